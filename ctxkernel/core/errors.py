@@ -1,0 +1,31 @@
+"""The errors of ctxkernel that a user can meet. Each names the object and the next move."""
+
+from __future__ import annotations
+
+
+class CtxError(Exception):
+    """Base of every error that ctxkernel raises on purpose."""
+
+
+class BadPolicy(CtxError, ValueError):
+    """A level of detail, token budget, mode, frequency or position that no node can have."""
+
+
+class BadTarget(CtxError, ValueError):
+    """A target that no view can look at, or that is not there."""
+
+
+class CyclicGroup(CtxError, ValueError):
+    """A group that would contain itself, directly or through another group."""
+
+
+class OutsideTurn(CtxError, RuntimeError):
+    """Node state was about to change outside of a statement and of a tick (law 1)."""
+
+
+class BadCommand(CtxError, ValueError):
+    """A `%ctx` command, or an argument of one, that does not exist."""
+
+
+class StoreError(CtxError, RuntimeError):
+    """A session that cannot be opened, read or written."""

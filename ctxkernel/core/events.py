@@ -1,0 +1,146 @@
+"""What happened, as frozen facts in the past tense, and the bus that carries them.
+
+Rule 1: an event is never changed after it was made, and holds plain JSON values only.
+Rule 2: a subscriber's fault stops neither the publisher nor the other subscribers.
+The seven kinds are those of seed 002 §3.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one change did to a node, small enough for one line of the delta feed.
+
+    `summary` is one line; `fields` maps a changed digest field to (before, after); `text` is an
+    optional bounded unified diff of the rendering.
+    """
+
+    summary: str
+    fields: Mapping[str, tuple[Json, Json]] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementExecuted:
+    """A statement's execution ended, in whatever way."""
+
+    statement_id: str
+    execution_id: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCalled:
+    """A method of a node was called; the digests are those right before and right after it."""
+
+    obj_id: str
+    obj_type: str
+    method: str
+    args: tuple[Json, ...]
+    kwargs: Mapping[str, Json]
+    before_digest: Mapping[str, Json]
+    after_digest: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node's digest is not what it was."""
+
+    obj_id: str
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class TickApplied:
+    """A tick phase changed a node. `tick_kind` is `sync`, `periodic` or `async`."""
+
+    obj_id: str
+    tick_kind: str
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncPayloadPrepared:
+    """A worker prepared an update; nothing was applied yet."""
+
+    obj_id: str
+    payload_meta: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncPayloadApplied:
+    """The tick applied a prepared update to its node."""
+
+    obj_id: str
+    payload_meta: Mapping[str, Json]
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecomputed:
+    """A group's summary was made anew from its members."""
+
+    group_id: str
+    delta: Delta
+
+
+Event = (
+    StatementExecuted
+    | MethodCalled
+    | NodeChanged
+    | TickApplied
+    | AsyncPayloadPrepared
+    | AsyncPayloadApplied
+    | GroupRecomputed
+)
+
+
+def plain(value: Any) -> Json:
+    """Return `value` (dataclasses, mappings, tuples of JSON values) as plain JSON values."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def event_to_json(event: Event) -> dict[str, Json]:
+    """Return `{"type": <class name>, **fields}` for one event."""
+    return {"type": type(event).__name__, **plain(event)}
+
+
+class EventBus:
+    """Carries events to subscribers, in the order of publication, on the caller's thread."""
+
+    def __init__(self, on_fault: Callable[[Callable[[Event], None], Exception], None] | None = None):
+        self._subscribers: list[Callable[[Event], None]] = []
+        self._on_fault = on_fault
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `subscriber` with every later event. Returns the function that ends that."""
+        self._subscribers.append(subscriber)
+
+        def unsubscribe() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+        return unsubscribe
+
+    def publish(self, event: Event) -> None:
+        """Hand `event` to every subscriber; a fault goes to `on_fault` and stops nobody."""
+        for subscriber in tuple(self._subscribers):
+            try:
+                subscriber(event)
+            except Exception as fault:  # a listener must not break what it listens to
+                if self._on_fault is not None:
+                    self._on_fault(subscriber, fault)

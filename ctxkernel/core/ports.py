@@ -1,0 +1,138 @@
+"""What the core asks of the world: protocols that the layers above implement.
+
+Rule 1: nothing here does anything. Rule 2: values that cross a port are frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ctxkernel.core.events import Json
+
+if TYPE_CHECKING:
+    from ctxkernel.core.loop import Turn
+    from ctxkernel.core.timeline import NamespaceDiff
+
+Expired = Callable[[], bool]
+"""Says whether the time that the end of a cell may take is used up."""
+
+CountTokens = Callable[[str], int]
+"""Estimates the tokens of a text, ≥ 0; 0 for the empty text only."""
+
+
+class AllTokens:
+    """The type of `All`: a token budget without a bound. There is one such value."""
+
+    _one: AllTokens | None = None
+
+    def __new__(cls) -> AllTokens:
+        if cls._one is None:
+            cls._one = super().__new__(cls)
+        return cls._one
+
+    def __repr__(self) -> str:
+        return "All"
+
+    def __reduce__(self) -> str:
+        return "All"
+
+
+All = AllTokens()
+Budget = int | AllTokens
+
+
+@dataclass(frozen=True, slots=True)
+class RenderRequest:
+    """How a source shall be rendered."""
+
+    lod: int
+    """0 raw excerpt, 1 structure, 2 summary, 3 diff against `basis`."""
+    pos: str
+    """"line", "line:col" (lines and columns from 0), or an opaque token that a rendering gave."""
+    tokens: Budget
+    """Hard cap on the rendered text, in estimated tokens (≥ 1), or `All`."""
+    basis: Any = None
+    """The `Rendered.basis` to diff against at LOD 3; None where nothing was rendered before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A rendering: text within its budget, and what it takes to render the next one."""
+
+    text: str
+    tokens: int
+    lod: int
+    pos: str
+    cut_tokens: int = 0
+    """Estimated tokens that the budget left out; the text says so where it is not 0."""
+    next_pos: str | None = None
+    """Where the rest begins, or None."""
+    fingerprint: str = ""
+    """Content hash (or cheap stamp, for what is too large to hash) of what was looked at."""
+    basis: Any = None
+    """Bounded private data of the source for a later diff. Never shown, never sent."""
+    notes: tuple[str, ...] = ()
+    """Short remarks: `missing`, `binary`, `excerpt of 2.0 GB`, …"""
+
+
+class Source(Protocol):
+    """What a view looks at. Made by `sources.open_source`; reads, never writes."""
+
+    kind: str
+    """`file`, `directory`, `frame`, `array`, `object`, …"""
+    label: str
+    """One line for people: the path or expression as the user knows it."""
+
+    def stamp(self) -> str:
+        """Return a cheap text that differs when the target may have changed (a stat, ids, shapes).
+
+        Never raises: a target that is gone has a stamp of its own.
+        """
+        ...
+
+    def render(self, request: RenderRequest) -> Rendered:
+        """Render. A missing or unreadable target gives a one-line text and a note, not an error.
+
+        Raises BadPolicy for a `pos` that this target cannot have.
+        """
+        ...
+
+
+class OpenSource(Protocol):
+    """Finds the source for a target. Raises BadTarget with the next move."""
+
+    def __call__(self, target: object) -> Source: ...
+
+
+class Tracker(Protocol):
+    """Finds what a statement did to the user's names (`state.tracker`)."""
+
+    def before(self, source: str) -> NamespaceDiff:
+        """Get ready for `source`; returns what changed since the last `after`, outside of any cell."""
+        ...
+
+    def after(self, expired: Expired) -> NamespaceDiff:
+        """Return what changed since `before`. Goes on with less once `expired()`."""
+        ...
+
+
+class Projector(Protocol):
+    """Builds what the model would be sent (`projection.engine`)."""
+
+    def project(self, turn: Turn) -> Any:
+        """Return the frozen projection after `turn`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VariableLine:
+    """One line of the variable table: a name of the user's with type, short value and size hints."""
+
+    name: str
+    type: str
+    repr: str
+    size: Mapping[str, Json] = field(default_factory=dict)
+    statement_id: str = ""
+    """The statement that last added or changed it."""

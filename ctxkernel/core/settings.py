@@ -1,0 +1,43 @@
+"""Every setting, typed, with its default and unit. Reading files and the environment is not done here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of a session. Sizes in bytes, times in seconds, unless the name says otherwise."""
+
+    stream_bytes: int = 64 * 1024
+    """Bounded copy of stdout and of stderr that is kept for a statement; head and tail."""
+    artifact_bytes: int = 1024 * 1024
+    """Largest payload of a rich output that is kept whole; a larger one by size and hash."""
+    artifacts_bytes: int = 8 * 1024 * 1024
+    """Bound on all payloads of one statement."""
+    file_scan_entries: int = 1000
+    """Most directory entries that are looked at for files that a cell wrote."""
+    file_hash_bytes: int = 32 * 1024 * 1024
+    """Largest written file that is hashed."""
+    repr_chars: int = 120
+    """Cap of a variable's repr in a namespace diff."""
+    end_phase_ms: int = 250
+    """Bound on the work after a cell; then it goes on with less and says so."""
+    cell_timeout_s: float | None = None
+    """Time-out of a cell, None for none (`%ctx timeout`)."""
+    view_tokens: int = 2000
+    """Default budget of a view (seed 002 §9.1)."""
+    group_tokens: int = 500
+    """Default budget of a group's summary (seed 002 §9.1)."""
+    projection_tokens: int = 32_000
+    """Budget of the whole projection."""
+    variable_rows: int = 40
+    """Most rows of the variable table in a projection, newest first."""
+    statement_tokens: int = 1200
+    """Most tokens of one statement's outputs in the projected history."""
+    ready_per_turn: int = 64
+    """Most prepared payloads that one tick applies (seed 002 §6.2, non-starvation)."""
+    model: str = "claude-sonnet-5-5"
+    """Model that the projection is checked for; nothing is sent to it by these settings."""
+    max_tokens: int = 8192
+    """`max_tokens` of the request body."""
