@@ -1,0 +1,87 @@
+"""What one turn hands on: frozen values from the loop to projection, store and panel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ctxkernel.core.events import Event, Json
+from ctxkernel.core.ports import VariableLine
+from ctxkernel.core.timeline import Execution, Statement
+
+DeltaKind = Literal["variable", "node", "tick", "error", "file", "late", "notice"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaItem:
+    """One line of the delta feed: what changed since the last projection, and by which statement."""
+
+    statement_id: str
+    kind: DeltaKind
+    subject: str
+    """Name of the variable, handle or file."""
+    summary: str
+    """One line, at most 200 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandleState:
+    """A node as it stands after the tick."""
+
+    name: str
+    """The user's name for it, or its obj_id where it has none (a member of a group)."""
+    obj_id: str
+    obj_type: str
+    statement_id: str
+    """The statement that made it."""
+    digest: Mapping[str, Json]
+    """`GetDigest()`: target, mode, freq, lod, tokens, pos, revision, … (small, JSON)."""
+    text: str
+    """Its rendering at its own policy, within its own budget."""
+    rendered_tokens: int
+    pinned: bool
+    pin_reason: str
+    changed: bool
+    """Whether it changed in this turn."""
+    requested: bool
+    """Whether `show(...)` asked for its content in this turn."""
+    members: tuple[str, ...] = ()
+    """obj_ids of a group's members; empty for a view."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """All that a projection is built from: the state after the tick, before it is projected.
+
+    Holds: `history` is the path from the root to HEAD, oldest first, and only grows at its end
+    while HEAD only moves forward (so a projector may keep what it made of the earlier part, by
+    execution id).
+    """
+
+    history: Sequence[tuple[Statement, Execution]]
+    handles: tuple[HandleState, ...]
+    variables: tuple[VariableLine, ...]
+    """The user's variables, newest change first, at most `Settings.variable_rows` of them."""
+    variables_total: int
+    deltas: tuple[DeltaItem, ...]
+    """Since the last projection, most important first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """A finished turn: what the store keeps and the panel shows."""
+
+    turn_id: int
+    statement: Statement
+    execution: Execution
+    handles: tuple[HandleState, ...]
+    deltas: tuple[DeltaItem, ...]
+    events: tuple[Event, ...]
+    """All of the turn, those of the tick included."""
+    projection: Any = None
+    """`projection.engine.Projection`, or None where it could not be built (`notices` says why)."""
+    notices: tuple[str, ...] = ()
+    outside: tuple[Statement, Execution] | None = field(default=None)
+    """The meta statement for names that changed outside of any cell, if there were any."""
