@@ -5,21 +5,24 @@ Rule 1: nothing here does anything. Rule 2: values that cross a port are frozen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ctxkernel.core.events import Json
 
 if TYPE_CHECKING:
-    from ctxkernel.core.loop import Turn
-    from ctxkernel.core.timeline import NamespaceDiff
+    from ctxkernel.core.timeline import NamespaceDiff, TypeInfo
+    from ctxkernel.core.turn import Turn
 
 Expired = Callable[[], bool]
 """Says whether the time that the end of a cell may take is used up."""
 
 CountTokens = Callable[[str], int]
 """Estimates the tokens of a text, ≥ 0; 0 for the empty text only."""
+
+Trim = Callable[[str, int], str]
+"""Cuts a text to a budget in tokens, a mark of what was cut included."""
 
 
 class AllTokens:
@@ -115,6 +118,15 @@ class Tracker(Protocol):
 
     def after(self, expired: Expired) -> NamespaceDiff:
         """Return what changed since `before`. Goes on with less once `expired()`."""
+        ...
+
+    def variables(self, limit: int) -> Sequence[tuple[str, TypeInfo]]:
+        """Return at most `limit` of the user's variables, newest change first."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """How many variables the user has."""
         ...
 
 

@@ -1,6 +1,7 @@
 """The timeline: what was executed, and with what result. Statements, executions, the log and HEAD.
 
-Rule 1: a Statement is immutable; an Execution is replaced once, when it ends, and never after.
+Rule 1: a Statement is immutable; an Execution is replaced once, when it ends, and never after,
+but for output that came late, which is added.
 Rule 2: the log is append-only; going back moves HEAD and rewrites nothing (law 2).
 Rule 3: no clock here: times are Unix seconds (UTC) that arrive as arguments.
 The fields are those of seed 002 §3, with author, cell and parents added.
@@ -8,6 +9,7 @@ The fields are those of seed 002 §3, with author, cell and parents added.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -219,6 +221,14 @@ class StatementLog:
         open_one = self._by_id[execution.execution_id]
         if open_one.status != "running":
             raise CtxError(f"execution {execution.execution_id} has already ended as {open_one.status}")
+        self._put(execution)
+
+    def replace_late(self, execution_id: str, late: Mapping[str, str]) -> None:
+        """Fold output that came after its end into an execution: facts added, none changed."""
+        self._put(dataclasses.replace(self._by_id[execution_id], late=late))
+
+    def _put(self, execution: Execution) -> None:
         runs = self._executions[execution.statement_id]
-        runs[runs.index(open_one)] = execution
+        ids = [run.execution_id for run in runs]
+        runs[ids.index(execution.execution_id)] = execution
         self._by_id[execution.execution_id] = execution

@@ -23,6 +23,8 @@ class DeltaItem:
     """Name of the variable, handle or file."""
     summary: str
     """One line, at most 200 characters."""
+    text: str = ""
+    """A bounded unified diff of what a view shows, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)

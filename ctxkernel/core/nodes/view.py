@@ -1,0 +1,193 @@
+"""A view: a window with a level of detail on one file, directory or Python object (seed 002 §5.2)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.events import Delta, Json
+from ctxkernel.core.nodes.base import Graph, NodeBase, TickResult, digest_hash, parse_lod, parse_tokens, recorded
+from ctxkernel.core.ports import Budget, Rendered, RenderRequest, Source
+
+CHANGE_TOKENS = 400
+"""Budget of the diff that a tick puts into the delta feed."""
+
+
+def parse_pos(pos: object) -> str:
+    """Return a position as text: a line number, "line", "line:col" or an opaque token. Raises BadPolicy."""
+    if isinstance(pos, int) and not isinstance(pos, bool) and pos >= 0:
+        return f"{pos}:0"
+    if isinstance(pos, str) and pos.strip():
+        return pos.strip()
+    raise BadPolicy(f'pos={pos!r} is not a position; use a line number from 0, "line" or "line:col"')
+
+
+class ViewHandle(NodeBase):
+    """A live window onto a target. See `view`."""
+
+    obj_type = "view"
+
+    def __init__(
+        self,
+        graph: Graph,
+        target: object,
+        *,
+        pos: object = "0:0",
+        tokens: object = None,
+        lod: object = 0,
+        mode: object = None,
+        freq: object = None,
+    ) -> None:
+        budget = graph.settings.view_tokens if tokens is None else tokens
+        super().__init__(graph, tokens=budget, lod=lod, mode=mode, freq=freq)
+        self._pos = parse_pos(pos)
+        self._basis: Any = None
+        self._source: Source = graph.open_source(target)
+        self._stamp = ""
+        graph.adopt(self)
+        self._update()
+
+    @property
+    def target(self) -> str:
+        """What it shows, in one line."""
+        return self._source.label
+
+    @property
+    def kind(self) -> str:
+        """What kind of target it is: `file`, `directory`, `frame`, `array`, `object`, …"""
+        return self._source.kind
+
+    @property
+    def path(self) -> str:
+        """The path or expression it looks at (seed 002 §5.2)."""
+        return self._source.label
+
+    @property
+    def source_fingerprint(self) -> str:
+        """Content hash of the target as last rendered."""
+        return self._rendered.fingerprint
+
+    @property
+    def pos(self) -> str:
+        """Where the window is: "line", "line:col" (from 0), or a token of an earlier rendering."""
+        return self._pos
+
+    @pos.setter
+    def pos(self, value: object) -> None:
+        self.set(pos=value)
+
+    def set_pos(self, pos: object) -> Self:
+        """Move the window. Raises BadPolicy; chains."""
+        return self.set(pos=pos)
+
+    def digest(self) -> dict[str, Json]:
+        """Return a small JSON digest of identity, state and policy."""
+        return {**super().digest(), "kind": self._source.kind, "pos": self._pos}
+
+    def _settable(self) -> frozenset[str]:
+        return super()._settable() | {"pos"}
+
+    def _set(self, policy: dict[str, Any]) -> None:
+        before = self._pos
+        if "pos" in policy:
+            self._pos = parse_pos(policy["pos"])
+        try:
+            super()._set(policy)
+        except BaseException:
+            self._pos = before
+            raise
+
+    @recorded
+    def scroll(self, delta_lines: int | None = None, *, delta_tokens: int | None = None) -> Self:
+        """Move the window by lines, or to the rest of the rendering (no argument). Chains.
+
+        `delta_tokens` moves by about that many tokens, counted in lines of the rendering.
+        Raises BadPolicy.
+        """
+        if delta_lines is None and delta_tokens is None:
+            if self._rendered.next_pos is None:
+                return self
+            self._set({"pos": self._rendered.next_pos})
+            return self
+        if delta_tokens is not None:
+            lines = max(1, self._rendered.text.count("\n"))
+            delta_lines = round(delta_tokens * lines / max(1, self._rendered.tokens))
+        if not isinstance(delta_lines, int) or isinstance(delta_lines, bool):
+            raise BadPolicy(f"scroll({delta_lines!r}) is not a number of lines; use a whole number, negative for back")
+        line = self._pos.partition(":")[0]
+        if not line.isdigit():
+            raise BadPolicy(f"{self.obj_id} is at {self._pos!r}, which is no line; set pos to a line first")
+        self._set({"pos": f"{max(0, int(line) + delta_lines)}:0"})
+        return self
+
+    def render(self, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
+        """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
+        return self._source.render(
+            RenderRequest(
+                self._lod if lod is None else parse_lod(lod),
+                self._pos,
+                self._tokens if tokens is None else parse_tokens(tokens),
+                self._basis,
+            )
+        )
+
+    def _update(self) -> bool:
+        # The stamp first: a write between the two makes the next tick look again, never miss it.
+        self._stamp = self._source.stamp()
+        old, new = self._rendered, self.render()
+        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
+        self._rendered = new
+        if new.basis is not None:
+            self._basis = new.basis
+        self.revision += changed
+        return changed
+
+    def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
+        """Look whether the target changed; render it and tell the difference if so."""
+        self.last_tick_turn, self.last_tick_time = turn_id, now
+        if not self.stale():
+            return TickResult()
+        change = self._source.render(RenderRequest(3, self._pos, CHANGE_TOKENS, self._basis))
+        return self._apply(change, self._update())
+
+    def stale(self) -> bool:
+        """Whether the target may differ from what is shown. Costs a stat, for a file."""
+        return self.dirty or self._source.stamp() != self._stamp
+
+    def prepare(self) -> tuple[str, Rendered, Rendered]:
+        """Return (stamp, rendering, change) as the tick would make them; for a worker. Changes nothing."""
+        stamp = self._source.stamp()
+        change = self._source.render(RenderRequest(3, self._pos, CHANGE_TOKENS, self._basis))
+        return stamp, self.render(), change
+
+    def apply(self, prepared: tuple[str, Rendered, Rendered]) -> TickResult:
+        """Take what `prepare` returned; called by the tick only."""
+        self._stamp, new, change = prepared
+        old, self._rendered = self._rendered, new
+        if new.basis is not None:
+            self._basis = new.basis
+        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
+        self.revision += changed
+        return self._apply(change, changed)
+
+    def _apply(self, change: Rendered, changed: bool) -> TickResult:
+        self.dirty = False
+        if not changed:
+            return TickResult()
+        self._change = change.text
+        return TickResult(Delta(change_summary(change.text), {"revision": (self.revision - 1, self.revision)}, change.text))
+
+    def basis(self) -> dict[str, str]:
+        """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
+        policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos}
+        return {"obj_digest_hash": digest_hash({"revision": self.revision}), "policy_hash": digest_hash(policy), "deps_hash": ""}
+
+
+def change_summary(diff: str) -> str:
+    """Return one line for a unified diff, or its first line where it is none."""
+    lines = diff.splitlines()
+    added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
+    removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
+    if any(line.startswith("@@") for line in lines) and (added or removed):
+        return f"+{added} −{removed} lines"
+    return lines[0][:200] if lines else "content changed"

@@ -1,0 +1,178 @@
+"""The tick: four phases, in this order, on the caller's thread (seed 002 §6).
+
+Rule 1: node state changes in a statement or a tick, nowhere else; a worker only enqueues.
+Rule 2: time arrives as an argument; this module never asks for it.
+Rule 3: a node that fails is named and the tick goes on with the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ctxkernel.core.events import AsyncPayloadApplied, AsyncPayloadPrepared, Delta, GroupRecomputed, Json, TickApplied
+from ctxkernel.core.nodes.base import Async, Freq, Graph, NodeBase, Periodic, Sync, TickResult
+from ctxkernel.core.nodes.group import GroupHandle
+from ctxkernel.core.nodes.view import ViewHandle
+from ctxkernel.core.ports import Expired
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePayload:
+    """An update that a worker prepared. It changes nothing until a tick applies it."""
+
+    payload_id: str
+    obj_id: str
+    prepared_at: float
+    basis: Mapping[str, str]
+    """`obj_digest_hash`, `policy_hash`, `deps_hash` of the node that it was made from."""
+    kind: Literal["diff", "render", "parse", "index", "other"]
+    data: Any
+    """For `render`: what `ViewHandle.prepare` returned."""
+    cost: Mapping[str, float] = field(default_factory=dict)
+    """`time_ms` and `bytes`."""
+    payload_hash: str = ""
+
+    def meta(self) -> dict[str, Json]:
+        """Return what an event tells of it."""
+        return {"payload_id": self.payload_id, "kind": self.kind, "payload_hash": self.payload_hash, **self.cost}
+
+
+class ReadyQueue:
+    """Finished payloads, from any thread to the tick."""
+
+    def __init__(self) -> None:
+        # deque's append and popleft are atomic, so workers need no lock, and core no threads.
+        self._ready: deque[UpdatePayload] = deque()
+
+    def put(self, payload: UpdatePayload) -> None:
+        """Enqueue; callable from any thread."""
+        self._ready.append(payload)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def take(self, limit: int) -> list[UpdatePayload]:
+        """Return at most `limit` payloads, oldest first, the newest of each (object, kind) only."""
+        newest: dict[tuple[str, str], UpdatePayload] = {}
+        while self._ready:
+            payload = self._ready.popleft()
+            newest[payload.obj_id, payload.kind] = payload
+        payloads = list(newest.values())
+        # What is over the cap stays in front of what comes later: nobody starves.
+        self._ready.extendleft(reversed(payloads[limit:]))
+        return payloads[:limit]
+
+
+@dataclass(slots=True)
+class Tick:
+    """One run of the phases: when, for which turn, and what came of it."""
+
+    graph: Graph
+    ready: ReadyQueue
+    now: float
+    turn_id: int
+    expired: Expired
+    prepare: Callable[[ViewHandle], None] | None = None
+    """Hands a view to a worker; None where there is none (then it is rendered here)."""
+    notices: list[str] = field(default_factory=list)
+
+    def apply(self, node: NodeBase, tick_kind: str, step: Callable[[], TickResult]) -> None:
+        """Run one step of a node and record what it did."""
+        try:
+            result = step()
+        except Exception as fault:  # one broken source must not hold up the others
+            node.fault = f"{type(fault).__name__}: {fault}"[:200]
+            self.notices.append(f"{node.obj_id} ({node.target}) was not updated: {node.fault}; {node.obj_id}.refresh() tries again")
+            return
+        node.fault = ""
+        if result.delta is not None:
+            self.graph.emit(event_of(node, tick_kind, result.delta))
+            self.graph.changed(node, result.delta)
+
+
+def event_of(node: NodeBase, tick_kind: str, delta: Delta) -> TickApplied | GroupRecomputed:
+    """Return the event for a change by the tick."""
+    if isinstance(node, GroupHandle):
+        return GroupRecomputed(node.obj_id, delta)
+    return TickApplied(node.obj_id, tick_kind, delta)
+
+
+def apply_ready(tick: Tick) -> None:
+    """Apply prepared payloads whose basis still holds; drop the others."""
+    for payload in tick.ready.take(tick.graph.settings.ready_per_turn):
+        node = tick.graph.node(payload.obj_id)
+        if node is None:
+            continue
+        tick.graph.emit(AsyncPayloadPrepared(node.obj_id, payload.meta()))
+        if payload.basis != node.basis() or payload.kind != "render" or not isinstance(node, ViewHandle):
+            continue
+
+        def step(node: ViewHandle = node, payload: UpdatePayload = payload) -> TickResult:
+            node.last_tick_turn, node.last_tick_time = tick.turn_id, tick.now
+            result = node.apply(payload.data)
+            if result.delta is not None:
+                tick.graph.emit(AsyncPayloadApplied(node.obj_id, payload.meta(), result.delta))
+            return result
+
+        tick.apply(node, "async", step)
+
+
+def _running(tick: Tick, kind: type[Freq]) -> list[NodeBase]:
+    return [
+        node
+        for node in tick.graph.nodes()
+        if node.mode == "running" and isinstance(node.freq, kind) and not isinstance(node, GroupHandle)
+    ]
+
+
+def _out_of_time(tick: Tick, left: int) -> bool:
+    if not tick.expired():
+        return False
+    tick.notices.append(f"{left} running view{'s' * (left != 1)} not looked at: the time after a cell ran out; tick() looks now")
+    return True
+
+
+def tick_sync(tick: Tick) -> None:
+    """Update running Sync nodes that were not updated within their `min_turn_interval`."""
+    nodes = _running(tick, Sync)
+    for position, node in enumerate(nodes):
+        if _out_of_time(tick, len(nodes) - position):
+            return
+        if node.dirty or node.last_tick_turn == 0 or tick.turn_id - node.last_tick_turn >= node.min_turn_interval:
+            tick.apply(node, "sync", lambda node=node: node.tick(tick.now, tick.turn_id, "sync"))
+
+
+def tick_periodic(tick: Tick) -> None:
+    """Update Periodic nodes that are due, and hand Async ones that are stale to a worker."""
+    for node in _running(tick, Periodic):
+        assert isinstance(node.freq, Periodic)
+        if node.last_tick_time is None or tick.now - node.last_tick_time >= node.freq.seconds:
+            tick.apply(node, "periodic", lambda node=node: node.tick(tick.now, tick.turn_id, "periodic"))
+    for node in _running(tick, Async):
+        if not isinstance(node, ViewHandle):
+            continue
+        if tick.prepare is None:
+            tick.apply(node, "async", lambda node=node: node.tick(tick.now, tick.turn_id, "async"))
+        elif node.stale():
+            tick.prepare(node)
+
+
+def recompute_groups(tick: Tick) -> None:
+    """Make the summaries of dirty groups anew, the inner ones first."""
+    groups = [node for node in tick.graph.nodes() if isinstance(node, GroupHandle)]
+    for group in sorted(groups, key=lambda group: sum(isinstance(node, GroupHandle) for node in group.nested())):
+        tick.apply(group, "sync", lambda group=group: group.tick(tick.now, tick.turn_id, "sync"))
+
+
+PHASES = (apply_ready, tick_sync, tick_periodic, recompute_groups)
+
+
+def run(tick: Tick) -> list[str]:
+    """Run all phases. Returns notices for the user."""
+    with tick.graph.opened("tick"):
+        for phase in PHASES:
+            phase(tick)
+    return tick.notices
