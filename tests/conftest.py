@@ -189,7 +189,11 @@ def _starter(default_folder: Path) -> Iterator[StartKernel]:
     running: list[RunningKernel] = []
 
     def start(
-        folder: Path | None = None, *, stock: bool = False, env: dict[str, str] | None = None, notebook: str = "note.ipynb"
+        folder: Path | None = None,
+        *,
+        stock: bool = False,
+        env: dict[str, str] | None = None,
+        notebook: str = "note.ipynb",
     ) -> RunningKernel:
         """Start a kernel in `folder` for `notebook`; `stock` gives a plain ipykernel instead of a ctxkernel."""
         folder = folder or default_folder
@@ -230,10 +234,3 @@ def shared_kernel(module_folder: Path) -> Iterator[RunningKernel]:
     """One real ctxkernel for a module, for tests that do not mind each other."""
     with contextlib.contextmanager(_starter)(module_folder) as start:
         yield start()
-
-
-def find_chromium() -> str | None:
-    """Return the path of a Chromium that can be driven, or None. `CTXKERNEL_CHROMIUM` names one by hand."""
-    from ctxkernel.cli.doctor import find_chromium as find
-
-    return find()

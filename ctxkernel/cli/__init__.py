@@ -1,0 +1,176 @@
+"""The command line: `ctxkernel run | timeline | projection | lab | install | doctor`.
+
+Rule 1: exit status 0 is good, 1 is "what was asked for does not hold", 2 is "unusable arguments", 130 is "interrupted".
+Rule 2: results go to standard output, everything else to standard error; every reading command has `--json`.
+Rule 3: a user sees a sentence that names the object and the next move, never a traceback of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ctxkernel._version import __version__
+from ctxkernel.cli.output import say
+from ctxkernel.core.errors import CtxError
+
+__all__ = ["Failed", "Unusable", "main"]
+
+OK, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+
+Command = Callable[[argparse.Namespace], int]
+
+
+class Failed(CtxError):
+    """What was asked for does not hold: exit status 1."""
+
+
+class Unusable(CtxError):
+    """Arguments that cannot be used: exit status 2."""
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise ValueError(text)
+    return port
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+# argparse names a bad value by its type's name: "invalid port number value: 'x'".
+_port.__name__ = "port number"
+_seconds.__name__ = "number of seconds"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of every command."""
+    parser = argparse.ArgumentParser(
+        prog="ctxkernel",
+        description="A Jupyter kernel in which a person and a language model work on one replayable timeline.",
+        epilog="Exit status: 0 good, 1 what was asked for does not hold, 2 unusable arguments. "
+        "`ctxkernel doctor` says what works here.",
+    )
+    parser.add_argument("--version", action="version", version=f"ctxkernel {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, summary: str, more: str = "") -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}. {more}".strip())
+
+    lab = command(
+        "lab", "open JupyterLab on the tour or on a notebook", "It listens on this machine only and asks for a token."
+    )
+    lab.add_argument("notebook", nargs="?", type=Path, metavar="NOTEBOOK", help="notebook to open (default: the tour)")
+    lab.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
+    lab.add_argument("--port", type=_port, help="port to listen on (default: 8888, or the next one that is free)")
+
+    run = command(
+        "run",
+        "execute a notebook without a front end and print its timeline",
+        "The kernel is the one of this Python, whatever kernel the notebook names. Status 1 when a cell fails.",
+    )
+    run.add_argument("notebook", type=Path, metavar="NOTEBOOK")
+    run.add_argument("--json", action="store_true", help="print the timeline as JSON (docs/schemas.md)")
+    run.add_argument(
+        "--session", type=Path, metavar="FILE", help="session file to write (default: .ctxkernel/ beside the notebook)"
+    )
+    run.add_argument("--timeout", type=_seconds, metavar="S", help="seconds that a cell may take (default: no bound)")
+    to = run.add_mutually_exclusive_group()
+    to.add_argument("--output", type=Path, metavar="FILE", help="write the executed notebook to FILE")
+    to.add_argument("--inplace", action="store_true", help="write the outputs into the notebook itself")
+
+    def reader(name: str, summary: str) -> argparse.ArgumentParser:
+        made = command(
+            name, summary, "Reads the newest session of the notebook; starts no kernel and executes nothing."
+        )
+        made.add_argument("notebook", type=Path, metavar="NOTEBOOK", help="notebook, or a session file (.sqlite)")
+        made.add_argument("--session", type=Path, metavar="FILE", help="session file to read instead")
+        made.add_argument("--json", action="store_true", help="print JSON (docs/schemas.md)")
+        return made
+
+    timeline = reader("timeline", "show what was executed, and with what result")
+    timeline.add_argument("--all", action="store_true", help="every kernel start in the session, not only the last one")
+    projection = reader("projection", "show exactly what a model would be sent")
+    projection.add_argument("--statement", metavar="N", help="as it was after statement N (default: the newest)")
+
+    install = command(
+        "install",
+        "register this Python's ctxkernel with Jupyter",
+        "For a JupyterLab in another environment; `pip install` has already registered it with the one of this.",
+    )
+    where = install.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for every Jupyter of this user (the default)")
+    where.add_argument("--sys-prefix", action="store_true", help="for the Jupyter of this environment")
+    where.add_argument("--prefix", type=Path, metavar="P", help="for the Jupyter of the environment at P")
+    install.add_argument("--name", default="ctxkernel", help="name of the kernelspec (default: %(default)s)")
+    install.add_argument("--display-name", metavar="TEXT", help="name that a person sees")
+
+    doctor = command(
+        "doctor", "say what works here, what does not, and the next step", "Starts a kernel to see that it answers."
+    )
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _find(name: str) -> Command:
+    """Import only what the command needs: `ctxkernel timeline` shall not wait for nbclient."""
+    if name in ("timeline", "projection"):
+        from ctxkernel.cli import read
+
+        return read.timeline if name == "timeline" else read.projection
+    if name == "run":
+        from ctxkernel.cli.run import run
+
+        return run
+    if name == "lab":
+        from ctxkernel.cli.lab import lab
+
+        return lab
+    if name == "install":
+        from ctxkernel.cli.kernelspec import install
+
+        return install
+    from ctxkernel.cli.doctor import doctor
+
+    return doctor
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    try:
+        arguments = build_parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has said what is wrong, or has shown its help
+        return stop.code if isinstance(stop.code, int) else UNUSABLE
+    try:
+        status = _find(arguments.command)(arguments)
+        sys.stdout.flush()
+        return status
+    except Unusable as refusal:
+        say(f"ctxkernel {arguments.command}: {refusal}")
+        return UNUSABLE
+    except CtxError as refusal:
+        say(f"ctxkernel {arguments.command}: {refusal}")
+        return FAILED
+    except KeyboardInterrupt:
+        say(f"ctxkernel {arguments.command}: interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # `ctxkernel timeline x.ipynb | head`: nobody reads on. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except Exception as fault:
+        if os.environ.get("CTXKERNEL_DEBUG"):
+            raise
+        say(
+            f"ctxkernel {arguments.command}: unexpected {type(fault).__name__}: {fault}. "
+            "`ctxkernel doctor` says what works here; with CTXKERNEL_DEBUG=1 the same command shows where it happened."
+        )
+        return FAILED
