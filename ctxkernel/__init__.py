@@ -1,5 +1,18 @@
 """ctxkernel: a Jupyter kernel in which a person and a language model work on one replayable timeline."""
 
+from typing import Any
+
 from ctxkernel._version import __version__
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension"]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext ctxkernel`: give a stock ipykernel the timeline, handles and projection."""
+    from ctxkernel.kernel.extension import load_ipython_extension as load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """`%unload_ext ctxkernel`: does nothing; restart the kernel instead."""

@@ -46,11 +46,14 @@ from ctxkernel.core.timeline import (
     Status,
     fingerprint,
 )
-from ctxkernel.core.turn import HandleState, Turn, TurnResult
+from ctxkernel.core.turn import HandleState, HandleTable, Turn, TurnResult
 
 T = TypeVar("T")
 Guard = Callable[[str, Callable[[], T], T], T]
 """guard(step, run, otherwise): returns run(), or `otherwise` where it failed or is switched off."""
+
+
+OFF = NamespaceDiff(incomplete="the namespace diff is off")
 
 
 def no_guard(step: str, run: Callable[[], T], otherwise: T) -> T:
@@ -199,9 +202,9 @@ class Loop:
         self.turn_id += 1
         self.now = now
         guard = self._guard
-        diff = guard("namespace diff", lambda: self._tracker.after(expired), NamespaceDiff())
+        diff = guard("namespace diff", lambda: self._tracker.after(expired), OFF)
         sid, eid = turn.statement.statement_id, turn.execution.execution_id
-        notices = [*outcome.notices, *([diff.incomplete] if diff.incomplete else [])]
+        notices = [*outcome.notices, *([diff.incomplete] if diff.incomplete and diff is not OFF else [])]
         tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.prepare)
         try:
             notices += guard("tick", lambda: run(tick), [])
@@ -225,6 +228,8 @@ class Loop:
             notices=tuple(notices),
         )
         self._finish(turn.statement, execution)
+        if diff.incomplete and self.graph.nodes():
+            guard("handles", self._scan_names, None)
         handles = guard("handles", self.handles, ())
         names = {obj_id: name for name, obj_id in self._handle_names.items()}
         late, self._late = self._late, {}
@@ -370,8 +375,13 @@ class Loop:
         run(Tick(self.graph, self.ready, self.now, self.turn_id + 1, lambda: False, self.prepare))
         return tuple(f"{e.obj_id}: {e.delta.summary}" for e in self._events[mark:] if isinstance(e, NodeChanged))
 
-    def ls(self) -> tuple[HandleState, ...]:
-        """Return the handles with their digests."""
+    def ls(self) -> HandleTable:
+        """Return the handles with their digests; shows as a table."""
+        self._scan_names()
+        return HandleTable(self.handles())
+
+    def _scan_names(self) -> None:
+        """Find the names of handles without the namespace diff: within a cell, or where it is off."""
         for name, obj_id in list(self._handle_names.items()):
             if getattr(self._namespace.get(name), "obj_id", None) != obj_id:
                 del self._handle_names[name]
@@ -381,7 +391,6 @@ class Loop:
                     if value is node and not name.startswith("_"):
                         self._handle_names[name] = node.obj_id
                         break
-        return self.handles()
 
 
 def _handle(obj: object, verb: str) -> NodeBase:

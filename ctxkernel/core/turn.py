@@ -53,6 +53,43 @@ class HandleState:
     notes: tuple[str, ...] = ()
 
 
+class HandleTable(tuple[HandleState, ...]):
+    """What `ls()` returns: the handles, and a table of them as text."""
+
+    __slots__ = ()
+
+    def rows(self) -> list[list[str]]:
+        """Return the table, its head first."""
+        rows = [["name", "id", "type", "target", "lod", "size", "budget", "state"]]
+        for state in self:
+            digest = state.digest
+            mode = f"running {digest['freq']}" if digest["mode"] == "running" else "paused"
+            marks = [mode, *(["pinned"] if state.pinned else []), *(["changed"] if state.changed else [])]
+            target = str(digest["target"])
+            rows.append(
+                [
+                    state.name,
+                    state.obj_id,
+                    state.obj_type,
+                    target if len(target) <= 60 else "…" + target[-59:],
+                    str(digest["lod"]),
+                    f"~{state.rendered_tokens}",
+                    str(digest["tokens"]),
+                    ", ".join(marks),
+                ]
+            )
+        return rows
+
+    def __repr__(self) -> str:
+        if not self:
+            return "no handles yet; make one with view(path) or view(df)"
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+    __str__ = __repr__
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """All that a projection is built from: the state after the tick, before it is projected.

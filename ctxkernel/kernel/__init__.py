@@ -1,0 +1,1 @@
+"""The Jupyter side: kernel, extension, output capture, magics, displays, panel."""

@@ -1,0 +1,159 @@
+"""The kernel: a thin subclass of ipykernel's. `do_execute` is the one hook (not IPython's events, which miss cells).
+
+`CtxKernelMixin` holds all of it, so that `%load_ext ctxkernel` can give a running stock kernel the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any
+
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+
+from ctxkernel._version import __version__
+from ctxkernel.kernel.reading import only_reads
+from ctxkernel.kernel.runtime import Runtime
+
+META = "ctxkernel"
+"""Key of the execute request's metadata in which the front end says what a request is."""
+
+
+class CtxKernelMixin:
+    """What makes an IPythonKernel a ctxkernel."""
+
+    ctx: Runtime | None = None
+
+    async def do_execute(
+        self,
+        code: str,
+        silent: bool,
+        store_history: bool = True,
+        user_expressions: dict[str, Any] | None = None,
+        allow_stdin: bool = False,
+        *,
+        cell_meta: dict[str, Any] | None = None,
+        cell_id: str | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Run a cell as ipykernel does, with a statement round it where it is one."""
+        ctx = self.ctx
+        given = {"cell_meta": cell_meta, "cell_id": cell_id, **kwargs}
+        run = super().do_execute  # type: ignore[misc]
+        known = _accepted(type(self))
+        passed = given if known is None else {key: value for key, value in given.items() if key in known}
+        if ctx is None or threading.current_thread() is not threading.main_thread():
+            # On a subshell another cell may be open on the main thread: that one owns the turn.
+            return await run(code, silent, store_history, user_expressions, allow_stdin, **passed)
+        meta = (cell_meta or {}).get(META) or {}
+        gesture = meta.get("kind") == "meta"
+        recorded = gesture or (not silent and store_history and not code.isspace() and code != "" and not only_reads(code))
+        if recorded:
+            ctx.guard("timeline", lambda: self._begin(ctx, code, cell_id, gesture), None)
+        reply: dict[str, Any] | None = None
+        interrupted = False
+        try:
+            with ctx.user_code():
+                if recorded:
+                    ctx.timeout.start()
+                reply = await run(code, silent, store_history, user_expressions, allow_stdin, **passed)
+        except KeyboardInterrupt:
+            interrupted = True
+        if ctx.interrupts.can_switch():
+            ctx.interrupts.mask()
+        timed_out = ctx.timeout.stop() if recorded else None
+        if reply is None:
+            reply = interrupted_reply(self, silent)
+        if recorded:
+            interrupted = interrupted or reply.get("ename") in ("KeyboardInterrupt", "CancelledError")
+            ctx.guard("timeline", lambda: ctx.end(reply, interrupted, timed_out), None)
+        ctx.interrupts.pending = False
+        return reply
+
+    def _begin(self, ctx: Runtime, code: str, cell_id: str | None, gesture: bool) -> None:
+        parent = self.get_parent("shell") or {}  # type: ignore[attr-defined]
+        msg_id = (parent.get("header") or {}).get("msg_id", "")
+        ctx.begin(
+            code,
+            msg_id=msg_id,
+            cell_id=cell_id if isinstance(cell_id, str) else None,
+            kind="meta" if gesture else "python",
+            author="panel" if gesture else "human",
+            tags={},
+        )
+
+    def pre_handler_hook(self) -> None:
+        """While an execute request is handled interrupts are only noted, but for the user's code."""
+        super().pre_handler_hook()  # type: ignore[misc]
+        ctx = self.ctx
+        parent = self.get_parent("shell") or {}  # type: ignore[attr-defined]
+        if ctx is not None and (parent.get("header") or {}).get("msg_type") == "execute_request":
+            ctx.interrupts.mask()
+
+
+def interrupted_reply(kernel: Any, silent: bool) -> dict[str, Any]:
+    """Return the reply for a cell whose interrupt rose outside of IPython's care, and show it."""
+    content = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
+    if not silent:
+        kernel.send_response(kernel.iopub_socket, "error", content)
+    return {
+        "status": "error",
+        "execution_count": kernel.execution_count,
+        "user_expressions": {},
+        "payload": [],
+        **content,
+    }
+
+
+_ACCEPTED: dict[type, frozenset[str] | None] = {}
+
+
+def _accepted(cls: type) -> frozenset[str] | None:
+    """The keywords that the do_execute below the mixin takes, None for all: it differs between versions."""
+    if cls not in _ACCEPTED:
+        base = cls.__mro__[cls.__mro__.index(CtxKernelMixin) + 1]
+        parameters = inspect.signature(base.do_execute).parameters.values()
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        _ACCEPTED[cls] = None if takes_all else frozenset(parameter.name for parameter in parameters)
+    return _ACCEPTED[cls]
+
+
+class CtxKernel(CtxKernelMixin, IPythonKernel):
+    """IPython with a timeline that a model can share."""
+
+    implementation = "ctxkernel"
+    implementation_version = __version__
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        start(self)
+
+    @property
+    def _supports_kernel_subshells(self) -> bool:
+        # A comm handler on a subshell would run on another thread in the middle of a cell.
+        return False
+
+
+def start(kernel: Any) -> None:
+    """Give `kernel` its session. What fails is told; the kernel goes on as plain ipykernel."""
+    try:
+        ctx = Runtime(kernel)
+        ctx.install()
+    except Exception as fault:
+        kernel.log.warning("ctxkernel is off: %s: %s", type(fault).__name__, fault)
+        kernel.ctx = None
+        return
+    kernel.ctx = ctx
+
+
+class CtxKernelApp(IPKernelApp):
+    """`python -m ctxkernel.kernel -f CONNECTION_FILE`."""
+
+    name = "ctxkernel"
+    kernel_class = CtxKernel
+
+
+def main() -> None:
+    """Start a kernel from the command line, as Jupyter does."""
+    CtxKernelApp.launch_instance()

@@ -1,0 +1,32 @@
+"""`%load_ext ctxkernel`: gives a running stock ipykernel what our own kernel has.
+
+The kernel object's class is swapped for one with the mixin in front, since its handlers are bound already. The cell
+that loads it is not in the timeline. Where there is no ipykernel (plain IPython), a clear message, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ctxkernel.core.errors import CtxError
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Switch ctxkernel on in this kernel. A second call does nothing."""
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        raise CtxError(
+            "ctxkernel needs a Jupyter kernel, and this IPython has none; "
+            "open a notebook, or use: jupyter console --kernel ctxkernel"
+        )
+    from ctxkernel.kernel.app import CtxKernelMixin, start
+
+    if isinstance(kernel, CtxKernelMixin):
+        return
+    stock = type(kernel)
+    kernel.__class__ = type("CtxKernel", (CtxKernelMixin, stock), {})
+    start(kernel)
+    if kernel.ctx is None:
+        kernel.__class__ = stock
+        raise CtxError("ctxkernel could not start here; the kernel goes on as before. Run: ctxkernel doctor")
+

@@ -1,0 +1,26 @@
+"""The panel inside of a notebook (`%ctx panel`), for front ends that have no side panel: the same renderer as a widget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.runtime import Runtime
+
+RENDERER = Path(__file__).parent.parent / "lab" / "app" / "render.js"
+
+
+def inline_panel(ctx: Runtime) -> Any:
+    """Return a widget that shows the panel and follows the session."""
+    # Imported here: anywidget costs 0.2 s, and most sessions never ask for it.
+    import anywidget
+    import traitlets
+
+    class InlinePanel(anywidget.AnyWidget):
+        _esm = RENDERER.read_text(encoding="utf-8")
+        state = traitlets.Dict().tag(sync=True)
+
+    widget = InlinePanel(state=ctx.panel.snapshot())
+    ctx.panel.follow(widget)
+    return widget

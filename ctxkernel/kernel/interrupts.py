@@ -1,0 +1,42 @@
+"""SIGINT: the user's code can be interrupted, ours cannot.
+
+ipykernel lets KeyboardInterrupt rise anywhere while a request is handled; one that hits between the cell and its
+reply loses the reply, or the kernel. Here the default handler is in force only while the user's code runs, and a
+handler that just takes a note otherwise. It is the C handler, since a Python one leaves its frame in tracebacks.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+
+class Interrupts:
+    """Says when SIGINT may raise."""
+
+    def __init__(self) -> None:
+        self.pending = False
+
+    @staticmethod
+    def can_switch() -> bool:
+        """Whether this thread may set handlers: Python allows it on the main one only."""
+        return threading.current_thread() is threading.main_thread()
+
+    def _note(self, signum: int, frame: Any) -> None:
+        self.pending = True
+
+    def mask(self) -> Any:
+        """Only take a note of interrupts from now on. Returns the handler before."""
+        while True:  # one that comes in the very moment of the switch still raises
+            try:
+                return signal.signal(signal.SIGINT, self._note)
+            except KeyboardInterrupt:
+                self.pending = True
+
+    def unmask(self) -> None:
+        """Let interrupts raise from now on. Raises KeyboardInterrupt at once for one that was noted."""
+        pending, self.pending = self.pending, False
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if pending:
+            raise KeyboardInterrupt

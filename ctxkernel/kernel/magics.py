@@ -1,0 +1,344 @@
+"""`%ctx SUB …`: one magic, a table of subcommands, each with help and completion.
+
+Rule 1: a subcommand gets plain strings and returns what shall be shown; it raises BadCommand with the next move.
+Rule 2: those in `reading.READING` change nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel._version import __version__
+from ctxkernel.core.delta import one_line
+from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.timeline import statement_to_json
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.runtime import Runtime
+
+
+class Shown:
+    """What a command shows: text, and the same as HTML where a front end has it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="margin:0;text-align:left;white-space:pre-wrap">{escape(self._text)}</pre>'
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: what to call, how it is written, one line of help, and what can follow it."""
+
+    run: Callable[[Runtime, Sequence[str]], Shown | None]
+    usage: str
+    help: str
+    options: tuple[str, ...] = ()
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as aligned text, the first one as the head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
+    loop, projection = ctx.loop, ctx.loop.projection
+    store = ctx.store
+    place = str(store.path) if store.path else "in memory only: nothing is kept when the kernel ends"
+    rows = [
+        ("ctxkernel", f"{__version__}, Python {ctx.environment()['python']}"),
+        ("session", f"{store.session_id} · {place}"),
+        ("timeline", f"{len(loop.log)} statements in this run, head {loop.log.head or 'none yet'}"),
+        ("handles", f"{len(loop.handles())} of {len(loop.graph.nodes())} living"),
+    ]
+    if projection is not None:
+        checks = "all checks passed" if projection.report.ok else f"{len(projection.report.violations)} checks failed"
+        rows.append(("projection", f"~{projection.tokens:,} of {ctx.settings.projection_tokens:,} tokens, {checks}"))
+    rows.append(("model", f"{ctx.settings.model} (checked for; nothing has been sent to any model)"))
+    seconds = ctx.timeout.seconds
+    rows.append(("time-out", f"{seconds:g} s a cell" if seconds else "none; %ctx timeout SECONDS sets one"))
+    rows += [("off", f"{step}: {why}") for step, why in ctx.guard.off.items()]
+    rows += [("notice", notice) for notice in ctx.notices[-5:]]
+    return Shown(table([(f"{key}:", value) for key, value in rows]))
+
+
+def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
+    flags, rest = _split(args, ("--json",), "timeline")
+    log = ctx.loop.log
+    if "--json" in flags:
+        statements = [statement_to_json(statement, log.executions(statement.statement_id)) for statement in log]
+        print(json.dumps({"session": ctx.store.session_id, "head": log.head, "statements": statements}, indent=1))
+        return None
+    limit = 30
+    if rest:
+        if not rest[0].isdigit() or int(rest[0]) < 1:
+            raise BadCommand(f"%ctx timeline {rest[0]}: how many rows? Use a whole number from 1")
+        limit = int(rest[0])
+    statements = list(log)
+    if not statements:
+        return Shown("no statement yet: run a cell")
+    rows = [["", "at", "author", "status", "ms", "changes", "source"]]
+    for statement in statements[-limit:]:
+        for run in log.executions(statement.statement_id):
+            diff = run.state_diff
+            marks = [
+                *(f"+{name}" for name in diff.added),
+                *(f"~{name}" for name in diff.changed),
+                *(f"−{name}" for name in diff.deleted),
+            ]
+            clock = datetime.datetime.fromtimestamp(run.started_at).strftime("%H:%M:%S")
+            rows.append(
+                [
+                    statement.statement_id,
+                    clock,
+                    statement.author,
+                    run.status,
+                    f"{run.cost.time_ms:.0f}",
+                    one_line(" ".join(marks), 40),
+                    one_line(statement.source, 60),
+                ]
+            )
+    older = len(statements) - limit
+    head = f"… {older} older; %ctx timeline {len(statements)} shows all\n" if older > 0 else ""
+    return Shown(head + table(rows))
+
+
+def _projection(ctx: Runtime, args: Sequence[str]) -> Shown | None:
+    flags, _ = _split(args, ("--json",), "projection")
+    projection = ctx.loop.projection
+    if projection is None:
+        raise BadCommand("there is no projection yet: run a cell first")
+    if "--json" in flags:
+        print(json.dumps(projection.to_json(), indent=1))
+        return None
+    rows = [["block", "kind", "from", "tokens", "", "why"]]
+    for block in projection.blocks:
+        cached = "cached" if block.cached else "fresh"
+        rows.append([block.id, block.kind, block.origin, f"~{block.tokens}", cached, one_line(block.why, 60)])
+    report = projection.report
+    lines = [
+        f"what {ctx.settings.model} would be sent (nothing was): ~{projection.tokens:,} of "
+        f"{ctx.settings.projection_tokens:,} tokens, receipt {projection.receipt[:19]}",
+        table(rows),
+    ]
+    lines += [f"left out {item.id}: {item.why}" for item in projection.left_out]
+    lines += [f"red: {v.rule} at {v.path}: {v.message}; {v.fix}" for v in report.violations]
+    lines.append("checks: " + ("all passed" if report.ok else f"{len(report.violations)} failed"))
+    lines += [f"\n--- {block.id}\n{block.text}" for block in projection.blocks]
+    return Shown("\n".join(lines))
+
+
+def _why(ctx: Runtime, args: Sequence[str]) -> Shown:
+    projection = ctx.loop.projection
+    if not args:
+        raise BadCommand("%ctx why BLOCK: which block? %ctx projection lists them")
+    known: dict[str, str] = {}
+    if projection is not None:
+        known = {item.id: f"left out: {item.why}" for item in projection.left_out}
+        known |= {block.id: f"in, ~{block.tokens} tokens, from {block.origin}: {block.why}" for block in projection.blocks}
+    if args[0] not in known:
+        raise BadCommand(f"no block {args[0]!r} in the projection{_close(args[0], known)}; %ctx projection lists them")
+    return Shown(f"{args[0]}: {known[args[0]]}")
+
+
+def _show(ctx: Runtime, args: Sequence[str]) -> Shown:
+    if not args:
+        raise BadCommand("%ctx show N: which statement? %ctx timeline lists them")
+    key = args[0] if args[0].startswith("s") else f"s{args[0]}"
+    try:
+        statement = ctx.loop.log.statement(key)
+    except KeyError:
+        raise BadCommand(f"no statement {args[0]!r} in this run; %ctx timeline lists them") from None
+    lines = [f"{key} · {statement.author} · {statement.kind} · cell {statement.cell_id or 'unknown'}", statement.source]
+    for run in ctx.loop.log.executions(key):
+        lines.append(f"-- {run.execution_id}: {run.status}, {run.cost.time_ms:.1f} ms")
+        lines += [f"{name}:\n{text}" for name, text in (("stdout", run.stdout), ("stderr", run.stderr)) if text]
+        lines += [f"late {name}:\n{text}" for name, text in run.late.items()]
+        if run.exception is not None:
+            lines.append(f"{run.exception.type}: {run.exception.message}")
+        diff = run.state_diff
+        lines += [f"+ {name}: {info.type} {info.repr}" for name, info in diff.added.items()]
+        lines += [f"~ {name} ({info.how}): {info.type} {info.repr}" for name, info in diff.changed.items()]
+        lines += [f"− {name}" for name in diff.deleted]
+        lines += [f"{a.kind} {a.name}: {a.mime}, {a.size:,} bytes" for a in run.artifacts]
+        lines += [f"notice: {notice}" for notice in run.notices]
+    return Shown("\n".join(lines))
+
+
+def _timeout(ctx: Runtime, args: Sequence[str]) -> Shown:
+    if args:
+        if args[0].lower() in ("off", "none", "0"):
+            ctx.timeout.seconds = None
+        else:
+            try:
+                seconds = float(args[0].removesuffix("s"))
+            except ValueError:
+                seconds = -1.0
+            if not 0 < seconds < 10**9:
+                raise BadCommand(f"%ctx timeout {args[0]}: use seconds above 0, or off")
+            ctx.timeout.seconds = seconds
+    seconds = ctx.timeout.seconds
+    told = f"cells are stopped after {seconds:g} s (from the next one on)" if seconds else "cells may run without end"
+    return Shown(told)
+
+
+def _pinned(ctx: Runtime, args: Sequence[str], verb: str) -> Shown:
+    if not args:
+        raise BadCommand(f"%ctx {verb} HANDLE: which one? ls() lists them")
+    value = ctx.shell.user_ns.get(args[0]) or ctx.loop.graph.node(args[0])
+    node = value if hasattr(value, "obj_id") else None
+    if node is None:
+        names = [state.name for state in ctx.loop.ls()]
+        raise BadCommand(f"no handle {args[0]!r}{_close(args[0], names)}; ls() lists them")
+    if verb == "pin":
+        node.pin(" ".join(args[1:]))
+    else:
+        node.unpin()
+    return Shown(f"{args[0]} is {'pinned' if node.pinned else 'not pinned'}")
+
+
+def _panel(ctx: Runtime, args: Sequence[str]) -> Any:
+    from ctxkernel.kernel.inline import inline_panel
+
+    return inline_panel(ctx)
+
+
+def _help(ctx: Runtime, args: Sequence[str]) -> Shown:
+    if args:
+        name = args[0].rstrip("?")
+        command = _command(name)
+        return Shown(f"%ctx {command.usage}\n{command.help}")
+    rows = [[f"%ctx {command.usage}", command.help] for command in COMMANDS.values()]
+    return Shown(table(rows) + "\n%ctx SUB? shows one; functions: view group ls show pin tick (view? for help)")
+
+
+COMMANDS: dict[str, Command] = {
+    "status": Command(_status, "status", "what works, where the session is kept, what the projection costs"),
+    "timeline": Command(
+        _timeline, "timeline [ROWS] [--json]", "the statements of this run with status, time and changes", ("--json",)
+    ),
+    "show": Command(_show, "show N", "one statement: source, outputs, changes, artifacts (10, or s10)"),
+    "projection": Command(
+        _projection, "projection [--json]", "exactly what the model would be sent, block by block", ("--json",)
+    ),
+    "why": Command(_why, "why BLOCK", "why a block is in the projection, or why not"),
+    "timeout": Command(_timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)),
+    "pin": Command(lambda ctx, a: _pinned(ctx, a, "pin"), "pin HANDLE [REASON]", "keep a handle in the projection before others"),
+    "unpin": Command(lambda ctx, a: _pinned(ctx, a, "unpin"), "unpin HANDLE", "end a pin"),
+    "panel": Command(_panel, "panel", "the side panel as a widget in the notebook"),
+    "help": Command(_help, "help [SUB]", "this table, or one line of it"),
+}
+
+
+def _command(name: str) -> Command:
+    if name not in COMMANDS:
+        raise BadCommand(f"%ctx has no {name!r}{_close(name, COMMANDS)}; %ctx help lists what there is")
+    return COMMANDS[name]
+
+
+def _close(word: str, known: Any) -> str:
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _split(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[list[str], list[str]]:
+    flags = [arg for arg in args if arg.startswith("-")]
+    for flag in flags:
+        if flag not in known:
+            raise BadCommand(f"%ctx {sub} has no option {flag}; it has {', '.join(known) or 'none'}")
+    return flags, [arg for arg in args if not arg.startswith("-")]
+
+
+def dispatch(ctx: Runtime, line: str) -> Any:
+    """Run one `%ctx` line. Raises CtxError."""
+    try:
+        words = shlex.split(line)
+    except ValueError as fault:
+        raise BadCommand(f"%ctx {line}: {fault}; close the quotation mark") from None
+    if not words:
+        words = ["help"]
+    name, *args = words
+    if name.endswith("?") or args[:1] == ["?"] or "--help" in args:
+        name, args = "help", [name.rstrip("?")]
+    return _command(name).run(ctx, args)
+
+
+_QUESTION = re.compile(r"^(\s*)%ctx[ \t]+([\w-]+)[ \t]*\?+[ \t]*$", re.MULTILINE)
+
+
+def _question(lines: list[str]) -> list[str]:
+    # IPython would take `%ctx timeline?` for a question about a variable `timeline`.
+    return [_QUESTION.sub(r"\1%ctx help \2", line) for line in lines]
+
+
+def register(ctx: Runtime) -> None:
+    """Give the shell `%ctx`, its `?` help and its completion."""
+    shell = ctx.shell
+
+    def ctx_magic(line: str) -> Any:
+        try:
+            return dispatch(ctx, line)
+        except CtxError as refused:
+            # A wrong command is an error of the cell, so that Run All stops; but not a traceback of ours.
+            raise UserRefusal(str(refused)) from None
+
+    rows = "\n".join(f"    %ctx {command.usage:<28} {command.help}" for command in COMMANDS.values())
+    ctx_magic.__doc__ = f"The timeline, the projection and the session of this notebook.\n\n{rows}\n"
+    shell.register_magic_function(ctx_magic, magic_kind="line", magic_name="ctx")
+    shell.set_custom_exc((UserRefusal, CtxError), _tell_refusal)
+    shell.input_transformers_cleanup.append(_question)
+    shell.set_hook("complete_command", lambda _, event: complete(ctx, event), str_key="%ctx")
+    from ctxkernel.kernel.habits import keep_ls
+
+    keep_ls(shell)
+
+
+class UserRefusal(CtxError):
+    """What `%ctx` refused, in one sentence."""
+
+
+def _tell_refusal(shell: Any, etype: type, value: BaseException, tb: Any, tb_offset: Any = None) -> list[str]:
+    """Show an error of ours as one line, with the user's own line where there is one: no frames of ours."""
+    name = "ctxkernel" if etype is UserRefusal else etype.__name__
+    lines = [f"{name}: {value}"]
+    frame = tb
+    while frame is not None:
+        code = frame.tb_frame.f_code
+        if frame.tb_frame.f_globals is shell.user_ns and etype is not UserRefusal:
+            lines.insert(0, f"in line {frame.tb_lineno} of the cell, {code.co_name}:")
+        frame = frame.tb_next
+    shell._showtraceback(etype, value, lines)
+    return lines
+
+
+def complete(ctx: Runtime, event: Any) -> list[str]:
+    """Return what may follow on a `%ctx` line."""
+    before = event.line[: event.line.rfind(event.symbol)] if event.symbol else event.line
+    words = before.split()
+    if len(words) <= 1:
+        return list(COMMANDS)
+    sub = words[1]
+    if sub in ("pin", "unpin"):
+        return [state.name for state in ctx.loop.ls()]
+    if sub == "help":
+        return list(COMMANDS)
+    if sub == "why" and ctx.loop.projection is not None:
+        return [block.id for block in ctx.loop.projection.blocks]
+    if sub == "show":
+        return [statement.statement_id for statement in ctx.loop.log][-50:]
+    return list(COMMANDS[sub].options) if sub in COMMANDS else []
+
+

@@ -1,0 +1,271 @@
+"""Everything of one kernel's session, wired: loop, tracker, projection, store, capture, panel.
+
+Rule 1: a fault here costs the step that had it, never the user's cell (`Guard`).
+Rule 2: the work after a cell is bounded in time; over that, or on an interrupt, it goes on with less and says so.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ctxkernel._version import __version__
+from ctxkernel.core.errors import CtxError
+from ctxkernel.core.loop import Loop, OpenTurn, Outcome
+from ctxkernel.core.nodes import NodeBase
+from ctxkernel.core.ports import All
+from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Kind, Status
+from ctxkernel.core.turn import TurnResult
+from ctxkernel.kernel.capture import Capture, Collector
+from ctxkernel.kernel.display import LiveDisplays
+from ctxkernel.kernel.files import FileScan
+from ctxkernel.kernel.guard import Guard
+from ctxkernel.kernel.interrupts import Interrupts
+from ctxkernel.kernel.panel import Panel
+from ctxkernel.kernel.streams import Streams
+from ctxkernel.kernel.timeout import Timeout
+from ctxkernel.kernel.worker import Worker
+from ctxkernel.projection.engine import ProjectionEngine
+from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
+from ctxkernel.sources import open_source
+from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.store.location import session_path
+from ctxkernel.store.session import SessionStore
+
+TRACE_CHARS = 4000
+NAMES = ("view", "group", "ls", "show", "pin", "tick", "All")
+
+
+@dataclasses.dataclass(slots=True)
+class Cell:
+    """A cell under way."""
+
+    turn: OpenTurn
+    collector: Collector
+    msg_id: str
+    started: float
+    clock: float
+
+
+class Runtime:
+    """The session of one kernel. Made once, by the kernel or by `%load_ext ctxkernel`."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.shell = kernel.shell
+        self.settings = Settings()
+        self.guard = Guard(self.tell)
+        self.interrupts = Interrupts()
+        self.timeout = Timeout()
+        self.capture = Capture(kernel, self.settings, lambda fault: self.guard.switch_off("output capture", fault))
+        self.streams = Streams()
+        self.notices: list[str] = []
+        self.store = SessionStore.open(
+            session_path(os.environ.get("JPY_SESSION_NAME"), os.environ, os.getcwd()),
+            settings=self.settings,
+            now=time.time(),
+            environment=self.environment(),
+        )
+        namespace = self.shell.user_ns
+        self.loop = Loop(
+            namespace=namespace,
+            tracker=NamespaceTracker(
+                namespace,
+                hidden=lambda: self.shell.user_ns_hidden,
+                settings=self.settings,
+                transform=self.shell.transform_cell,
+                is_handle=lambda value: isinstance(value, NodeBase),
+            ),
+            projector=ProjectionEngine(self.settings, count_tokens),
+            open_source=lambda target: open_source(target, settings=self.settings),
+            count_tokens=count_tokens,
+            trim=trim_to_tokens,
+            settings=self.settings,
+            environment=self.environment(),
+            guard=self.guard,
+        )
+        self.loop.log.start_after(self.store.last_index)
+        self.worker = Worker(self.loop.ready)
+        self.loop.prepare = self.worker.prepare
+        self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
+        self.displays = LiveDisplays(self.shell)
+        self.panel = Panel(self)
+        self._cell: Cell | None = None
+        self.last: TurnResult | None = None
+
+    def environment(self) -> dict[str, str]:
+        """What a statement ran in, as far as its fingerprint cares."""
+        return {
+            "python": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "platform": sys.platform,
+            "ctxkernel": __version__,
+        }
+
+    # -- on and off ---------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Switch everything on. A part that fails is told and left out."""
+        guard = self.guard
+        guard("output capture", self.capture.install, None)
+        guard("output of C code and subprocesses", self.streams.install, None)
+        guard("handles", self._inject, None)
+        guard("display of handles", self.displays.install, None)
+        guard("magics", self._magics, None)
+        guard("panel", self.panel.install, None)
+        if self.store.notice:
+            self.notices.append(self.store.notice)
+
+    def _inject(self) -> None:
+        # Into builtins, as IPython does with `display`: a user's own `group` shadows it, `del` brings it back.
+        for name in NAMES[:-1]:
+            setattr(builtins, name, getattr(self.loop, name))
+        setattr(builtins, "All", All)
+
+    def _magics(self) -> None:
+        from ctxkernel.kernel.magics import register
+
+        register(self)
+
+    def close(self) -> None:
+        """Switch everything off that outlives the kernel object."""
+        self.worker.close()
+        self.guard("session store", self.store.close, None)
+
+    def tell(self, text: str) -> None:
+        """Write one line to the cell's stderr, as ours: it does not count as the cell's output."""
+        with self.capture.ours():
+            self.kernel.send_response(self.kernel.iopub_socket, "stream", {"name": "stderr", "text": text + "\n"})
+
+    # -- one cell -----------------------------------------------------------------------------
+
+    def begin(self, code: str, *, msg_id: str, cell_id: str | None, kind: Kind, author: Author, tags: dict[str, Any]) -> None:
+        """A cell is about to run."""
+        self._fetch_late()
+        now = time.time()
+        turn = self.loop.begin(code, now=now, author=author, kind=kind, cell_id=cell_id, tags=tags)
+        self._notice(self.guard("session store", lambda: self._store_begin(turn), None))
+        collector = self.capture.open(msg_id, turn.execution.execution_id)
+        self._cell = Cell(turn, collector, msg_id, now, time.perf_counter())
+        self.guard("panel", lambda: self.panel.begin(turn), None)
+
+    def _store_begin(self, turn: OpenTurn) -> str | None:
+        if turn.outside is not None:
+            self.store.outside(*turn.outside)
+        return self.store.begin(turn.statement, turn.execution)
+
+    @property
+    def running(self) -> OpenTurn | None:
+        """The turn of the cell that runs now."""
+        return self._cell.turn if self._cell else None
+
+    def end(self, reply: dict[str, Any], interrupted: bool, timed_out: float | None) -> None:
+        """The cell has ended, by whatever way."""
+        cell, self._cell = self._cell, None
+        if cell is None:
+            return
+        elapsed = time.perf_counter() - cell.clock
+        expired = self._deadline()
+        self.guard("output of C code and subprocesses", self.streams.settle, None)
+        self.capture.close(cell.msg_id)
+        outcome = self._outcome(cell, reply, elapsed, interrupted, timed_out, expired)
+        result = self.loop.end(outcome, cell.started + elapsed, expired)
+        self.last = result
+        self._notice(self.guard("session store", lambda: self.store.end(result), None))
+        self.guard("display of handles", lambda: self.displays.update(self.loop.graph, self.capture), None)
+        self.guard("panel", lambda: self.panel.turn(result), None)
+
+    def _deadline(self) -> Callable[[], bool]:
+        end = time.perf_counter() + self.settings.end_phase_ms / 1000
+        return lambda: self.interrupts.pending or time.perf_counter() > end
+
+    def _outcome(
+        self,
+        cell: Cell,
+        reply: dict[str, Any],
+        elapsed: float,
+        interrupted: bool,
+        timed_out: float | None,
+        expired: Callable[[], bool],
+    ) -> Outcome:
+        status, exception = status_of(reply, interrupted, timed_out is not None)
+        streams = cell.collector.streams
+        artifacts = cell.collector.artifacts()
+        written = self.guard("written files", lambda: self.files.written(cell.started, expired), ())
+        notices: list[str] = []
+        if timed_out is not None:
+            notices.append(f"stopped after {timed_out:g} s; %ctx timeout off lets cells run on")
+        if cell.collector.dropped:
+            notices.append(f"{cell.collector.dropped} rich outputs not kept: more than the first were shown by one cell")
+        return Outcome(
+            status=status,
+            stdout=streams["stdout"].text(),
+            stderr=streams["stderr"].text(),
+            exception=exception,
+            artifacts=(*artifacts, *written),
+            cost=Cost(time_ms=round(elapsed * 1000, 3)),
+            cut={name: stream.cut for name, stream in streams.items() if stream.cut},
+            notices=tuple(notices),
+        )
+
+    def _fetch_late(self) -> None:
+        late = self.capture.late
+        while late:
+            execution_id, stream, text = late.popleft()
+            try:
+                self.loop.late(execution_id, stream, text)
+            except KeyError:
+                continue
+            self.guard("session store", lambda e=execution_id, s=stream, t=text: self.store.late(e, s, t), None)
+
+    def _notice(self, notice: str | None) -> None:
+        if notice:
+            self.notices.append(notice)
+            self.tell(f"ctxkernel: {notice}")
+
+    @contextmanager
+    def user_code(self) -> Iterator[None]:
+        """Interrupts may raise inside, and only there."""
+        if not self.interrupts.can_switch():
+            yield
+            return
+        try:
+            self.interrupts.unmask()
+            yield
+        finally:
+            self.interrupts.mask()
+
+
+def status_of(reply: dict[str, Any], interrupted: bool, timed_out: bool) -> tuple[Status, ExceptionInfo | None]:
+    """Return the seed's status and the exception for an execute reply."""
+    if reply.get("status") == "ok":
+        return "ok", None
+    name, message = str(reply.get("ename", "")), str(reply.get("evalue", ""))
+    trace = strip_ansi("\n".join(map(str, reply.get("traceback", ()))))
+    if len(trace) > TRACE_CHARS:
+        half = TRACE_CHARS // 2
+        trace = f"{trace[:half]}\n[… {len(trace) - TRACE_CHARS:,} characters cut …]\n{trace[-half:]}"
+    info = ExceptionInfo(name, message[:2000], trace)
+    if timed_out:
+        return "timeout", info
+    if name == "KeyboardInterrupt" or (name == "CancelledError" and interrupted):
+        return "cancelled", info
+    return ("cancelled" if reply.get("status") in ("abort", "aborted") else "error"), info
+
+
+def strip_ansi(text: str) -> str:
+    """Return `text` without terminal escape sequences."""
+    import re
+
+    return re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])", "", text)
+
+
+__all__ = ["NAMES", "CtxError", "Runtime"]
