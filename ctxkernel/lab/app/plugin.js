@@ -1,0 +1,635 @@
+/**
+ * The JupyterLab side of the panel: one comm per notebook, one widget in the right area, three commands.
+ *
+ * Rule 1: the front end opens the comm. One that a kernel opens before this page knows its target is closed by Lab.
+ * Rule 2: it opens by itself for kernels whose kernel_info says `ctxkernel`, and never for another.
+ * Rule 3: every part of Lab that this needs is optional: where one is missing (Notebook 7's file list has no
+ *         notebooks), the plugin does less and nothing breaks.
+ * Rule 4: nothing is sent but the comm's messages; gestures are execute requests elsewhere.
+ */
+
+const ID = 'jupyter-ctxkernel:plugin';
+const PANEL_ID = 'ctxkernel-panel';
+const TARGET = 'ctxkernel.panel';
+const CONTROL = 'ctxkernel_snapshot_request';
+const IMPLEMENTATION = 'ctxkernel';
+/** How long an idle kernel may take to answer the comm. */
+const ANSWER_MS = 5000;
+/** A state that comes and goes within this time is not shown. */
+const SETTLE_MS = 1000;
+/** Width of the panel at its first opening, in pixels. */
+const WIDTH = 370;
+
+const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="16">
+  <g class="jp-icon3" fill="#616161">
+    <path d="M5 3h2v18H5z"/>
+    <circle cx="6" cy="6" r="3"/><circle cx="6" cy="12.5" r="2.2"/><circle cx="6" cy="19" r="2.2"/>
+    <path d="M11 5h10v2H11zM11 11.5h7v2h-7zM11 18h9v2h-9z"/>
+  </g></svg>`;
+
+/**
+ * Make the plugin of the packages that Lab shares.
+ * @param {(name: string) => Promise<any>} shared
+ * @param {string} version
+ */
+export async function createPlugin(shared, version) {
+  // The same `?v=` as this module's own, so that both are of one version whatever a proxy has kept.
+  const renderer = await import(new URL(`render.js?v=${version}`, import.meta.url).href);
+  const [{ INotebookTracker, NotebookActions }, { ICommandPalette }, { ISettingRegistry }, { IStateDB }, { Widget }, { LabIcon }, { KernelMessage }] = await Promise.all(
+    ['@jupyterlab/notebook', '@jupyterlab/apputils', '@jupyterlab/settingregistry', '@jupyterlab/statedb', '@lumino/widgets', '@jupyterlab/ui-components', '@jupyterlab/services'].map(shared)
+  );
+  return {
+    id: ID,
+    description: 'The side panel of ctxkernel: timeline, handles, projection, changes.',
+    autoStart: true,
+    requires: [],
+    optional: [INotebookTracker, ICommandPalette, ISettingRegistry, IStateDB],
+    activate(app, tracker, palette, settings, state) {
+      if (!tracker) return;
+      const lab = { app, tracker, palette, settings, state, version, renderer, Widget, LabIcon, KernelMessage, NotebookActions };
+      new Panel(lab).start();
+    }
+  };
+}
+
+/* ---------------------------------------------------------------- one notebook */
+
+/**
+ * The connection of one notebook to its kernel's panel comm, and the view that draws it.
+ *
+ * Holds: at most one comm is open; messages of an earlier comm are never drawn.
+ */
+class Link {
+  /** @param {any} lab @param {any} notebook a NotebookPanel @param {Panel} owner */
+  constructor(lab, notebook, owner) {
+    this.lab = lab;
+    this.notebook = notebook;
+    this.owner = owner;
+    this.context = notebook.sessionContext;
+    this.host = document.createElement('div');
+    this.host.className = 'ctxk-host';
+    this.host.hidden = true;
+    /** The user asked for this kernel by command; it need not be a ctxkernel. */
+    this.forced = false;
+    /** Whether kernel_info says ctxkernel; null while that is not known. */
+    this.own = null;
+    /** The kernel that the panel has opened itself for, so that it does so once a kernel. */
+    this.openedFor = null;
+    this.comm = null;
+    this.live = false;
+    this.cellEnd = null;
+    this.view = lab.renderer.mount(this.host, {
+      version: lab.version,
+      tab: owner.tab,
+      onTab: (tab) => owner.setTab(tab),
+      goto: (cellId) => this.goto(cellId),
+      reconnect: () => this.reconnect(),
+      close: () => owner.close(),
+      painted: (mark) => this.painted(mark)
+    });
+    this.retitle = () => this.view.title(notebook.context.localPath?.split('/').pop() ?? notebook.title.label);
+    this.retitle();
+
+    this.onKernel = () => void this.changed();
+    this.onStatus = (_, status) => this.status(status);
+    this.onConnection = (_, status) => this.connection(status);
+    this.onMessage = (_, msg) => this.watch(msg);
+    this.context.kernelChanged.connect(this.onKernel);
+    this.context.statusChanged.connect(this.onStatus);
+    this.context.connectionStatusChanged.connect(this.onConnection);
+    this.context.iopubMessage.connect(this.onMessage);
+    notebook.context.pathChanged.connect(this.retitle);
+    notebook.disposed.connect(() => this.dispose());
+    void this.context.ready.then(() => this.changed()).catch(() => {});
+  }
+
+  get kernel() {
+    return this.context.session?.kernel ?? null;
+  }
+
+  get front() {
+    return this.lab.tracker.currentWidget === this.notebook;
+  }
+
+  /** Another kernel, or none, or the first one. */
+  async changed() {
+    if (this.disposed) return;
+    this.drop();
+    this.own = null;
+    const kernel = this.kernel;
+    if (!kernel) return this.say(PHASES.noKernel());
+    this.view.kernelStatus(kernel.status);
+    this.say(PHASES.connecting());
+    let info;
+    try {
+      info = await kernel.info;
+    } catch {
+      return; // Disposed while it started; kernelChanged follows.
+    }
+    if (this.disposed || kernel !== this.kernel) return;
+    this.language = info.implementation;
+    this.own = info.implementation === IMPLEMENTATION;
+    if (this.own) {
+      this.owner.wants(this);
+      this.open();
+    } else {
+      this.forced = false;
+      this.say(PHASES.other(await this.kernelName()));
+    }
+  }
+
+  async kernelName() {
+    const name = this.context.kernelDisplayName || this.kernel?.name || 'another kernel';
+    return String(name);
+  }
+
+  /** Open the comm; the kernel answers with a snapshot. */
+  open() {
+    const kernel = this.kernel;
+    if (this.disposed || this.comm || !kernel || kernel.isDisposed) return;
+    let comm;
+    try {
+      comm = kernel.createComm(TARGET);
+    } catch {
+      // Of several connections of one page to a kernel (two notebooks on it), only the first may have comms.
+      return this.say(PHASES.shared());
+    }
+    this.comm = comm;
+    comm.onMsg = (msg) => {
+      if (comm === this.comm) this.receive(msg.content.data);
+    };
+    comm.onClose = () => {
+      if (comm !== this.comm) return;
+      this.comm = null;
+      this.live = false;
+      clearTimeout(this.timer);
+      void this.kernelName().then((name) => {
+        if (!this.comm) this.say(this.own ? PHASES.closed() : PHASES.other(name));
+      });
+    };
+    comm.open({ protocol: this.lab.renderer.PROTOCOL, version: this.lab.version });
+    this.expectAnswer();
+  }
+
+  /** Wait for the first snapshot. A busy kernel answers when its cell ends, so only idle time counts. */
+  expectAnswer() {
+    clearTimeout(this.timer);
+    let left = ANSWER_MS;
+    let asked = false;
+    const step = 500;
+    const comm = this.comm;
+    const look = () => {
+      if (this.live || this.comm !== comm || this.disposed) return;
+      if (this.kernel?.status === 'busy') {
+        left = ANSWER_MS;
+        if (!asked) this.say(PHASES.busy());
+        if (!asked && this.own) void this.peek(comm);
+        asked = true;
+      } else if ((left -= step) <= 0) {
+        this.say(PHASES.noAnswer());
+        return;
+      }
+      this.timer = setTimeout(look, step);
+    };
+    this.timer = setTimeout(look, step);
+  }
+
+  /** A cell runs, so the comm waits in the kernel's queue; its control channel does not. */
+  async peek(comm) {
+    const kernel = this.kernel;
+    try {
+      const msg = this.lab.KernelMessage.createMessage({ msgType: CONTROL, channel: 'control', session: kernel.clientId, username: kernel.username, content: {} });
+      const reply = await kernel.sendControlMessage(msg, true).done;
+      if (this.live || this.comm !== comm || reply?.content?.type !== 'snapshot') return;
+      this.view.snapshot(reply.content);
+      this.owner.mark(this);
+    } catch {
+      // The kernel went away, or knows no such message: the comm's snapshot will do.
+    }
+  }
+
+  /** @param {any} data */
+  receive(data) {
+    try {
+      if (data?.type === 'snapshot') {
+        this.live = true;
+        clearTimeout(this.timer);
+        this.view.snapshot(data);
+        this.owner.mark(this);
+        return;
+      }
+      this.view.message(data);
+      // A statement that this page never saw (a message was lost): ask for all, once for each such hole.
+      const hole = data?.type === 'turn' ? this.view.hole() : 0;
+      if (hole && hole !== this.hole) {
+        this.hole = hole;
+        this.ask();
+      }
+    } catch (error) {
+      // Lab awaits this handler: a fault here must not hold up the notebook's other messages.
+      console.error('ctxkernel panel', error);
+    }
+  }
+
+  /** Ask for a snapshot, at most once a second. */
+  ask() {
+    if (!this.comm || this.asked) return;
+    this.asked = setTimeout(() => {
+      this.asked = null;
+      try {
+        this.comm?.send({ type: 'snapshot' });
+      } catch {
+        this.drop();
+        this.open();
+      }
+    }, 1000);
+  }
+
+  status(status) {
+    this.view.kernelStatus(status);
+    if (status === 'restarting' || status === 'autorestarting') {
+      this.drop();
+      this.say(PHASES.restarting());
+    } else if (status === 'dead') {
+      this.drop();
+      this.say(PHASES.dead());
+    } else if (status === 'idle') {
+      if (!this.comm && (this.own || this.forced)) this.open();
+      else this.checkRunning();
+    }
+  }
+
+  /** The kernel is idle: if a statement still counts as running then its turn was lost. */
+  checkRunning() {
+    clearTimeout(this.settle);
+    this.settle = setTimeout(() => {
+      if (this.live && this.kernel?.status === 'idle' && this.view.isRunning()) this.ask();
+    }, SETTLE_MS);
+  }
+
+  connection(status) {
+    if (status === 'connected') {
+      if (!this.wasLost) return;
+      this.wasLost = false;
+      clearTimeout(this.lost);
+      // Messages may have been dropped meanwhile; the snapshot has them all.
+      if (this.comm) {
+        if (this.live) this.view.phase(null);
+        this.ask();
+      } else if (this.own) this.open();
+    } else if (status === 'connecting' && this.live) {
+      this.wasLost = true;
+      clearTimeout(this.lost);
+      this.lost = setTimeout(() => this.wasLost && this.live && this.say(PHASES.disconnected()), SETTLE_MS);
+    }
+  }
+
+  /** Note when this page sees a cell end, to measure how long its turn takes to be seen. */
+  watch(msg) {
+    if (msg.header.msg_type === 'status' && msg.content.execution_state === 'idle' && msg.parent_header?.msg_type === 'execute_request') this.cellEnd = performance.now();
+  }
+
+  painted({ statement_id, ended_at }) {
+    this.owner.painted(this, statement_id, ended_at);
+  }
+
+  /** The user asks: try again, whatever the kernel is. */
+  reconnect() {
+    this.forced = true;
+    this.drop(true);
+    if (!this.kernel) return this.say(PHASES.noKernel());
+    this.say(PHASES.connecting());
+    this.open();
+  }
+
+  /** Forget the comm. `tell` also closes it in the kernel, which must be alive for that. */
+  drop(tell = false) {
+    clearTimeout(this.timer);
+    clearTimeout(this.asked);
+    clearTimeout(this.settle);
+    this.asked = null;
+    const comm = this.comm;
+    this.comm = null;
+    this.live = false;
+    if (!comm || comm.isDisposed) return;
+    try {
+      if (tell) comm.close();
+      else comm.dispose();
+    } catch {
+      // Its kernel is gone already.
+    }
+  }
+
+  say(phase) {
+    if (this.disposed) return;
+    this.view.phase(phase);
+    this.owner.mark(this);
+    this.phase = phase.name;
+  }
+
+  /** Scroll to the cell of that id and select it. Works with windowed notebooks, where most cells have no DOM. */
+  async goto(cellId) {
+    const content = this.notebook.content;
+    const index = content.widgets.findIndex((cell) => cell.model.id === cellId);
+    if (index < 0) return false;
+    const cell = content.widgets[index];
+    // A cell under a collapsed heading has no place to scroll to.
+    if (cell.isHidden) this.lab.NotebookActions.expandParent?.(cell, content);
+    content.deselectAll();
+    content.activeCellIndex = index;
+    content.mode = 'command';
+    if (content.scrollToItem) await content.scrollToItem(index, 'smart');
+    else content.scrollToCell?.(cell, 'auto');
+    return true;
+  }
+
+  dispose() {
+    if (this.disposed) return;
+    this.drop(true);
+    this.disposed = true;
+    clearTimeout(this.lost);
+    this.context.kernelChanged.disconnect(this.onKernel);
+    this.context.statusChanged.disconnect(this.onStatus);
+    this.context.connectionStatusChanged.disconnect(this.onConnection);
+    this.context.iopubMessage.disconnect(this.onMessage);
+    this.view.dispose();
+    this.host.remove();
+    this.owner.links.delete(this.notebook);
+  }
+}
+
+/** What the panel says where it is not live. @type {Record<string, (...args: any[]) => any>} */
+const PHASES = {
+  connecting: () => ({ name: 'connecting', tone: 'wait', title: 'Connecting to the kernel…' }),
+  busy: () => ({ name: 'busy', tone: 'wait', title: 'The kernel is busy', text: 'A cell is running. The panel fills when it ends.' }),
+  restarting: () => ({ name: 'restarting', tone: 'wait', title: 'The kernel restarts…', text: 'The panel comes back with it.' }),
+  disconnected: () => ({ name: 'disconnected', tone: 'warn', title: 'The connection to the kernel is lost', text: 'JupyterLab is trying to get it back. What you see is the last known state.' }),
+  dead: () => ({ name: 'dead', tone: 'error', title: 'The kernel died', text: 'What you see is the last known state. Restart it: menu Kernel → Restart Kernel…' }),
+  noKernel: () => ({ name: 'no-kernel', tone: 'info', title: 'This notebook has no kernel', text: 'Choose “ctxkernel” in the kernel menu at the top right of the notebook.' }),
+  closed: () => ({ name: 'no-answer', tone: 'warn', title: 'The kernel closed the panel’s connection', text: 'Reconnect, or restart the kernel if that does not help.', button: 'Reconnect' }),
+  noAnswer: () => ({
+    name: 'no-answer',
+    tone: 'warn',
+    title: 'The kernel does not answer',
+    text: 'It may lack ctxkernel. Load the extension in a cell, then reconnect:',
+    code: '%load_ext ctxkernel',
+    after: 'Or choose the kernel “ctxkernel” (menu Kernel → Change Kernel…).',
+    button: 'Reconnect'
+  }),
+  shared: () => ({ name: 'no-answer', tone: 'info', title: 'Another view of this kernel is open', text: 'JupyterLab lets one document per kernel have the panel’s connection. Go to the other one, or close it and reconnect.', button: 'Reconnect' }),
+  other: (name) => ({
+    name: 'other',
+    tone: 'info',
+    title: 'ctxkernel is not loaded here',
+    text: `This notebook runs on “${name}”. Load ctxkernel in a cell, then connect:`,
+    code: '%load_ext ctxkernel',
+    after: 'Or choose the kernel “ctxkernel” (menu Kernel → Change Kernel…), which also opens this panel by itself.',
+    button: 'Connect'
+  })
+};
+
+/* ---------------------------------------------------------------- the panel */
+
+/** The widget in the right area, and who is shown in it. */
+class Panel {
+  constructor(lab) {
+    this.lab = lab;
+    /** @type {Map<any, Link>} */
+    this.links = new Map();
+    this.autoOpen = true;
+    this.tab = 'timeline';
+    /** Shown by a restore or by ourselves: not the user's doing, so not remembered. */
+    this.quiet = 0;
+  }
+
+  async start() {
+    this.commands();
+    const { app, tracker, settings, state } = this.lab;
+    tracker.widgetAdded.connect((_, notebook) => this.adopt(notebook));
+    tracker.currentChanged.connect(() => this.follow());
+    this.lab.NotebookActions.executed?.connect((_, args) => this.executed(args));
+    // Comms of a page that goes away would stay in the kernel and be sent to for nothing.
+    window.addEventListener('pagehide', () => {
+      this.leaving = true;
+      for (const link of this.links.values()) link.drop(true);
+    });
+    // …and a page that comes back from the browser's cache has none.
+    window.addEventListener('pageshow', (event) => {
+      this.leaving = false;
+      if (event.persisted) for (const link of this.links.values()) if (link.own) link.open();
+    });
+    try {
+      const loaded = await settings?.load(ID);
+      if (loaded) {
+        this.settings = loaded;
+        const read = () => (this.autoOpen = loaded.get('autoOpen').composite !== false);
+        read();
+        loaded.changed.connect(read);
+      }
+    } catch (error) {
+      console.warn('ctxkernel: settings are not available, so a closed panel is only remembered until the page is left', error);
+    }
+    try {
+      const saved = await state?.fetch(ID);
+      if (saved?.tab) this.tab = String(saved.tab);
+      this.sized = Boolean(saved?.sized);
+    } catch {
+      // Only a convenience.
+    }
+    // Before this, Lab still puts back its own side panels and would hide ours.
+    await app.restored;
+    this.ready = true;
+    tracker.forEach((notebook) => this.adopt(notebook));
+    this.follow();
+  }
+
+  adopt(notebook) {
+    if (!this.ready || this.links.has(notebook) || notebook.isDisposed) return;
+    const link = new Link(this.lab, notebook, this);
+    this.links.set(notebook, link);
+    this.widget?.node.append(link.host);
+    this.follow();
+  }
+
+  get link() {
+    const notebook = this.lab.tracker.currentWidget;
+    return notebook ? (this.links.get(notebook) ?? null) : null;
+  }
+
+  /** Show the view of the notebook in front. */
+  follow() {
+    const link = this.link;
+    for (const other of this.links.values()) other.host.hidden = other !== link;
+    if (this.none) this.none.hidden = Boolean(link);
+    link?.view.shown();
+    if (link) {
+      this.mark(link);
+      if (link.own) this.wants(link);
+    }
+  }
+
+  /** A notebook on a ctxkernel is there: open for it, once a kernel, unless the user closed the panel. */
+  wants(link) {
+    if (!this.ready || !link.front) return;
+    this.ensure();
+    if (link.openedFor === link.kernel?.id) return;
+    link.openedFor = link.kernel?.id;
+    if (this.autoOpen) this.show();
+  }
+
+  /** Put the widget into the right area; from then on its tab is there. */
+  ensure() {
+    if (this.widget) return;
+    const { app, Widget, LabIcon, version } = this.lab;
+    const panel = this;
+    class PanelWidget extends Widget {
+      onAfterShow() {
+        panel.visible(true);
+      }
+      onAfterHide() {
+        panel.visible(false);
+      }
+      onActivateRequest() {
+        // Only asked for by the user (command, click on the tab): the keyboard goes where the eyes are.
+        if (!panel.quiet) this.node.querySelector('.ctxk-host:not([hidden]) [role=tab][aria-selected=true]')?.focus();
+      }
+    }
+    const widget = new PanelWidget();
+    widget.id = PANEL_ID;
+    widget.addClass('ctxk-panel');
+    widget.title.icon = new LabIcon({ name: 'jupyter-ctxkernel:panel', svgstr: ICON });
+    widget.title.caption = 'ctxkernel: timeline, handles, projection';
+    widget.node.setAttribute('aria-label', 'ctxkernel');
+    widget.node.setAttribute('role', 'region');
+    const style = document.createElement('link');
+    style.rel = 'stylesheet';
+    style.href = new URL(`style.css?v=${version}`, import.meta.url).href;
+    document.head.append(style);
+    this.none = document.createElement('p');
+    this.none.className = 'ctxk-none';
+    this.none.textContent = 'Open a notebook: this panel follows the one in front.';
+    widget.node.append(this.none);
+    for (const link of this.links.values()) widget.node.append(link.host);
+    this.widget = widget;
+    this.quietly(() => app.shell.add(widget, 'right', { rank: 120, type: 'ctxkernel' }));
+    this.follow();
+  }
+
+  show() {
+    this.ensure();
+    this.quietly(() => this.lab.app.shell.activateById(PANEL_ID));
+    setTimeout(() => this.widen(), 0);
+  }
+
+  /** Lab's side areas start at 250 px, too narrow for code. Widen ours once; from then on the width is the user's. */
+  widen() {
+    let split = this.widget?.parent;
+    while (split && !split.setRelativeSizes) split = split.parent;
+    if (this.sized || !this.widget?.isVisible || !split) return;
+    this.sized = true;
+    this.save();
+    const missing = WIDTH - this.widget.node.offsetWidth;
+    const sizes = split.relativeSizes();
+    const share = missing / split.node.offsetWidth;
+    // [left, main, right]: what the panel gains is the main area's.
+    if (missing <= 0 || sizes.length !== 3 || sizes[1] < 2 * share) return;
+    split.setRelativeSizes([sizes[0], sizes[1] - share, sizes[2] + share]);
+  }
+
+  close() {
+    const { shell } = this.lab.app;
+    if (this.widget?.isVisible) shell.collapseRight?.();
+    this.remember(false);
+  }
+
+  /** What happens in here is ours, not the user's. */
+  quietly(job) {
+    this.quiet += 1;
+    try {
+      job();
+    } finally {
+      // Lumino delivers show, hide and activate in a later task.
+      setTimeout(() => (this.quiet -= 1), 200);
+    }
+  }
+
+  /** The widget came or went. Collapsing the right area is closing; showing another panel there is not. */
+  visible(on) {
+    if (this.quiet || this.leaving || !this.ready) return;
+    if (on) {
+      this.remember(true);
+      this.link?.view.shown();
+    } else if (this.lab.app.shell.rightCollapsed) this.remember(false);
+  }
+
+  remember(open) {
+    if (this.autoOpen === open) return;
+    this.autoOpen = open;
+    void this.settings?.set('autoOpen', open).catch((error) => console.warn('ctxkernel: could not save the setting', error));
+  }
+
+  setTab(tab) {
+    this.tab = tab;
+    this.save();
+  }
+
+  save() {
+    void this.lab.state?.save(ID, { tab: this.tab, sized: Boolean(this.sized) }).catch(() => {});
+  }
+
+  /** State for styles, tests and whoever looks: what the view in front shows. */
+  mark(link) {
+    if (!this.widget || !link.front) return;
+    this.widget.node.dataset.phase = link.live ? 'live' : (link.phase ?? '');
+    this.widget.node.dataset.session = link.live ? 'yes' : 'no';
+  }
+
+  /** A turn is on the screen: leave when, so that a test can tell how long it took. */
+  painted(link, statementId, endedAt) {
+    if (!this.widget || !link.front) return;
+    const now = performance.now();
+    const { dataset } = this.widget.node;
+    dataset.lastTurn = statementId;
+    dataset.paintedAt = String(now);
+    // The kernel's clock; on one machine it is the same as this one's.
+    dataset.sinceCellEnd = endedAt === null ? '' : String(performance.timeOrigin + now - endedAt * 1000);
+    // When this page saw the kernel's `idle` for the cell; empty where the turn was painted before that came.
+    dataset.idleAt = link.cellEnd === null ? '' : String(link.cellEnd);
+  }
+
+  /** A cell has loaded the extension into a stock kernel, and the panel is being looked at: connect. */
+  executed({ notebook, cell, success }) {
+    if (!success || !this.widget?.isVisible) return;
+    const source = cell?.model?.sharedModel?.getSource?.() ?? '';
+    if (!/%load_ext\s+ctxkernel\b/.test(source)) return;
+    for (const link of this.links.values()) if (link.notebook.content === notebook && !link.live) link.reconnect();
+  }
+
+  commands() {
+    const { app, palette } = this.lab;
+    const all = {
+      'ctxkernel:open-panel': [
+        'ctxkernel: Open the panel',
+        () => {
+          this.ensure();
+          this.remember(true);
+          app.shell.activateById(PANEL_ID);
+          const link = this.link;
+          if (link && !link.live && link.own === false) link.reconnect();
+        }
+      ],
+      'ctxkernel:close-panel': ['ctxkernel: Close the panel', () => this.close()],
+      'ctxkernel:reconnect': [
+        'ctxkernel: Reconnect',
+        () => {
+          this.show();
+          this.link?.reconnect();
+        }
+      ]
+    };
+    for (const [command, [label, execute]] of Object.entries(all)) {
+      app.commands.addCommand(command, { label, execute: () => void execute() });
+      palette?.addItem({ command, category: 'ctxkernel' });
+    }
+  }
+}
