@@ -16,3 +16,8 @@ def load_ipython_extension(shell: Any) -> None:
 
 def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext ctxkernel`: does nothing; restart the kernel instead."""
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:  # pyright: ignore[reportUnusedFunction]
+    """Tell `jupyter labextension develop` where the panel's files lie."""
+    return [{"src": "lab", "dest": "jupyter-ctxkernel"}]

@@ -266,7 +266,7 @@ async def _session_of(client: NotebookClient) -> Path | None:
     import ast
 
     with contextlib.suppress(Exception):
-        value = await _ask(client, "str(get_ipython().kernel.ctx.session_path or '')")
+        value = await _ask(client, "str(get_ipython().kernel.ctx.store.path or '')")
         text = ast.literal_eval(value["data"]["text/plain"])
         return Path(text) if text else None
     return None
