@@ -69,7 +69,7 @@ class Runtime:
         self.streams = Streams()
         self.notices: list[str] = []
         self.store = SessionStore.open(
-            session_path(os.environ.get("JPY_SESSION_NAME"), os.environ, os.getcwd()),
+            session_path(None, os.environ, os.getcwd()),
             settings=self.settings,
             now=time.time(),
             environment=self.environment(),
