@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from typing import Any
 
@@ -24,6 +25,8 @@ class CtxKernelMixin:
     """What makes an IPythonKernel a ctxkernel."""
 
     ctx: Runtime | None = None
+    ctx_off: str | None = None
+    """Why there is no ctx, until the user was told."""
 
     async def do_execute(
         self,
@@ -44,6 +47,9 @@ class CtxKernelMixin:
         known = _accepted(type(self))
         passed = given if known is None else {key: value for key, value in given.items() if key in known}
         if ctx is None or threading.current_thread() is not threading.main_thread():
+            if self.ctx_off and not silent:
+                print(self.ctx_off, file=sys.stderr)
+                self.ctx_off = None
             # On a subshell another cell may be open on the main thread: that one owns the turn.
             return await run(code, silent, store_history, user_expressions, allow_stdin, **passed)
         meta = (cell_meta or {}).get(META) or {}
@@ -141,8 +147,12 @@ def start(kernel: Any) -> None:
         ctx = Runtime(kernel)
         ctx.install()
     except Exception as fault:
-        kernel.log.warning("ctxkernel is off: %s: %s", type(fault).__name__, fault)
+        kernel.log.warning("ctxkernel is off: %s: %s", type(fault).__name__, fault, exc_info=True)
         kernel.ctx = None
+        kernel.ctx_off = (
+            f"ctxkernel is off in this kernel ({type(fault).__name__}: {fault}); "
+            "it goes on as plain ipykernel. Run in a terminal: ctxkernel doctor"
+        )
         return
     kernel.ctx = ctx
 

@@ -21,6 +21,8 @@ from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.timeline import statement_to_json
 
+from IPython.display import display
+
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
 
@@ -288,12 +290,14 @@ def register(ctx: Runtime) -> None:
     """Give the shell `%ctx`, its `?` help and its completion."""
     shell = ctx.shell
 
-    def ctx_magic(line: str) -> Any:
+    def ctx_magic(line: str) -> None:
         try:
-            return dispatch(ctx, line)
+            shown = dispatch(ctx, line)
         except CtxError as refused:
             # A wrong command is an error of the cell, so that Run All stops; but not a traceback of ours.
             raise UserRefusal(str(refused)) from None
+        if shown is not None:
+            display(shown)  # not returned: a command that only reads must leave `_` and `Out` as they are
 
     rows = "\n".join(f"    %ctx {command.usage:<28} {command.help}" for command in COMMANDS.values())
     ctx_magic.__doc__ = f"The timeline, the projection and the session of this notebook.\n\n{rows}\n"

@@ -37,7 +37,7 @@ from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources import open_source
 from ctxkernel.state.tracker import NamespaceTracker
-from ctxkernel.store.location import session_path
+from ctxkernel.store.location import notebook_name, session_path
 from ctxkernel.store.session import SessionStore
 
 TRACE_CHARS = 4000
@@ -70,9 +70,8 @@ class Runtime:
         self.notices: list[str] = []
         self.store = SessionStore.open(
             session_path(None, os.environ, os.getcwd()),
-            settings=self.settings,
-            now=time.time(),
             environment=self.environment(),
+            notebook=notebook_name(None, os.environ, os.getcwd()),
         )
         namespace = self.shell.user_ns
         self.loop = Loop(
@@ -152,15 +151,11 @@ class Runtime:
         self._fetch_late()
         now = time.time()
         turn = self.loop.begin(code, now=now, author=author, kind=kind, cell_id=cell_id, tags=tags)
-        self._notice(self.guard("session store", lambda: self._store_begin(turn), None))
+        stored = turn.statement, turn.execution, turn.outside
+        self._notice(self.guard("session store", lambda: self.store.begin(*stored), None))
         collector = self.capture.open(msg_id, turn.execution.execution_id)
         self._cell = Cell(turn, collector, msg_id, now, time.perf_counter())
         self.guard("panel", lambda: self.panel.begin(turn), None)
-
-    def _store_begin(self, turn: OpenTurn) -> str | None:
-        if turn.outside is not None:
-            self.store.outside(*turn.outside)
-        return self.store.begin(turn.statement, turn.execution)
 
     @property
     def running(self) -> OpenTurn | None:

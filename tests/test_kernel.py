@@ -1,0 +1,520 @@
+"""The real kernel through jupyter_client: what becomes a statement, and what a plain user must not notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+
+def timeline(kernel):
+    """All statements of the kernel's run."""
+    return json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]
+
+
+def run_and_look(kernel, source, **options):
+    """Run a cell; returns (what the client saw, its statement, its execution)."""
+    ran = kernel.run(textwrap.dedent(source), **options)
+    statement = timeline(kernel)[-1]
+    return ran, statement, statement["executions"][-1]
+
+
+CELLS = [
+    ("ok", "x = 1", "ok", None, ""),
+    ("print", "print('hello')", "ok", None, "hello\n"),
+    ("error", "1/0", "error", "ZeroDivisionError", ""),
+    ("syntax error", "def f(:", "error", "SyntaxError", ""),
+    ("name error after output", "print('a'); nope", "error", "NameError", "a\n"),
+    ("sys.exit", "import sys; sys.exit(3)", "error", "SystemExit", ""),
+    ("top-level await", "import asyncio; await asyncio.sleep(0.01); print('awaited')", "ok", None, "awaited\n"),
+    ("failing await", "async def f(): raise KeyError('k')\nawait f()", "error", "KeyError", ""),
+    ("line magic", "%pwd\nprint('after')", "ok", None, "after\n"),
+    ("cell magic that runs cells", "%%time\nprint('timed')", "ok", None, "timed\n"),
+    ("capture magic", "%%capture cap\nprint('hidden')", "ok", None, ""),
+    ("shell", "!echo shell", "ok", None, "shell\n"),
+    ("C level", "import os; _ = os.write(1, b'c level\\n')", "ok", None, "c level\n"),
+    (
+        "C printf", "import ctypes; _ = ctypes.CDLL(None).printf(b'printf\\n')", "ok", None, "printf\n",
+    ),
+    ("subprocess", "import subprocess; _ = subprocess.run(['echo', 'child'])", "ok", None, "child\n"),
+    (
+        "forked child",
+        """
+        import os
+        pid = os.fork()
+        if not pid:
+            print('from the child', flush=True); os._exit(0)
+        _ = os.waitpid(pid, 0)
+        import time; time.sleep(0.3)
+        """,
+        "ok", None, "from the child\n",
+    ),
+    ("nested run_cell", "get_ipython().run_cell('inner = 1'); print(inner)", "ok", None, "1\n"),
+    ("raised in display", "class C:\n    def _repr_html_(self): raise ValueError('x')\nC()", "ok", None, ""),
+    ("unicode", "print('äöü 😀')", "ok", None, "äöü 😀\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "status", "error", "stdout"), [row[1:] for row in CELLS], ids=[r[0] for r in CELLS])
+def test_every_way_a_cell_ends_is_recorded(shared_kernel, source, status, error, stdout):
+    before = len(timeline(shared_kernel))
+    _, statement, execution = run_and_look(shared_kernel, source)
+
+    assert len(timeline(shared_kernel)) == before + 1
+    assert statement["source"] == textwrap.dedent(source)
+    assert execution["status"] == status
+    assert (execution["exception"] or {}).get("type") == error
+    if stdout:
+        assert stdout in execution["stdout"]
+    assert execution["ended_at"] >= execution["started_at"]
+    assert execution["cost"]["time_ms"] > 0
+
+
+def test_stderr_is_kept_apart(shared_kernel):
+    _, _, execution = run_and_look(shared_kernel, "import sys; print('out'); print('err', file=sys.stderr)")
+    assert (execution["stdout"], execution["stderr"]) == ("out\n", "err\n")
+
+
+def test_input_is_asked_and_recorded(shared_kernel):
+    ran, statement, execution = run_and_look(shared_kernel, "name = input('who? ')", answer="Ada")
+    assert ran.status == "ok"
+    assert execution["state_diff"]["added"]["name"]["repr"] == "'Ada'"
+
+
+def test_run_of_a_script_is_one_statement(kernel):
+    (kernel.folder / "script.py").write_text("print('in the script')\nmade = 42\n")
+    _, _, execution = run_and_look(kernel, "%run script.py")
+    assert execution["stdout"] == "in the script\n"
+    assert "made" in execution["state_diff"]["added"]
+    assert len(timeline(kernel)) == 1
+
+
+def test_an_interrupted_cell_is_cancelled_and_the_kernel_goes_on(kernel):
+    for source in ("import time; time.sleep(30)", "import asyncio; await asyncio.sleep(30)", "while True: pass"):
+        threading.Timer(0.7, kernel.manager.interrupt_kernel).start()
+        ran, _, execution = run_and_look(kernel, source, timeout=20)
+        assert ran.status == "error"
+        assert execution["status"] == "cancelled"
+        assert execution["exception"]["type"] in ("KeyboardInterrupt", "CancelledError")
+    assert kernel.run("print('alive')").stdout == "alive\n"
+
+
+@pytest.mark.slow
+def test_a_storm_of_interrupts_loses_no_reply(kernel):
+    pid = int(kernel.evaluate("__import__('os').getpid()"))
+    stop = threading.Event()
+
+    def storm():
+        wait = 0.001
+        while not stop.is_set():
+            os.kill(pid, signal.SIGINT)
+            time.sleep(wait)
+            wait = wait * 1.3 if wait < 0.008 else 0.001
+
+    thread = threading.Thread(target=storm)
+    thread.start()
+    try:
+        replies = [kernel.run("pass", timeout=20, stop_on_error=False).reply for _ in range(300)]
+    finally:
+        stop.set()
+        thread.join()
+    assert len(replies) == 300
+    assert kernel.manager.is_alive()
+    assert kernel.run("print('alive')", stop_on_error=False).stdout == "alive\n"
+
+
+def test_a_cell_over_its_time_out_is_stopped(kernel):
+    kernel.run("%ctx timeout 0.5")
+    ran, _, execution = run_and_look(kernel, "import time; time.sleep(30)", timeout=20)
+    assert ran.status == "error"
+    assert execution["status"] == "timeout"
+    assert "0.5 s" in execution["notices"][0]
+    assert run_and_look(kernel, "x = 1")[2]["status"] == "ok"
+    kernel.run("%ctx timeout off")
+    assert run_and_look(kernel, "import time; time.sleep(0.8)")[2]["status"] == "ok"
+
+
+QUIET = [
+    ("silent", {"silent": True}),
+    ("not stored", {"store_history": False}),
+]
+
+
+@pytest.mark.parametrize("options", [row[1] for row in QUIET], ids=[row[0] for row in QUIET])
+def test_silent_and_unstored_executions_leave_nothing(shared_kernel, options):
+    before = timeline(shared_kernel)
+    shared_kernel.run("quiet = 1", **options)
+    assert timeline(shared_kernel) == before
+
+
+def test_what_silent_code_changed_stands_under_outside_a_cell(kernel):
+    kernel.run("a = 1")
+    kernel.run("quiet = 1", silent=True)
+    kernel.run("b = 2")
+    kinds = [(s["kind"], list(s["executions"][0]["state_diff"]["added"])) for s in timeline(kernel)]
+    assert kinds == [("python", ["a"]), ("meta", ["quiet"]), ("python", ["b"])]
+
+
+def test_empty_cells_and_reading_commands_leave_nothing(shared_kernel):
+    before = timeline(shared_kernel)
+    for source in ("", "  \n", "%ctx status", "%ctx timeline 5", "%ctx timeline?", "%ctx", "# look\n%ctx projection"):
+        assert shared_kernel.run(source).status == "ok", source
+    assert timeline(shared_kernel) == before
+
+
+def test_a_gesture_is_a_meta_statement_and_moves_no_prompt(kernel):
+    first = kernel.run("h = view('.')")
+    msg_id = kernel.client.session.msg(
+        "execute_request",
+        {"code": "h.lod = 1", "silent": False, "store_history": False, "allow_stdin": False, "user_expressions": {}},
+        metadata={"ctxkernel": {"kind": "meta"}},
+    )
+    kernel.client.shell_channel.send(msg_id)
+    second = kernel.run("pass")
+    statement = timeline(kernel)[1]
+    assert (statement["kind"], statement["author"], statement["source"]) == ("meta", "panel", "h.lod = 1")
+    assert second.reply["execution_count"] == first.reply["execution_count"] + 1
+
+
+def test_the_cell_id_is_kept(kernel):
+    message = kernel.client.session.msg(
+        "execute_request",
+        {"code": "x = 1", "silent": False, "store_history": True, "allow_stdin": False, "user_expressions": {}},
+        metadata={"cellId": "abc-123"},
+    )
+    kernel.client.shell_channel.send(message)
+    kernel.run("y = 2")
+    assert [statement["cell_id"] for statement in timeline(kernel)] == ["abc-123", None]
+
+
+def test_long_output_is_bounded_head_and_tail_and_streams_whole(kernel):
+    ran, _, execution = run_and_look(kernel, "for i in range(100_000): print(i)")
+    assert ran.stdout.count("\n") == 100_000
+    assert len(execution["stdout"].encode()) < 66_000
+    assert execution["stdout"].startswith("0\n1\n") and execution["stdout"].endswith("99999\n")
+    kept = len(execution["stdout"].encode()) - len(f"\n[… {execution['cut']['stdout']:,} bytes cut …]\n".encode())
+    assert execution["cut"]["stdout"] + kept == len(ran.stdout)
+    assert f"{execution['cut']['stdout']:,} bytes cut" in execution["stdout"]
+
+
+def test_a_thread_that_prints_after_the_end_is_late(kernel):
+    kernel.run(
+        "import threading, time\ndef later():\n    time.sleep(0.5); print('late words')\nthreading.Thread(target=later).start()"
+    )
+    time.sleep(1.2)
+    kernel.run("x = 1")
+    first = timeline(kernel)[0]["executions"][0]
+    assert first["stdout"] == ""
+    assert first["late"] == {"stdout": "late words\n"}
+
+
+def test_rich_outputs_are_artifacts_by_mime_type(kernel):
+    pytest.importorskip("pandas")
+    _, _, execution = run_and_look(kernel, "import pandas as pd; pd.DataFrame({'a': [1, 2]})")
+    assert [a["mime"] for a in execution["artifacts"]] == ["text/plain", "text/html"]
+    assert "<table" in execution["artifacts"][1]["data"]
+    _, _, execution = run_and_look(
+        kernel, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
+    )
+    image = next(a for a in execution["artifacts"] if a["mime"] == "image/png")
+    assert image["size"] > 1000 and image["hash"].startswith("sha256:") and image["data"].startswith("iVBOR")
+
+
+def test_a_huge_rich_output_is_kept_by_size_and_hash(kernel):
+    _, _, execution = run_and_look(
+        kernel, "from IPython.display import HTML, display; display(HTML('x' * 3_000_000))"
+    )
+    html = next(a for a in execution["artifacts"] if a["mime"] == "text/html")
+    assert (html["size"], html["data"]) == (3_000_000, None)
+
+
+def test_clear_output_leaves_the_last_figure_only(kernel):
+    _, _, execution = run_and_look(
+        kernel,
+        """
+        from IPython.display import display, clear_output, HTML
+        for i in range(50):
+            clear_output(wait=True)
+            display(HTML(f'frame {i}'))
+        """,
+    )
+    assert [a["data"] for a in execution["artifacts"] if a["mime"] == "text/html"] == ["frame 49"]
+
+
+def test_files_that_a_cell_wrote_are_artifacts(kernel):
+    (kernel.folder / "old.txt").write_text("there before")
+    time.sleep(0.1)
+    _, _, execution = run_and_look(
+        kernel,
+        """
+        import pathlib
+        pathlib.Path('new.csv').write_text('a,b\\n1,2\\n')
+        pathlib.Path('sub').mkdir(); pathlib.Path('sub/deep.bin').write_bytes(b'\\0' * 10)
+        """,
+    )
+    files = {a["name"]: a for a in execution["artifacts"] if a["kind"] == "file"}
+    assert set(files) == {"new.csv", os.path.join("sub", "deep.bin")}
+    assert files["new.csv"]["size"] == 8 and files["new.csv"]["hash"].startswith("sha256:")
+    assert run_and_look(kernel, "x = 1")[2]["artifacts"] == []
+    assert [a["name"] for a in run_and_look(kernel, "pathlib.Path('old.txt').write_text('x')")[2]["artifacts"] if a["kind"] == "file"] == ["old.txt"]
+
+
+HABITS = [
+    ("ls -la stays the shell's", "ls -la", "total "),
+    ("ls alone too", "ls", "plain.txt"),
+    ("ls with a path", "ls *.txt", "plain.txt"),
+    ("ls() is ours", "print(ls())", "no handles yet"),
+    ("group as a loop variable", "for k, group in [(1, 2)]: pass\nprint(group)", "2"),
+    ("and del brings it back", "del group\nprint(group.__name__)", "group"),
+    ("show as an own function", "def show(x): return x + 1\nprint(show(1))", "2"),
+    ("bang", "!ls", "plain.txt"),
+    ("view? is documented", "view?", "level of detail"),
+    ("%ctx? is documented", "%ctx?", "timeline"),
+]
+
+
+@pytest.fixture(scope="module")
+def habit_kernel(shared_kernel):
+    (shared_kernel.folder / "plain.txt").write_text("x")
+    return shared_kernel
+
+
+@pytest.mark.parametrize(("source", "expected"), [row[1:] for row in HABITS], ids=[row[0] for row in HABITS])
+def test_a_plain_users_habits_are_untouched(habit_kernel, source, expected):
+    ran = habit_kernel.run(source)
+    pager = "".join(p.get("data", {}).get("text/plain", "") for p in ran.reply.get("payload", []))
+    assert ran.status == "ok"
+    assert expected in ran.stdout + pager
+
+
+def test_prompt_numbers_and_out_are_those_of_ipython(kernel):
+    counts = [kernel.run(source).reply["execution_count"] for source in ("1", "2", "%ctx status", "_ + 1")]
+    assert counts == [1, 2, 3, 4]
+    assert kernel.evaluate("Out[4]") == "3"
+    assert kernel.evaluate("In[2]") == "'2'"
+
+
+SAME = [
+    "x = 1",
+    "print('a'); print('b')",
+    "1/0",
+    "def f(:",
+    "import sys; print('e', file=sys.stderr)",
+    "'result'",
+    "from IPython.display import display; display('d'); 5",
+    "import asyncio; await asyncio.sleep(0); 7",
+    "!echo s",
+    "%%time\npass",
+    "",
+    "import sys; sys.exit()",
+    "from IPython.display import clear_output; print('x'); clear_output()",
+]
+
+
+def test_a_plain_notebook_gives_the_same_messages_in_the_same_order_as_on_ipykernel(start_kernel, tmp_path):
+    kernels = [start_kernel(stock=stock) for stock in (True, False)]
+    for source in SAME:
+        seen = []
+        for kernel in kernels:
+            ran = kernel.run(source)
+            seen.append(([o["type"] for o in ran.outputs], ran.reply["status"], ran.reply.get("execution_count"), sorted(ran.reply)))
+        assert seen[0] == seen[1], source
+
+
+HOOKS = [
+    ("namespace diff", "rt.loop._tracker.before = rt.loop._tracker.after = broken"),
+    ("projection", "rt.loop._projector.project = broken"),
+    ("session store", "rt.store.begin = rt.store.end = broken"),
+    ("panel", "rt.panel.begin = rt.panel.turn = broken"),
+    ("display of handles", "rt.displays.update = broken"),
+    ("written files", "rt.files.written = broken"),
+    ("output capture", "import ctxkernel.kernel.capture as c; c.Collector.take = broken"),
+    ("output of C code and subprocesses", "rt.streams.settle = broken"),
+    ("tick", "import ctxkernel.core.loop as l; l.run = broken"),
+    ("delta feed", "import ctxkernel.core.loop as l; l.format_deltas = broken"),
+    ("variables", "rt.loop._tracker.variables = broken"),
+    ("timeline", "rt.loop.begin = broken"),
+    ("timeline", "rt.loop.end = broken"),
+    ("timeline", "rt.begin = broken"),
+    ("timeline", "rt.end = broken"),
+    ("timeline", "rt._outcome = broken"),
+]
+
+
+@pytest.mark.parametrize(("step", "sabotage"), HOOKS, ids=[f"{row[0]}: {row[1][:30]}" for row in HOOKS])
+def test_a_fault_in_a_hook_of_ours_never_breaks_the_cell_and_is_told_once(start_kernel, step, sabotage):
+    kernel = start_kernel()
+    kernel.run(
+        "rt = get_ipython().kernel.ctx\ndef broken(*a, **k): raise RuntimeError('sabotaged')\n" + sabotage, stop_on_error=False
+    )
+    rans = [kernel.run("value = 6 * 7\nprint(value)\nvalue") for _ in range(3)]
+    for ran in rans:
+        assert ran.status == "ok"
+        assert ran.stdout == "42\n"
+        assert ran.data[-1]["text/plain"] == "42"
+    told = kernel.evaluate("dict(rt.guard.off)")
+    assert step in told and "sabotaged" in told
+    everything = "".join(ran.stderr for ran in rans)
+    assert everything.count(f"{step} is off") <= 1
+    assert kernel.run("%ctx status").status == "ok"
+
+
+def test_an_interrupt_in_the_end_phase_never_kills_the_kernel(kernel):
+    pid = int(kernel.evaluate("__import__('os').getpid()"))
+    kernel.run(
+        """
+rt = get_ipython().kernel.ctx
+import time
+real = rt.loop._tracker.after
+def slow(expired):
+    end = time.time() + 1.0
+    while time.time() < end: pass
+    return real(expired)
+rt.loop._tracker.after = slow
+"""
+    )
+    threading.Timer(0.5, os.kill, (pid, signal.SIGINT)).start()
+    ran = kernel.run("x = 1", timeout=20)
+    assert ran.status == "ok"
+    assert kernel.evaluate("x") == "1"
+
+
+def test_the_end_phase_is_bounded_and_says_so(kernel):
+    pytest.importorskip("numpy")
+    kernel.run("rt = get_ipython().kernel.ctx\nimport dataclasses")
+    kernel.run("rt.settings = dataclasses.replace(rt.settings, end_phase_ms=0)")
+    _, _, execution = run_and_look(kernel, "import numpy as np; a = np.ones(10_000_000)")
+    assert execution["notices"]
+    assert execution["status"] == "ok"
+
+
+def test_namespace_changes_of_all_kinds_reach_the_timeline(kernel):
+    kernel.run("a = [1]; b = a; gone = 1")
+    _, _, execution = run_and_look(kernel, "b.append(2); del gone; fresh = {'k': 1}")
+    diff = execution["state_diff"]
+    assert list(diff["added"]) == ["fresh"]
+    assert set(diff["changed"]) == {"a", "b"}
+    assert diff["deleted"] == ["gone"]
+    assert diff["changed"]["a"]["how"] == "mutated"
+
+
+def test_the_projection_is_built_after_every_cell_and_is_json(kernel):
+    kernel.run("x = 41\nprint('marker-of-this-cell')")
+    made = json.loads(kernel.run("%ctx projection --json").stdout)
+    assert {"request", "blocks", "report", "left_out", "tokens", "receipt"} <= set(made)
+    assert made["report"] == {"ok": True, "violations": []}
+    assert "marker-of-this-cell" in json.dumps(made["request"])
+    assert "x" in json.dumps(made["request"])
+    assert all({"id", "kind", "origin", "tokens", "cached", "why"} <= set(block) for block in made["blocks"])
+
+
+def test_views_and_groups_work_in_a_notebook(kernel):
+    (kernel.folder / "paper.md").write_text("# Title\n\nFirst words.\n\n## Part\n\nMore words.\n")
+    ran = kernel.run("h = view('paper.md', tokens=300)\nh")
+    assert ran.outputs[-1]["type"] == "display_data"
+    assert "First words" in ran.data[0]["text/plain"] and "<pre" in ran.data[0]["text/html"]
+    kernel.run("h.run(); g = group(h)")
+    (kernel.folder / "paper.md").write_text("# Title\n\nOther words.\n\n## Part\n\nMore words.\n")
+    ran = kernel.run("pass")
+    [update] = [o for o in ran.outputs if o["type"] == "update_display_data"]
+    assert "Other words" in update["data"]["text/plain"]
+    deltas = timeline(kernel)[-1]["executions"][0]["events"]
+    assert {"TickApplied", "GroupRecomputed"} <= {event["type"] for event in deltas}
+    made = json.loads(kernel.run("%ctx projection --json").stdout)
+    assert "Other words" in json.dumps(made["request"])
+
+
+BAD = [
+    ("view('no/such/file.py')", "BadTarget", "no/such/file.py"),
+    ("view('.', lod=9)", "BadPolicy", "structure"),
+    ("view('.').lod = 'x'", "BadPolicy", "level of detail"),
+    ("%ctx nonsense", "UserRefusal", "%ctx help"),
+    ("%ctx timeout soon", "UserRefusal", "seconds"),
+    ("%ctx show 999", "UserRefusal", "timeline"),
+    ("%ctx why nothing", "UserRefusal", "projection"),
+    ("%ctx timeline --jsn", "UserRefusal", "--json"),
+    ("group(1)", "BadTarget", "view"),
+]
+
+
+@pytest.mark.parametrize(("source", "error", "says"), BAD, ids=[row[0] for row in BAD])
+def test_bad_input_gets_one_clear_sentence_and_no_traceback_of_ours(shared_kernel, source, error, says):
+    ran = shared_kernel.run(source)
+    assert ran.status == "error"
+    assert ran.error["ename"] == error
+    text = "\n".join(ran.error["traceback"])
+    assert says in text
+    assert "ctxkernel/" not in text and "Traceback" not in text
+
+
+def test_ctx_completes_its_subcommands(shared_kernel):
+    reply = shared_kernel.client.complete("%ctx ti", 7, reply=True, timeout=20)
+    assert {"timeline", "timeout"} <= set(reply["content"]["matches"])
+
+
+def test_load_ext_gives_a_stock_kernel_the_same(start_kernel):
+    kernel = start_kernel(stock=True)
+    assert kernel.run("%load_ext ctxkernel").status == "ok"
+    assert kernel.run("%load_ext ctxkernel").stdout.startswith("The ctxkernel extension is already loaded")
+    kernel.run("x = [1]")
+    kernel.run("x.append(2); print('said')\nimport os; _ = os.write(1, b'c level\\n')")
+    threading.Timer(0.7, kernel.manager.interrupt_kernel).start()
+    kernel.run("import time; time.sleep(20)", timeout=15)
+    statements = timeline(kernel)
+    assert [s["executions"][0]["status"] for s in statements][-3:] == ["ok", "ok", "cancelled"]
+    assert statements[-2]["executions"][0]["stdout"] == "said\nc level\n"
+    assert list(statements[-2]["executions"][0]["state_diff"]["changed"]) == ["x"]
+    assert "nothing has been sent" in kernel.run("%ctx status").data[-1]["text/plain"]
+
+
+def test_in_plain_ipython_the_extension_says_what_is_missing():
+    from IPython.testing.globalipapp import get_ipython, start_ipython
+
+    import ctxkernel
+
+    start_ipython()
+    with pytest.raises(Exception, match="Jupyter kernel"):
+        ctxkernel.load_ipython_extension(get_ipython())
+
+
+def test_the_kernel_says_who_it_is_and_advertises_no_subshells(kernel):
+    info = kernel.client.kernel_info(reply=True, timeout=20)["content"]
+    assert info["implementation"] == "ctxkernel"
+    assert "kernel subshells" not in info.get("supported_features", [])
+    assert info["language_info"]["version"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_panel_gets_a_snapshot_on_opening_and_a_message_a_turn(kernel):
+    kernel.run("before = 1")
+    client = kernel.client
+    client.shell_channel.send(
+        client.session.msg("comm_open", {"comm_id": "p1", "target_name": "ctxkernel.panel", "data": {"protocol": 1}})
+    )
+    ran = kernel.run("after = 2")
+    messages = [o["data"] for o in ran.outputs if o["type"] == "comm_msg"]
+    assert [m["type"] for m in messages] == ["begin", "turn"]
+    assert messages[0]["statement"]["source"] == "after = 2"
+    assert messages[1]["statement"]["diff"]["added"]["after"]["repr"] == "2"
+    assert messages[1]["projection"]["report"]["ok"] is True
+    assert timeline(kernel)[-1]["executions"][0]["stdout"] == ""
+
+
+def test_a_snapshot_can_be_had_while_a_cell_runs(kernel):
+    kernel.run("first = 1")
+    kernel.client.execute("import time; time.sleep(3)")
+    time.sleep(0.7)
+    client = kernel.client
+    start = time.monotonic()
+    client.control_channel.send(client.session.msg("ctxkernel_snapshot_request", {}))
+    reply = client.get_control_msg(timeout=10)
+    assert time.monotonic() - start < 2
+    assert reply["msg_type"] == "ctxkernel_snapshot_reply"
+    assert reply["content"]["running"]["source"].startswith("import time")
+    assert [row["statement_id"] for row in reply["content"]["statements"]] == ["s1"]
+    assert reply["content"]["sent"] is False
