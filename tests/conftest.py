@@ -23,6 +23,8 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
 
+import ctxkernel
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # `ci` is the default: the same examples at every run, so that a red run can be run again. `thorough` looks further.
@@ -55,7 +57,11 @@ os.environ.update(isolated_environment(_home))
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
 # A key in the environment would otherwise be one slip away from a bill.
 for _name in [n for n in os.environ if n.startswith(("CTXKERNEL_", "ANTHROPIC_", "JPY_", "JUPYTER_TOKEN"))]:
-    del os.environ[_name]
+    if _name != "CTXKERNEL_CHROMIUM":
+        del os.environ[_name]
+# In a source tree that is not installed the kernels shall be those of the tree too.
+if Path(ctxkernel.__file__).resolve().is_relative_to(ROOT):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

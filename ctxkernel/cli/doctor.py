@@ -30,6 +30,7 @@ LABEXTENSION = "jupyter-ctxkernel"
 LAB_RANGE = ((4, 2), (5,))
 IPYKERNEL_RANGE = ((7, 3), (8,))
 SQLITE_FLOOR = (3, 31, 0)
+REPORT = "please report this, with the output of `ctxkernel doctor --json`."
 REINSTALL = "`pip install --force-reinstall --no-deps jupyter-ctxkernel` (in a source folder: `.` for the name)"
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 
@@ -146,6 +147,13 @@ def check_kernelspec() -> Check:
     return ok("kernelspec", f"{found.resource_dir} → {interpreter}")
 
 
+# The parts that a fault has switched off, as a list; everything where the session could not be begun at all.
+_WHAT_IS_OFF = (
+    "(lambda ctx: ['everything but plain IPython'] if ctx is None else [f'{part}: {why}' for part, why in ctx.guard.off.items()])"
+    "(get_ipython().kernel.ctx)"
+)
+
+
 def check_kernel() -> Check:
     """Start the kernel of this interpreter for real and let it compute something."""
     from jupyter_client.manager import KernelManager
@@ -169,16 +177,15 @@ def check_kernel() -> Check:
             client.start_channels()
             client.wait_for_ready(timeout=60)
             info = client.kernel_info(reply=True, timeout=30)["content"]
-            reply = client.execute("", silent=True, user_expressions={"value": "6 * 7"}, reply=True, timeout=30)[
-                "content"
-            ]
-            value = reply["user_expressions"]["value"].get("data", {}).get("text/plain")
+            asked = {"answer": "6 * 7", "off": _WHAT_IS_OFF}
+            reply = client.execute("", silent=True, user_expressions=asked, reply=True, timeout=30)["content"]
+            said = {name: given.get("data", {}).get("text/plain") for name, given in reply["user_expressions"].items()}
         except Exception as fault:
             last = log.read_text("utf-8", "replace").strip().splitlines()[-1:] if log.exists() else []
-            said = one_line(last[0]) if last else one_line(f"{type(fault).__name__}: {fault}")
+            why = one_line(last[0]) if last else one_line(f"{type(fault).__name__}: {fault}")
             return fail(
                 "kernel",
-                f"it did not start: {said}",
+                f"it did not start: {why}",
                 f"`{sys.executable} -m ctxkernel.kernel` shows the whole message.",
             )
         finally:
@@ -193,12 +200,10 @@ def check_kernel() -> Check:
                 f"a kernel that calls itself {info.get('implementation')!r} answered",
                 "install the ctxkernel again.",
             )
-        if value != "42":
-            return fail(
-                "kernel",
-                f"it answered 6 × 7 with {value!r}",
-                "please report this, with the output of `ctxkernel doctor --json`.",
-            )
+        if said["answer"] != "42":
+            return fail("kernel", f"it answered 6 × 7 with {said['answer']}", REPORT)
+        if said["off"] != "[]":
+            return warn("kernel", f"it runs cells, but does not keep everything: {one_line(str(said['off']))}", REPORT)
         return ok("kernel", f"started and answered in {took:.1f} s")
 
 

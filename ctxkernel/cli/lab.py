@@ -104,5 +104,8 @@ def lab(arguments: argparse.Namespace) -> int:
         notebook, folder, browser=not arguments.no_browser, port=arguments.port, token=secrets.token_hex(24)
     )
     # In this process, since an argument list handed to another one can be read by others (rule 2).
-    LabApp.launch_instance(argv=given)
+    server = LabApp.initialize_server(argv=given)
+    # Jupyter prints the address with its token only where it made the token itself.
+    server.identity_provider.token_generated = True
+    server.start()
     return 0

@@ -6,6 +6,7 @@ Rule 1: nothing is unpickled, executed or written.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ def find_session(notebook: Path, session: Path | None) -> Path:
 
 def timeline(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel timeline`."""
-    reader = SessionReader(find_session(arguments.notebook, arguments.session))
-    value = reader.timeline(all_roots=arguments.all)
+    with SessionReader(find_session(arguments.notebook, arguments.session)) as reader:
+        value = reader.timeline(all_roots=arguments.all)
     if arguments.json:
         show_json(value)
     else:
@@ -50,14 +51,11 @@ def timeline(arguments: argparse.Namespace) -> int:
 
 def projection(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel projection`."""
-    reader = SessionReader(find_session(arguments.notebook, arguments.session))
     statement = arguments.statement
-    if statement is not None:
-        digits = statement.removeprefix("s")
-        if not digits.isdecimal() or int(digits) < 1:
-            raise Unusable(f"--statement {statement}: give a statement's number, as `10` or `s10`.")
-        statement = f"s{int(digits)}"
-    value = reader.projection(statement)
+    if statement is not None and not re.fullmatch("s?[1-9][0-9]*", statement):
+        raise Unusable(f"--statement {statement}: give a statement's number, as `10` or `s10`.")
+    with SessionReader(find_session(arguments.notebook, arguments.session)) as reader:
+        value = reader.projection(statement)
     if arguments.json:
         show_json(value)
     else:
@@ -91,8 +89,7 @@ def timeline_table(value: Json) -> str:
                 )
             )
             colours.append(status_colour(status))
-    session = value["session"]
-    label = session.get("path", "") if isinstance(session, Mapping) else str(session)
+    label = value["session"]["path"]
     if not rows:
         return f"No statement in this session ({label})."
     body = table(

@@ -41,7 +41,6 @@ from ctxkernel.cli.output import (
     status_colour,
 )
 from ctxkernel.cli.read import timeline_table
-from ctxkernel.core.errors import StoreError
 from ctxkernel.store.session import SessionReader, newest_session
 
 STARTUP_SECONDS = 120
@@ -296,10 +295,8 @@ def run(arguments: argparse.Namespace) -> int:
     session = outcome.session or arguments.session or newest_session(path)
     if session is None or not Path(session).is_file():
         raise Failed("the kernel wrote no session, so there is no timeline to show; `ctxkernel doctor` says why.")
-    try:
-        value = SessionReader(Path(session)).timeline()
-    except StoreError as fault:
-        raise Failed(str(fault)) from fault
+    with SessionReader(Path(session)) as reader:
+        value = reader.timeline()
     if arguments.json:
         show_json(value)
     else:
