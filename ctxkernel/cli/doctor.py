@@ -149,8 +149,8 @@ def check_kernelspec() -> Check:
 
 # The parts that a fault has switched off, as a list; everything where the session could not be begun at all.
 _WHAT_IS_OFF = (
-    "(lambda ctx: ['everything but plain IPython'] if ctx is None else [f'{part}: {why}' for part, why in ctx.guard.off.items()])"
-    "(get_ipython().kernel.ctx)"
+    "(lambda ctx: ['everything but plain IPython'] if ctx is None else "
+    "[f'{part}: {why}' for part, why in ctx.guard.off.items()])(get_ipython().kernel.ctx)"
 )
 
 
