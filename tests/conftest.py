@@ -205,9 +205,11 @@ def _starter(default_folder: Path) -> Iterator[StartKernel]:
         folder = folder or default_folder
         specs = (_StockIpykernel if stock else _ThisInterpreter)()
         manager = KernelManager(kernel_name="ctxkernel", kernel_spec_manager=specs)
+        # With this variable ipykernel takes itself for a part of pytest, and does not watch fd 1 and 2.
+        environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
         manager.start_kernel(
             cwd=str(folder),
-            env={**os.environ, "JPY_SESSION_NAME": str(folder / notebook), **(env or {})},
+            env={**environ, "JPY_SESSION_NAME": str(folder / notebook), **(env or {})},
             extra_arguments=["--HistoryManager.hist_file=:memory:"],
         )
         client = manager.client()

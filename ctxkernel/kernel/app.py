@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
@@ -89,12 +93,32 @@ class CtxKernelMixin:
             tags={},
         )
 
+    @contextmanager
+    def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
+        """As ipykernel's, but wake the event loop too.
+
+        Its handler schedules with tornado's add_callback, which from a signal handler does not wake a loop that
+        waits in select: `await asyncio.sleep(30)` was only interrupted by the second SIGINT, or by the next message.
+        """
+        with super()._cancel_on_sigint(future):  # type: ignore[misc]
+            stock = signal.getsignal(signal.SIGINT)
+            loop = asyncio.get_running_loop()
+
+            def handle(signum: int, frame: Any) -> None:
+                if callable(stock):
+                    stock(signum, frame)
+                loop.call_soon_threadsafe(lambda: None)
+
+            signal.signal(signal.SIGINT, handle)
+            yield
+
     def pre_handler_hook(self) -> None:
         """While an execute request is handled interrupts are only noted, but for the user's code."""
         super().pre_handler_hook()  # type: ignore[misc]
         ctx = self.ctx
         parent = self.get_parent("shell") or {}  # type: ignore[attr-defined]
         if ctx is not None and (parent.get("header") or {}).get("msg_type") == "execute_request":
+            ctx.interrupts.pending = False
             ctx.interrupts.mask()
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from IPython.core.prefilter import PrefilterChecker
 
-PYTHON_FOLLOWS = ("(", "=", ".", "[", ",", ":", ")", "+", "*", "%", "&", "|", "^", "<", ">", "!", "?", "@")
+PYTHON_FOLLOWS = ("(", "=", ",")
+"""What follows a function in Python; anything else after `ls` (-la, *.txt, .., a path) is for the shell."""
 
 
 class LsStaysTheShells(PrefilterChecker):

@@ -245,6 +245,8 @@ def status_of(reply: dict[str, Any], interrupted: bool, timed_out: bool) -> tupl
         return "ok", None
     name, message = str(reply.get("ename", "")), str(reply.get("evalue", ""))
     trace = strip_ansi("\n".join(map(str, reply.get("traceback", ()))))
+    if name == "NoneType":  # raised while the result was displayed: ipykernel knows the trace only
+        name, _, message = trace.rstrip().rpartition("\n")[2].partition(": ")
     if len(trace) > TRACE_CHARS:
         half = TRACE_CHARS // 2
         trace = f"{trace[:half]}\n[… {len(trace) - TRACE_CHARS:,} characters cut …]\n{trace[-half:]}"
