@@ -1,0 +1,102 @@
+"""What each model accepts in a Messages request. Data only, dated.
+
+Rule 1: a row says what was documented or seen on `AS_OF`; nothing here is guessed in the permissive direction.
+Rule 2: a model that no row names gets the cautious row: whatever some model refuses, it refuses.
+Sources: the platform documentation and the types of the anthropic SDK 2.12 (`docs/` names the pages).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+AS_OF = "2026-11-21"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one model accepts. The defaults are the cautious row."""
+
+    model: str = ""
+    """The model's name without date or vendor prefix; empty for the cautious row."""
+    as_of: str = AS_OF
+    prefill: bool = False
+    """Whether the conversation may end with an assistant message."""
+    thinking: frozenset[str] = frozenset()
+    """Values of `thinking.type` that are accepted; leaving the field out always is."""
+    bound_thinking: bool = True
+    """Whether a thinking block is bound to everything before it, so that no earlier block may be edited."""
+    forced_tool_choice: bool = False
+    """Whether `tool_choice` of type `any` or `tool` is accepted."""
+    mid_system: bool = False
+    """Whether `role: system` is accepted within the messages."""
+    sampling: bool = False
+    """Whether `temperature`, `top_p` and `top_k` are accepted."""
+    merges_roles: bool = False
+    """Whether two messages of one role in a row are merged rather than refused."""
+    max_images: int = 100
+    min_cache_tokens: int = 4096
+    """Shortest prefix that is cached; a shorter one silently is not."""
+    betas: frozenset[str] = frozenset()
+    """The betas that the request's header will name: they open gated fields."""
+
+
+CAUTIOUS = Capabilities()
+
+_ADAPTIVE = frozenset({"adaptive"})
+_ADAPTIVE_OR_OFF = frozenset({"adaptive", "disabled"})
+_MANUAL = frozenset({"enabled", "disabled"})
+_BOTH = frozenset({"adaptive", "enabled", "disabled"})
+
+
+def _old(model: str, **more: object) -> Capabilities:
+    """A model before thinking blocks were bound: everything forced is still allowed."""
+    base = Capabilities(model, bound_thinking=False, forced_tool_choice=True, merges_roles=True)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def _new(model: str, **more: object) -> Capabilities:
+    """A model with bound thinking and mid-conversation system messages, which refuses a forced tool."""
+    base = Capabilities(model, thinking=_ADAPTIVE, mid_system=True, merges_roles=True, max_images=600)
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+# Newest first. `min_cache_tokens` stays at the cautious 4096 where no page gives the number.
+MODELS: tuple[Capabilities, ...] = (
+    _new("claude-fable-5-2"),
+    _new("claude-mythos-5-2"),
+    _new("claude-fable-5-1"),
+    _new("claude-mythos-5-1"),
+    _new("claude-opus-5-5"),
+    _new("claude-sonnet-5-5", thinking=frozenset({"adaptive", "between_tools"})),
+    # The one of this generation whose tool choice may be forced.
+    _new("claude-haiku-5-5", thinking=_ADAPTIVE_OR_OFF, forced_tool_choice=True),
+    _old("claude-fable-5", thinking=_ADAPTIVE, mid_system=True, max_images=600, min_cache_tokens=512),
+    _old("claude-mythos-5", thinking=_ADAPTIVE, mid_system=True, max_images=600, min_cache_tokens=512),
+    _old("claude-opus-5", thinking=_ADAPTIVE_OR_OFF, mid_system=True, max_images=600, min_cache_tokens=512),
+    # Sources disagree on system messages within the conversation of Sonnet 5; the cautious answer is no.
+    _old("claude-sonnet-5", thinking=_ADAPTIVE_OR_OFF, max_images=600, min_cache_tokens=1024),
+    _old("claude-opus-4-8", thinking=_ADAPTIVE_OR_OFF, mid_system=True, max_images=600, min_cache_tokens=1024),
+    _old("claude-opus-4-7", thinking=_ADAPTIVE_OR_OFF, max_images=600, min_cache_tokens=2048),
+    _old("claude-mythos-preview", thinking=frozenset({"adaptive", "enabled"})),
+    _old("claude-opus-4-6", thinking=_BOTH, sampling=True),
+    _old("claude-sonnet-4-6", thinking=_BOTH, sampling=True, min_cache_tokens=1024),
+    _old("claude-opus-4-5", thinking=_MANUAL, sampling=True, prefill=True),
+    _old("claude-sonnet-4-5", thinking=_MANUAL, sampling=True, prefill=True, min_cache_tokens=1024),
+    _old("claude-haiku-4-5", thinking=_MANUAL, sampling=True, prefill=True),
+)
+
+# `us.anthropic.claude-opus-4-5-20251101-v1:0`, `claude-opus-4-5@20251101` and `claude-opus-4-5-latest` are
+# claude-opus-4-5; `claude-opus-5-5` is not claude-opus-5.
+_SUFFIX = re.compile(r"(?:[-@](?:\d{8}|latest))?(?:-v\d+)?(?::\d+)?")
+
+
+def capabilities_for(model: str, *, betas: Iterable[str] = ()) -> Capabilities:
+    """Return the row of `model`, or the cautious row under that name, with the request's betas."""
+    name = model.rsplit("/", 1)[-1]
+    name = name[name.find("claude-") :] if "claude-" in name else name
+    for row in MODELS:
+        if name.startswith(row.model) and _SUFFIX.fullmatch(name, len(row.model)):
+            return replace(row, betas=frozenset(betas))
+    return replace(CAUTIOUS, betas=frozenset(betas))

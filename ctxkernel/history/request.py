@@ -1,0 +1,347 @@
+"""A Messages request, read once into well-typed parts for the rules to look at.
+
+Rule 1: `read` never raises; what is not as it should be becomes a fault, and is not handed on.
+Rule 2: linear in the size of the body, without recursion: a hostile body can neither hang nor overflow it.
+Rule 3: a message's string content is handed on as one text block, so that no rule needs two cases.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+ROLES = ("user", "assistant", "system")
+DEEPEST = 200
+"""Nesting beyond this is a fault: the server's parser refuses it, and so do some of ours."""
+
+_STRINGS = {
+    "text": ("text",),
+    "tool_use": ("id", "name"),
+    "tool_result": ("tool_use_id",),
+    "thinking": ("thinking",),
+    "redacted_thinking": ("data",),
+}
+_NOT_IN = {
+    "user": ("tool_use", "thinking", "redacted_thinking", "server_tool_use"),
+    "assistant": ("tool_result", "image"),
+    "system": ("tool_use", "tool_result", "thinking", "redacted_thinking", "image", "server_tool_use"),
+}
+
+
+class Fault(NamedTuple):
+    """Where a body is wrong, how, and what to do about it."""
+
+    path: str
+    message: str
+    fix: str
+
+
+class Block(NamedTuple):
+    """One content block (also of `system`), or one tool."""
+
+    path: str
+    type: str
+    data: Mapping[str, Any]
+
+
+class Message(NamedTuple):
+    """One message, of its well-typed blocks."""
+
+    path: str
+    role: str
+    blocks: tuple[Block, ...]
+    data: Mapping[str, Any]
+
+
+class Turn(NamedTuple):
+    """Messages of one role in a row, as the API merges them."""
+
+    role: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass
+class Request:
+    """A body, taken apart."""
+
+    body: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    messages: list[Message] = field(default_factory=list[Message])
+    system: list[Block] = field(default_factory=list[Block])
+    tools: list[Block] = field(default_factory=list[Block])
+    turns: list[Turn] = field(default_factory=list[Turn])
+    thinking: Mapping[str, Any] | None = None
+    tool_choice: Mapping[str, Any] | None = None
+    shape: list[Fault] = field(default_factory=list[Fault])
+    """What has the wrong type or is missing."""
+    values: list[Fault] = field(default_factory=list[Fault])
+    """What JSON cannot hold."""
+    surrogates: list[Fault] = field(default_factory=list[Fault])
+    chars: int = 0
+    """Characters of all strings, and nodes: a bound on the size of the body can be had from them."""
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks of all messages, those within tool results after their result."""
+        for message in self.messages:
+            for block in message.blocks:
+                yield block
+                yield from inner(block)
+
+    def size(self) -> int:
+        """Return the bytes of the body as it would be sent, or an upper bound where that is far from any limit."""
+        bound = self.chars * 6  # the longest escape of one character
+        if bound < 4_000_000:
+            return bound
+        try:
+            return len(json.dumps(self.body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+        except (TypeError, ValueError, RecursionError):  # not JSON; `values` says so
+            return bound
+
+
+def mapping(value: object) -> Mapping[str, Any] | None:
+    """Return `value` if it is a mapping, else None."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
+
+
+def listed(value: object) -> Sequence[Any] | None:
+    """Return `value` if it is a list or tuple, else None."""
+    return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else None
+
+
+def inner(block: Block) -> Iterator[Block]:
+    """The blocks within a tool result, as far as they have a type."""
+    if block.type != "tool_result":
+        return
+    content = block.data.get("content")
+    if isinstance(content, str):
+        yield Block(f"{block.path}.content", "text", {"type": "text", "text": content})
+    for index, item in enumerate(listed(content) or ()):
+        data = mapping(item)
+        if data is not None and isinstance(data.get("type"), str):
+            yield Block(f"{block.path}.content[{index}]", data["type"], data)
+
+
+def read(body: object) -> Request:
+    """Take `body` apart. Never raises."""
+    request = Request()
+    data = mapping(body)
+    if data is None:
+        request.shape.append(Fault("", f"the body is {_name(body)}, not an object", "send a JSON object"))
+        return request
+    request.body = data
+    _walk(request)
+    _top(request)
+    _system(request)
+    _tools(request)
+    _messages(request)
+    merged: list[tuple[str, list[Block]]] = []
+    for message in request.messages:
+        if merged and merged[-1][0] == message.role:
+            merged[-1][1].extend(message.blocks)
+        else:
+            merged.append((message.role, list(message.blocks)))
+    request.turns = [Turn(role, tuple(blocks)) for role, blocks in merged]
+    return request
+
+
+def _name(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _wrong(request: Request, path: str, value: object, wanted: str) -> None:
+    request.shape.append(Fault(path, f"{path}: is {_name(value)}, not {wanted}", f"give {wanted}"))
+
+
+_Link = tuple["_Link | None", str]
+
+
+def _path(link: _Link | None) -> str:
+    steps: list[str] = []
+    while link is not None:
+        steps.append(link[1])
+        link = link[0]
+    return "".join(reversed(steps)).removeprefix(".")
+
+
+def lone_surrogate(text: str) -> bool:
+    """Whether `text` has a surrogate, which UTF-8 cannot hold."""
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _walk(request: Request) -> None:
+    """Look at every value once: what JSON cannot hold, lone surrogates, and how much there is."""
+    stack: list[tuple[object, _Link | None]] = [(request.body, None)]
+    seen: set[int] = set()
+    above: dict[int, None] = {}  # the containers that the current value stands in, outermost first
+    chars = 0
+    while stack:
+        value, link = stack.pop()
+        chars += 8
+        if isinstance(value, str):
+            chars += len(value)
+            if lone_surrogate(value):
+                path = _path(link)
+                fix = "replace lone surrogates with U+FFFD"
+                request.surrogates.append(Fault(path, f"{path}: no low surrogate in string", fix))
+        elif value is None or isinstance(value, bool | int):
+            continue
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                request.values.append(Fault(_path(link), f"{_path(link)}: {value} is no JSON number", "send null"))
+        elif isinstance(value, _Leave):
+            above.popitem()
+        elif isinstance(value, Mapping | list | tuple):
+            key = id(cast("object", value))
+            if key in above:
+                request.values.append(Fault(_path(link), f"{_path(link)}: contains itself", "send a tree of values"))
+            elif len(above) > DEEPEST:
+                fault = Fault(_path(link)[:200], f"nested more than {DEEPEST} levels deep", "flatten the value")
+                request.values.append(fault)
+            # Shared parts are looked at once, else a few lines of Python make a body of 2**200 nodes.
+            elif key not in seen:
+                seen.add(key)
+                above[key] = None
+                stack.append((_LEAVE, None))
+                _children(request, cast("Mapping[object, object] | Sequence[object]", value), link, stack)
+        else:
+            path = _path(link)
+            request.values.append(Fault(path, f"{path}: {_name(value)} is no JSON value", "send text or numbers"))
+    request.chars = chars
+
+
+class _Leave:
+    """Marks on the stack where the innermost container ends."""
+
+
+_LEAVE = _Leave()
+
+
+def _children(
+    request: Request,
+    value: Mapping[object, object] | Sequence[object],
+    link: _Link | None,
+    stack: list[tuple[object, _Link | None]],
+) -> None:
+    if not isinstance(value, Mapping):
+        stack.extend((item, (link, f"[{index}]")) for index, item in enumerate(value))
+        return
+    for key, item in value.items():
+        if isinstance(key, str):
+            stack.append((key, (link, f".{key}")))
+            stack.append((item, (link, f".{key}")))
+        else:
+            path = _path(link)
+            request.values.append(Fault(path, f"{path}: a key is {_name(key)}", "use string keys"))
+
+
+def _top(request: Request) -> None:
+    body = request.body
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        _wrong(request, "model", body.get("model"), "a model's name")
+    limit = body.get("max_tokens")
+    # 0 is legal: it only warms the cache.
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+        _wrong(request, "max_tokens", limit, "a number ≥ 0")
+    for key in ("thinking", "tool_choice", "cache_control", "context_management"):
+        value = body.get(key)
+        if value is not None and mapping(value) is None:
+            _wrong(request, key, value, "an object")
+    request.thinking = mapping(body.get("thinking"))
+    request.tool_choice = mapping(body.get("tool_choice"))
+
+
+def _system(request: Request) -> None:
+    system = request.body.get("system")
+    if system is None:
+        return
+    if isinstance(system, str):
+        request.system = [Block("system", "text", {"type": "text", "text": system})]
+    elif listed(system) is None:
+        _wrong(request, "system", system, "text or a list of text blocks")
+    else:
+        request.system = _blocks(request, "system", listed(system) or (), "system")
+        for block in request.system:
+            if block.type != "text":
+                _wrong(request, f"{block.path}.type", block.type, "text")
+
+
+def _tools(request: Request) -> None:
+    tools = request.body.get("tools")
+    if tools is not None and listed(tools) is None:
+        _wrong(request, "tools", tools, "a list of tools")
+    for index, tool in enumerate(listed(tools) or ()):
+        data = mapping(tool)
+        if data is None:
+            _wrong(request, f"tools[{index}]", tool, "an object")
+        else:
+            request.tools.append(Block(f"tools[{index}]", str(data.get("type", "custom")), data))
+
+
+def _messages(request: Request) -> None:
+    messages = request.body.get("messages")
+    if listed(messages) is None:
+        _wrong(request, "messages", messages, "a list of messages")
+    elif not messages:
+        request.shape.append(Fault("messages", "messages: at least one message is required", "add a user message"))
+    for index, message in enumerate(listed(messages) or ()):
+        path = f"messages[{index}]"
+        data = mapping(message)
+        if data is None:
+            _wrong(request, path, message, "an object")
+            continue
+        role = data.get("role")
+        if not isinstance(role, str) or role not in ROLES:
+            message = f"{path}.role: {(role if isinstance(role, str) else _name(role))[:40]!r} is no role"
+            request.shape.append(Fault(f"{path}.role", message, "use user or assistant"))
+            continue
+        content = data.get("content")
+        where = f"{path}.content"
+        if isinstance(content, str):
+            blocks = [Block(where, "text", {"type": "text", "text": content})]
+        elif listed(content) is None:
+            _wrong(request, where, content, "text or a list of blocks")
+            continue
+        else:
+            blocks = _blocks(request, where, listed(content) or (), role)
+        request.messages.append(Message(path, role, tuple(blocks), data))
+
+
+def _blocks(request: Request, where: str, content: Sequence[Any], role: str) -> list[Block]:
+    """Return the well-typed blocks of `content`; the others become faults."""
+    out: list[Block] = []
+    for index, item in enumerate(content):
+        path = f"{where}[{index}]"
+        data = mapping(item)
+        kind = data.get("type") if data is not None else None
+        if data is None or not isinstance(kind, str):
+            _wrong(request, path if data is None else f"{path}.type", item if data is None else kind, "a content block")
+            continue
+        if kind in _NOT_IN[role]:
+            message = f"{path}: `{kind}` blocks cannot stand in `{role}` messages"
+            request.shape.append(Fault(path, message, f"move the `{kind}` block"))
+            continue
+        missing = [name for name in _STRINGS.get(kind, ()) if not isinstance(data.get(name), str)]
+        if missing:
+            _wrong(request, f"{path}.{missing[0]}", data.get(missing[0]), "text")
+            continue
+        if kind == "tool_result" and not isinstance(data.get("content"), str | list | tuple | None):
+            _wrong(request, f"{path}.content", data.get("content"), "text or a list of blocks")
+            continue
+        if kind == "tool_use" and mapping(data.get("input")) is None:
+            _wrong(request, f"{path}.input", data.get("input"), "an object")
+        if data.get("cache_control") is not None and mapping(data.get("cache_control")) is None:
+            _wrong(request, f"{path}.cache_control", data.get("cache_control"), "an object")
+        block = Block(path, kind, data)
+        out.append(block)
+        for part in inner(block):
+            if part.type == "text" and not isinstance(part.data.get("text"), str):
+                _wrong(request, f"{part.path}.text", part.data.get("text"), "text")
+    return out

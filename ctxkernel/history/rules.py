@@ -1,0 +1,96 @@
+"""What a Messages request may be: every rule that the API is known to refuse a request for.
+
+Rule 1: one rule is one small function (`history/clauses.py`); `RULES` is the one visible list of them.
+Rule 2: pure: a function of the body and of the model's capabilities, which are data. No I/O, no clock.
+Rule 3: linear in the size of the body, and never raises: a rule that fails is itself a violation, since a body
+        that could not be checked must not be sent (law 5).
+
+Not rules, since the API takes such a request: a prefix too short to be cached, and a breakpoint more than 20 blocks
+after the last one. Not visible in a body: whether a thinking block is as the model gave it, or whether what stands
+before it was edited; who keeps history must know that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxkernel.core.events import Json
+from ctxkernel.history import clauses
+from ctxkernel.history.capabilities import Capabilities
+from ctxkernel.history.clauses import Rule
+from ctxkernel.history.request import read
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One reason why the API would refuse a request."""
+
+    rule: str
+    """Name of the rule's function."""
+    path: str
+    """Where in the body, as `messages[0].content[3].text`; empty for the whole of it."""
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of a check."""
+
+    ok: bool
+    violations: tuple[Violation, ...] = ()
+
+    def to_json(self) -> dict[str, Json]:
+        """Return `{ok, violations: [{rule, path, message, fix}]}`."""
+        found = [{"rule": v.rule, "path": v.path, "message": v.message, "fix": v.fix} for v in self.violations]
+        return {"ok": self.ok, "violations": found}
+
+
+RULES: tuple[Rule, ...] = (
+    clauses.shape,
+    clauses.json_values,
+    clauses.surrogates,
+    clauses.size,
+    clauses.images,
+    clauses.gated_fields,
+    clauses.sampling,
+    clauses.first_role,
+    clauses.alternation,
+    clauses.prefill,
+    clauses.trailing_space,
+    clauses.system_place,
+    clauses.blank_text,
+    clauses.unanswered_calls,
+    clauses.results_first,
+    clauses.orphan_results,
+    clauses.single_results,
+    clauses.unique_calls,
+    clauses.call_ids,
+    clauses.tool_names,
+    clauses.error_results,
+    clauses.forced_choice,
+    clauses.thinking_signed,
+    clauses.thinking_last,
+    clauses.thinking_budget,
+    clauses.thinking_first,
+    clauses.thinking_type,
+    clauses.cache_count,
+    clauses.cache_ttl,
+    clauses.cache_target,
+    clauses.context_edits,
+)
+
+
+def check(body: object, capabilities: Capabilities, *, rules: Sequence[Rule] = RULES) -> Report:
+    """Return what the API would refuse `body` for. Never raises; ok means that no rule found a fault."""
+    request = read(body)
+    found: list[Violation] = []
+    for rule in rules:
+        name = getattr(rule, "__name__", "rule")
+        try:
+            found += [Violation(name, *fault) for fault in rule(request, capabilities)]
+        except Exception as fault:  # a body that cannot be checked is not sent
+            message = f"the rule could not be checked: {type(fault).__name__}"
+            found.append(Violation(name, "", message, "send plain JSON values"))
+    return Report(not found, tuple(found))

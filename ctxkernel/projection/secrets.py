@@ -1,0 +1,107 @@
+"""What looks like a credential, masked: before a text is stored, and before it is projected.
+
+Rule 1: `mask` is pure, linear and idempotent, and changes nothing but what looks like a credential.
+Rule 2: a false alarm costs a reader a few characters; a miss costs a key. But names of programs that merely speak of
+        tokens (`max_tokens=2000`, `pad_token = "<pad>"`, `token = next(tokens)`) stay as they are.
+Rule 3: this is a net with a known mesh, not a proof. What it knows:
+
+| what | looks like |
+|---|---|
+| API keys | `sk-…`, `sk_live_…` `rk_live_…`, `AIza…`, `hf_…`, `npm_…`, `pypi-…`, `glpat-…` |
+| GitHub | `ghp_…` `gho_…` `ghu_…` `ghs_…` `ghr_…`, `github_pat_…` |
+| AWS | `AKIA…` `ASIA…` |
+| Slack | `xoxb-…` `xoxp-…` and their kin |
+| private keys | PEM, from `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text |
+| JWT | `eyJ….eyJ….…` |
+| headers and URLs | `Bearer …`, `Basic …`, `scheme://user:password@host` |
+| assignments | a name ending in password, passwd, pwd, passphrase, secret, token, api_key, access_key, private_key or
+  credential, then `=` or `:`, then a quoted value, or a bare one that has a digit or directly follows the `=` |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+# A prefix, then at least so many of these characters. The look-behind keeps words such as `task-…` whole, and makes
+# the search linear: a run of such characters is tried once.
+_EDGE = r"(?<![A-Za-z0-9_-])"
+_KEYS = re.compile(
+    _EDGE + r"(?:sk-[A-Za-z0-9_-]{16,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|AIza[A-Za-z0-9_-]{30,}"
+    r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{40,}|glpat-[A-Za-z0-9_-]{16,}"
+    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|(?:AKIA|ASIA)[A-Z0-9]{12,}"
+    r"|xox[a-z]-[A-Za-z0-9-]{10,})"
+)
+_PEM = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?:(?!-----END )[\s\S])*(?:-----END [A-Z0-9 ]{0,40}-----)?"
+)
+_JWT = re.compile(_EDGE + r"eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?")
+_HEADER = re.compile(r"(?i)\b(bearer|basic)([ \t]+)[A-Za-z0-9._~+/-]{12,}={0,2}")
+_URL = re.compile(r"(://[^\s/:@'\"<>]{0,100}:)(?!\[masked)[^\s/@'\"<>]{1,200}(?=@)")
+
+# Assignments are looked for in the text in lower case: a pattern that ignores case is tried at every character, one
+# that does not only where a first letter fits. The name (a longer one may end in it), a closing quote of a JSON key, an
+# annotation as in `token: str = …`, the sign, then the value.
+_NAME = r"pass(?:word|wd|phrase)|pwd|secret|token|(?:api|access|private)[_-]?key|credential"
+_SIGN = r"\\?[\"']?\s{0,4}(?::\s{0,4}[a-z_.\[\]]{1,40}\s{0,4}(?==))?(?:=(?!=)|:)"
+# A quoted one: without space in it, and not what stands between two strings (`print("token:", x, "y")`) or a template.
+_QUOTED = (
+    r"\s{0,4}[rbfu]{0,2}(?P<escaped>\\)?(?P<quote>[\"'])(?![<\[{$%,;:)\]}+])"
+    r"(?P<quoted>(?:[^\"'\s\\]|(?(escaped)(?!)|\\\S)){3,}+)(?=\\?(?P=quote))"
+)
+# A bare value: with a digit, or right after the sign; not a mere number; and no bracket after it, since an expression
+# shows no secret.
+_CHAR = r"[^\s\"'`,;&()\[\]{}<>\\]"
+_BARE = rf"(?:[ \t]{{1,4}}(?={_CHAR}{{0,200}}?\d))?(?!\d+(?:\.\d+)?(?!{_CHAR}))(?P<bare>{_CHAR}{{6,}}+)(?![(\[{{\"'])"
+_ASSIGNED = re.compile(rf"(?:{_NAME}){_SIGN}(?:{_QUOTED}|{_BARE})")
+_NAMES = ("passw", "passphrase", "pwd", "secret", "token", "credential", "api", "access", "private")
+_ASCII_LOWER = {upper: upper + 32 for upper in range(65, 91)}
+
+
+def _assignments(text: str, low: str) -> str:
+    if not any(word in low for word in _NAMES):
+        return text
+    if len(low) != len(text):  # a few letters, as İ, grow in lower case; places must stay places
+        low = text.translate(_ASCII_LOWER)
+    out: list[str] = []
+    done = 0
+    for found in _ASSIGNED.finditer(low):
+        start, end = found.span(found.lastgroup or 0)
+        out += [text[done:start], "[masked]"]
+        done = end
+    return "".join([*out, text[done:]]) if out else text
+
+
+def _keep_name(found: re.Match[str]) -> str:
+    return found[1] + "[masked]"
+
+
+def _header(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}[masked]"
+
+
+# Texts of which one must be there (in lower case), the pattern, and what stands in its place. The first look is a
+# plain search: most texts hold no such word, and a regular expression is a hundred times slower.
+_TABLE: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (("private key-----",), _PEM, "[masked: private key]"),
+    (("eyj",), _JWT, "[masked: token]"),
+    (
+        ("sk-", "k_live_", "k_test_", "aiza", "hf_", "npm_", "pypi-", "glpat-", "gh", "akia", "asia", "xox"),
+        _KEYS,
+        "[masked: key]",
+    ),
+    (("bearer", "basic"), _HEADER, _header),
+    (("://",), _URL, _keep_name),
+)
+
+
+def mask(text: str) -> str:
+    """Return `text` with what looks like a credential replaced by `[masked…]`; the same object where nothing does."""
+    low = text.lower()
+    before = text
+    for words, pattern, instead in _TABLE:
+        for word in words:
+            if word in low:
+                text = pattern.sub(instead, text)
+                break
+    return _assignments(text, low if text is before else text.lower())

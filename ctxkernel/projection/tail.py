@@ -1,0 +1,276 @@
+"""The volatile tail of a projection: tables, summaries, pinned and asked-for content, and what changed.
+
+Rule 1: everything that can change without a new statement stands here, after the last block that a provider caches.
+Rule 2: the tail is a function of the turn and of the tokens it is given, which it never exceeds.
+Rule 3: when there is too little, each part first gets its share of `PARTS`, then the rest goes in that order: what is
+        pinned wins. What was left out is named, with the reason.
+Rule 4: groups before members (seed 002 §8): content of a handle is here if it is pinned, was asked for by `show`, or is
+        a group or note that stands in no other group. Of all others the table has one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+from ctxkernel.core.events import Json
+from ctxkernel.core.ports import CountTokens, VariableLine
+from ctxkernel.core.turn import DeltaItem, HandleState, Turn
+from ctxkernel.projection.budget import fit, level, shares
+from ctxkernel.projection.layout import EMPTY, attribute, bytes_text, clean, line
+from ctxkernel.projection.value import LeftOut, Piece
+
+# The share that each part has when there is too little, in the order in which the rest is given out.
+PARTS: Mapping[str, float] = {
+    "pinned": 0.4,
+    "shown": 0.18,
+    "handles": 0.12,
+    "deltas": 0.12,
+    "groups": 0.12,
+    "variables": 0.06,
+}
+LEAST_CONTENT = 24
+"""Fewer tokens than this for a content that wants more are not worth a block."""
+
+_DIGEST_KEYS = ("mode", "freq", "lod", "tokens", "pos", "revision")
+_MEMO = 1024
+_VALUE = 80
+"""Most characters of one value in the handle table."""
+
+
+class Row(NamedTuple):
+    """A line of a table, clean, with its tokens."""
+
+    text: str
+    tokens: int
+    notes: tuple[str, ...]
+
+
+class Content(NamedTuple):
+    """The content of a handle, clean, that may be projected."""
+
+    id: str
+    origin: str
+    part: str
+    kind: str
+    why: str
+    tag: str
+    text: str
+    tag_tokens: int
+    tokens: int
+    """Of tag and text."""
+
+
+class Tail:
+    """Makes tails. Keeps clean texts and their tokens from turn to turn; what it returns does not depend on that."""
+
+    def __init__(self, count: CountTokens) -> None:
+        self._count = count
+        self._young: dict[str, Row] = {}
+        self._old: dict[str, Row] = {}
+
+    def row(self, raw: str) -> Row:
+        """Return one clean line with its line break."""
+        return self._young.get(raw) or self._made(raw, raw)
+
+    def _content(self, raw: str) -> Row:
+        """Return a clean text of many lines."""
+        key = "\0" + raw  # apart from the row of the same text
+        return self._young.get(key) or self._made(key, raw, whole=True)
+
+    def tag_tokens(self, tag: str) -> int:
+        """Return the tokens of a tag of ours."""
+        key = "\1" + tag
+        row = self._young.get(key) or self._old.get(key) or Row(tag, self._count(tag), ())
+        return self._keep(key, row).tokens
+
+    def _made(self, key: str, raw: str, *, whole: bool = False) -> Row:
+        row = self._old.get(key)
+        if row is None:
+            safe = clean(raw if whole else line(raw))
+            text = (safe.text.strip("\n") if safe.text.strip() else EMPTY) + "\n"
+            row = Row(text, self._count(text), safe.notes)
+        return self._keep(key, row)
+
+    def _keep(self, key: str, row: Row) -> Row:
+        self._young[key] = row
+        if len(self._young) > _MEMO:  # two generations: what is in use survives, and the memory is bounded
+            self._old, self._young = self._young, {}
+        return row
+
+    def build(self, turn: Turn, room: int, newest: str) -> tuple[tuple[Piece, ...], tuple[LeftOut, ...]]:
+        """Return the tail within `room` tokens, and what it leaves out."""
+        left: list[LeftOut] = []
+        contents = self._choose(turn.handles, left)
+        tables = {
+            "handles": self._table("handles", [self.row(handle_row(handle)) for handle in turn.handles]),
+            "variables": self._table("variables", [self.row(variable_row(one)) for one in turn.variables]),
+            "deltas": self._table("deltas", [self.row(delta_row(item)) for item in turn.deltas]),
+        }
+        by_part: dict[str, list[Content]] = {part: [] for part in PARTS}
+        for content in contents:
+            by_part[content.part].append(content)
+        wants = [tables[part].tokens if part in tables else _tokens(by_part[part]) for part in PARTS]
+        grants = dict(zip(PARTS, shares(room, wants, tuple(PARTS.values())), strict=True))
+        made: list[Piece] = []
+        for part in ("pinned", "shown", "groups"):
+            made += self._contents(by_part[part], grants[part], left)
+        pieces = [
+            *tables["handles"].pieces(grants["handles"], "the views, groups and notes, a line each", newest, left),
+            *tables["variables"].pieces(grants["variables"], "the person's variables, newest first", newest, left),
+            *[piece for piece in made if piece.kind in ("group", "note")],
+            *[piece for piece in made if piece.kind == "view"],
+            *tables["deltas"].pieces(grants["deltas"], "what changed since the last projection", newest, left),
+            *[piece for piece in made if piece.kind == "shown"],
+        ]
+        more = turn.variables_total - len(turn.variables)
+        if more > 0:
+            left.append(LeftOut("variables", f"{more:,} older variables: the table has {len(turn.variables)} rows"))
+        return tuple(pieces), tuple(left)
+
+    def _table(self, name: str, rows: Sequence[Row]) -> Table:
+        return Table(self, name, rows)
+
+    def _choose(self, handles: Sequence[HandleState], left: list[LeftOut]) -> list[Content]:
+        """Return the handles whose content is wanted, pinned ones first, then changed ones; the others go to `left`."""
+        if not handles:
+            return []
+        parents = {member: handle for handle in handles for member in handle.members if member != handle.obj_id}
+        contents: list[Content] = []
+        taken: set[str] = set()
+        for handle in sorted(handles, key=lambda one: (not one.pinned, not one.changed)):
+            name = attribute(handle.name)
+            block = f"{attribute(handle.obj_type)}:{name}"
+            parent = parents.get(handle.obj_id)
+            primary = handle.obj_type if handle.obj_type in ("group", "note") else "view"
+            if handle.pinned:
+                part, kind = "pinned", primary
+                why = f"{name} is pinned" + (f": {handle.pin_reason}" if handle.pin_reason else "")
+            elif handle.requested:
+                part, kind, why = "shown", "shown", f"show({name}) asked for it in this turn"
+            elif primary != "view" and parent is None:
+                part, kind, why = "groups", primary, f"{primary} {name} is shown for what it stands for"
+            else:
+                by = f"{attribute(parent.name)} stands for it" if parent is not None else "neither pinned nor asked for"
+                left.append(LeftOut(block, f"{by}; its line is in the handle table, show({name}) brings it once"))
+                continue
+            while block in taken:  # a name is the user's, and two objects may come by the same one
+                block += f"#{attribute(handle.obj_id)}"
+            taken.add(block)
+            contents.append(self._wanted(handle, block, part, kind, why))
+        return contents
+
+    def _wanted(self, handle: HandleState, block: str, part: str, kind: str, why: str) -> Content:
+        row = self._content(handle.text)
+        members = f' members="{attribute(" ".join(handle.members))}"' if handle.members else ""
+        tag = f'<ctx:{kind} id="{block}"{members}>\n'
+        shown = [self.row(note).text.strip()[:80] for note in handle.notes[:4]]
+        notes = (self.row(why).text.strip()[:200], *row.notes, *shown)
+        tag_tokens = self.tag_tokens(tag)
+        origin = attribute(handle.statement_id)
+        return Content(block, origin, part, kind, "; ".join(notes), tag, row.text, tag_tokens, row.tokens + tag_tokens)
+
+    def _contents(self, contents: Sequence[Content], grant: int, left: list[LeftOut]) -> list[Piece]:
+        pieces: list[Piece] = []
+        for content, room in zip(contents, level(grant, [one.tokens for one in contents]), strict=True):
+            if room < min(content.tokens, LEAST_CONTENT + content.tag_tokens):
+                left.append(LeftOut(content.id, f"takes {content.tokens:,} tokens; {room:,} are left for it"))
+                continue
+            why, text, tokens = content.why, content.text, content.tokens
+            if room < tokens:
+                text, tokens, cut = fit(text, room - content.tag_tokens, self._count)
+                tokens += content.tag_tokens
+                why += f"; cut by {cut:,} characters to {tokens:,} tokens"
+                left.append(LeftOut(f"{content.id}:rest", f"{cut:,} characters did not fit the budget"))
+            pieces.append(Piece(content.id, content.kind, content.origin, tokens, why, content.tag + text))
+        return pieces
+
+
+def _tokens(contents: Sequence[Content]) -> int:
+    return sum([content.tokens for content in contents])
+
+
+class Table:
+    """A tag and rows below it."""
+
+    def __init__(self, tail: Tail, name: str, rows: Sequence[Row]) -> None:
+        self._tail = tail
+        self._name = name
+        self._rows = rows
+        self._tag = tail.tag_tokens(f"<ctx:{name}>\n") if rows else 0
+        self.tokens = self._tag + sum([row.tokens for row in rows])
+
+    def pieces(self, grant: int, why: str, origin: str, left: list[LeftOut]) -> list[Piece]:
+        """Return the table within `grant` tokens: as many of the first rows as fit."""
+        rows = self._rows
+        if not rows:
+            return []
+        tokens = self.tokens
+        more = ""
+        if tokens > grant:
+            total = len(rows)
+            last = self._tail.row(f"… {total} more")
+            tokens, kept = self._tag + last.tokens, 0
+            for row in rows:
+                if tokens + row.tokens > grant:
+                    break
+                tokens += row.tokens
+                kept += 1
+            left.append(LeftOut(self._name, f"{total - kept} of {total} rows did not fit {grant:,} tokens"))
+            if kept == 0:
+                return []
+            rows, more = rows[:kept], f"… {total - kept} more\n"
+        notes = dict.fromkeys(note for row in rows for note in row.notes)
+        text = f"<ctx:{self._name}>\n{''.join([row.text for row in rows])}{more}"
+        return [Piece(self._name, self._name, origin, tokens, "; ".join([why, *notes]), text)]
+
+
+def handle_row(handle: HandleState) -> str:
+    """Return the line of a handle: name, type, target, policy, and what is special about it."""
+    digest = handle.digest
+    parts = [handle.name, handle.obj_type]
+    target = digest.get("target")
+    if target not in (None, ""):
+        parts.append(_short(target))
+    parts += [f"{key}={_short(digest[key])}" for key in _DIGEST_KEYS if digest.get(key) not in (None, "")]
+    if handle.members:
+        shown = ",".join(handle.members[:12])
+        parts.append(f"members={shown}" + (f",… {len(handle.members) - 12} more" if len(handle.members) > 12 else ""))
+    if handle.obj_id != handle.name:
+        parts.append(f"id={handle.obj_id}")
+    parts.append(f"by={handle.statement_id} ~{handle.rendered_tokens} tokens")
+    if handle.changed:
+        parts.append("changed")
+    if handle.pinned:
+        parts.append(f"pinned ({_short(handle.pin_reason)})" if handle.pin_reason else "pinned")
+    return " ".join(parts)
+
+
+def variable_row(variable: VariableLine) -> str:
+    """Return the line of a variable. Name and value stand as in an assignment, which a credential is known by."""
+    size = variable.size
+    hint = f" {_size(size)}" if size else ""
+    return f"{variable.name} = {variable.repr} # {variable.type}{hint} {variable.statement_id}"
+
+
+def delta_row(item: DeltaItem) -> str:
+    """Return the line of a change."""
+    return f"{item.statement_id} {item.kind} {item.subject}: {item.summary}"
+
+
+def _size(size: Mapping[str, Json]) -> str:
+    shape, length, total = size.get("shape"), size.get("len"), size.get("bytes")
+    parts: list[str] = []
+    if isinstance(shape, list | tuple):
+        parts.append("×".join(map(str, cast("Sequence[Json]", shape))) if shape else "scalar")
+    elif isinstance(length, int):
+        parts.append(f"len={length}")
+    # Small ones say little: everything has some bytes.
+    if isinstance(total, int) and total >= 1000:
+        parts.append(bytes_text(total))
+    return " ".join(parts)
+
+
+def _short(value: Json) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= _VALUE else text[:_VALUE] + "…"

@@ -1,0 +1,276 @@
+"""The projection as a value: what a model would be sent, block by block, with a reason for each.
+
+Rule 1: frozen. The blocks of the history stand in a list that several projections share and that only grows, each
+        with its own length: a thousand projections of a notebook cost what their newest blocks cost.
+Rule 2: what a reader seldom asks for (bodies, hashes, dicts) is made when it is asked for, from what is frozen.
+Rule 3: a record with the texts it names gives the projection back, byte for byte; one that does not fit its receipt
+        is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.events import Json
+from ctxkernel.history.rules import Report, Violation
+from ctxkernel.projection import receipt as receipts
+
+RECORD_VERSION = 1
+CHUNK = 32
+"""Blocks of the history whose references are kept as one text, so that a record stays short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of a projection."""
+
+    id: str
+    """An execution's id for the history; else the part, as `handles` or `group:papers`."""
+    kind: str
+    """system, statement, handles, variables, group, view, note, deltas, shown or empty."""
+    origin: str
+    """The statement that it comes from; for tables the newest one that they show."""
+    tokens: int
+    cached: bool
+    """Whether it and all before it began the previous projection too; never in the tail, which no provider caches."""
+    why: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something that could have been projected and was not."""
+
+    id: str
+    why: str
+
+
+class Piece(NamedTuple):
+    """A block without what depends on the projection before it."""
+
+    id: str
+    kind: str
+    origin: str
+    tokens: int
+    why: str
+    text: str
+
+
+class Run:
+    """A history that only grows: pieces, and what was left out before the first and of the others.
+
+    Whoever made it may append; a projection reads the first so many.
+    """
+
+    __slots__ = ("_chunks", "_hashes", "left_out", "pieces", "texts")
+
+    def __init__(self, pieces: Sequence[Piece] = (), left_out: tuple[LeftOut, ...] = ()) -> None:
+        self.pieces: list[Piece] = list(pieces)
+        self.texts: list[str] = [piece.text for piece in pieces]
+        self.left_out = left_out
+        self._hashes: list[str] = []
+        self._chunks: list[tuple[str, str]] = []
+
+    def append(self, piece: Piece) -> None:
+        """Add the newest piece."""
+        self.pieces.append(piece)
+        self.texts.append(piece.text)
+
+    def references(self, start: int, end: int) -> list[Json]:
+        """Return the references of pieces `start` … `end`, each with the hash of its text."""
+        for piece in self.pieces[len(self._hashes) : end]:
+            self._hashes.append(_hash(piece.text))
+        return [_reference(self.pieces[i], self._hashes[i]) for i in range(start, end)]
+
+    def chunks(self, count: int) -> list[tuple[str, str]]:
+        """Return (hash, text) of the lists of references of all whole chunks among the first `count` pieces."""
+        whole = count // CHUNK
+        for index in range(len(self._chunks), whole):
+            text = _dump(self.references(index * CHUNK, (index + 1) * CHUNK))
+            self._chunks.append((_hash(text), text))
+        return self._chunks[:whole]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projection:
+    """What a model would be sent after a turn. Two are equal where their records are."""
+
+    model: str
+    max_tokens: int
+    system: Piece
+    tail: tuple[Piece, ...]
+    report: Report
+    tokens: int
+    """Estimated tokens of the system text and of all blocks; never more than `budget`."""
+    budget: int
+    receipt: str
+    """`sha256:<hex>` of `request_bytes`."""
+    run: Run
+    count: int
+    """How many pieces of `run` are this projection's history."""
+    cached: int
+    """How many leading pieces of the history were in the previous projection too; -1 where there was none."""
+    tail_left_out: tuple[LeftOut, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Projection) and self.to_record() == other.to_record()
+
+    def __hash__(self) -> int:
+        return hash(self.receipt)
+
+    def _pieces(self) -> Iterator[Piece]:
+        yield self.system
+        yield from self.run.pieces[: self.count]
+        yield from self.tail
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """All blocks in the order in which they are sent, the system text first."""
+        cached = self.cached + 1
+        return tuple(
+            Block(piece.id, piece.kind, piece.origin, piece.tokens, index < cached, piece.why, piece.text)
+            for index, piece in enumerate(self._pieces())
+        )
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """What could have been projected and was not, with the reason."""
+        return self.run.left_out + self.tail_left_out
+
+    @property
+    def request_bytes(self) -> bytes:
+        """The exact body that would be sent."""
+        opening = receipts.head(self.model, self.max_tokens, self.system.text)
+        return receipts.body(opening, self.run.texts[: self.count], [piece.text for piece in self.tail])
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The body as a dict, new at each call."""
+        return json.loads(self.request_bytes)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the projection schema's object."""
+        return {
+            "request": self.request,
+            "blocks": [
+                {
+                    "id": block.id,
+                    "kind": block.kind,
+                    "origin": block.origin,
+                    "tokens": block.tokens,
+                    "cached": block.cached,
+                    "why": block.why,
+                    "text": block.text,
+                }
+                for block in self.blocks
+            ],
+            "report": self.report.to_json(),
+            "left_out": [{"id": one.id, "why": one.why} for one in self.left_out],
+            "tokens": self.tokens,
+            "budget": self.budget,
+            "receipt": self.receipt,
+        }
+
+    # -- storing ---------------------------------------------------------------------------------
+
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """Return (block id, sha256 of its text) of all blocks, in order."""
+        self.run.references(0, self.count)
+        return tuple((piece.id, _hash(piece.text)) for piece in self._pieces())
+
+    def to_record(self) -> dict[str, Json]:
+        """Return a small JSON object that gives the projection back, with the texts whose hashes it names."""
+        whole = self.count // CHUNK * CHUNK
+        return {
+            "version": RECORD_VERSION,
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            "system": _reference(self.system, _hash(self.system.text)),
+            "chunks": [name for name, _ in self.run.chunks(self.count)],
+            "history": self.run.references(whole, self.count),
+            "tail": [_reference(piece, _hash(piece.text)) for piece in self.tail],
+            "cached": self.cached,
+            "report": self.report.to_json(),
+            "history_left_out": _hash(self._history_left_out()) if self.run.left_out else None,
+            "left_out": [[one.id, one.why] for one in self.tail_left_out],
+            "tokens": self.tokens,
+            "budget": self.budget,
+            "receipt": self.receipt,
+        }
+
+    def _history_left_out(self) -> str:
+        return _dump([[one.id, one.why] for one in self.run.left_out])
+
+    def texts(self, beyond: Projection | None = None) -> dict[str, str]:
+        """Return all texts that `to_record` names, by hash.
+
+        `beyond` is an earlier projection whose texts are stored already: what it shares with this one is left out
+        where that can be told for nothing (it is the one before, of the same engine).
+        """
+        same = beyond is not None and beyond.run is self.run
+        start = beyond.count if beyond is not None and same else 0
+        out: dict[str, str] = {}
+        if beyond is None or beyond.system is not self.system:
+            out[_hash(self.system.text)] = self.system.text
+        for index, reference in enumerate(self.run.references(start, self.count), start):
+            out[reference[-1]] = self.run.texts[index]
+        out.update(self.run.chunks(self.count)[start // CHUNK :])
+        if self.run.left_out and not same:
+            text = self._history_left_out()
+            out[_hash(text)] = text
+        for piece in self.tail:
+            out[_hash(piece.text)] = piece.text
+        return out
+
+
+def from_record(record: dict[str, Json], load_text: Callable[[str], str]) -> Projection:
+    """Return the projection of a record; `load_text` gives a text by its hash.
+
+    Raises StoreError for a record of a newer version and for texts that do not give the record's receipt.
+    """
+    if record.get("version") != RECORD_VERSION:
+        raise StoreError(f"a projection of version {record.get('version')} needs a newer ctxkernel; update it")
+    pieces = [
+        _piece(reference, load_text) for chunk in record["chunks"] for reference in json.loads(load_text(chunk))
+    ] + [_piece(reference, load_text) for reference in record["history"]]
+    left: list[list[str]] = json.loads(load_text(record["history_left_out"])) if record["history_left_out"] else []
+    found = record["report"]["violations"]
+    projection = Projection(
+        model=record["model"],
+        max_tokens=record["max_tokens"],
+        system=_piece(record["system"], load_text),
+        tail=tuple(_piece(reference, load_text) for reference in record["tail"]),
+        report=Report(record["report"]["ok"], tuple(Violation(**violation) for violation in found)),
+        tokens=record["tokens"],
+        budget=record["budget"],
+        receipt=record["receipt"],
+        run=Run(pieces, tuple(LeftOut(one, why) for one, why in left)),
+        count=len(pieces),
+        cached=record["cached"],
+        tail_left_out=tuple(LeftOut(one, why) for one, why in record["left_out"]),
+    )
+    if "sha256:" + hashlib.sha256(projection.request_bytes).hexdigest() != projection.receipt:
+        raise StoreError(f"the stored texts of projection {projection.receipt[:23]} are not those that it was made of")
+    return projection
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _dump(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _reference(piece: Piece, name: str) -> list[Json]:
+    return [piece.id, piece.kind, piece.origin, piece.tokens, piece.why, name]
+
+
+def _piece(reference: Sequence[Any], load_text: Callable[[str], str]) -> Piece:
+    block, kind, origin, tokens, why, name = reference
+    return Piece(block, kind, origin, tokens, why, load_text(name))
