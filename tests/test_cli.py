@@ -522,7 +522,8 @@ def test_a_notebook_elsewhere_is_served_from_its_own_folder(tmp_path: Path):
 def test_lab_serves_the_notebook_on_loopback_and_asks_for_its_token(tmp_path: Path):
     """The address that is printed works, the same without its token does not, and no process shows the token."""
     write(tmp_path / "n.ipynb", "1")
-    main(["install", "--prefix", str(tmp_path / "env")])
+    (tmp_path / "env").mkdir()
+    assert main(["install", "--prefix", str(tmp_path / "env")]) == 0
     # What a person may have set, long ago, for another reason.
     config = tmp_path / "config"
     config.mkdir()

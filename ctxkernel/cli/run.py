@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import contextlib
 import logging
 import os
 import re
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import nbformat
 from jupyter_client.asynchronous.client import AsyncKernelClient
@@ -133,7 +135,9 @@ class _Outcome:
         self.session: Path | None = None
 
 
-async def _execute(notebook: nbformat.NotebookNode, path: Path, arguments: argparse.Namespace) -> _Outcome:
+async def _execute(
+    notebook: nbformat.NotebookNode, path: Path, arguments: argparse.Namespace, log: IO[bytes]
+) -> _Outcome:
     outcome = _Outcome()
     environment = {**os.environ, "JPY_SESSION_NAME": str(path.resolve())}
     if arguments.session is not None:
@@ -153,7 +157,9 @@ async def _execute(notebook: nbformat.NotebookNode, path: Path, arguments: argpa
     client.log.setLevel(logging.CRITICAL + 1)
 
     with contextlib.ExitStack() as undo:
-        async with client.async_setup_kernel(env=environment, cleanup_kc=True):
+        # nbclient leaves this behind where the kernel did not start, and it would fail at our exit.
+        undo.callback(atexit.unregister, client._cleanup_kernel)
+        async with client.async_setup_kernel(env=environment, cleanup_kc=True, stdout=log, stderr=log):
             kernel = client.kc
             assert isinstance(kernel, _CellClient)
             _interrupt_on_sigint(client, outcome, undo)
@@ -271,6 +277,13 @@ async def _session_of(client: NotebookClient) -> Path | None:
     return None
 
 
+def _last_line(log: IO[bytes]) -> str:
+    """What the kernel's process said last outside of any cell: where it fails early that is the reason."""
+    log.seek(0)
+    lines = log.read().decode("utf-8", "replace").strip().splitlines()
+    return one_line(lines[-1])[:500] if lines else ""
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel run`."""
     path: Path = arguments.notebook
@@ -280,10 +293,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise Unusable(f"--output {target}: there is no folder {target.parent}; make it first.")
     if arguments.session is not None and not arguments.session.resolve().parent.is_dir():
         raise Unusable(f"--session {arguments.session}: there is no folder {arguments.session.parent}; make it first.")
-    try:
-        outcome = asyncio.run(_execute(notebook, path, arguments))
-    except (RuntimeError, TimeoutError) as fault:
-        raise Failed(f"the kernel did not start: {one_line(str(fault))}. `ctxkernel doctor` says why.") from fault
+    with tempfile.TemporaryFile() as log:
+        try:
+            outcome = asyncio.run(_execute(notebook, path, arguments, log))
+        except (RuntimeError, TimeoutError) as fault:
+            why = _last_line(log) or one_line(str(fault))
+            raise Failed(f"the kernel did not start: {why}\n`ctxkernel doctor` says what works here.") from fault
+        complaint = _last_line(log)
 
     if target is not None:
         try:
@@ -294,7 +310,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"\n{outcome.message}")
     session = outcome.session or arguments.session or newest_session(path)
     if session is None or not Path(session).is_file():
-        raise Failed("the kernel wrote no session, so there is no timeline to show; `ctxkernel doctor` says why.")
+        raise Failed(f"the kernel wrote no session, so there is no timeline to show. {complaint}".rstrip())
     with SessionReader(Path(session)) as reader:
         value = reader.timeline()
     if arguments.json:
