@@ -218,7 +218,9 @@ def test_the_phases_run_in_the_seeds_order():
 def test_ready_payloads_apply_before_sync_and_periodic_ticks_and_groups_come_last():
     turns = Turns()
     turns.namespace.update(a=FakeSource("a"), s=FakeSource("s"), p=FakeSource("p"))
-    turns.run("va, vs, vp = view(a, freq='Async'), view(s, freq='Sync'), view(p, freq=('Periodic', 1)); g = group(vp, va, vs)")
+    turns.run(
+        "va, vs, vp = view(a, freq='Async'), view(s, freq='Sync'), view(p, freq=('Periodic', 1)); g = group(vp, va, vs)"
+    )
     for name in "asp":
         turns.namespace[name].text += " changed"
     prepare_now(turns)
@@ -432,7 +434,13 @@ def test_whatever_is_called_ticks_are_deterministic_and_idle_ones_change_nothing
     assert play() == play()
 
 
-FREQS = [("Sync", Sync()), ("async", Async()), (("Periodic", 2), Periodic(2)), ("Periodic(2.5)", Periodic(2.5)), (Sync(), Sync())]
+FREQS = [
+    ("Sync", Sync()),
+    ("async", Async()),
+    (("Periodic", 2), Periodic(2)),
+    ("Periodic(2.5)", Periodic(2.5)),
+    (Sync(), Sync()),
+]
 
 
 @pytest.mark.parametrize(("given_freq", "parsed"), FREQS, ids=[str(row[0]) for row in FREQS])

@@ -7,12 +7,18 @@ have bytes to deliver, and they would count for the next cell. The reader here s
 from __future__ import annotations
 
 import codecs
+import ctypes
 import os
 import select
+import struct
 import sys
 import threading
 import time
 from typing import Any
+
+if os.name == "posix":
+    import fcntl
+    import termios
 
 CHUNK = 64 * 1024
 DRAIN_SECONDS = 0.5
@@ -88,10 +94,7 @@ class WatchedPipe:
 
 
 def _pending(fd: int) -> int:
-    import fcntl
-    import struct
-    import termios
-
+    """Return how many bytes wait in a pipe."""
     try:
         return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]
     except OSError:
@@ -102,8 +105,6 @@ def _libc_flush() -> Any:
     """Return a function that flushes C's own stdout, or None where it cannot be had."""
     if os.name != "posix":
         return None
-    import ctypes
-
     try:
         libc = ctypes.CDLL(None)
         name = "__stdoutp" if sys.platform == "darwin" else "stdout"
@@ -115,11 +116,35 @@ def _libc_flush() -> Any:
     return lambda: flush(stdout)
 
 
+class FlushWatch:
+    """Knows whether a stream has anything to flush: a flush wakes another thread twice, and most cells print nothing."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._busy = 0
+        flush = stream._flush
+
+        def watched() -> None:
+            # Raised before the buffers are emptied, lowered after they were sent: see `clean`.
+            self._busy += 1
+            try:
+                flush()
+            finally:
+                self._busy -= 1
+
+        stream._flush = watched
+
+    def clean(self) -> bool:
+        """Whether all that was written has been sent. The order of the two looks matters."""
+        return not self._stream._buffers and not self._busy
+
+
 class Streams:
     """Brings all output of a cell to the tap before the cell ends."""
 
     def __init__(self) -> None:
         self._pipes: list[WatchedPipe] = []
+        self._watches: dict[Any, FlushWatch] = {}
         self._c_flush = _libc_flush()
 
     def install(self) -> None:
@@ -129,6 +154,9 @@ class Streams:
                 pipe = WatchedPipe.adopt(stream)
                 if pipe is not None:
                     self._pipes.append(pipe)
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "_flush") and hasattr(stream, "_buffers"):
+                self._watches[stream] = FlushWatch(stream)
 
     def settle(self) -> None:
         """Deliver what C code, children and Python still hold."""
@@ -137,5 +165,6 @@ class Streams:
         for pipe in self._pipes:
             pipe.drain()
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
+            watch = self._watches.get(stream)
+            if stream is not None and (watch is None or not watch.clean()):
                 stream.flush()

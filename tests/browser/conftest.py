@@ -1,0 +1,316 @@
+"""A real JupyterLab and a real headless Chromium, driven through the keyboard.
+
+Rule 1: no browser is a failure, never a skip: a green run means that the panel was seen.
+Rule 2: the server reads nothing of the person who runs it: settings, workspaces, sessions are in a temporary folder.
+Rule 3: what is tested is this source tree, or where ctxkernel is installed elsewhere, what is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
+
+import ctxkernel
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+NO_BROWSER = (
+    "No Chromium was found, and none could be fetched. Install one (Debian: apt install chromium), "
+    "or name one: CTXKERNEL_CHROMIUM=/path/to/chromium"
+)
+
+
+# ---------------------------------------------------------------- what is tested
+
+
+def jupyter_path(folder: Path) -> Path | None:
+    """Return a folder with this tree's kernelspec and labextension; None where ctxkernel is properly installed.
+
+    Data files of an editable install are copies: without this, edits of the panel would not be tested.
+    """
+    if Path(ctxkernel.__file__).resolve().is_relative_to(ROOT):
+        shutil.copytree(ROOT / "kernelspec", folder / "kernels/ctxkernel")
+        shutil.copytree(ROOT / "ctxkernel/lab", folder / "labextensions/jupyter-ctxkernel")
+        return folder
+    share = Path(sys.prefix) / "share/jupyter"
+    for below in ("kernels/ctxkernel/kernel.json", "labextensions/jupyter-ctxkernel/package.json"):
+        if not (share / below).is_file():
+            pytest.fail(f"{share / below} is missing: install ctxkernel into this environment (pip install .)")
+    return None
+
+
+# ---------------------------------------------------------------- the server
+
+
+class Lab:
+    """A running JupyterLab: where it is, and the folder that it shows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "work"
+        self.settings = folder / "settings"
+        self.token = secrets.token_hex(16)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start on a free port. Another process may take the port in between: then once more, on another."""
+        self.root.mkdir()
+        self.configure("@jupyterlab/apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False})
+        env = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(self.settings)}
+        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "JUPYTERLAB_WORKSPACES_DIR"):
+            env[name] = str(self.folder / name.lower())
+        tree = jupyter_path(self.folder / "tree")
+        if tree:
+            env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(tree), env.get("JUPYTER_PATH")]))
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
+        for _ in range(3):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.port = probe.getsockname()[1]
+            with (self.folder / "server.log").open("wb") as log:
+                self.process = subprocess.Popen(self.command(), env=env, cwd=self.root, stdout=log, stderr=subprocess.STDOUT)
+            if self.answers():
+                return
+            self.stop()
+        pytest.fail(f"JupyterLab did not start:\n{(self.folder / 'server.log').read_text(errors='replace')[-4000:]}")
+
+    def command(self) -> list[str]:
+        """Return the server's command line."""
+        return [
+            sys.executable,
+            *("-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={self.port}"),
+            *("--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={self.root}"),
+        ]
+
+    def answers(self) -> bool:
+        """Wait until the server answers; False where it ended instead."""
+        assert self.process
+        until = time.monotonic() + 90
+        while time.monotonic() < until and self.process.poll() is None:
+            with contextlib.suppress(OSError):
+                self.ask("GET", "api/status")
+                return True
+            time.sleep(0.1)
+        return False
+
+    def ask(self, method: str, path: str) -> Any:
+        """Call the server's REST API."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", method=method)
+        request.add_header("Authorization", f"token {self.token}")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            body = answer.read()
+        return json.loads(body) if body else None
+
+    def url(self, name: str, workspace: str = "") -> str:
+        """Return the address of a notebook; `reset` forgets which documents were open."""
+        below = f"lab/workspaces/{workspace}/tree" if workspace else "lab/tree"
+        return f"http://127.0.0.1:{self.port}/{below}/{name}?token={self.token}&reset"
+
+    def configure(self, plugin: str, settings: dict[str, Any] | None) -> None:
+        """Write the user's settings of a plugin; None removes them."""
+        path = self.settings / f"{plugin}.jupyterlab-settings"
+        if settings is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(settings))
+
+    def write(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel") -> None:
+        """Write a notebook; a cell that starts with `#md ` is Markdown."""
+        made = [
+            {"cell_type": "markdown", "id": f"cell-{i}", "metadata": {}, "source": source[4:]}
+            if source.startswith("#md ")
+            else {"cell_type": "code", "id": f"cell-{i}", "metadata": {}, "source": source, "outputs": [], "execution_count": None}
+            for i, source in enumerate(cells)
+        ]
+        spec = {"name": kernel, "display_name": kernel, "language": "python"}
+        (self.root / name).write_text(
+            json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": spec}, "cells": made})
+        )
+
+    def forget(self) -> None:
+        """End all kernels and drop what a test may have set."""
+        for session in self.ask("GET", "api/sessions"):
+            with contextlib.suppress(urllib.error.HTTPError):
+                self.ask("DELETE", f"api/sessions/{session['id']}")
+        self.configure("jupyter-ctxkernel/plugin", None)
+        self.configure("@jupyterlab/apputils-extension/themes", None)
+
+    def stop(self) -> None:
+        """End the server, and with it its kernels."""
+        if not self.process:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One JupyterLab for all browser tests."""
+    server = Lab(tmp_path_factory.mktemp("lab"))
+    server.start()
+    yield server
+    server.stop()
+
+
+# ---------------------------------------------------------------- the browser
+
+
+def chromium_path() -> str | None:
+    """Return a Chromium on this machine: named by hand, the system's, or one that Playwright fetched before."""
+    from ctxkernel.cli.chromium import find_chromium
+
+    return find_chromium()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A headless Chromium; fetched once through Playwright where there is none."""
+    path = chromium_path()
+    if path is None:
+        fetch = [sys.executable, "-m", "playwright", "install", "chromium"]
+        done = subprocess.run(fetch, capture_output=True, text=True, check=False, timeout=280)
+        if done.returncode:
+            pytest.fail(f"{NO_BROWSER}\n{done.stderr[-2000:]}")
+        path = chromium_path()
+    if path is None:
+        pytest.fail(NO_BROWSER)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    """One profile for all tests: JupyterLab's 15 MB of scripts come from its cache."""
+    context = chromium.new_context(viewport={"width": 1400, "height": 860})
+    context.set_default_timeout(30_000)
+    yield context
+    context.close()
+
+
+class Desk:
+    """A page with a notebook and the panel beside it, and the moves of a person who sits there."""
+
+    def __init__(self, lab: Lab, page: Page) -> None:
+        self.lab = lab
+        self.page = page
+        self.panel = page.locator("#ctxkernel-panel")
+        self.view = page.locator("#ctxkernel-panel .ctxk-host:not([hidden])")
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def open(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel", workspace: str = "") -> Desk:
+        """Write a notebook, open it, and put the keyboard into its first cell."""
+        self.lab.write(name, cells, kernel)
+        self.page.goto(self.lab.url(name, workspace))
+        return self.settle()
+
+    def settle(self) -> Desk:
+        """Wait until Lab is there, with its notebook's kernel."""
+        page = self.page
+        page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=90_000)
+        page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
+        page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook-ExecutionIndicator[data-status=idle]")
+        return self
+
+    def live(self) -> Desk:
+        """Wait until the panel shows the kernel's state."""
+        self.page.wait_for_selector("#ctxkernel-panel[data-phase=live]")
+        return self
+
+    def select(self, index: int) -> None:
+        """Select a cell, in command mode."""
+        self.cell(index).locator(".jp-InputPrompt, .jp-InputArea-prompt").first.click()
+        self.page.keyboard.press("Escape")
+
+    def cell(self, index: int) -> Locator:
+        """The cell at `index` of the notebook in front."""
+        return self.page.locator(f".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell[data-windowed-list-index='{index}']")
+
+    def enter(self, statement: str = "") -> None:
+        """Press Shift+Enter, and wait until the panel has painted that statement."""
+        self.page.keyboard.press("Shift+Enter")
+        if statement:
+            self.page.wait_for_selector(f"#ctxkernel-panel[data-last-turn={statement}]")
+
+    def type(self, source: str, statement: str = "") -> None:
+        """Type into the selected cell and run it."""
+        self.page.keyboard.press("Enter")
+        self.page.keyboard.insert_text(source)
+        self.enter(statement)
+
+    def command(self, words: str) -> None:
+        """Find a command in the palette and run it."""
+        self.page.keyboard.press("Control+Shift+C")
+        self.page.wait_for_selector(".lm-CommandPalette-input")
+        self.page.keyboard.insert_text(words)
+        self.page.locator(".lm-CommandPalette-item.lm-mod-active", has_text=words).wait_for()
+        self.page.keyboard.press("Enter")
+
+    def row(self, statement: str) -> Locator:
+        """The row of a statement in the timeline."""
+        return self.view.locator(f".ctxk-row[data-statement={statement}]")
+
+    def tab(self, name: str) -> Locator:
+        """Bring a section to the front and return it."""
+        self.view.locator(f"[role=tab][data-tab={name}]").click()
+        return self.view.locator(f".ctxk-{name}")
+
+
+@contextlib.contextmanager
+def _desk(lab: Lab, context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    page = context.new_page()
+    desk = Desk(lab, page)
+    failed = request.session.testsfailed
+    yield desk
+    if request.session.testsfailed > failed:
+        results = ROOT / "test-results"
+        results.mkdir(exist_ok=True)
+        with contextlib.suppress(Exception):  # the picture helps; that there is none must not hide the failure
+            page.screenshot(path=results / f"{request.node.name}.png")
+    page.close()
+    lab.forget()
+
+
+@pytest.fixture
+def desk(lab: Lab, context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    """A fresh page for one test."""
+    with _desk(lab, context, request) as desk:
+        yield desk
+
+
+@pytest.fixture(scope="module")
+def shared_desk(lab: Lab, context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    """One page for tests that only look."""
+    with _desk(lab, context, request) as desk:
+        yield desk
