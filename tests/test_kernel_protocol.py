@@ -30,7 +30,7 @@ class TestConformance(jupyter_kernel_test.KernelTests):
         {"code": "from IPython.display import HTML, display; display(HTML('<b>test</b>'))", "mime": "text/html"},
     )
     code_history_pattern = "1?2*"
-    supported_history_operations = ("tail", "range", "search")
+    supported_history_operations = ("tail", "search")
     code_clear_output = "from IPython.display import clear_output; clear_output()"
     code_inspect_sample = "zip"
 
