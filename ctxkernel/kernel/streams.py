@@ -116,27 +116,34 @@ def _libc_flush() -> Any:
     return lambda: flush(stdout)
 
 
-class FlushWatch:
-    """Knows whether a stream has anything to flush: a flush wakes another thread twice, and most cells print nothing."""
+class CheapFlush:
+    """Makes `flush()` of an ipykernel stream cost nothing where nothing is to be flushed.
+
+    A flush wakes the I/O thread twice and waits for it, and ipykernel flushes both streams twice a cell, while most
+    cells print nothing. What is in flight to IOPub still counts as something: the flush stays a barrier for it.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self._thread = stream.pub_thread
         self._busy = 0
-        flush = stream._flush
+        self._stock_flush = stream.flush
+        self._stock_send = stream._flush
+        stream._flush = self._send
+        stream.flush = self.flush
 
-        def watched() -> None:
-            # Raised before the buffers are emptied, lowered after they were sent: see `clean`.
-            self._busy += 1
-            try:
-                flush()
-            finally:
-                self._busy -= 1
+    def _send(self) -> None:
+        # Raised before the buffers are emptied, lowered after they were sent: see `flush`.
+        self._busy += 1
+        try:
+            self._stock_send()
+        finally:
+            self._busy -= 1
 
-        stream._flush = watched
-
-    def clean(self) -> bool:
-        """Whether all that was written has been sent. The order of the two looks matters."""
-        return not self._stream._buffers and not self._busy
+    def flush(self) -> None:
+        """Flush, unless all that was written has been sent. The order of the looks matters."""
+        if self._stream._buffers or self._thread._events or self._busy:
+            self._stock_flush()
 
 
 class Streams:
@@ -144,7 +151,6 @@ class Streams:
 
     def __init__(self) -> None:
         self._pipes: list[WatchedPipe] = []
-        self._watches: dict[Any, FlushWatch] = {}
         self._c_flush = _libc_flush()
 
     def install(self) -> None:
@@ -155,8 +161,8 @@ class Streams:
                 if pipe is not None:
                     self._pipes.append(pipe)
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "_flush") and hasattr(stream, "_buffers"):
-                self._watches[stream] = FlushWatch(stream)
+            if hasattr(stream, "_flush") and hasattr(stream, "_buffers") and hasattr(stream.pub_thread, "_events"):
+                CheapFlush(stream)
 
     def settle(self) -> None:
         """Deliver what C code, children and Python still hold."""
@@ -165,6 +171,5 @@ class Streams:
         for pipe in self._pipes:
             pipe.drain()
         for stream in (sys.stdout, sys.stderr):
-            watch = self._watches.get(stream)
-            if stream is not None and (watch is None or not watch.clean()):
+            if stream is not None:
                 stream.flush()
