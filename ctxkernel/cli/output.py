@@ -60,6 +60,15 @@ def one_line(text: str) -> str:
     )
 
 
+def gist(source: str) -> str:
+    """Return a cell in one line: its first line with code, and how many more there are."""
+    lines = [line for line in source.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    first = next((line for line in lines if not line.lstrip().startswith("#")), lines[0])
+    return one_line(first) + (f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else "")
+
+
 def safe_block(text: str) -> str:
     """Return `text` with its lines kept and every other control character shown."""
     return "\n".join(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.cli import Failed, Unusable
-from ctxkernel.cli.output import duration, paint, show, show_json, status_colour, table
+from ctxkernel.cli.output import duration, gist, paint, show, show_json, status_colour, table
 from ctxkernel.store.session import SessionReader, newest_session
 
 Json = Mapping[str, Any]
@@ -45,7 +45,7 @@ def timeline(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(value)
     else:
-        show(timeline_table(value))
+        show(timeline_table(value, reader.path))
     return 0
 
 
@@ -69,7 +69,7 @@ def changed_names(diff: Json) -> str:
     return " ".join(f"{sign}{name}" for sign, names in signs for name in names)
 
 
-def timeline_table(value: Json) -> str:
+def timeline_table(value: Json, path: Path) -> str:
     """Return a timeline as a table for people: one row an execution, newest last, HEAD marked with `*`."""
     rows: list[Sequence[str]] = []
     colours = []
@@ -89,25 +89,20 @@ def timeline_table(value: Json) -> str:
                 )
             )
             colours.append(status_colour(status))
-    label = value["session"]["path"]
     if not rows:
-        return f"No statement in this session ({label})."
+        return f"No statement in this session ({path})."
     body = table(
         ("", "status", "time", "author", "names", "source"), rows, right=frozenset({2}), caps={4: 32}, colours=colours
     )
     failed = sum(row[1] != "ok" for row in rows)
     summary = f"{len(rows)} executions" if len(rows) != 1 else "1 execution"
     summary += f", {failed} not ok" if failed else ", all ok"
-    return f"{body}\n\n{summary} · * is HEAD · {label}"
+    return f"{body}\n\n{summary} · * is HEAD · {path}"
 
 
 def _gist(source: str, execution: Json) -> str:
-    lines = [line for line in source.splitlines() if line.strip()]
-    gist = lines[0].strip() if lines else ""
-    if len(lines) > 1:
-        gist += f"  (+{len(lines) - 1} lines)"
     exception = execution["exception"]
-    return f"{exception['type']}: {exception['message']}  ←  {gist}" if exception else gist
+    return f"{exception['type']}: {exception['message']}  ←  {gist(source)}" if exception else gist(source)
 
 
 def projection_table(value: Json) -> str:

@@ -33,6 +33,7 @@ from ctxkernel.cli.kernelspec import OwnKernelSpecs
 from ctxkernel.cli.output import (
     clip,
     duration,
+    gist,
     has_colour,
     one_line,
     paint,
@@ -91,7 +92,7 @@ class _Progress:
 
     def _line(self, number: int, status: str, took: str, source: str) -> str:
         mark = paint(f"{status:<9}", status_colour(status), sys.stderr)
-        return f"[{number:>{len(str(self._cells))}}/{self._cells}] {mark} {took:>9}  {clip(one_line(source), 80)}"
+        return f"[{number:>{len(str(self._cells))}}/{self._cells}] {mark} {took:>9}  {clip(gist(source), 80)}"
 
     def begin(self, number: int, source: str) -> None:
         """A cell starts."""
@@ -316,5 +317,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(value)
     else:
-        show(timeline_table(value))
+        show(timeline_table(value, reader.path))
     return outcome.status
