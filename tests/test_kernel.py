@@ -397,8 +397,9 @@ rt.store.end = slow
 def test_the_end_phase_is_bounded_and_says_so(kernel):
     pytest.importorskip("numpy")
     kernel.run("rt = get_ipython().kernel.ctx\nimport dataclasses")
+    kernel.run("import numpy as np; a = np.ones(10_000_000)")
     kernel.run("rt.settings = dataclasses.replace(rt.settings, end_phase_ms=0)")
-    _, _, execution = run_and_look(kernel, "import numpy as np; a = np.ones(10_000_000)")
+    _, _, execution = run_and_look(kernel, "a[3] = 0")
     assert execution["notices"]
     assert execution["status"] == "ok"
 
