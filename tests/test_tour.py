@@ -61,14 +61,20 @@ def test_the_tour_shows_a_change_in_place(ran):
 
 
 def test_the_tour_shows_that_detail_has_a_price(ran):
-    """All of the module costs many times what its structure costs, and budgets hold."""
-    lines = [line.split() for line in text_of(ran[1], "view-code").splitlines() if "·" in line]
-    unbounded, bounded = ([int(line[column]) for line in lines] for column in (-2, -1))
+    """All of the module costs many times what its structure costs, and a budget holds."""
+    tokens = [int(line.split()[-1]) for line in text_of(ran[1], "view-code").splitlines() if "·" in line]
 
-    assert len(lines) == 3
-    assert unbounded[0] > 20_000
-    assert unbounded[0] > 5 * max(unbounded[1:])
-    assert max(bounded) <= 800
+    text, structure, summary = tokens
+    assert text > 20_000
+    assert text > 5 * structure
+    assert summary <= 300
+
+
+def test_the_tour_shows_a_cut_at_the_budget(ran):
+    text = text_of(ran[1], "budget")
+
+    assert "tokens=100" in text
+    assert "[…" in text
 
 
 def test_the_tour_shows_what_differs_in_the_watched_file(ran):

@@ -66,7 +66,8 @@ def gist(source: str) -> str:
     if not lines:
         return ""
     first = next((line for line in lines if not line.lstrip().startswith("#")), lines[0])
-    return one_line(first) + (f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else "")
+    more = len(lines) - 1
+    return one_line(first) + (f" (+{more} line{'s' * (more > 1)})" if more else "")
 
 
 def safe_block(text: str) -> str:
