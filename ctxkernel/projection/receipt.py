@@ -37,7 +37,7 @@ def fragment(text: str) -> str:
 
 def anchor(count: int) -> int:
     """Return the place of the second breakpoint in a history of `count` blocks, or -1 where it has none yet."""
-    return (count - 1) // ANCHOR * ANCHOR - 1
+    return max(count - 1, 0) // ANCHOR * ANCHOR - 1
 
 
 def marks(count: int) -> tuple[int, ...]:

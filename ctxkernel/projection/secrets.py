@@ -32,6 +32,10 @@ _KEYS = re.compile(
     r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|(?:AKIA|ASIA)[A-Z0-9]{12,}"
     r"|xox[a-z]-[A-Za-z0-9-]{10,})"
 )
+_PREFIXES = (
+    *("sk-", "k_live_", "k_test_", "aiza", "hf_", "npm_", "pypi-", "glpat-", "akia", "asia", "xox"),
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+)
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?:(?!-----END )[\s\S])*(?:-----END [A-Z0-9 ]{0,40}-----)?"
 )
@@ -85,11 +89,7 @@ def _header(found: re.Match[str]) -> str:
 _TABLE: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (("private key-----",), _PEM, "[masked: private key]"),
     (("eyj",), _JWT, "[masked: token]"),
-    (
-        ("sk-", "k_live_", "k_test_", "aiza", "hf_", "npm_", "pypi-", "glpat-", "gh", "akia", "asia", "xox"),
-        _KEYS,
-        "[masked: key]",
-    ),
+    (_PREFIXES, _KEYS, "[masked: key]"),
     (("bearer", "basic"), _HEADER, _header),
     (("://",), _URL, _keep_name),
 )

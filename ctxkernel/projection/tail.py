@@ -29,6 +29,14 @@ PARTS: Mapping[str, float] = {
     "groups": 0.12,
     "variables": 0.06,
 }
+_SHARES = tuple(PARTS.values())
+# The kinds of blocks in the order in which they stand.
+ORDER = (("handles",), ("variables",), ("group", "note"), ("view",), ("deltas",), ("shown",))
+_TABLE_WHY = {
+    "handles": "the views, groups and notes, a line each",
+    "variables": "the person's variables, newest change first",
+    "deltas": "what changed since the last projection",
+}
 LEAST_CONTENT = 24
 """Fewer tokens than this for a content that wants more are not worth a block."""
 
@@ -78,11 +86,13 @@ class Tail:
         key = "\0" + raw  # apart from the row of the same text
         return self._young.get(key) or self._made(key, raw, whole=True)
 
-    def tag_tokens(self, tag: str) -> int:
+    def _tag_tokens(self, tag: str) -> int:
         """Return the tokens of a tag of ours."""
         key = "\1" + tag
-        row = self._young.get(key) or self._old.get(key) or Row(tag, self._count(tag), ())
-        return self._keep(key, row).tokens
+        row = self._young.get(key)
+        if row is None:
+            row = self._keep(key, self._old.get(key) or Row(tag, self._count(tag), ()))
+        return row.tokens
 
     def _made(self, key: str, raw: str, *, whole: bool = False) -> Row:
         row = self._old.get(key)
@@ -101,35 +111,57 @@ class Tail:
     def build(self, turn: Turn, room: int, newest: str) -> tuple[tuple[Piece, ...], tuple[LeftOut, ...]]:
         """Return the tail within `room` tokens, and what it leaves out."""
         left: list[LeftOut] = []
-        contents = self._choose(turn.handles, left)
+        by_part: dict[str, list[Content]] = {}
+        for content in self._choose(turn.handles, left):
+            by_part.setdefault(content.part, []).append(content)
+        row = self.row
         tables = {
-            "handles": self._table("handles", [self.row(handle_row(handle)) for handle in turn.handles]),
-            "variables": self._table("variables", [self.row(variable_row(one)) for one in turn.variables]),
-            "deltas": self._table("deltas", [self.row(delta_row(item)) for item in turn.deltas]),
+            "handles": [row(handle_row(handle)) for handle in turn.handles],
+            "variables": [row(variable_row(variable)) for variable in turn.variables],
+            "deltas": [row(delta_row(item)) for item in turn.deltas],
         }
-        by_part: dict[str, list[Content]] = {part: [] for part in PARTS}
-        for content in contents:
-            by_part[content.part].append(content)
-        wants = [tables[part].tokens if part in tables else _tokens(by_part[part]) for part in PARTS]
-        grants = dict(zip(PARTS, shares(room, wants, tuple(PARTS.values())), strict=True))
+        wants = {part: sum([content.tokens for content in by_part[part]]) if part in by_part else 0 for part in PARTS}
+        for name, rows in tables.items():
+            if rows:
+                wants[name] = self._tag_tokens(f"<ctx:{name}>\n") + sum([one.tokens for one in rows])
+        grants = dict(zip(PARTS, shares(room, list(wants.values()), _SHARES), strict=True))
         made: list[Piece] = []
         for part in ("pinned", "shown", "groups"):
-            made += self._contents(by_part[part], grants[part], left)
-        pieces = [
-            *tables["handles"].pieces(grants["handles"], "the views, groups and notes, a line each", newest, left),
-            *tables["variables"].pieces(grants["variables"], "the person's variables, newest first", newest, left),
-            *[piece for piece in made if piece.kind in ("group", "note")],
-            *[piece for piece in made if piece.kind == "view"],
-            *tables["deltas"].pieces(grants["deltas"], "what changed since the last projection", newest, left),
-            *[piece for piece in made if piece.kind == "shown"],
-        ]
+            if part in by_part:
+                made += self._contents(by_part[part], grants[part], left)
+        pieces: list[Piece] = []
+        for kinds in ORDER:
+            name = kinds[0]
+            if name not in tables:
+                pieces += [piece for piece in made if piece.kind in kinds]
+            elif tables[name]:
+                pieces += self._table(name, tables[name], wants[name], grants[name], newest, left)
         more = turn.variables_total - len(turn.variables)
         if more > 0:
             left.append(LeftOut("variables", f"{more:,} older variables: the table has {len(turn.variables)} rows"))
         return tuple(pieces), tuple(left)
 
-    def _table(self, name: str, rows: Sequence[Row]) -> Table:
-        return Table(self, name, rows)
+    def _table(
+        self, name: str, rows: Sequence[Row], tokens: int, grant: int, origin: str, left: list[LeftOut]
+    ) -> list[Piece]:
+        """Return the table within `grant` tokens: as many of its first rows as fit, or nothing."""
+        more = ""
+        if tokens > grant:
+            total, kept = len(rows), 0
+            tokens = self._tag_tokens(f"<ctx:{name}>\n") + self.row(f"… {total} more").tokens
+            for row in rows:
+                if tokens + row.tokens > grant:
+                    break
+                tokens += row.tokens
+                kept += 1
+            left.append(LeftOut(name, f"{total - kept} of {total} rows did not fit {grant:,} tokens"))
+            if kept == 0:
+                return []
+            rows, more = rows[:kept], f"… {total - kept} more\n"
+        why = _TABLE_WHY[name]
+        notes = dict.fromkeys([note for row in rows if row.notes for note in row.notes])
+        text = f"<ctx:{name}>\n{''.join([row.text for row in rows])}{more}"
+        return [Piece(name, name, origin, tokens, "; ".join([why, *notes]) if notes else why, text)]
 
     def _choose(self, handles: Sequence[HandleState], left: list[LeftOut]) -> list[Content]:
         """Return the handles whose content is wanted, pinned ones first, then changed ones; the others go to `left`."""
@@ -166,7 +198,7 @@ class Tail:
         tag = f'<ctx:{kind} id="{block}"{members}>\n'
         shown = [self.row(note).text.strip()[:80] for note in handle.notes[:4]]
         notes = (self.row(why).text.strip()[:200], *row.notes, *shown)
-        tag_tokens = self.tag_tokens(tag)
+        tag_tokens = self._tag_tokens(tag)
         origin = attribute(handle.statement_id)
         return Content(block, origin, part, kind, "; ".join(notes), tag, row.text, tag_tokens, row.tokens + tag_tokens)
 
@@ -184,45 +216,6 @@ class Tail:
                 left.append(LeftOut(f"{content.id}:rest", f"{cut:,} characters did not fit the budget"))
             pieces.append(Piece(content.id, content.kind, content.origin, tokens, why, content.tag + text))
         return pieces
-
-
-def _tokens(contents: Sequence[Content]) -> int:
-    return sum([content.tokens for content in contents])
-
-
-class Table:
-    """A tag and rows below it."""
-
-    def __init__(self, tail: Tail, name: str, rows: Sequence[Row]) -> None:
-        self._tail = tail
-        self._name = name
-        self._rows = rows
-        self._tag = tail.tag_tokens(f"<ctx:{name}>\n") if rows else 0
-        self.tokens = self._tag + sum([row.tokens for row in rows])
-
-    def pieces(self, grant: int, why: str, origin: str, left: list[LeftOut]) -> list[Piece]:
-        """Return the table within `grant` tokens: as many of the first rows as fit."""
-        rows = self._rows
-        if not rows:
-            return []
-        tokens = self.tokens
-        more = ""
-        if tokens > grant:
-            total = len(rows)
-            last = self._tail.row(f"… {total} more")
-            tokens, kept = self._tag + last.tokens, 0
-            for row in rows:
-                if tokens + row.tokens > grant:
-                    break
-                tokens += row.tokens
-                kept += 1
-            left.append(LeftOut(self._name, f"{total - kept} of {total} rows did not fit {grant:,} tokens"))
-            if kept == 0:
-                return []
-            rows, more = rows[:kept], f"… {total - kept} more\n"
-        notes = dict.fromkeys(note for row in rows for note in row.notes)
-        text = f"<ctx:{self._name}>\n{''.join([row.text for row in rows])}{more}"
-        return [Piece(self._name, self._name, origin, tokens, "; ".join([why, *notes]), text)]
 
 
 def handle_row(handle: HandleState) -> str:
@@ -250,7 +243,8 @@ def variable_row(variable: VariableLine) -> str:
     """Return the line of a variable. Name and value stand as in an assignment, which a credential is known by."""
     size = variable.size
     hint = f" {_size(size)}" if size else ""
-    return f"{variable.name} = {variable.repr} # {variable.type}{hint} {variable.statement_id}"
+    by = f" {variable.statement_id}" if variable.statement_id else ""
+    return f"{variable.name} = {variable.repr} # {variable.type}{hint}{by}"
 
 
 def delta_row(item: DeltaItem) -> str:
