@@ -1,0 +1,88 @@
+"""One line of facts about a column: of a pandas Series, or of a NumPy array.
+
+Rule 1: min, max, counts, nulls and most frequent values are exact as far as the data that came in.
+Rule 2: a column of Python objects that are not all texts is only counted: to compare or hash them would run
+        their code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ctxkernel.sources.columns import cell, cells, labels_of, modules
+from ctxkernel.sources.rendering import number_of
+
+
+def column_facts(column: Any, about: str = "") -> str:
+    """Return type, nulls and range of a Series (level 1)."""
+    nulls = int(column.isna().sum())
+    said = [str(column.dtype)]
+    if nulls:
+        said.append(about + number_of(nulls, "nulls"))
+    span = _span(column)
+    return ", ".join([*said, about + span] if span else said)
+
+
+def describe(column: Any, about: str = "") -> str:
+    """Return count, nulls, range, mean, std and quartiles, or distinct and most frequent values (level 2)."""
+    _, pandas = modules()
+    nulls = int(column.isna().sum())
+    count = f"{about}{len(column) - nulls:,} values, {about}{nulls:,} nulls"
+    kind = str(column.dtype)
+    if not len(column) - nulls:
+        return f"{kind}, {count}"
+    types = pandas.api.types
+    if types.is_bool_dtype(column.dtype):
+        true = int(column.sum())
+        return f"{kind}, {count}, {about}{true:,} True, {about}{len(column) - nulls - true:,} False"
+    if types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype):
+        values = column.dropna().to_numpy()
+        return f"{kind}, {count}, {numbers(values)}"
+    if types.is_datetime64_any_dtype(column.dtype) or types.is_timedelta64_dtype(column.dtype):
+        return f"{kind}, {count}, {_span(column)}"
+    if not _hashable(column):
+        return f"{kind}, {count}"
+    often = column.value_counts(sort=False)
+    pairs = sorted(zip(labels_of(often.index), often.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
+    most = ", ".join(f"{value!r} ×{times:,}" for value, times in pairs[:3] if times)
+    return f"{kind}, {count}, {about}{sum(times > 0 for _, times in pairs):,} distinct, most often {most}"
+
+
+def numbers(values: Any) -> str:
+    """Return range, mean, std and quartiles of a non-empty array of numbers without nulls."""
+    numpy, _ = modules()
+    low, high = cells(numpy.array([values.min(), values.max()], dtype=values.dtype))
+    real = values.astype("float64", copy=False)
+    with numpy.errstate(all="ignore"):
+        quartiles = numpy.quantile(real, [0.25, 0.5, 0.75])
+        std = float(real.std(ddof=1)) if len(real) > 1 else float("nan")
+        mean = float(real.mean())
+    parts = [f"min {low}"]
+    parts += [f"{name} {float(value):.10g}" for name, value in zip(("25%", "50%", "75%"), quartiles, strict=True)]
+    parts += [f"max {high}", f"mean {mean:.10g}"]
+    return ", ".join([*parts, f"std {std:.10g}"] if std == std else parts)
+
+
+def _span(column: Any) -> str:
+    _, pandas = modules()
+    types = pandas.api.types
+    kind = column.dtype
+    ordered = types.is_numeric_dtype(kind) and not types.is_complex_dtype(kind) and not types.is_bool_dtype(kind)
+    if ordered or types.is_datetime64_any_dtype(kind) or types.is_timedelta64_dtype(kind):
+        low, high = column.min(), column.max()
+        if low != low or low is pandas.NaT or low is pandas.NA:
+            return ""
+        numpy, _ = modules()
+        if isinstance(kind, numpy.dtype) and kind.kind in "iuf":
+            low, high = cells(numpy.array([low, high], dtype=kind))
+            return f"{low} … {high}"
+        return f"{cell(low)} … {cell(high)}"
+    return ""
+
+
+def _hashable(column: Any) -> bool:
+    """Say whether values can be compared without running code of the user's."""
+    _, pandas = modules()
+    if str(column.dtype) != "object":
+        return True
+    return pandas.api.types.infer_dtype(column, skipna=True) in ("string", "integer", "floating", "boolean", "empty")

@@ -1,0 +1,169 @@
+"""A directory as a source: a bounded tree with sizes.
+
+Rule 1: no file is opened, no link followed; at most `MOST_NAMES` names are read and `MOST_SHOWN` looked at.
+Rule 2: names are sorted, so the listing does not depend on the file system's order.
+Rule 3: hidden folders and caches are named but not entered.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from ctxkernel.core.ports import RenderRequest
+from ctxkernel.sources.reading import content_hash, file_stamp, reason_of
+from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
+
+MOST_NAMES = 20_000
+MOST_SHOWN = 2_000
+_DEPTH = 4
+_WATCHED = 64
+_NOT_ENTERED = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One entry of a directory."""
+
+    name: str
+    """Relative to the directory that is viewed, with / between."""
+    depth: int
+    folder: bool
+    size: int
+    changed: int
+    note: str = ""
+
+    def line(self) -> str:
+        """Return the entry as a line of the tree."""
+        base = self.name.rsplit("/", 1)[-1]
+        if self.folder:
+            return f"{'  ' * self.depth}{base}/{f' ({self.note})' if self.note else ''}"
+        return f"{'  ' * self.depth}{base} · {self.note or size_of(self.size)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListingBasis:
+    """What a later diff needs: size and time of change of each entry that was seen."""
+
+    fingerprint: str
+    entries: dict[str, tuple[int, int]]
+
+
+class DirectorySource(BaseSource):
+    """A directory by its path. 0: its own entries; 1: the tree; 2: counts by suffix; 3: what changed."""
+
+    kind = "directory"
+
+    def __init__(self, path: str, label: str) -> None:
+        super().__init__(label)
+        self.path = os.path.abspath(path)
+        self._watched: tuple[str, ...] = ()
+
+    def stamp(self) -> str:
+        """Return the stats of the directory and of the first 64 entries rendered last. Never raises."""
+        parts = [file_stamp(self.path), *(file_stamp(os.path.join(self.path, name)) for name in self._watched)]
+        return content_hash("|".join(parts).encode())
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render the directory as it is now."""
+        try:
+            found = list(islice(_walk(self.path, "", 0), MOST_SHOWN + 1))
+        except NotADirectoryError:
+            return Draft(f"{self.label} · is no directory any more (view it again)", notes=("not a directory",))
+        except OSError as fault:
+            reason = reason_of(fault)
+            return Draft(f"{self.label} · {reason}", fingerprint=f"gone:{reason}", notes=(reason,))
+        notes = (f"the first {MOST_SHOWN:,} entries",) if len(found) > MOST_SHOWN else ()
+        found = found[:MOST_SHOWN]
+        self._watched = tuple(entry.name for entry in found[:_WATCHED])
+        listing = "\n".join(f"{entry.name}|{entry.size}|{entry.changed}|{entry.note}" for entry in found)
+        fingerprint = content_hash(listing.encode("utf-8", "surrogateescape"))
+        basis = ListingBasis(fingerprint, {entry.name: (entry.size, entry.changed) for entry in found})
+        draft = self._level(request, place, budget, found, fingerprint, notes)
+        return Draft(draft.text, draft.cut_tokens, draft.next_pos, fingerprint, basis, notes)
+
+    def _level(
+        self,
+        request: RenderRequest,
+        place: Place,
+        budget: int,
+        found: list[Found],
+        fingerprint: str,
+        notes: tuple[str, ...],
+    ) -> Draft:
+        files = [entry for entry in found if not entry.folder]
+        total = size_of(sum(entry.size for entry in files))
+        head = " · ".join([f"{self.label}/".replace("//", "/"), f"{len(files):,} files", total, *notes])
+        basis = request.basis
+        if request.lod == 3 and isinstance(basis, ListingBasis):
+            if basis.fingerprint == fingerprint:
+                return Draft(f"{self.label} · no change")
+            return fit_lines([f"{self.label} · changed"], list(_changed(basis.entries, found)), budget, "changes")
+        if request.lod == 0:
+            here = [entry for entry in found if entry.depth == 0]
+            first = min(place.line, max(len(here) - 1, 0))
+            lines = [entry.line() for entry in here[first:]]
+            return fit_lines([head], lines, budget, "entries", place=lambda k: str(first + k))
+        if request.lod == 2:
+            return fit_lines([head], list(_totals(files)), budget, "points")
+        before = ["[nothing rendered before; as it is now:]"] if request.lod == 3 else []
+        return fit_lines([*before, head], [entry.line() for entry in found], budget, "entries")
+
+
+def _walk(path: str, prefix: str, depth: int) -> Iterator[Found]:
+    with os.scandir(path) as entries:
+        some = sorted(islice(entries, MOST_NAMES), key=lambda entry: entry.name)
+    for entry in some:
+        name = prefix + entry.name
+        try:
+            about = entry.stat(follow_symlinks=False)
+        except OSError as fault:
+            yield Found(name, depth, False, 0, 0, reason_of(fault))
+            continue
+        if stat.S_ISDIR(about.st_mode):
+            skipped = entry.name.startswith(".") or entry.name in _NOT_ENTERED or depth + 1 >= _DEPTH
+            yield Found(name, depth, True, 0, 0, "not entered" if skipped else "")
+            if not skipped:
+                try:
+                    yield from _walk(entry.path, name + "/", depth + 1)
+                except OSError as fault:
+                    yield Found(name + "/…", depth + 1, False, 0, 0, reason_of(fault))
+        elif stat.S_ISLNK(about.st_mode):
+            yield Found(name, depth, False, 0, about.st_mtime_ns, "link")
+        elif stat.S_ISREG(about.st_mode):
+            yield Found(name, depth, False, about.st_size, about.st_mtime_ns)
+        else:
+            yield Found(name, depth, False, 0, about.st_mtime_ns, "special file")
+
+
+def _totals(files: list[Found]) -> Iterator[str]:
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for entry in files:
+        suffix = os.path.splitext(entry.name)[1] or "no suffix"
+        counts[suffix] += 1
+        sizes[suffix] += entry.size
+    for suffix, count in sorted(counts.items(), key=lambda item: (-sizes[item[0]], item[0]))[:20]:
+        yield f"- {suffix}: {count:,} files, {size_of(sizes[suffix])}"
+    for entry in sorted(files, key=lambda entry: (-entry.size, entry.name))[:5]:
+        yield f"- large: {entry.name} · {size_of(entry.size)}"
+    # The newest, by order only: a time would differ from copy to copy.
+    for entry in sorted(files, key=lambda entry: (-entry.changed, entry.name))[:3]:
+        yield f"- changed last: {entry.name}"
+
+
+def _changed(before: dict[str, tuple[int, int]], found: list[Found]) -> Iterator[str]:
+    now = {entry.name: entry for entry in found}
+    for name in sorted(before.keys() | now.keys()):
+        entry = now.get(name)
+        if entry is None:
+            yield f"- {name}"
+        elif name not in before:
+            yield f"+ {name} · {size_of(entry.size)}"
+        elif (entry.size, entry.changed) != before[name]:
+            was, now_is = size_of(before[name][0]), size_of(entry.size)
+            yield f"~ {name} · {was}{f' → {now_is}' if was != now_is else ''}"

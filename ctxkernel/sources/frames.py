@@ -1,0 +1,250 @@
+"""A pandas DataFrame or Series as a source: 0 rows, 1 schema and head, 2 statistics, 3 what changed.
+
+Rule 1: the frame is held by reference; of its data nothing is kept but hashes and the text of one window.
+Rule 2: numbers are exact where they are values (rows, min, max, nulls, counts); mean, std and quantiles are
+        computed and shown with 10 digits. Of more than `EXACT_CELLS` cells a sample is taken, and said so.
+Rule 3: a stamp hashes up to 8 MB in 128 columns whole, of more a page of each of 64 parts of so many
+        columns. A change in place of a large frame may not show in it; a refresh shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from ctxkernel.core.ports import RenderRequest
+from ctxkernel.projection.tokens import most_chars
+from ctxkernel.sources.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cells, hash_column, labels_of, modules
+from ctxkernel.sources.columnstats import column_facts, describe
+from ctxkernel.sources.rendering import (
+    PAST_END,
+    BaseSource,
+    Draft,
+    Place,
+    fit,
+    fit_lines,
+    marked,
+    one_line,
+    size_of,
+    titled,
+)
+from ctxkernel.sources.tablediff import TableBasis, TableWindow, table_changes
+
+EXACT_CELLS = 5_000_000
+_SAMPLE_CELLS = 500_000
+_HASHED_COLUMNS = 256
+_STAMPED_COLUMNS = 128
+_SHOWN_COLUMNS = 300
+_WINDOW_ROWS = 2_000
+_WINDOW_CELLS = 40_000
+_BASIS_CELLS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Hashes:
+    """The content of a frame, by column."""
+
+    columns: dict[str, ColumnHash]
+    exact: bool
+    fingerprint: str
+
+
+class FrameSource(BaseSource):
+    """A view of a DataFrame or Series."""
+
+    kind = "frame"
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(label)
+        self.target = target
+
+    def stamp(self) -> str:
+        """Return identity, shape, types and a (sampled) hash of the content; ≤ 20 ms whatever the size."""
+        try:
+            frame = self._frame()
+            hashes = hash_frame(frame, STAMP_BYTES, _STAMPED_COLUMNS)
+        except Exception as fault:  # columns swapped by another thread meanwhile, say
+            return f"unreadable {type(fault).__name__}"
+        return f"{id(self.target):x} {frame.shape} {'' if hashes.exact else '~'}{hashes.fingerprint}"
+
+    def covers(self, stamp: str) -> bool:
+        """A sampled hash does not prove that nothing changed."""
+        return "~" not in stamp
+
+    def _frame(self) -> Any:
+        _, pandas = modules()
+        if isinstance(self.target, pandas.DataFrame):
+            return self.target
+        name = self.target.name if self.target.name is not None else "value"
+        return pandas.DataFrame({name: self.target}, copy=False)
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render the frame as it is now."""
+        frame = self._frame()
+        hashes = hash_frame(frame, HASH_BYTES, _HASHED_COLUMNS)
+        window = frame_window(frame, place, _BASIS_CELLS)
+        basis = TableBasis(hashes.fingerprint, frame.shape, _types(frame), hashes.columns, hashes.exact, window)
+        notes = () if hashes.exact else ("content hash of a sample",)
+        if request.lod == 0:
+            draft = self._rows(frame, place, budget)
+        elif request.lod == 1:
+            draft = self._schema(frame, budget)
+        elif request.lod == 2:
+            draft = self._statistics(frame, budget)
+        elif isinstance(request.basis, TableBasis):
+            old = request.basis
+            there = old.window
+            rows, columns = len(there.labels), len(there.names)
+            same = frame_window(frame, Place(there.row, there.col), rows * columns, rows=rows, columns=columns)
+            draft = fit_lines([f"{self.label} · changed"], list(table_changes(old, basis, same)), budget, "changes")
+            if old.fingerprint == hashes.fingerprint:
+                draft = Draft(f"{self.label} · no change{'' if hashes.exact else ' in the sample that was hashed'}")
+        else:
+            draft = self._schema(frame, max(1, budget - 12))
+            draft = Draft(f"[nothing rendered before; as it is now:]\n{draft.text}", draft.cut_tokens)
+        return Draft(draft.text, draft.cut_tokens, draft.next_pos, hashes.fingerprint, basis, (*notes, *draft.notes))
+
+    def _headline(self, frame: Any) -> str:
+        _, pandas = modules()
+        rows, columns = frame.shape
+        shape = f"{rows:,} rows" + (f" × {columns:,} columns" if isinstance(self.target, pandas.DataFrame) else "")
+        return f"{titled(self.label, self.target)} · {shape} · {size_of(_bytes(frame))}"
+
+    def _rows(self, frame: Any, place: Place, budget: int) -> Draft:
+        total, width = frame.shape
+        if not total or not width:
+            return Draft(f"{self._headline(frame)} · no cells")
+        past = place.line >= total
+        first = max(0, total - 10) if past else place.line
+        # First how many columns fit beside each other, then how many rows below each other.
+        left = min(place.col, width - 1)
+        narrow = frame_window(frame, Place(first, left), 3 * min(width, _SHOWN_COLUMNS), rows=3)
+        shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)), max(1, budget // 2), guess=8)
+        shown = max(shown, 1)
+        rows = min(_WINDOW_ROWS, most_chars(budget) // 4 + 1, max(1, _WINDOW_CELLS // shown))
+        window = frame_window(frame, Place(first, left), rows * shown, rows=rows, columns=shown)
+        lines = window.lines(shown)
+        more_columns = width - left - shown
+
+        def build(k: int) -> str:
+            names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
+            span = f"rows {first}-{first + max(k, 1) - 1} of {total:,}{PAST_END if past else ''}"
+            head = " · ".join(part for part in (self._headline(frame), span, names) if part)
+            pos = f"{first}:{left + shown}" if more_columns > 0 else ""
+            side = [f'[… {more_columns:,} more columns; h.pos = "{pos}" shows them]'] if pos else []
+            rest = total - first - k
+            below = [marked(rest, "rows", cost(k, rest), str(Place(first + k, left)))] if rest > 0 else []
+            return "\n".join([head, *lines[: k + 1], *side, *below])
+
+        def cost(k: int, rest: int) -> int:
+            row = sum(map(len, lines[1:6])) // max(len(lines[1:6]), 1)
+            return max(1, rest * row // 2)
+
+        k, text = fit(len(window.labels), build, budget, guess=budget // 12 + 1)
+        k = max(k, 0)
+        rest = total - first - k
+        if rest <= 0:
+            wide = more_columns > 0
+            cut = max(1, len("\n".join(lines)) * more_columns // (2 * shown)) if wide else 0
+            return Draft(text, cut_tokens=cut, next_pos=f"{first}:{left + shown}" if wide else None)
+        return Draft(text, cut_tokens=cost(k, rest), next_pos=str(Place(first + k, left)))
+
+    def _schema(self, frame: Any, budget: int) -> Draft:
+        sample, note = _sampled(frame)
+        about = "" if sample is frame else "~"
+        lines = [f"{name}: {column_facts(column, about)}" for name, column in _columns(sample, budget)]
+        rest = frame.shape[1] - len(lines)
+        lines += [f"[… {rest:,} more columns]"] if rest > 0 else []
+        head = [f"{self._headline(frame)} · index {_index(frame)}{note}"]
+        window = frame_window(frame, Place(), 5 * min(frame.shape[1], 30), rows=5, columns=30)
+        rows = ["first rows:", *window.lines(30)] if len(window.labels) else []
+        return fit_lines(head, [*lines, *rows], budget, "lines")
+
+    def _statistics(self, frame: Any, budget: int) -> Draft:
+        sample, note = _sampled(frame)
+        about = "" if sample is frame else "~"
+        lines = [f"{name}: {describe(column, about)}" for name, column in _columns(sample, budget)]
+        rest = frame.shape[1] - len(lines)
+        lines += [f"[… {rest:,} more columns]"] if rest > 0 else []
+        draft = fit_lines([f"{self._headline(frame)}{note}"], lines, budget, "columns")
+        return Draft(draft.text, draft.cut_tokens, notes=("sampled",) if note else ())
+
+
+def column_values(frame: Any, at: int) -> Any:
+    """Return column `at` without a copy: an ndarray, or pandas' own array where NumPy has no such type."""
+    numpy, _ = modules()
+    column = frame.iloc[:, at]
+    return column.to_numpy() if isinstance(column.dtype, numpy.dtype) else column.array
+
+
+def hash_frame(frame: Any, limit: int, most_columns: int) -> Hashes:
+    """Hash index and columns; evenly chosen columns where there are more than `most_columns`."""
+    width = frame.shape[1]
+    step = max(1, -(-width // most_columns))
+    columns: dict[str, ColumnHash] = {}
+    share = limit if _bytes(frame) <= limit else limit // (4 * max(1, min(width, most_columns)))
+    for at in range(0, width, step):
+        columns[f"{at} {column_name(frame, at)}"] = hash_column(column_values(frame, at), share)
+    exact = step == 1 and all(column.exact for column in columns.values())
+    state = xxhash.xxh3_64(f"{frame.shape} {_types(frame)}".encode("utf-8", "replace"))
+    state.update("|".join([*columns, _index(frame)]).encode("utf-8", "replace"))
+    for column in columns.values():
+        state.update(repr(column.chunks).encode())
+    return Hashes(columns, exact, ("xxh3:" if exact else "sampled:") + state.hexdigest())
+
+
+def frame_window(
+    frame: Any, place: Place, most_cells: int, *, rows: int | None = None, columns: int | None = None
+) -> TableWindow:
+    """Return the cells from row and column of `place` on, as texts; at most `most_cells`."""
+    numpy, _ = modules()
+    total, width = frame.shape
+    first, left = min(place.line, max(total - 1, 0)), min(place.col, max(width - 1, 0))
+    across = max(0, min(width - left, columns or 30, max(most_cells, 1)))
+    down = max(0, min(total - first, rows or 50, max(1, most_cells // max(across, 1))))
+    part = frame.iloc[first : first + down, left : left + across]
+    names = tuple(column_name(frame, left + at) for at in range(across))
+    values = [column_values(part, at) for at in range(across)]
+    right = tuple(isinstance(v, numpy.ndarray) and v.dtype.kind in "iufcb" for v in values)
+    labels = tuple(labels_of(part.index))
+    return TableWindow(first, left, labels, names, tuple(tuple(cells(v)) for v in values), right)
+
+
+def column_name(frame: Any, at: int) -> str:
+    """Return the name of a column as one line of text."""
+    return cells([frame.columns[at]])[0]
+
+
+def _types(frame: Any) -> str:
+    types = [str(kind) for kind in list(frame.dtypes)[:_SHOWN_COLUMNS]]
+    return " ".join(types)
+
+
+def _bytes(frame: Any) -> int:
+    """Return rows times sizes of the types: what Python objects hold beside is not looked at."""
+    return len(frame) * sum(getattr(kind, "itemsize", 8) for kind in list(frame.dtypes))
+
+
+def _index(frame: Any) -> str:
+    index = frame.index
+    if not len(index):
+        return "empty"
+    ends = labels_of(index[[0, -1]])
+    return f"{one_line(ends[0], 40)} … {one_line(ends[1], 40)}"
+
+
+def _sampled(frame: Any) -> tuple[Any, str]:
+    rows, width = frame.shape
+    if rows * width <= EXACT_CELLS:
+        return frame, ""
+    step = max(2, -(-rows * min(width, _SHOWN_COLUMNS) // _SAMPLE_CELLS))
+    return frame.iloc[::step], f" · sampled: every {step:,}th row"
+
+
+def _columns(frame: Any, budget: int) -> Iterator[tuple[str, Any]]:
+    """Yield name and values of the columns of which a line could fit."""
+    for at in range(min(frame.shape[1], _SHOWN_COLUMNS, budget // 4 + 1)):
+        yield column_name(frame, at), frame.iloc[:, at]

@@ -1,0 +1,232 @@
+"""Any Python object as a source: its source code where it has some, else its value and its structure.
+
+Rule 1: looking runs no code of the object (see `saferepr`): no property, no `__repr__`, no `__len__`.
+Rule 2: the object is held by reference, as long as the view lives.
+Rule 3: the stamp is of the bounded text of the value; a change deep inside of a large container may not show in
+        it, and does at the next refresh.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+import types
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from ctxkernel.core.ports import RenderRequest
+from ctxkernel.sources.files import TextSource, render_document
+from ctxkernel.sources.reading import Text, content_hash, make_text
+from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, number_of, one_line, titled
+from ctxkernel.sources.saferepr import attributes, brief, enum_name, is_a, items_of, length_of, type_name
+from ctxkernel.sources.textual import Document, make_basis
+from ctxkernel.sources.windows import whole_window
+
+_MOST_LINES = 5_000
+_LINE_CHARS = 200
+_STAMP_ITEMS = 200
+_FUNCTIONS = (types.FunctionType, types.MethodType)
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class of somebody's, whose methods are not common knowledge
+_METHODS = (types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
+
+
+class CodeSource(TextSource):
+    """A function or class: the source code that it was made from."""
+
+    kind = "code"
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(label)
+        self.target = target
+
+    def stamp(self) -> str:
+        """Return which code it is: a function's code object, the members of a class."""
+        target = self.target.__func__ if type(self.target) is types.MethodType else self.target
+        if type(target) is types.FunctionType:
+            return f"code {id(target.__code__):x}"
+        members = type.__dict__["__dict__"].__get__(target)
+        return f"class {id(target):x} {hash(tuple((str(name), id(value)) for name, value in list(members.items()))):x}"
+
+    def path_hint(self) -> str:
+        """Return a name that says: Python."""
+        return "code.py"
+
+    def text(self) -> Text:
+        """Return the source. Raises OSError or TypeError where there is none."""
+        source = textwrap.dedent(inspect.getsource(self.target))
+        data = source.encode("utf-8", "replace")
+        return make_text(source, size=len(data), fingerprint=content_hash(data))
+
+
+class StringSource(TextSource):
+    """A text in memory that may change: an `io.StringIO`."""
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(label)
+        self.target = target
+
+    def stamp(self) -> str:
+        """Return a hash of the text (a closed one has its own)."""
+        try:
+            return content_hash(self.target.getvalue().encode("utf-8", "replace"))
+        except ValueError:
+            return "closed"
+
+    def text(self) -> Text:
+        """Return the whole text. Raises ValueError when it was closed."""
+        text = self.target.getvalue()
+        data = text.encode("utf-8", "replace")
+        return make_text(text, size=len(data), fingerprint=content_hash(data))
+
+
+class ObjectSource(BaseSource):
+    """Any other object. 0: its value, an item a line; 1: attributes and items by type; 2: counts; 3: what changed."""
+
+    kind = "object"
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(label)
+        self.target = target
+
+    def stamp(self) -> str:
+        """Return a hash of the beginning of the value's text. Never raises."""
+        lines = list(islice(value_lines(self.target), _STAMP_ITEMS))
+        return content_hash("\n".join([str(length_of(self.target)), *lines]).encode("utf-8", "replace"))
+
+    def covers(self, stamp: str) -> bool:
+        """A long container may have changed beyond what the stamp saw."""
+        return (length_of(self.target) or 0) < _STAMP_ITEMS
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render the object as it is now."""
+        head = headline(self.label, self.target)
+        value = "\n".join(islice(value_lines(self.target), _MOST_LINES))
+        text = make_text(value, size=-1, fingerprint=content_hash(value.encode("utf-8", "replace")))
+        if request.lod in (0, 3):
+            return render_document(Document(head, "", text), request, place, budget)
+        lines = list(structure_lines(self.target) if request.lod == 1 else summary_lines(self.target))
+        draft = fit_lines([head], lines, budget, "lines")
+        basis = make_basis(Document(head, "", text), whole_window(text, Place()))
+        return Draft(draft.text, draft.cut_tokens, None, text.fingerprint, basis)
+
+
+def headline(label: str, target: Any) -> str:
+    """Return label, type and length."""
+    length = length_of(target)
+    return " · ".join([titled(label, target), *([number_of(length, "items")] if length is not None else [])])
+
+
+def value_lines(target: Any) -> Iterator[str]:
+    """Yield the value, an item or attribute a line."""
+    if is_a(target, str):
+        yield from str.__str__(target).split("\n")
+    elif is_a(target, bytes, bytearray):
+        base = bytes if is_a(target, bytes) else bytearray
+        for at in range(0, min(base.__len__(target), 64 * _MOST_LINES), 64):
+            yield repr(bytes(base.__getitem__(target, slice(at, at + 64))))
+    elif length_of(target) is not None:
+        for where, item in items_of(target, _MOST_LINES):
+            yield f"{where[1:-1]}: {brief(item, _LINE_CHARS)}" if where else brief(item, _LINE_CHARS)
+    elif type(target) is types.ModuleType:
+        for name, item in members_of(target).items():
+            yield f"{name} = {brief(item, _LINE_CHARS)}"
+    elif (own := attributes(target)) and not enum_name(target):
+        for name, item in own.items():
+            yield f".{name} = {brief(item, _LINE_CHARS)}"
+    else:
+        yield brief(target, _LINE_CHARS)
+
+
+def structure_lines(target: Any) -> Iterator[str]:
+    """Yield documentation, attributes and items by type, and public methods."""
+    kind = type(target)
+    if doc := _doc(target, kind):
+        yield f'"""{doc}"""'
+    own = members_of(target) if kind is types.ModuleType else attributes(target)
+    for name, item in own.items():
+        if not name.startswith("_"):
+            yield f".{name}: {_typed(item)}"
+    for where, item in items_of(target, 40):
+        yield f"{where}: {_typed(item)}" if where else _typed(item)
+    if (length := length_of(target)) is not None and length > 40 and not is_a(target, str, bytes, bytearray):
+        yield f"[… {length - 40:,} more items]"
+    methods = [name for name in _methods(kind) if name not in own]
+    if enum_name(target) or (length is None and not own):
+        yield brief(target, _LINE_CHARS)
+    if methods and length is None and type(target).__flags__ & _HEAP_TYPE:
+        yield "methods: " + ", ".join(methods)
+
+
+def summary_lines(target: Any) -> Iterator[str]:
+    """Yield what it is, in a few lines."""
+    kind = type(target)
+    if doc := _doc(target, kind):
+        yield f"- {doc}"
+    own = members_of(target) if kind is types.ModuleType else attributes(target)
+    if public := [name for name in own if not name.startswith("_")]:
+        yield f"- {number_of(len(public), 'public attributes')}: {one_line(', '.join(public), 200)}"
+    items = [item for _, item in items_of(target, 1000)]
+    if items:
+        counts = Counter(type_name(type(item)) for item in items)
+        some = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:8]
+        part = "of the first 1,000 " if len(items) == 1000 else ""
+        yield f"- {part}items: " + ", ".join(f"{often:,} {name}" for name, often in some)
+    numbers = [item for item in items if type(item) in (int, float)]
+    if numbers and len(numbers) == len(items):
+        yield f"- from {brief(min(numbers))} to {brief(max(numbers))}"
+    if not public and not items:
+        yield f"- {brief(target, _LINE_CHARS)}"
+
+
+def members_of(module: types.ModuleType) -> dict[str, Any]:
+    """Return what a module defines, without importing anything that it would load lazily."""
+    return {name: item for name, item in list(vars(module).items()) if not name.startswith("__")}
+
+
+def _typed(item: Any) -> str:
+    kind = type_name(type(item))
+    text = brief(item, 80)
+    return text if text.startswith((f"<{kind}", f"{kind}(", "<")) else f"{kind} = {text}"
+
+
+def _doc(target: Any, kind: type) -> str:
+    if kind is types.ModuleType:
+        doc = vars(target).get("__doc__")
+    else:  # what `dict` or `list` is need not be said
+        own = type.__dict__["__dict__"].__get__(kind)
+        doc = own.get("__doc__") if own.get("__module__") is not None else None
+    if not isinstance(doc, str):
+        return ""
+    return next((one_line(line, 120) for line in doc.splitlines() if line.strip()), "")
+
+
+def _methods(kind: type) -> list[str]:
+    found: dict[str, None] = {}
+    for base in type.__dict__["__mro__"].__get__(kind)[:-1]:
+        for name, member in list(type.__dict__["__dict__"].__get__(base).items()):
+            if isinstance(name, str) and not name.startswith("_") and type(member) in _METHODS:
+                found.setdefault(name)
+    return sorted(found)
+
+
+def has_source(target: Any) -> bool:
+    """Say whether `target` is a function or class whose source code can be found."""
+    if type(target) not in _FUNCTIONS and not is_a(target, type):
+        return False
+    try:
+        inspect.getsource(target)
+    except (OSError, TypeError, SyntaxError, IndentationError):
+        return False
+    except Exception:  # a class with a lying metaclass
+        return False
+    return True
+
+
+def source_file(target: Any) -> str | None:
+    """Return the .py file of a module, or None."""
+    if type(target) is not types.ModuleType:
+        return None
+    path = vars(target).get("__file__")
+    return path if isinstance(path, str) and path.endswith((".py", ".pyw")) else None

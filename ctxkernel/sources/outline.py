@@ -1,0 +1,139 @@
+"""Outlines: the structure of a text (level of detail 1), as entries with line numbers.
+
+Rule 1: an outline is found once a revision, and rendered for any budget afterwards.
+Rule 2: what an entry says is cut out of the text, never rewritten; its line counts from 0, as `pos` does.
+Rule 3: every outliner is tolerant: of half a file, of a file that does not parse, of no structure at all.
+A language is one row of `LANGUAGES`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ctxkernel.sources.jsonshape import json_lines
+from ctxkernel.sources.python_outline import python_outline
+from ctxkernel.sources.reading import Text
+from ctxkernel.sources.rendering import one_line
+from ctxkernel.sources.symbols import Entry, Outline
+from ctxkernel.sources.tabular import read_table
+
+_SCAN_LINES = 50_000
+_FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
+_ATX = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+_UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
+_DEFINITION = re.compile(
+    r"^(?P<indent>[ \t]{0,8})"
+    r"(?:(?:export|default|public|private|protected|internal|static|abstract|final|async|pub(?:\([a-z]+\))?"
+    r"|unsafe|extern|inline|const|override|virtual|partial|sealed|open|data|case|declare)\s+)*"
+    r"(?:class|struct|enum|interface|trait|impl|fn|func|function\*?|def|fun|module|namespace|type|record"
+    r"|protocol|object|sub|macro_rules!)"
+    r"\s+[A-Za-z_$*&(<'][^;]*"
+)
+_FALSE_FRIENDS = re.compile(r"^\s*(?:type|object|module|sub|record)\s+(?:of|is|the|to|and|or|in|a|an)\b")
+
+
+def markdown_outline(text: Text) -> Outline:
+    """Return the headings, ATX and underlined, outside of code fences."""
+    entries: list[Entry] = []
+    fence = ""
+    lines = text.lines
+    for at, line in enumerate(lines):
+        if found := _FENCE.match(line):
+            mark = found[1]
+            fence = "" if fence and mark.startswith(fence) else fence or mark
+        elif fence:
+            continue
+        elif found := _ATX.match(line):
+            entries.append(Entry(at, len(found[1]) - 1, line.strip(), _first_sentence(lines, at + 1)))
+        elif at and line[:3] in ("===", "---") and set(line.strip()) <= set("=-") and lines[at - 1].strip():
+            before = lines[at - 1]
+            if not before.startswith((" ", "\t", "|", "-", "#", ">")):
+                depth = 0 if line[0] == "=" else 1
+                entries.append(Entry(at - 1, depth, before.strip(), _first_sentence(lines, at + 1)))
+    return Outline([], entries, "headings") if entries else prose_outline(text)
+
+
+def prose_outline(text: Text) -> Outline:
+    """Return underlined headings and definition-like lines; where there are none, how paragraphs begin."""
+    headings: list[Entry] = []
+    paragraphs: list[Entry] = []
+    levels: dict[str, int] = {}
+    lines = text.lines[:_SCAN_LINES]
+    for at, line in enumerate(lines):
+        if not line or line.isspace():
+            continue
+        previous = lines[at - 1] if at else ""
+        if (rule := _UNDERLINE.match(line)) and previous.strip() and len(line.rstrip()) >= len(previous.rstrip()) - 1:
+            if not _UNDERLINE.match(previous):
+                depth = levels.setdefault(rule[1], len(levels))
+                headings.append(Entry(at - 1, depth, one_line(previous), _first_sentence(lines, at + 1)))
+        elif (found := _DEFINITION.match(line)) and not _FALSE_FRIENDS.match(line):
+            headings.append(Entry(at, 1 if found["indent"] else 0, one_line(line.strip().rstrip("{ "))))
+        if not previous or previous.isspace():
+            paragraphs.append(Entry(at, 0, one_line(line, 100)))
+    if headings:
+        return Outline([], headings, "headings")
+    return Outline([], paragraphs, "paragraphs")
+
+
+def table_outline(text: Text) -> Outline:
+    """Return the columns of a CSV file with their types, ranges and nulls, and its first rows."""
+    table = read_table(text)
+    if table is None:
+        return prose_outline(text)
+    return Outline([table.headline], [], "columns", [*table.column_lines(), "first rows:", *table.head_lines()])
+
+
+def json_outline(text: Text) -> Outline:
+    """Return the shape of the top levels of a JSON text."""
+    shape = json_lines(text.text)
+    if shape is None:
+        outline = prose_outline(text)
+        return Outline(["not valid JSON as far as it was read"], outline.entries, outline.what)
+    return Outline([], [], "keys", shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """How texts of one kind are outlined."""
+
+    name: str
+    outline: Callable[[Text], Outline]
+    suffixes: tuple[str, ...] = ()
+    names: tuple[str, ...] = field(default=())
+
+
+LANGUAGES: list[Language] = [
+    Language("python", lambda text: python_outline(text.text), (".py", ".pyi", ".pyw")),
+    Language("markdown", markdown_outline, (".md", ".markdown", ".qmd", ".rmd", ".txt")),
+    Language("table", table_outline, (".csv", ".tsv", ".tab")),
+    Language("json", json_outline, (".json", ".geojson", ".ipynb")),
+    Language("text", prose_outline),
+]
+
+
+def language_of(path: str, text: Text) -> Language:
+    """Return the language of a file by its name, else by its first line."""
+    name = os.path.basename(path).lower()
+    suffix = os.path.splitext(name)[1]
+    for language in LANGUAGES:
+        if suffix in language.suffixes or name in language.names:
+            return language
+    first = text.lines[0] if text.lines else ""
+    wanted = "python" if first.startswith("#!") and "python" in first else "text"
+    return next(language for language in LANGUAGES if language.name == wanted)
+
+
+def _first_sentence(lines: list[str], start: int) -> str:
+    """Return the first sentence of the paragraph after line `start`, cut out of the text."""
+    for line in lines[start : start + 6]:
+        plain = line.strip()
+        if not plain or plain.startswith(("```", "|", "<", "![", "[!", "..", ":::")) or _UNDERLINE.match(plain):
+            continue
+        if plain.startswith("#"):
+            return ""
+        return one_line(re.split(r"(?<=[^\d\s][.!?])\s", plain, maxsplit=1)[0], 120)
+    return ""

@@ -1,0 +1,189 @@
+"""Which source looks at which target: one ordered list.
+
+Rule 1: the first row whose predicate holds makes the source. What `register` adds comes before the built-in rows.
+Rule 2: a predicate is cheap and does not touch what the target leads to, but for a stat of a path.
+Rule 3: a path that is not there is refused here, with the next move; one that goes away later is rendered as missing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import io
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from ctxkernel.core.errors import BadTarget
+from ctxkernel.core.ports import Source
+from ctxkernel.core.settings import Settings
+from ctxkernel.sources.arrays import ArraySource
+from ctxkernel.sources.columns import modules
+from ctxkernel.sources.directories import DirectorySource
+from ctxkernel.sources.files import FileSource
+from ctxkernel.sources.frames import FrameSource
+from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
+from ctxkernel.sources.rendering import BaseSource
+from ctxkernel.sources.saferepr import defines, is_a, type_name
+
+Predicate = Callable[[Any], bool]
+Factory = Callable[[Any, Settings, "str | None"], Source]
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+_SIBLINGS = 5_000
+_IO_BASE: type = io.StringIO.__mro__[-2]  # io.IOBase is a Python class that the C classes are only registered with
+
+_registered: list[tuple[Predicate, Factory]] = []
+
+
+def register(predicate: Predicate, factory: Factory) -> None:
+    """Add a kind of target. `factory(target, settings, name)` makes its source; the newest row is asked first.
+
+    register(lambda t: isinstance(t, Sensor), lambda t, settings, name: SensorSource(t, name or "sensor"))
+    """
+    _registered.insert(0, (predicate, factory))
+
+
+def open_source(target: object, *, settings: Settings | None = None, namespace_name: str | None = None) -> Source:
+    """Return the source for `target`; `namespace_name` is how the user calls it, for the label.
+
+    Raises BadTarget for a path that is not there, a URI of another scheme, and a file object without a path.
+    """
+    settings = settings or Settings()
+    for predicate, factory in [*_registered, *_BUILT_IN]:
+        if predicate(target):
+            return factory(target, settings, namespace_name)
+    raise BadTarget(f"nothing can look at a {type_name(type(target))}")  # the last row takes everything
+
+
+def _is_source(target: Any) -> bool:
+    return is_a(target, BaseSource)
+
+
+def _is_path(target: Any) -> bool:
+    return is_a(target, str) or defines(target, "__fspath__")
+
+
+def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
+    given = os.fsdecode(os.fspath(target))
+    path = os.path.expanduser(_from_uri(given))
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        if not os.path.lexists(path):
+            raise BadTarget(_not_there(given, path)) from None
+        return FileSource(path, given)  # a link that leads nowhere, now
+    except (ValueError, OSError) as fault:
+        if isinstance(fault, ValueError) or fault.errno == errno.ENAMETOOLONG:
+            raise BadTarget(
+                f"a text of {len(path):,} characters is no path; view(io.StringIO(text)) looks at a text, and "
+                f"view(name), without quotes, at an object"
+            ) from None
+        return FileSource(path, given)  # it is there and cannot be read: the rendering says why
+    return DirectorySource(path, given) if stat.S_ISDIR(found.st_mode) else FileSource(path, given)
+
+
+def _from_uri(text: str) -> str:
+    scheme = _SCHEME.match(text)
+    if not scheme or len(scheme[1]) == 1:  # one letter is a drive
+        return text
+    if scheme[1].lower() != "file":
+        raise BadTarget(
+            f"{text!r}: {scheme[1]}: is not supported yet; supported are paths and file: URIs. "
+            f"Download it to a file, and view that"
+        )
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost"):
+        raise BadTarget(f"{text!r} is a file of another machine ({parts.netloc}); copy or mount it, and view that")
+    return url2pathname(parts.path) if os.name == "nt" else unquote(parts.path)
+
+
+def _not_there(given: str, path: str) -> str:
+    """Return a message with the path, the working directory, names like it, and the next move."""
+    whole = os.path.abspath(path)
+    parent, missing = os.path.split(whole)
+    while parent and not os.path.isdir(parent) and os.path.dirname(parent) != parent:
+        parent, missing = os.path.split(parent)
+    try:
+        with os.scandir(parent) as entries:
+            names = sorted(entry.name for entry in islice(entries, _SIBLINGS))
+    except OSError:
+        names = []
+    lower = {name.lower(): name for name in reversed(names)}
+    close = [lower[name] for name in difflib.get_close_matches(missing.lower(), list(lower), n=3, cutoff=0.6)]
+    prefix = os.path.dirname(path) if os.path.basename(whole) == missing else ""
+    like = ", ".join(os.path.join(prefix, name) if prefix else name for name in close)
+    where = "" if os.path.basename(whole) == missing else f" (there is no {missing!r} in {parent})"
+    advice = f"Is it {like}?" if like else "Give a path from there, or an absolute one."
+    return (
+        f"no file or directory {given!r}{where}; the working directory is {os.getcwd()}. {advice} "
+        f"An object is viewed by its name without quotes"
+    )
+
+
+def _is_open_file(target: Any) -> bool:
+    return is_a(target, _IO_BASE, tempfile._TemporaryFileWrapper)
+
+
+def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
+    if is_a(target, io.StringIO):
+        return StringSource(target, name or "StringIO")
+    try:
+        path = target.name
+    except Exception:  # BytesIO has none; a file class of the user's may do anything
+        path = None
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    if not isinstance(path, str) or not os.path.lexists(path):
+        raise BadTarget(
+            f"{name or 'the file object'} ({type_name(type(target))}) has no path that could be looked at; "
+            f"view the path, or view(io.StringIO(text)) with what it holds"
+        )
+    return FileSource(path, path)
+
+
+def _is_frame(target: Any) -> bool:
+    _, pandas = modules()
+    return pandas is not None and is_a(target, pandas.DataFrame, pandas.Series)
+
+
+def _is_array(target: Any) -> bool:
+    numpy, _ = modules()
+    return numpy is not None and is_a(target, numpy.ndarray)
+
+
+def _open_module(target: Any, settings: Settings, name: str | None) -> Source:
+    source = FileSource(source_file(target) or "", f"module {target.__name__}")
+    source.kind = "module"
+    return source
+
+
+def _open_code(target: Any, settings: Settings, name: str | None) -> Source:
+    own = type_name(target) if is_a(target, type) else f"{target.__module__}.{target.__qualname__}"
+    return CodeSource(target, name or own.removeprefix("__main__."))
+
+
+def _maker(kind: Callable[[Any, str], Source]) -> Factory:
+    """Return a factory for a source whose label is the user's name, else the name of the type."""
+
+    def make(target: Any, settings: Settings, name: str | None) -> Source:
+        return kind(target, name or type_name(type(target)).rsplit(".", 1)[-1])
+
+    return make
+
+
+_BUILT_IN: list[tuple[Predicate, Factory]] = [
+    (_is_source, lambda target, *_: target),
+    (_is_path, _open_path),
+    (_is_open_file, _open_file),
+    (_is_frame, _maker(FrameSource)),
+    (_is_array, _maker(ArraySource)),
+    (lambda target: bool(source_file(target)), _open_module),
+    (has_source, _open_code),
+    (lambda _: True, _maker(ObjectSource)),
+]

@@ -1,0 +1,235 @@
+"""What every source shares: positions, fitting a text to its budget, and the frame of a rendering.
+
+Rule 1: `Rendered.tokens == count_tokens(text) <= request.tokens`, whatever a source hands in; a source that
+        builds too long a text is cut here, so no fault of one can break a budget.
+Rule 2: what a budget cut is said in the text itself (`marked`), with the next move.
+Rule 3: a source's own fault becomes one line of text and a note; only `BadPolicy` gets out.
+Rule 4: renderings are cached by stamp, so an unchanged target costs one `stamp()`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.ports import AllTokens, Rendered, RenderRequest
+from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
+from ctxkernel.sources.saferepr import type_name
+
+PAST_END = " (the position is past the end)"
+NO_CAP = 1 << 40
+"""The budget that stands for `All`."""
+_CACHED_RENDERINGS = 8
+_CACHED_CHARS = 256 * 1024
+_PLACE = re.compile(r"(?:(?P<line>\d{1,15})(?::(?P<col>\d{1,15}))?|@(?P<offset>\d{1,18})(?P<shift>[+-]\d{1,12})?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position: a line (row, entry) and column from 0, or a byte offset with a shift in lines."""
+
+    line: int = 0
+    col: int = 0
+    offset: int | None = None
+    shift: int = 0
+
+    def __str__(self) -> str:
+        if self.offset is not None:
+            return f"@{self.offset}" + (f"{self.shift:+d}" if self.shift else "")
+        return f"{self.line}:{self.col}" if self.col else str(self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a source renders, before its budget is enforced."""
+
+    text: str
+    cut_tokens: int = 0
+    next_pos: str | None = None
+    fingerprint: str = ""
+    basis: Any = None
+    notes: tuple[str, ...] = ()
+
+
+def parse_place(pos: str, label: str) -> Place:
+    """Return the place that `pos` names: "line", "line:col", or "@offset" with an optional "+lines".
+
+    Raises BadPolicy for any other text.
+    """
+    found = _PLACE.fullmatch(pos.strip()) if isinstance(pos, str) else None
+    if not found:
+        raise BadPolicy(
+            f"{label} has no position {pos!r}; give 'line' or 'line:col' counted from 0, such as '0' or '120:0', "
+            f"or the next position that a rendering named"
+        )
+    if found["offset"] is not None:
+        return Place(offset=int(found["offset"]), shift=int(found["shift"] or 0))
+    return Place(line=int(found["line"]), col=int(found["col"] or 0))
+
+
+def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) -> tuple[int, str]:
+    """Return (k, build(k)) for a largest k in 0 … high whose text is within `budget`.
+
+    `build(k)` is the whole text with k items, marks included. Where even build(0) is too much, its
+    beginning is returned with k = -1.
+    """
+    if budget >= NO_CAP:
+        return high, build(high)
+    k = largest(high, lambda n: count_tokens(build(n)) <= budget, guess)
+    return (k, build(k)) if k >= 0 else (-1, trim_to_tokens(build(0), budget))
+
+
+def fit_lines(
+    head: Sequence[str],
+    lines: Sequence[str],
+    budget: int,
+    what: str,
+    *,
+    place: Callable[[int], str | None] | None = None,
+) -> Draft:
+    """Return as many of `lines` after `head` as fit, with a mark that says how many `what` were left out.
+
+    `place(k)` is the position that shows line k first; without it the mark only names `tokens`.
+    """
+
+    def build(k: int) -> str:
+        mark = [marked(len(lines) - k, what, cut(k), place(k) if place else None)] if k < len(lines) else []
+        return "\n".join([*head, *lines[:k], *mark])
+
+    def cut(k: int) -> int:
+        return max(1, total * (len(lines) - k) // max(len(lines), 1))
+
+    def part(n: int) -> str:
+        mark = marked(len(lines) - 1, what, cut(0), place(1) if place and len(lines) > 1 else None)
+        return "\n".join([*head, lines[0][:n] + "…", mark])
+
+    total = count_tokens("\n".join(lines))
+    k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
+    if k == len(lines):
+        return Draft(text)
+    if k == 0 and (n := largest(len(lines[0]), lambda n: count_tokens(part(n)) <= budget, budget)) > 0:
+        return Draft(part(n), cut_tokens=cut(0), next_pos=place(1) if place and len(lines) > 1 else None)
+    shown = max(k, 0)
+    return Draft(text, cut_tokens=cut(shown), next_pos=place(shown) if place else None)
+
+
+def marked(count: int, what: str, tokens: int, pos: str | None = None) -> str:
+    """Return the line that stands for what a budget cut."""
+    amount = f"{number_of(count, f'more {what}')}, " if count else ""
+    goes_on = f'h.pos = "{pos}" goes on, ' if pos is not None else ""
+    return f"[… {amount}~{tokens:,} tokens; {goes_on}h.tokens shows more]"
+
+
+def size_of(count: int) -> str:
+    """Return a number of bytes for people, in decimal units: `12.3 kB`, `2.0 GB`."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 999.95 or unit == "TB":
+            return f"{value:.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def titled(label: str, target: object) -> str:
+    """Return label and type, the type once."""
+    name = type_name(type(target)).rsplit(".", 1)[-1]
+    return label if label == name else f"{label} · {name}"
+
+
+def number_of(count: int, what: str) -> str:
+    """Return `1 line`, `1,200 lines`."""
+    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
+
+
+def one_line(text: str, chars: int = 160) -> str:
+    """Return `text` on one line, at most `chars` long, with … where it was cut."""
+    line = " ".join(text[: 4 * chars].split())
+    return line if len(line) <= chars and len(text) <= 4 * chars else line[: chars - 1] + "…"
+
+
+class BaseSource:
+    """The frame of a source: checks the request, keeps the budget, caches by stamp, survives faults.
+
+    A subclass has `kind`, `label`, `stamp()` and `draft(request, place, budget)`.
+    """
+
+    kind = "object"
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._renderings: OrderedDict[tuple[Any, ...], Rendered] = OrderedDict()
+
+    def stamp(self) -> str:
+        """Return a cheap text that differs when the target may have changed. Never raises."""
+        raise NotImplementedError(f"{type(self).__name__}.stamp")
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render; may raise anything."""
+        raise NotImplementedError(f"{type(self).__name__}.draft")
+
+    def covers(self, stamp: str) -> bool:
+        """Say whether an equal stamp means equal content. Where it does not, nothing is cached by it."""
+        return bool(stamp)
+
+    def render(self, request: RenderRequest) -> Rendered:
+        """Render within `request.tokens`. Raises BadPolicy for a level, budget or position that cannot be."""
+        if request.lod not in (0, 1, 2, 3):
+            raise BadPolicy(f"{self.label}: lod is {request.lod!r}; choose 0 raw, 1 structure, 2 summary or 3 diff")
+        budget = NO_CAP if isinstance(request.tokens, AllTokens) else request.tokens
+        if budget < 1:
+            raise BadPolicy(f"{self.label}: tokens is {budget}; give a budget of at least 1, or All")
+        place = parse_place(request.pos, self.label)
+        stamp = self.stamp()
+        basis = request.basis if request.lod == 3 else None
+        before = (getattr(basis, "fingerprint", None), getattr(basis, "where", None))
+        key = (stamp, request.lod, str(place), budget, before)
+        if (hit := self._renderings.get(key)) is not None:
+            self._renderings.move_to_end(key)
+            return hit
+        rendered = self._render(request, place, budget)
+        # What was read may be newer than the stamp; then the next stamp differs, and this entry is never hit.
+        if self.covers(stamp) and "failed" not in rendered.notes and len(rendered.text) <= _CACHED_CHARS:
+            self._renderings[key] = rendered
+            if len(self._renderings) > _CACHED_RENDERINGS:
+                self._renderings.popitem(last=False)
+        return rendered
+
+    def _render(self, request: RenderRequest, place: Place, budget: int) -> Rendered:
+        try:
+            draft = self.draft(request, place, budget)
+        except BadPolicy:
+            raise
+        except Exception as fault:  # whatever a target does, the tick goes on
+            what = one_line(f"{type(fault).__name__}: {fault}")
+            draft = Draft(f"{self.label}: could not be rendered ({what})", notes=("failed",))
+        text = draft.text.encode("utf-8", "replace").decode() if _has_surrogates(draft.text) else draft.text
+        tokens, cut = count_tokens(text), draft.cut_tokens
+        if tokens > budget:
+            text = trim_to_tokens(text, budget)
+            cut += max(1, tokens - budget)
+            tokens = count_tokens(text)
+        return Rendered(
+            text=text,
+            tokens=tokens,
+            lod=request.lod,
+            pos=request.pos,
+            cut_tokens=cut,
+            next_pos=draft.next_pos,
+            fingerprint=draft.fingerprint,
+            basis=draft.basis,
+            notes=draft.notes,
+        )
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
