@@ -153,10 +153,15 @@ class Lab:
         )
 
     def forget(self) -> None:
-        """End all kernels and drop what a test may have set."""
+        """End all kernels; drop what a test wrote and set. A session left behind would count on where it ended."""
         for session in self.ask("GET", "api/sessions"):
             with contextlib.suppress(urllib.error.HTTPError):
                 self.ask("DELETE", f"api/sessions/{session['id']}")
+        for path in self.root.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         self.configure("jupyter-ctxkernel/plugin", None)
         self.configure("@jupyterlab/apputils-extension/themes", None)
 

@@ -122,7 +122,7 @@ class Link {
     this.say(PHASES.connecting());
     let info;
     try {
-      info = await kernel.info;
+      info = await Promise.any([kernel.info, this.infoByControl(kernel)]);
     } catch {
       return; // Disposed while it started; kernelChanged follows.
     }
@@ -136,6 +136,22 @@ class Link {
       this.forced = false;
       this.say(PHASES.other(await this.kernelName()));
     }
+  }
+
+  /**
+   * What kernel_info says, asked on the control channel. A page that comes while a cell runs would otherwise not learn
+   * until its end what kernel it has, since Lab asks on the shell channel. Rejects where that is not needed.
+   */
+  async infoByControl(kernel) {
+    await new Promise((resolve) => setTimeout(resolve, SETTLE_MS / 2));
+    if (kernel.isDisposed || kernel !== this.kernel || kernel.status === 'idle') throw new Error('not busy');
+    const reply = await kernel.sendControlMessage(this.controlMessage(kernel, 'kernel_info_request'), true).done;
+    if (!reply?.content?.implementation) throw new Error('no answer');
+    return reply.content;
+  }
+
+  controlMessage(kernel, msgType) {
+    return this.lab.KernelMessage.createMessage({ msgType, channel: 'control', session: kernel.clientId, username: kernel.username, content: {} });
   }
 
   async kernelName() {
@@ -180,11 +196,15 @@ class Link {
     const comm = this.comm;
     const look = () => {
       if (this.live || this.comm !== comm || this.disposed) return;
-      if (this.kernel?.status === 'busy') {
+      // `unknown` is what Lab calls a kernel that it found in the middle of a cell.
+      const { status } = this.kernel ?? {};
+      if (status === 'busy' || status === 'unknown') {
         left = ANSWER_MS;
-        if (!asked) this.say(PHASES.busy());
-        if (!asked && this.own) void this.peek(comm);
-        asked = true;
+        if (!asked) {
+          asked = true;
+          this.say(PHASES.busy());
+          if (this.own) void this.peek(comm);
+        }
       } else if ((left -= step) <= 0) {
         this.say(PHASES.noAnswer());
         return;
@@ -198,8 +218,7 @@ class Link {
   async peek(comm) {
     const kernel = this.kernel;
     try {
-      const msg = this.lab.KernelMessage.createMessage({ msgType: CONTROL, channel: 'control', session: kernel.clientId, username: kernel.username, content: {} });
-      const reply = await kernel.sendControlMessage(msg, true).done;
+      const reply = await kernel.sendControlMessage(this.controlMessage(kernel, CONTROL), true).done;
       if (this.live || this.comm !== comm || reply?.content?.type !== 'snapshot') return;
       this.view.snapshot(reply.content);
       this.owner.mark(this);

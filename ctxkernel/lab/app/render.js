@@ -18,7 +18,7 @@ const TAB_LABELS = { timeline: 'Timeline', handles: 'Handles', projection: 'Proj
 const FIRST_ROWS = 60;
 const ROWS_A_STEP = 120;
 /** Longest text of a block that is drawn before the reader asks for the rest. */
-const BLOCK_CHARS = 1200;
+const BLOCK_CHARS = 700;
 /** Change items that are kept; a day of work stays well below. */
 const MAX_DELTAS = 2000;
 
@@ -791,7 +791,10 @@ class View {
       for (const name of names.slice(0, 6)) out.push(h('span', { class: `ctxk-chip ctxk-${kind}`, title: `${kind}: ${name}` }, `${sign}${name}`));
       if (names.length > 6) out.push(h('span', { class: `ctxk-chip ctxk-${kind}` }, `${sign}${names.length - 6} more`));
     }
-    const artifacts = list(row.artifacts);
+    // A result comes as text and as something richer: one chip for both is enough.
+    const all = list(row.artifacts).map(dict);
+    const rich = new Set(all.filter((a) => a.kind !== 'file' && a.mime !== 'text/plain').map((a) => a.name));
+    const artifacts = all.filter((a) => a.mime !== 'text/plain' || a.kind === 'file' || !rich.has(a.name));
     for (const a of artifacts.slice(0, 4)) {
       const text = a.kind === 'file' ? a.name : shortMime(a.mime);
       out.push(h('span', { class: 'ctxk-chip ctxk-artifact', title: `${a.kind} ${a.name ?? ''} ${a.mime ?? ''} ${bytes(a.size)}` }, a.kind === 'file' ? '▤ ' : '▣ ', text));
@@ -861,7 +864,7 @@ class View {
         h('span', { class: 'ctxk-tokens', title: `its rendering has ~${count(used)} tokens${budget ? `, its budget is ${count(budget)}` : ''}` }, `~${count(used)}`, budget ? ` / ${count(budget)}` : '', h('span', { class: 'ctxk-wide' }, ' tokens'))
       ),
       budget ? bar(used / budget, used > budget ? 'error' : 'plain') : null,
-      x.target && h('p', { class: 'ctxk-target ctxk-tail', title: x.target }, h('bdi', null, x.target)),
+      x.target && !list(x.members).length && h('p', { class: 'ctxk-target ctxk-tail', title: x.target }, h('bdi', null, x.target)),
       list(x.members).length > 0 && h('p', { class: 'ctxk-target' }, `${plural(x.members.length, 'member')}: ${x.members.join(', ')}`),
       h(
         'p',
