@@ -248,7 +248,7 @@ TAG = re.compile(r"<\W{0,16}ctx", re.IGNORECASE)
 OURS = re.compile(
     r"<ctx:(?:statement id=\"[\w.:+-]*\"(?: run=\"[\w.:+-]*\")? author=\"\w*\" status=\"\w*\"(?: kind=\"meta\")?"
     r"|stdout|stderr|error|display|changes|masked|handles|variables|deltas"
-    r"|(?:group|view|note|shown) id=\"[\w.:+#-]*\"(?: members=\"[\w.:+-]*\")?)>\n|</ctx:statement>$"
+    r"|(?:group|view|note|shown) id=\"[\w.:+#-]*\"(?: members=\"[\w.:+ -]*\")?)>\n|</ctx:statement>$"
 )
 
 
@@ -455,6 +455,7 @@ def test_a_group_stands_for_its_members():
     assert next(block.why for block in projection.blocks if block.id == "view:b") == "b is pinned: the data"
     table = texts(projection, "handles")[0].splitlines()
     assert [row.split()[0] for row in table[1:]] == ["a", "b", "g", "outer", "alone"]
+    assert "members=a,b" in table[3]
     assert why_not(projection) == {
         "view:a": "g stands for it; its line is in the handle table, show(a) brings it once",
         "group:g": "outer stands for it; its line is in the handle table, show(g) brings it once",

@@ -66,7 +66,7 @@ class ProjectionEngine:
         )
         self._opening = receipts.head(settings.model, settings.max_tokens, text)
         self._past = Past(self._layout, self._opening)
-        self._tail = Tail(count_tokens)
+        self._tail = Tail(count_tokens, settings.variable_rows)
         self._shapes: dict[tuple[int, int], bool] = {}
         self._checked: tuple[Run | None, int] = (None, 0)
         self._before: Projection | None = None

@@ -72,8 +72,9 @@ class Content(NamedTuple):
 class Tail:
     """Makes tails. Keeps clean texts and their tokens from turn to turn; what it returns does not depend on that."""
 
-    def __init__(self, count: CountTokens) -> None:
+    def __init__(self, count: CountTokens, variable_rows: int) -> None:
         self._count = count
+        self._variable_rows = variable_rows
         self._young: dict[str, Row] = {}
         self._old: dict[str, Row] = {}
 
@@ -112,11 +113,13 @@ class Tail:
         """Return the tail within `room` tokens, and what it leaves out."""
         left: list[LeftOut] = []
         by_part: dict[str, list[Content]] = {}
-        for content in self._choose(turn.handles, left):
+        # Members are named as the user knows them, so that a reader can go from a summary to its parts.
+        names = {handle.obj_id: handle.name for handle in turn.handles}
+        for content in self._choose(turn.handles, names, left):
             by_part.setdefault(content.part, []).append(content)
         row = self.row
         tables = {
-            "handles": [row(handle_row(handle)) for handle in turn.handles],
+            "handles": [row(handle_row(handle, names)) for handle in turn.handles],
             "variables": [row(variable_row(variable)) for variable in turn.variables],
             "deltas": [row(delta_row(item)) for item in turn.deltas],
         }
@@ -137,7 +140,7 @@ class Tail:
             elif tables[name]:
                 pieces += self._table(name, tables[name], wants[name], grants[name], newest, left)
         more = turn.variables_total - len(turn.variables)
-        if more > 0:
+        if more > 0 and len(turn.variables) >= self._variable_rows:  # else the table was not full, so it has them all
             left.append(LeftOut("variables", f"{more:,} older variables: the table has {len(turn.variables)} rows"))
         return tuple(pieces), tuple(left)
 
@@ -163,7 +166,9 @@ class Tail:
         text = f"<ctx:{name}>\n{''.join([row.text for row in rows])}{more}"
         return [Piece(name, name, origin, tokens, "; ".join([why, *notes]) if notes else why, text)]
 
-    def _choose(self, handles: Sequence[HandleState], left: list[LeftOut]) -> list[Content]:
+    def _choose(
+        self, handles: Sequence[HandleState], names: Mapping[str, str], left: list[LeftOut]
+    ) -> list[Content]:
         """Return the handles whose content is wanted, pinned ones first, then changed ones; the others go to `left`."""
         if not handles:
             return []
@@ -189,13 +194,13 @@ class Tail:
             while block in taken:  # a name is the user's, and two objects may come by the same one
                 block += f"#{attribute(handle.obj_id)}"
             taken.add(block)
-            contents.append(self._wanted(handle, block, part, kind, why))
+            members = " ".join([attribute(names.get(member, member)) for member in handle.members[:24]])
+            tag = f'<ctx:{kind} id="{block}" members="{members}">\n' if members else f'<ctx:{kind} id="{block}">\n'
+            contents.append(self._wanted(handle, block, part, kind, why, tag))
         return contents
 
-    def _wanted(self, handle: HandleState, block: str, part: str, kind: str, why: str) -> Content:
+    def _wanted(self, handle: HandleState, block: str, part: str, kind: str, why: str, tag: str) -> Content:
         row = self._content(handle.text)
-        members = f' members="{attribute(" ".join(handle.members))}"' if handle.members else ""
-        tag = f'<ctx:{kind} id="{block}"{members}>\n'
         shown = [self.row(note).text.strip()[:80] for note in handle.notes[:4]]
         notes = (self.row(why).text.strip()[:200], *row.notes, *shown)
         tag_tokens = self._tag_tokens(tag)
@@ -218,16 +223,16 @@ class Tail:
         return pieces
 
 
-def handle_row(handle: HandleState) -> str:
-    """Return the line of a handle: name, type, target, policy, and what is special about it."""
+def handle_row(handle: HandleState, names: Mapping[str, str]) -> str:
+    """Return the line of a handle: name, type, target, policy, and what is special about it; `names` by obj_id."""
     digest = handle.digest
     parts = [handle.name, handle.obj_type]
     target = digest.get("target")
-    if target not in (None, ""):
+    if target not in (None, "") and not handle.members:  # a group's target is its members
         parts.append(_short(target))
     parts += [f"{key}={_short(digest[key])}" for key in _DIGEST_KEYS if digest.get(key) not in (None, "")]
     if handle.members:
-        shown = ",".join(handle.members[:12])
+        shown = ",".join([names.get(member, member) for member in handle.members[:12]])
         parts.append(f"members={shown}" + (f",… {len(handle.members) - 12} more" if len(handle.members) > 12 else ""))
     if handle.obj_id != handle.name:
         parts.append(f"id={handle.obj_id}")
@@ -256,7 +261,7 @@ def _size(size: Mapping[str, Json]) -> str:
     shape, length, total = size.get("shape"), size.get("len"), size.get("bytes")
     parts: list[str] = []
     if isinstance(shape, list | tuple):
-        parts.append("×".join(map(str, cast("Sequence[Json]", shape))) if shape else "scalar")
+        parts.append("shape=" + "×".join(map(str, cast("Sequence[Json]", shape))) if shape else "scalar")
     elif isinstance(length, int):
         parts.append(f"len={length}")
     # Small ones say little: everything has some bytes.
