@@ -251,7 +251,7 @@ class Loop:
         self._late[execution.statement_id] = one_line(kept, 80)
 
     def _total(self) -> int:
-        return self._guard("variables", lambda: self._tracker.total, 0)
+        return self._guard("variables", lambda: self._tracker.total - len(self._handle_names), 0)
 
     # -- the state that a projection is built from -------------------------------------------
 

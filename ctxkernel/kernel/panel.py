@@ -82,6 +82,9 @@ class Panel:
     def turn(self, result: TurnResult) -> None:
         """A turn is over."""
         told = row(result.statement, result.execution)
+        told["nodes"] = [
+            {"name": item.subject, "summary": item.summary} for item in result.deltas if item.kind in ("node", "tick")
+        ]
         self._add(told)
         if self._watched:
             message = {"type": "turn", "statement": told, **self._state(result)}
