@@ -268,7 +268,8 @@ def check_jupyterlab() -> Check:
         return warn(
             "JupyterLab",
             "not installed in this environment",
-            f'`pip install "{wanted}"`, or, for one in another environment, docs/install.md.',
+            f'`pip install "{wanted}"`. For one in another environment: `pip install jupyter-ctxkernel` there, '
+            "and `ctxkernel install --name NAME` here.",
         )
     if not low <= version_tuple(version) < high:
         return fail("JupyterLab", f"{version}; the panel needs {wanted}", f'`pip install "{wanted}"`')

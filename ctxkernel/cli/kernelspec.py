@@ -19,7 +19,7 @@ from typing import Any
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
 from ctxkernel.cli import Failed, Unusable
-from ctxkernel.cli.output import say, show
+from ctxkernel.cli.output import one_line, say, show
 
 KERNEL_NAME = "ctxkernel"
 DISPLAY_NAME = f"ctxkernel (Python {sys.version_info[0]})"
@@ -99,7 +99,7 @@ def install(arguments: argparse.Namespace) -> int:
         if not arguments.prefix.is_dir():
             raise Unusable(f"--prefix {arguments.prefix}: there is no such folder; give the folder of an environment.")
         prefix = str(arguments.prefix.resolve())
-    display_name = arguments.display_name or (DISPLAY_NAME if name == KERNEL_NAME else name)
+    display_name = arguments.display_name or (DISPLAY_NAME if name == KERNEL_NAME else f"{name} (ctxkernel)")
     with tempfile.TemporaryDirectory() as scratch:
         staged = Path(scratch) / "spec"
         staged.mkdir(mode=0o755)
@@ -113,8 +113,9 @@ def install(arguments: argparse.Namespace) -> int:
                 f"the kernelspec could not be written to {fault.filename or prefix}: {fault.strerror}. "
                 "`--user` writes to your own folder, `--prefix P` to one of your choice."
             ) from fault
-    show(f"{name}: {display_name!r} is registered in {destination}")
-    show(f"  it starts {sys.executable}")
+    show(f"Registered the kernel {name}, which Jupyter shows as {one_line(display_name)!r}.")
+    show(f"  kernelspec: {destination}")
+    show(f"  starts:     {sys.executable}")
     found = find_installed(name)
     if prefix is None and found is not None and not os.path.samefile(found.resource_dir, destination):
         say(
