@@ -1,0 +1,1 @@
+"""The session on disk: an append-only SQLite log beside the notebook."""

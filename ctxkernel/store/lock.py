@@ -1,0 +1,104 @@
+"""The lock that keeps a second live kernel off a session: an OS lock on a sidecar file.
+
+Rule 1: the OS drops it with its process, so a kernel that was killed keeps nobody out; the file stays.
+Rule 2: a forked child of the kernel does not hold it: an orphaned worker must not keep a session locked.
+Rule 3: the text in the file is for people and for notices; nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import weakref
+from pathlib import Path
+
+_REFUSED = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK, errno.EDEADLK}
+_UNABLE = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+_TEXT_AT = 1
+"""Byte 0 is what Windows locks, and a locked byte cannot be read there; the text stands after it."""
+
+
+class UnlockableError(OSError):
+    """The file system gives no locks, so nobody can be kept out of a file on it."""
+
+
+class SessionLock:
+    """The lock of one session file, held until `release` or the end of the process."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+        _live.add(self)
+
+    @classmethod
+    def take(cls, session: Path) -> SessionLock | None:
+        """Return the lock on `<session>.lock`, or None where another live process (or store) has it.
+
+        Raises OSError where the file cannot be made, UnlockableError where the file system has no locks.
+        """
+        path = lock_path(session)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            _lock(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in _REFUSED:
+                return None
+            if error.errno in _UNABLE:
+                raise UnlockableError(*error.args) from error
+            raise
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, f" pid {os.getpid()}\n".encode())
+        return cls(path, descriptor)
+
+    def release(self) -> None:
+        """Give the lock back. Twice is as good as once."""
+        _live.discard(self)
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def lock_path(session: Path) -> Path:
+    """Return the sidecar file of a session."""
+    return session.with_name(session.name + ".lock")
+
+
+def holder(session: Path) -> str:
+    """Return what the holder wrote into the lock (`pid 4711`), or an empty text."""
+    with contextlib.suppress(OSError), lock_path(session).open("rb") as file:
+        file.seek(_TEXT_AT)
+        return file.read(80).decode("ascii", "replace").strip()
+    return ""
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        # flock and not lockf: a lock of the latter kind falls when the process closes any descriptor of the file.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+_live: weakref.WeakSet[SessionLock] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """Close the child's copies: a `flock` lasts until its last copy is closed. The parent's lock is untouched."""
+    for lock in list(_live):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

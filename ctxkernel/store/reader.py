@@ -1,0 +1,358 @@
+"""Reading a session: its timeline, projections and handles, while a kernel writes it or long after.
+
+Rule 1: nothing is written, executed or unpickled, and no lock is taken: a session is data.
+Rule 2: what is read equals what the kernel had (law 3), but for masked credentials.
+Rule 3: a damaged row is read as far as it can be, and named: in the notices of its execution, and in `damage`.
+Each call sees one state of the log, whatever is written meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+import tempfile
+import weakref
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.events import Event, Json
+from ctxkernel.core.timeline import Artifact, Execution, Statement, statement_to_json
+from ctxkernel.core.turn import DeltaItem, HandleState
+from ctxkernel.store import delta, migrations, rows, schema
+from ctxkernel.store.location import CHECK
+
+Found = dict[str, Any]
+"""A row by its column names."""
+
+
+class SessionReader:
+    """A session file, open for reading. A context manager; raises StoreError where it cannot be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage: list[str] = []
+        """Rows whose checksum was wrong when they were read: `table seq`."""
+        if not path.is_file():
+            raise StoreError(f"{path}: there is no such session; run the notebook on the ctxkernel first")
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self.connection = self._connect()
+        weakref.finalize(self, self.connection.close)
+        with self._snapshot():
+            meta = {row["key"]: row["value"] for row in self.rows("session")}
+        self.session_id: str = meta.get("id") or ""
+        self.notebook: str | None = meta.get("notebook")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    # -- connecting ---------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        wal = self.path.with_name(self.path.name + "-wal")
+        fault: Exception | None = None
+        # Reading beside a writer takes its shared memory, which needs a folder that can be written. In one that cannot
+        # be, a log that nobody has open is read as it is; else a copy of it, in a folder of our own.
+        for way in (self._beside, self._alone, self._copied):
+            if way == self._alone and wal.is_file() and wal.stat().st_size:
+                continue
+            try:
+                connection = way()
+            except (sqlite3.Error, OSError) as error:
+                fault = fault or error
+                continue
+            try:
+                self._check(connection)
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                connection.close()
+                fault = fault or error
+                continue
+            except StoreError:
+                connection.close()
+                raise
+            return connection
+        raise StoreError(f"{self.path} cannot be read as a session ({fault}); `{CHECK} {self.path}` says more")
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        connection.text_factory = _decoded
+        connection.execute("PRAGMA trusted_schema = OFF")
+        try:
+            version = migrations.version_of(connection)
+        except StoreError as error:
+            raise StoreError(f"{self.path} is no session that can be read here: {error}") from None
+        if version is None:
+            raise StoreError(f"{self.path} is empty: no kernel has begun to write it")
+
+    def _open(self, path: Path, options: str) -> sqlite3.Connection:
+        return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None, timeout=5)
+
+    def _beside(self) -> sqlite3.Connection:
+        return self._open(self.path, "mode=ro")
+
+    def _alone(self) -> sqlite3.Connection:
+        return self._open(self.path, "mode=ro&immutable=1")
+
+    def _copied(self) -> sqlite3.Connection:
+        self._scratch = tempfile.TemporaryDirectory(prefix="ctxkernel-read-")
+        copy = Path(self._scratch.name) / "session.sqlite"
+        wal = self.path.with_name(self.path.name + "-wal")
+        for _ in range(5):
+            before = _stamp(wal)
+            if wal.is_file():
+                shutil.copyfile(wal, copy.with_name(copy.name + "-wal"))
+            shutil.copyfile(self.path, copy)
+            if _stamp(wal) == before:  # else it was written or folded in meanwhile, and the two may not fit
+                break
+        return self._open(copy, "mode=rw")
+
+    # -- the timeline -------------------------------------------------------------------------
+
+    @property
+    def last_write(self) -> float:
+        """When this log was added to last, by the times in it (Unix seconds)."""
+        query = (
+            "SELECT max(coalesce((SELECT max(started_at) FROM runs), 0),"
+            " coalesce((SELECT started_at FROM executions ORDER BY seq DESC LIMIT 1), 0),"
+            " coalesce((SELECT ended_at FROM endings ORDER BY seq DESC LIMIT 1), 0))"
+        )
+        with self._snapshot():
+            return float(self.connection.execute(query).fetchone()[0])
+
+    def timeline(self, all_roots: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - as the command line has it
+        """Return the timeline of the newest kernel start that has statements, or of all (`docs/schemas.md`)."""
+        with self._snapshot():
+            runs = self._runs(all_roots)
+            statements = [statement_to_json(one, executions) for one, executions in self._statements(runs)]
+            return {"session": self.session_id, "head": self._head(runs), "statements": statements}
+
+    def statements(self, *, all_roots: bool = False) -> list[tuple[Statement, tuple[Execution, ...]]]:
+        """Return the statements in order, each with its executions, as the kernel's log had them."""
+        with self._snapshot():
+            return list(self._statements(self._runs(all_roots)))
+
+    def head(self, *, all_roots: bool = False) -> str | None:
+        """Return the execution that HEAD is at, or None."""
+        with self._snapshot():
+            return self._head(self._runs(all_roots))
+
+    def _head(self, runs: Sequence[int]) -> str | None:
+        found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id DESC LIMIT 1", *runs)
+        return found[0]["execution_id"] if found else None
+
+    def _runs(self, all_roots: bool) -> list[int]:  # noqa: FBT001
+        """Return the kernel starts whose statements are asked for: those of the newest root, oldest first."""
+        runs = {row["run"]: row for row in self.rows("runs", "1 ORDER BY run")}
+        if all_roots:
+            return list(runs)
+        newest = self.connection.execute("SELECT run FROM executions ORDER BY seq DESC LIMIT 1").fetchone()
+        chain: list[int] = []
+        run: int | None = newest[0] if newest else max(runs, default=None)
+        while run is not None and run in runs and run not in chain:
+            chain.append(run)
+            resumed = runs[run]["resumed_from"]
+            earlier = self.rows("executions", "execution_id = ?", resumed) if resumed else []
+            run = earlier[0]["run"] if earlier else None
+        return chain[::-1]
+
+    def _statements(self, runs: Sequence[int]) -> Iterator[tuple[Statement, tuple[Execution, ...]]]:
+        starts = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
+        if not starts:
+            return
+        executions = self._executions(starts)
+        wanted = sorted(executions)
+        for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", wanted[0], wanted[-1]):
+            of_this = executions.get(row["idx"], [])
+            if of_this:
+                told = self._damaged("statements", row)
+                yield rows.statement_of(row), tuple(_with_notices(one, told) for one in of_this)
+
+    def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
+        """Return the executions of rows of `executions`, by the index of their statement."""
+        first, last = starts[0]["seq"], starts[-1]["seq"]
+        between = "seq BETWEEN ? AND ?"
+        endings = {row["seq"]: row for row in self.rows("endings", between, first, last)}
+        events: dict[int, list[Event]] = defaultdict(list)
+        for row in self.rows("events", between + " AND own = 1 ORDER BY seq, n", first, last):
+            with contextlib.suppress(KeyError, ValueError, TypeError):  # damaged: the row's checksum says so
+                events[row["seq"]].append(rows.event_of(row))
+        artifacts: dict[int, list[Artifact]] = defaultdict(list)
+        for row in self.rows("artifacts", between + " ORDER BY seq, n", first, last):
+            with contextlib.suppress(ValueError, KeyError):
+                text = self._text(row["block"]) if row["block"] is not None else None
+                artifacts[row["seq"]].append(rows.artifact_of(row, text))
+        late: dict[int, dict[str, str]] = defaultdict(dict)
+        for row in self.rows("late_output", between + " ORDER BY seq, n", first, last):
+            of_this = late[row["seq"]]
+            of_this[row["stream"]] = of_this.get(row["stream"], "") + row["text"]
+        out: dict[int, list[Execution]] = defaultdict(list)
+        for start in starts:
+            seq = start["seq"]
+            statement_id = start["execution_id"].rpartition(".")[0]
+            told = self._damaged("executions", start)
+            ending = endings.get(seq)
+            try:
+                made = rows.execution_of(start, statement_id, ending, events[seq], artifacts[seq], late.get(seq))
+            except (ValueError, TypeError, KeyError):
+                made = replace(rows.execution_of(start, statement_id, None), status="cancelled")
+                told = (*told, f"how {start['execution_id']} ended cannot be read")
+            if ending is not None:
+                told = (*told, *self._damaged("endings", ending))
+            out[start["idx"]].append(_with_notices(made, told))
+        return out
+
+    # -- projections and handles --------------------------------------------------------------
+
+    def projection(self, statement: str | int | None = None) -> dict[str, Json]:
+        """Return what the model would have been sent after `statement` (`s10`, `10`; None for the newest that has one).
+
+        It is the same to the byte as the kernel's own. Raises StoreError where there is none.
+        """
+        from ctxkernel.projection.engine import from_record
+
+        with self._snapshot():
+            seq = self._seq(statement, "projections")
+            if seq is None:
+                which = "this session" if statement is None else f"statement {statement}"
+                raise StoreError(
+                    f"{self.path}: there is no projection of {which}; `ctxkernel timeline` lists statements"
+                )
+            try:
+                return from_record(self._record(seq), self._text).to_json()
+            except (KeyError, ValueError, TypeError, StoreError) as error:
+                which = f"statement {statement}" if statement is not None else "the newest statement"
+                raise StoreError(
+                    f"{self.path}: the projection of {which} is damaged ({error}); take another's"
+                ) from error
+
+    def handles(self, statement: str | int | None = None) -> tuple[HandleState, ...]:
+        """Return the handles as they stood after `statement`."""
+        with self._snapshot():
+            return self._handles(self._seq(statement, "endings"))
+
+    def deltas(self, statement: str | int | None = None) -> tuple[DeltaItem, ...]:
+        """Return the delta feed of the turn of `statement`."""
+        with self._snapshot():
+            ending = self._one("endings", self._seq(statement, "endings"))
+            return rows.deltas_of(ending["deltas"]) if ending else ()
+
+    def _handles(self, seq: int | None) -> tuple[HandleState, ...]:
+        asked, chain = seq, list[int]()
+        while seq is not None and seq not in chain:
+            ending = self._one("endings", seq)
+            if ending is None or ending["nodes_base"] is None:
+                break
+            chain.append(seq)
+            seq = ending["nodes_base"]
+        made: dict[str, HandleState] = {}
+        for at in reversed(chain):
+            for row in self.rows("node_states", "seq = ? ORDER BY n", at):
+                if row["state"] is None:
+                    made.pop(row["obj_id"], None)
+                else:
+                    made[row["obj_id"]] = rows.handle_of(row, self._text(row["block"]), same_turn=at == asked)
+        return tuple(made.values())
+
+    def _record(self, seq: int) -> dict[str, Json]:
+        chain: list[str] = []
+        at: int | None = seq
+        while at is not None:
+            row = self._one("projections", at)
+            if row is None:
+                raise KeyError(f"there is no projection {at}")
+            chain.append(row["record"])
+            at = row["base"]
+        record: dict[str, Json] = json.loads(chain.pop())
+        while chain:
+            record = delta.restore(record, json.loads(chain.pop()))
+        return record
+
+    def _seq(self, statement: str | int | None, table: str) -> int | None:
+        """Return the newest execution (of `statement`, or of all) that has a row in `table`."""
+        query = f"SELECT max(t.seq) FROM {table} t JOIN executions e ON e.seq = t.seq WHERE "
+        if statement is None:
+            runs = self._runs(all_roots=False)
+            return self.connection.execute(query + f"e.run IN ({_marks(runs)})", runs).fetchone()[0]
+        digits = str(statement).removeprefix("s")
+        if not digits.isdecimal():
+            raise StoreError(f"{statement!r} is no statement; give its number, as `10` or `s10`")
+        return self.connection.execute(query + "e.idx = ?", (int(digits),)).fetchone()[0]
+
+    def _text(self, address: str) -> str:
+        """Return the text of an address. Raises KeyError."""
+        found = self.rows("blocks", "address = ?", address)
+        if not found:
+            raise KeyError(f"there is no text {address}")
+        return found[0]["text"]
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Generator[None]:
+        try:
+            self.connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.connection.execute("ROLLBACK")
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter, where a message of SQLite's quotes damage
+            raise StoreError(f"{self.path} cannot be read ({error}); `{CHECK} {self.path}` says more") from error
+
+    def _one(self, table: str, seq: int | None) -> Found | None:
+        found = self.rows(table, "seq = ?", seq) if seq is not None else []
+        return found[0] if found else None
+
+    def rows(self, table: str, where: str = "1", *values: schema.Value) -> list[Found]:
+        """Return rows by column name, lone surrogates back in place, and take note of those with a wrong checksum."""
+        columns = schema.columns_of(table)
+        out: list[Found] = []
+        for raw in self.connection.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {where}", values):
+            row = tuple(_decoded(value) if isinstance(value, bytes) else value for value in raw)
+            out.append(dict(zip(columns, row, strict=True)))
+            if schema.row_hash(row[:-1]) != row[-1]:
+                self.damage.append(f"{table} {row[0]}")
+        return out
+
+    def _damaged(self, table: str, row: Found) -> tuple[str, ...]:
+        named = f"{table} {next(iter(row.values()))}"
+        return (f"the stored row ({named}) does not match its checksum",) if named in self.damage else ()
+
+
+def _with_notices(execution: Execution, told: Sequence[str]) -> Execution:
+    return replace(execution, notices=(*execution.notices, *told)) if told else execution
+
+
+def _marks(values: Iterable[object]) -> str:
+    return ", ".join("?" for _ in values)
+
+
+def _decoded(raw: bytes) -> str:
+    """Decode a text column. A text that is neither UTF-8 nor ours is damaged: its checksum will say so."""
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "replace")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,369 @@
+"""Values of the core as rows of a session, and back.
+
+Rule 1: back(there(value)) == value, for every value of the core whose free parts are plain JSON (law 3).
+Rule 2: pure: no connection here, no clock.
+Rule 3: a text on its way into a row goes through a Masker, or was masked by whoever made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import Any, cast
+
+from ctxkernel.core import events as core_events
+from ctxkernel.core.events import Delta, Event, Json
+from ctxkernel.core.timeline import (
+    Artifact,
+    ChangeInfo,
+    Cost,
+    ExceptionInfo,
+    Execution,
+    NamespaceDiff,
+    Statement,
+    TypeInfo,
+)
+from ctxkernel.core.turn import DeltaItem, HandleState
+from ctxkernel.store.schema import Value
+
+Row = tuple[Value, ...]
+Mask = Callable[[str], str]
+
+_NONE_DIFF = NamespaceDiff()
+
+
+def unmasked(text: str) -> str:
+    """Return `text` as it is."""
+    return text
+
+
+class Masker:
+    """Masks what looks like a credential, in all texts of a turn at the price of one look in the common case.
+
+    `gather` collects texts; `ready` looks at them all at once, and only where that finds something does
+    the mask that it returns look at each on its own; else that is the identity.
+    """
+
+    def __init__(self, mask: Mask) -> None:
+        self._each = mask
+        self._texts: list[str] = []
+
+    def gather(self, *values: object) -> None:
+        """Collect every text in `values`, however deep."""
+        for value in values:
+            _collect(value, self._texts)
+
+    def ready(self) -> Mask:
+        """Return the mask for what was gathered."""
+        joined = "\n".join(text for text in self._texts if text)
+        return self._each if joined and self._each(joined) != joined else unmasked
+
+
+_ATOMS = frozenset({int, float, bool, type(None)})
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Return the fields of a dataclass, None for another type."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
+def _collect(value: Any, into: list[str]) -> None:
+    kind = cast("type[Any]", type(value))
+    if kind is str:
+        into.append(value)
+    elif kind in _ATOMS:
+        return
+    elif kind is tuple or kind is list:
+        for item in value:
+            _collect(item, into)
+    elif names := _names(kind):
+        for name in names:
+            _collect(getattr(value, name), into)
+        if kind is DeltaItem:
+            into.append(_as_assignment(value))
+    elif isinstance(value, Mapping):
+        for key, item in cast("Mapping[Any, Any]", value).items():
+            # A name and its value together, so that `api_key` = `'…'` is seen for what it is.
+            if type(item) is str:
+                into.append(f"{key}={item}")
+            elif type(item) is TypeInfo or type(item) is ChangeInfo:
+                into.append(f"{key} = {item.repr}\n{key} = {getattr(item, 'before', '')}")
+                _collect(item.type, into)
+            else:
+                _collect(item, into)
+
+
+def plain(value: Any, mask: Mask) -> Json:
+    """Return `value` (dataclasses, mappings, sequences of JSON values) as JSON values, its texts masked."""
+    kind = cast("type[Any]", type(value))
+    if kind is str:
+        return mask(value)
+    if kind in _ATOMS:
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _named(str(key), item, mask) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, mask) for item in cast("Sequence[Any]", value)]
+    if names := _names(kind):
+        if kind is DeltaItem and mask(shown := _as_assignment(value)) != shown:
+            value = replace(value, summary=value.summary[: _quote(value.summary)] + "[masked]", text="")
+        return {name: plain(getattr(value, name), mask) for name in names}
+    return _stranger(value)
+
+
+def _as_assignment(item: DeltaItem) -> str:
+    """Return a line of the delta feed (`db_password`: `new str '…'`) so that its name speaks for its value."""
+    return f"{item.subject} = {item.summary[_quote(item.summary) :]}"
+
+
+def _quote(summary: str) -> int:
+    """Return where the first quoted text of a summary begins; its end where there is none."""
+    found = [at for at in (summary.find("'"), summary.find('"')) if at >= 0]
+    return min(found, default=len(summary))
+
+
+def _stranger(value: object) -> Json:
+    """Return JSON for what `json` does not know: a dataclass by its fields, and for the rest no more than the type.
+
+    Not its repr: that may be code of the user's, and may hang.
+    """
+    names = _names(type(value))
+    if names is not None:
+        return {name: getattr(value, name) for name in names}
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    return f"<{type(value).__name__}>"
+
+
+# ASCII only, so that a lone surrogate survives. Nothing here can hold itself.
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_stranger).encode
+
+
+def _named(name: str, value: Any, mask: Mask) -> Json:
+    if type(value) is str:
+        return _beside(name + "=", value, mask)
+    out = plain(value, mask)
+    if isinstance(value, TypeInfo | ChangeInfo):
+        for part in ("repr", "before") if isinstance(value, ChangeInfo) else ("repr",):
+            out[part] = _beside(name + " = ", getattr(value, part), mask)
+    return out
+
+
+def _beside(prefix: str, value: str, mask: Mask) -> str:
+    """Return `value` masked as it would be after `prefix`, where a name may give away what the value is."""
+    together = mask(prefix + value)
+    return together.removeprefix(prefix) if together.startswith(prefix) else mask(value)
+
+
+def dump(value: Any, mask: Mask = unmasked) -> str:
+    """Return `value` as compact JSON text."""
+    return _encode(value if mask is unmasked else plain(value, mask))
+
+
+def address(text: str) -> str:
+    """Return the content address of a text: its sha256 in hex, as a projection's record has it."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# -- there -----------------------------------------------------------------------------------
+
+
+def statement_row(statement: Statement, run: int, mask: Mask) -> Row:
+    """Return the row of `statements`. A masked source is marked by the tag `masked`: a replay of it would differ."""
+    source, tags = mask(statement.source), statement.tags
+    if source != statement.source:
+        tags = {**tags, "masked": True}
+    return (
+        statement.index,
+        statement.statement_id,
+        run,
+        float(statement.timestamp),
+        source,
+        statement.kind,
+        statement.author,
+        statement.parent_id,
+        statement.cell_id,
+        dump(tags, mask) if tags else "{}",
+        statement.fingerprint,
+    )
+
+
+def ending_row(
+    seq: int,
+    execution: Execution,
+    mask: Mask,
+    *,
+    turn_id: int | None = None,
+    nodes_base: int | None = None,
+    deltas: Sequence[DeltaItem] = (),
+) -> Row:
+    """Return the row of `endings`, without a turn where there was none."""
+    diff = execution.state_diff
+    return (
+        seq,
+        None if execution.ended_at is None else float(execution.ended_at),
+        execution.status,
+        mask(execution.stdout),
+        mask(execution.stderr),
+        None if execution.exception is None else dump(execution.exception, mask),
+        "{}" if diff == _NONE_DIFF else dump(diff, mask),
+        dump(execution.cost),
+        dump(execution.cut) if execution.cut else "{}",
+        dump(execution.notices, mask) if execution.notices else "[]",
+        turn_id,
+        nodes_base,
+        dump(deltas, mask) if deltas else "[]",
+    )
+
+
+def event_rows(seq: int, own: Sequence[Event], all_of_turn: Sequence[Event], mask: Mask) -> list[Row]:
+    """Return the rows of `events`: the execution's own, and those that only the turn has."""
+    known = {id(event) for event in own}
+    rest = () if all_of_turn is own else [event for event in all_of_turn if id(event) not in known]
+    rows: list[Row] = []
+    for mine, events in ((1, own), (0, rest)):
+        for event in events:
+            obj_id = getattr(event, "obj_id", None) or getattr(event, "group_id", None)
+            rows.append((seq, len(rows), mine, type(event).__name__, obj_id, dump(event, mask)))
+    return rows
+
+
+def artifact_rows(seq: int, artifacts: Sequence[Artifact], mask: Mask) -> tuple[list[Row], dict[str, str]]:
+    """Return the rows of `artifacts` and the texts of their payloads by address."""
+    rows: list[Row] = []
+    texts: dict[str, str] = {}
+    for n, one in enumerate(artifacts):
+        block = None
+        if one.data is not None:
+            # Base64 holds no words, and a figure's worth of it is long.
+            safe = unmasked if one.mime.startswith(("image/png", "image/jpeg", "image/gif")) else mask
+            text = dump(one.data, safe)
+            block = address(text)
+            texts[block] = text
+        rows.append((seq, n, one.kind, mask(one.name), one.mime, one.size, one.hash, block))
+    return rows, texts
+
+
+def node_row(seq: int, n: int, handle: HandleState, mask: Mask) -> tuple[Row, str]:
+    """Return a row of `node_states`, and the rendered text that it addresses."""
+    state = {name: getattr(handle, name) for name in _NODE_STATE}
+    text = mask(handle.text)
+    return (seq, n, handle.obj_id, handle.name, dump(state, mask), address(text)), text
+
+
+_NODE_STATE = tuple(field.name for field in fields(HandleState) if field.name not in {"obj_id", "name", "text"})
+
+
+# -- and back --------------------------------------------------------------------------------
+
+
+def statement_of(row: Mapping[str, Any]) -> Statement:
+    """Return the statement of a row of `statements`."""
+    return Statement(
+        statement_id=row["statement_id"],
+        index=row["idx"],
+        timestamp=row["timestamp"],
+        source=row["source"],
+        kind=row["kind"],
+        author=row["author"],
+        parent_id=row["parent_id"],
+        cell_id=row["cell_id"],
+        tags=json.loads(row["tags"]),
+        fingerprint=row["fingerprint"],
+    )
+
+
+def execution_of(
+    start: Mapping[str, Any],
+    statement_id: str,
+    ending: Mapping[str, Any] | None,
+    events: Iterable[Event] = (),
+    artifacts: Iterable[Artifact] = (),
+    late: Mapping[str, str] | None = None,
+) -> Execution:
+    """Return the execution of a row of `executions` with what is known of its end; running, where nothing is."""
+    begun = Execution(start["execution_id"], statement_id, start["parent_execution_id"], start["started_at"])
+    if ending is None:
+        return begun
+    exception = ending["exception"]
+    return Execution(
+        begun.execution_id,
+        statement_id,
+        begun.parent_execution_id,
+        begun.started_at,
+        ended_at=ending["ended_at"],
+        status=ending["status"],
+        stdout=ending["stdout"],
+        stderr=ending["stderr"],
+        exception=None if exception is None else ExceptionInfo(**json.loads(exception)),
+        events=tuple(events),
+        state_diff=diff_of(json.loads(ending["state_diff"])),
+        artifacts=tuple(artifacts),
+        cost=Cost(**json.loads(ending["cost"])),
+        cut=json.loads(ending["cut"]),
+        late=late or {},
+        notices=tuple(json.loads(ending["notices"])),
+    )
+
+
+def diff_of(value: Mapping[str, Any]) -> NamespaceDiff:
+    """Return the namespace diff of its JSON."""
+    if not value:
+        return _NONE_DIFF
+    return NamespaceDiff(
+        added={name: TypeInfo(**info) for name, info in value["added"].items()},
+        changed={name: ChangeInfo(**info) for name, info in value["changed"].items()},
+        deleted=tuple(value["deleted"]),
+        incomplete=value["incomplete"],
+    )
+
+
+_EVENTS = {
+    kind.__name__: kind
+    for kind in (
+        core_events.StatementExecuted,
+        core_events.MethodCalled,
+        core_events.NodeChanged,
+        core_events.TickApplied,
+        core_events.AsyncPayloadPrepared,
+        core_events.AsyncPayloadApplied,
+        core_events.GroupRecomputed,
+    )
+}
+
+
+def event_of(row: Mapping[str, Any]) -> Event:
+    """Return the event of a row of `events`. Raises KeyError for a type that this version does not know."""
+    body: dict[str, Any] = json.loads(row["body"])
+    if "delta" in body:
+        delta = body["delta"]
+        body["delta"] = Delta(
+            delta["summary"], {name: tuple(pair) for name, pair in delta["fields"].items()}, delta["text"]
+        )
+    if "args" in body:
+        body["args"] = tuple(body["args"])
+    return _EVENTS[row["type"]](**body)
+
+
+def artifact_of(row: Mapping[str, Any], text: str | None) -> Artifact:
+    """Return the artifact of a row of `artifacts` and the text of its block."""
+    data = None if text is None else json.loads(text)
+    return Artifact(row["kind"], row["name"], row["mime"], row["size"], row["sha"], data)
+
+
+def handle_of(row: Mapping[str, Any], text: str, *, same_turn: bool) -> HandleState:
+    """Return the handle of a row of `node_states`. In a later turn it is neither changed nor asked for."""
+    state: dict[str, Any] = json.loads(row["state"])
+    if not same_turn:
+        state["changed"] = state["requested"] = False
+    state["members"], state["notes"] = tuple(state["members"]), tuple(state["notes"])
+    return HandleState(name=row["name"], obj_id=row["obj_id"], text=text, **state)
+
+
+def deltas_of(text: str) -> tuple[DeltaItem, ...]:
+    """Return the delta feed of its JSON."""
+    return tuple(DeltaItem(**item) for item in json.loads(text))

@@ -1,0 +1,109 @@
+"""What goes on from turn to turn: handles and projections, each turn as what differs from the one before.
+
+Rule 1: what a turn stores grows with what changed in it, not with what there is.
+Rule 2: a chain of differences is at most CHAIN long; then the whole is stored again, so reading stays short too.
+Rule 3: a batch of rows that was not stored must be told by `reset`, or later turns build on nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ctxkernel.core.events import Json
+from ctxkernel.core.turn import HandleState
+from ctxkernel.store import delta
+from ctxkernel.store.rows import Mask, Row, dump, node_row
+
+CHAIN = 64
+
+
+class HandleSeries:
+    """The handles after each turn, for `node_states` and `turns.nodes_base`."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, HandleState] = {}
+        self._base: int | None = None
+        self._length = 0
+
+    def reset(self) -> None:
+        """Store the whole next time."""
+        self._base = None
+
+    def changed(self, handles: Sequence[HandleState]) -> list[HandleState]:
+        """Return those of `handles` that will be stored."""
+        last = self._last
+        if self._whole(handles):
+            return list(handles)
+        return [one for one in handles if one.changed or one.requested or not _alike(last.get(one.obj_id), one)]
+
+    def _whole(self, handles: Sequence[HandleState]) -> bool:
+        return self._base is None or self._length >= CHAIN or not self._in_order(handles)
+
+    def _in_order(self, handles: Sequence[HandleState]) -> bool:
+        """Say whether removing, replacing in place and adding at the end makes `handles` of the last ones."""
+        now = [one.obj_id for one in handles]
+        there = set(now)
+        return now == [key for key in self._last if key in there] + [key for key in now if key not in self._last]
+
+    def rows(
+        self, seq: int, handles: Sequence[HandleState], changed: Sequence[HandleState], mask: Mask
+    ) -> tuple[int | None, list[Row], dict[str, str]]:
+        """Return `nodes_base` of turn `seq`, its rows of `node_states`, and their texts by address.
+
+        `changed` is what `changed(handles)` gave.
+        """
+        whole = self._whole(handles)
+        there = {one.obj_id for one in handles}
+        gone = [] if whole else [one for key, one in self._last.items() if key not in there]
+        if self._base is None and not handles:
+            return None, [], {}
+        self._last = {one.obj_id: one for one in handles}
+        if not changed and not gone and not whole:
+            return self._base, [], {}
+        made: list[Row] = [(seq, n, one.obj_id, one.name, None, None) for n, one in enumerate(gone)]
+        texts: dict[str, str] = {}
+        for one in changed:
+            row, text = node_row(seq, len(made), one, mask)
+            made.append(row)
+            texts[str(row[-1])] = text
+        base = seq if whole else self._base
+        self._base, self._length = seq, 0 if whole else self._length + 1
+        return base, made, texts
+
+
+def _alike(a: HandleState | None, b: HandleState) -> bool:
+    """Say whether two states of a handle differ in no more than what they say of their turn."""
+    if a is None:
+        return False
+    return (
+        (a.text is b.text or a.text == b.text)
+        and a.digest == b.digest
+        and a.name == b.name
+        and a.pinned == b.pinned
+        and a.pin_reason == b.pin_reason
+        and a.members == b.members
+        and a.notes == b.notes
+        and a.rendered_tokens == b.rendered_tokens
+        and a.statement_id == b.statement_id
+        and a.obj_type == b.obj_type
+    )
+
+
+class RecordSeries:
+    """The projections, for `projections.base` and `projections.record`."""
+
+    def __init__(self) -> None:
+        self._last: Mapping[str, Json] = {}
+        self._base: int | None = None
+        self._length = 0
+
+    def reset(self) -> None:
+        """Store the whole next time."""
+        self._base = None
+
+    def row(self, seq: int, record: Mapping[str, Json]) -> tuple[int | None, str]:
+        """Return `base` and `record` of the projection of turn `seq`."""
+        different = None if self._base is None or self._length >= CHAIN else delta.compress(self._last, record)
+        base = None if different is None else self._base
+        self._last, self._base, self._length = record, seq, 0 if different is None else self._length + 1
+        return base, dump(record if different is None else different)

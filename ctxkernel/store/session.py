@@ -1,0 +1,269 @@
+"""The writer of a session. A kernel has one, and calls it on its main thread:
+
+    open    a new run; what a dead kernel left running is closed as cancelled
+    begin   statement, running execution and HEAD, durable before the code runs
+    end     all that the turn made, in one transaction
+    late    output that came after the end
+
+Rule 1: no fault of disk, file or value reaches the caller: every call returns a notice for the user, or None.
+Rule 2: rows are added, never changed, and in the order of what happened.
+Rule 3: what looks like a credential is masked here, on its way into a row; so a session is safe to keep, and a
+        statement whose source was masked is tagged `masked`, since its replay would not be the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ctxkernel.core.events import Event, Json
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.turn import TurnResult
+from ctxkernel.projection.secrets import mask as mask_credentials
+from ctxkernel.projection.value import Projection
+from ctxkernel.store import opening, rows
+from ctxkernel.store.location import newest_session, notebook_name, session_path
+from ctxkernel.store.reader import SessionReader
+from ctxkernel.store.rows import Mask, Masker, Row
+from ctxkernel.store.schema import sealed
+from ctxkernel.store.series import HandleSeries, RecordSeries
+from ctxkernel.store.writer import Batch, Writer, add, both
+
+__all__ = ["SessionReader", "SessionStore", "newest_session", "notebook_name", "session_path"]
+
+_MOST_KNOWN = 200_000
+LATE_CHARS = 10_000
+"""Output after the end of its execution that is kept, a stream."""
+
+
+class SessionStore:
+    """An open session."""
+
+    def __init__(self, place: opening.Place, now: float) -> None:
+        self.session_id = place.session_id
+        self.run = place.run
+        self.last_index = place.last_index
+        """Index of the newest statement of earlier runs; the first of this run has the next."""
+        self._opening_notice = " ".join(place.notices) or None
+        self._writer = Writer(place, self._forget)
+        self._mask: Mask = mask_credentials
+        self._seq = place.last_seq
+        self._seqs: dict[str, int] = {}
+        self._handles = HandleSeries()
+        self._records = RecordSeries()
+        self._known: set[str] = set()
+        self._projected: Projection | None = None
+        self._late: dict[int, tuple[int, dict[str, int]]] = {}
+        batch: Batch = []
+        add(batch, "notices", [(self.run, now, None, text) for text in place.notices])
+        self._writer.write(batch)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        now: Callable[[], float] = time.time,
+        environment: Mapping[str, Json] | None = None,
+        notebook: str | None = None,
+    ) -> SessionStore:
+        """Return the store of `path`, of a sibling of it, or one in memory; `notice` says where it is not the first.
+
+        `now` gives Unix seconds; `environment` is what statements run in (versions, not variables); `notebook` is
+        the notebook's file name. Never raises for what is wrong with a file.
+        """
+        at = float(now())
+        start = opening.Start(at, secrets.token_hex(8), notebook, environment or {})
+        return cls(opening.open_place(path, start), at)
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is written, or None where the session is in memory."""
+        return self._writer.path
+
+    @property
+    def notice(self) -> str | None:
+        """What the user should know about this session now, or None."""
+        return both(self._opening_notice, self._writer.notice)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def begin(
+        self, statement: Statement, execution: Execution, outside: tuple[Statement, Execution] | None = None
+    ) -> str | None:
+        """Make the start of an execution durable, and of its statement where it is its first. Returns a notice.
+
+        `outside` is the meta statement that came right before it. On return the code may run: the
+        start survives a kill of the process.
+        """
+        if self._writer.absent:
+            return None
+        moved = self._writer.see_to_file()
+        batch: Batch = []
+        try:
+            if outside is not None:
+                self._add_outside(batch, *outside)
+            self._add_start(batch, statement, execution)
+        except Exception as fault:  # a value that no row can hold must not keep the code from running
+            return both(moved, self._writer.lost(execution.execution_id, fault))
+        return both(moved, self._writer.write(batch, retry=True))
+
+    def end(self, result: TurnResult) -> str | None:
+        """Store a finished turn in one transaction. Returns a notice."""
+        if self._writer.absent:
+            return None
+        lost: str | None = None
+        execution = result.execution
+        try:
+            batch = self._turn(result)
+        except Exception as fault:  # as above; that it ended, and how, is stored all the same
+            lost = self._writer.lost(execution.execution_id, fault)
+            self._forget()
+            batch = list[tuple[str, list[Row]]]()
+            if execution.execution_id in self._seqs:
+                bare = rows.ending_row(self._seqs[execution.execution_id], _bare(execution), self._mask)
+                add(batch, "endings", [bare])
+        return both(lost, self._writer.write(batch))
+
+    def late(self, execution_id: str, stream: str, text: str, limit: int = LATE_CHARS) -> str | None:
+        """Add output that came after the end of its execution, up to `limit` characters a stream. Returns a notice."""
+        if self._writer.absent:
+            return None
+        batch: Batch = []
+        try:
+            seq = self._seqs.get(execution_id) or self._find(execution_id)
+            n, kept = self._late.get(seq) or self._late_so_far(seq)
+            text = text[: max(0, limit - kept.get(stream, 0))]
+            if text:
+                self._late[seq] = (n + 1, {**kept, stream: kept.get(stream, 0) + len(text)})
+                add(batch, "late_output", [(seq, n, stream, self._mask(text))])
+        except Exception as fault:  # as above
+            return self._writer.lost(f"the late output of {execution_id}", fault)
+        return self._writer.write(batch)
+
+    def move_head(self, execution_id: str | None, reason: str, at: float) -> str | None:
+        """Move HEAD to an execution, or before all of them, without running anything. Returns a notice."""
+        batch: Batch = []
+        add(batch, "heads", [(self.run, float(at), execution_id, reason)])
+        return self._writer.write(batch)
+
+    def close(self) -> None:
+        """Write what waits, fold the write-ahead log into the file, and let the session go."""
+        self._writer.close()
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def _add_start(self, batch: Batch, statement: Statement, execution: Execution) -> None:
+        seq = self._seq + 1
+        eid, at = execution.execution_id, float(execution.started_at)
+        if eid == f"{statement.statement_id}.1":
+            batch.append(("statements", [sealed(rows.statement_row(statement, self.run, self._mask))]))
+        start = (seq, eid, statement.index, execution.parent_execution_id, self.run, at)
+        batch.append(("executions", [sealed(start)]))
+        batch.append(("heads", [sealed((self.run, at, eid, "run"))]))
+        self._seq = self._seqs[eid] = seq
+
+    def _turn(self, result: TurnResult) -> Batch:
+        batch: Batch = []
+        if result.outside is not None and result.outside[1].execution_id not in self._seqs:
+            self._add_outside(batch, *result.outside)
+        execution = result.execution
+        if execution.execution_id not in self._seqs:
+            self._add_start(batch, result.statement, execution)
+        changed = self._handles.changed(result.handles)
+        mask = self._mask_for(execution, result.events, result.deltas, changed, result.notices)
+        seq = self._seqs[execution.execution_id]
+        base, states, texts = self._handles.rows(seq, result.handles, changed, mask)
+        ending = rows.ending_row(seq, execution, mask, turn_id=result.turn_id, nodes_base=base, deltas=result.deltas)
+        batch.append(("endings", [sealed(ending)]))
+        self._add_details(batch, seq, execution, result.events, mask)
+        add(batch, "node_states", states)
+        self._add_blocks(batch, texts)
+        if result.projection is not None:
+            self._add_projection(batch, seq, result.projection)
+        if result.notices:
+            at = float(execution.ended_at or execution.started_at)
+            add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
+        return batch
+
+    def _add_outside(self, batch: Batch, statement: Statement, execution: Execution) -> None:
+        self._add_start(batch, statement, execution)
+        mask = self._mask_for(execution, ())
+        seq = self._seqs[execution.execution_id]
+        batch.append(("endings", [sealed(rows.ending_row(seq, execution, mask))]))
+        self._add_details(batch, seq, execution, execution.events, mask)
+
+    def _mask_for(self, execution: Execution, events: Sequence[Event], *more: object) -> Mask:
+        """Return the mask that the texts of an execution, and those in `more`, need."""
+        masker = Masker(self._mask)
+        own = execution.events
+        masker.gather(execution.stdout, execution.stderr, execution.exception, execution.state_diff, execution.notices)
+        masker.gather(own, () if events is own else events, execution.artifacts, execution.late, more)
+        return masker.ready()
+
+    def _add_details(self, batch: Batch, seq: int, execution: Execution, events: Sequence[Event], mask: Mask) -> None:
+        add(batch, "events", rows.event_rows(seq, execution.events, events, mask))
+        if execution.artifacts:
+            made, texts = rows.artifact_rows(seq, execution.artifacts, mask)
+            add(batch, "artifacts", made)
+            self._add_blocks(batch, texts)
+        if execution.late:
+            late = enumerate(execution.late.items())
+            add(batch, "late_output", [(seq, n, stream, mask(text)) for n, (stream, text) in late])
+            self._late[seq] = len(execution.late), {stream: len(text) for stream, text in execution.late.items()}
+
+    def _add_projection(self, batch: Batch, seq: int, projection: Projection) -> None:
+        record = projection.to_record()
+        self._add_blocks(batch, projection.texts(beyond=self._projected))
+        self._projected = projection
+        base, stored = self._records.row(seq, record)
+        ok = int(projection.report.ok)
+        batch.append(("projections", [sealed((seq, base, projection.receipt, projection.tokens, ok, stored))]))
+
+    def _add_blocks(self, batch: Batch, texts: Mapping[str, str]) -> None:
+        known = self._known
+        fresh: list[Row] = [(address, text) for address, text in texts.items() if address not in known]
+        if fresh:
+            if len(known) > _MOST_KNOWN:  # what was forgotten here, the database ignores
+                known.clear()
+            known.update(str(row[0]) for row in fresh)
+            add(batch, "blocks", fresh)
+
+    def _forget(self) -> None:
+        """Build the next turn on nothing: rows were lost that it would have been built on."""
+        self._handles.reset()
+        self._records.reset()
+        self._known.clear()
+        self._projected = None
+
+    def _find(self, execution_id: str) -> int:
+        """Return the `seq` of an execution of an earlier run. Raises KeyError."""
+        found = self._writer.select("SELECT seq FROM executions WHERE execution_id = ?", execution_id)
+        if not found:
+            raise KeyError(execution_id)
+        self._seqs[execution_id] = found[0][0]
+        return found[0][0]
+
+    def _late_so_far(self, seq: int) -> tuple[int, dict[str, int]]:
+        found = self._writer.select("SELECT n, stream, length(text) FROM late_output WHERE seq = ? ORDER BY n", seq)
+        kept: dict[str, int] = {}
+        for _, stream, length in found:
+            kept[stream] = kept.get(stream, 0) + length
+        return (found[-1][0] + 1 if found else 0), kept
+
+
+def _bare(execution: Execution) -> Execution:
+    """Return what can be stored of every execution."""
+    return Execution(
+        execution.execution_id,
+        execution.statement_id,
+        execution.parent_execution_id,
+        execution.started_at,
+        execution.ended_at,
+        execution.status,
+        str(execution.stdout),
+        str(execution.stderr),
+        notices=("the rest of this turn could not be stored",),
+    )
