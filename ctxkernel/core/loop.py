@@ -44,6 +44,7 @@ from ctxkernel.core.timeline import (
     Statement,
     StatementLog,
     Status,
+    TypeInfo,
     fingerprint,
 )
 from ctxkernel.core.turn import HandleState, HandleTable, Turn, TurnResult
@@ -123,6 +124,7 @@ class Loop:
         self._handle_names: dict[str, str] = {}
         self._changed_by: dict[str, str] = {}
         self._late: dict[str, str] = {}
+        self._lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
 
     # -- the turn -----------------------------------------------------------------------------
 
@@ -257,11 +259,17 @@ class Loop:
 
     def variables(self) -> tuple[VariableLine, ...]:
         """The user's variables, newest change first, handles left out."""
-        return tuple(
-            VariableLine(name, info.type, info.repr, info.size, self._changed_by.get(name, ""))
-            for name, info in self._tracker.variables(self.settings.variable_rows + len(self._handle_names))
-            if name not in self._handle_names
-        )[: self.settings.variable_rows]
+        old, lines = self._lines, {}
+        for name, info in self._tracker.variables(self.settings.variable_rows + len(self._handle_names)):
+            if name in self._handle_names or len(lines) == self.settings.variable_rows:
+                continue
+            by = self._changed_by.get(name, "")
+            kept = old.get(name)
+            if kept is None or kept[0] is not info or kept[1].statement_id != by:
+                kept = info, VariableLine(name, info.type, info.repr, info.size, by)
+            lines[name] = kept
+        self._lines = lines  # most cells change few names, so most lines are those of the turn before
+        return tuple(line for _, line in lines.values())
 
     def handles(self) -> tuple[HandleState, ...]:
         """The handles as they stand: named ones, members of their groups, and running or pinned ones."""

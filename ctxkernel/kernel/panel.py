@@ -7,13 +7,14 @@ Rule 2: messages are those of `docs/panel-protocol.md`; all texts in them are un
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel._version import __version__
 from ctxkernel.core.events import plain
 from ctxkernel.core.loop import OpenTurn
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import HandleState, TurnResult
+from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -33,8 +34,8 @@ class Panel:
         self._ctx = ctx
         self._comms: dict[str, Any] = {}
         self._widgets: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._rows: list[dict[str, Any]] = []
-        self._older = 0
+        self._turns: deque[tuple[Statement, Execution, tuple[DeltaItem, ...]]] = deque(maxlen=ROWS)
+        self._seen = 0
 
     def install(self) -> None:
         """Listen for front ends."""
@@ -75,29 +76,23 @@ class Panel:
     def begin(self, turn: OpenTurn) -> None:
         """A statement began."""
         if turn.outside is not None:
-            self._add(row(*turn.outside))
+            self._add(*turn.outside, ())
         if self._watched:
             self._send({"type": "begin", "statement": _begun(turn)})
 
     def turn(self, result: TurnResult) -> None:
         """A turn is over."""
-        told = row(result.statement, result.execution)
-        told["nodes"] = [
-            {"name": item.subject, "summary": item.summary} for item in result.deltas if item.kind in ("node", "tick")
-        ]
-        self._add(told)
+        self._add(result.statement, result.execution, result.deltas)
         if self._watched:
+            told = row(result.statement, result.execution, result.deltas)
             message = {"type": "turn", "statement": told, **self._state(result)}
             if result.outside is not None:
-                message["outside"] = row(*result.outside)
+                message["outside"] = row(*result.outside, ())
             self._send(message)
 
-    def _add(self, told: dict[str, Any]) -> None:
-        self._rows.append(told)
-        if len(self._rows) > ROWS:
-            over = len(self._rows) - ROWS
-            self._older += over
-            self._rows = self._rows[over:]
+    def _add(self, *turn: Any) -> None:
+        self._turns.append(turn)  # rows are made of it when somebody looks
+        self._seen += 1
 
     def _state(self, result: TurnResult | None) -> dict[str, Any]:
         ctx = self._ctx
@@ -122,8 +117,8 @@ class Panel:
             "session": ctx.store.session_id,
             "path": str(ctx.store.path) if ctx.store.path else None,
             "running": _begun(running) if running else None,
-            "statements": list(self._rows),
-            "timeline_truncated": self._older,
+            "statements": [row(*turn) for turn in tuple(self._turns)],
+            "timeline_truncated": max(0, self._seen - ROWS),
             "sent": False,
             **self._state(ctx.last),
         }
@@ -142,7 +137,7 @@ def _begun(turn: OpenTurn) -> dict[str, Any]:
     }
 
 
-def row(statement: Statement, execution: Execution) -> dict[str, Any]:
+def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...]) -> dict[str, Any]:
     """Return the panel's row of one execution."""
     return {
         "statement_id": statement.statement_id,
@@ -168,6 +163,7 @@ def row(statement: Statement, execution: Execution) -> dict[str, Any]:
             for artifact in execution.artifacts
         ],
         "notices": list(execution.notices),
+        "nodes": [{"name": item.subject, "summary": item.summary} for item in deltas if item.kind in ("node", "tick")],
     }
 
 
