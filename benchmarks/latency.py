@@ -62,7 +62,11 @@ class Kernel:
             if message["parent_header"].get("msg_id") == msg_id and message["content"].get("execution_state") == "idle":
                 break
         elapsed = (time.perf_counter() - start) * 1000
-        reply = self.client.get_shell_msg(timeout=60)["content"]
+        while True:
+            message = self.client.get_shell_msg(timeout=60)
+            if message["parent_header"].get("msg_id") == msg_id:
+                break
+        reply = message["content"]
         if reply["status"] != "ok":
             raise RuntimeError(reply)
         self.reply = reply

@@ -129,11 +129,11 @@ def language_of(path: str, text: Text) -> Language:
 
 def _first_sentence(lines: list[str], start: int) -> str:
     """Return the first sentence of the paragraph after line `start`, cut out of the text."""
-    for line in lines[start : start + 6]:
+    for at, line in enumerate(lines[start : start + 6], start):
         plain = line.strip()
         if not plain or plain.startswith(("```", "|", "<", "![", "[!", "..", ":::")) or _UNDERLINE.match(plain):
             continue
-        if plain.startswith("#"):
+        if plain.startswith("#") or (at + 1 < len(lines) and lines[at + 1][:3] in ("===", "---")):
             return ""
         return one_line(re.split(r"(?<=[^\d\s][.!?])\s", plain, maxsplit=1)[0], 120)
     return ""

@@ -220,12 +220,9 @@ def sniff(head: bytes, path: str = "") -> tuple[str, str]:
         if head.startswith(magic) and (magic not in _ALSO_TEXT or _looks_binary(head)):
             return "", what
     if b"\0" in head:
-        even, odd = head[0::2].count(0), head[1::2].count(0)
-        half = max(len(head) // 2, 1)
-        if odd > 0.4 * half and even < 0.05 * half:
-            return "utf-16-le", ""
-        if even > 0.4 * half and odd < 0.05 * half:
-            return "utf-16-be", ""
+        for encoding, letters, highs in (("utf-16-le", head[0::2], head[1::2]), ("utf-16-be", head[1::2], head[0::2])):
+            if highs.count(0) > 0.4 * len(highs) and not _looks_binary(letters):
+                return encoding, ""
     if _looks_binary(head):
         suffix = os.path.splitext(path)[1].lower()
         return "", f"binary data ({suffix})" if suffix else "binary data"

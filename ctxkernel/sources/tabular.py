@@ -72,16 +72,10 @@ class Table:
     def column_lines(self) -> list[str]:
         """Return name, type, nulls and range, a line a column."""
         about = "" if self.scanned >= self.rows else "~"
-        lines = [
-            ", ".join(
-                [
-                    f"{column.name}: {column.dtype}",
-                    *([about + number_of(column.nulls, "nulls")] if column.nulls else []),
-                ]
-            )
-            + column.detail
-            for column in self.columns[:_SHOWN_COLUMNS]
-        ]
+        lines: list[str] = []
+        for column in self.columns[:_SHOWN_COLUMNS]:
+            nulls = f", {about}{number_of(column.nulls, 'nulls')}" if column.nulls else ""
+            lines.append(f"{column.name}: {column.dtype}{nulls}{column.detail}")
         rest = len(self.columns) - len(lines)
         return [*lines, f"… {rest:,} more columns"] if rest else lines
 

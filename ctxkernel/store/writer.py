@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from ctxkernel.store import opening
@@ -53,6 +54,7 @@ class Writer:
         self._given_up = False
         self._growth = 0
         self._checkpointer: threading.Thread | None = None
+        self._grown: SimpleQueue[Path | None] = SimpleQueue()
 
     @property
     def absent(self) -> bool:
@@ -171,7 +173,8 @@ class Writer:
             return
         if self._waiting:
             self._flush()
-        if self._checkpointer is not None:
+        if self._checkpointer is not None and self._checkpointer.is_alive():
+            self._grown.put(None)
             self._checkpointer.join(5)
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -183,19 +186,23 @@ class Writer:
     def _checkpoint_beside(self) -> None:
         """Move the write-ahead log into the file on a thread of its own: it waits for the disk, and no cell should."""
         self._growth = 0
-        if self.path is None or (self._checkpointer is not None and self._checkpointer.is_alive()):
+        if self.path is None:
             return
-        thread = threading.Thread(target=_checkpoint, args=(self.path,), name="ctxkernel-store", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no more threads: SQLite does it itself, later
-            thread.start()
-            self._checkpointer = thread
+        if self._checkpointer is None:  # one that lives on: starting a thread takes as long as a hundred commits
+            self._checkpointer = threading.Thread(
+                target=_fold, args=(self._grown,), name="ctxkernel-store", daemon=True
+            )
+            with contextlib.suppress(RuntimeError):  # no more threads: SQLite does it itself, later
+                self._checkpointer.start()
+        self._grown.put(self.path)
 
 
-def _checkpoint(path: Path) -> None:
-    with contextlib.suppress(sqlite3.Error, OSError):
-        uri = path.absolute().as_uri() + "?mode=rw"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+def _fold(grown: SimpleQueue[Path | None]) -> None:
+    while (path := grown.get()) is not None:
+        with contextlib.suppress(sqlite3.Error, OSError):
+            uri = path.absolute().as_uri() + "?mode=rw"
+            with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def both(one: str | None, other: str | None) -> str | None:

@@ -81,7 +81,13 @@ class Lab:
         self.root.mkdir()
         self.configure("@jupyterlab/apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False})
         env = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(self.settings)}
-        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "JUPYTERLAB_WORKSPACES_DIR"):
+        for name in (
+            "JUPYTER_CONFIG_DIR",
+            "JUPYTER_DATA_DIR",
+            "JUPYTER_RUNTIME_DIR",
+            "IPYTHONDIR",
+            "JUPYTERLAB_WORKSPACES_DIR",
+        ):
             env[name] = str(self.folder / name.lower())
         tree = jupyter_path(self.folder / "tree")
         if tree:
@@ -92,7 +98,9 @@ class Lab:
                 probe.bind(("127.0.0.1", 0))
                 self.port = probe.getsockname()[1]
             with (self.folder / "server.log").open("wb") as log:
-                self.process = subprocess.Popen(self.command(), env=env, cwd=self.root, stdout=log, stderr=subprocess.STDOUT)
+                self.process = subprocess.Popen(
+                    self.command(), env=env, cwd=self.root, stdout=log, stderr=subprocess.STDOUT
+                )
             if self.answers():
                 return
             self.stop()
@@ -103,7 +111,11 @@ class Lab:
         return [
             sys.executable,
             *("-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={self.port}"),
-            *("--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={self.root}"),
+            *(
+                "--ServerApp.port_retries=0",
+                f"--IdentityProvider.token={self.token}",
+                f"--ServerApp.root_dir={self.root}",
+            ),
         ]
 
     def answers(self) -> bool:
@@ -144,7 +156,14 @@ class Lab:
         made = [
             {"cell_type": "markdown", "id": f"cell-{i}", "metadata": {}, "source": source[4:]}
             if source.startswith("#md ")
-            else {"cell_type": "code", "id": f"cell-{i}", "metadata": {}, "source": source, "outputs": [], "execution_count": None}
+            else {
+                "cell_type": "code",
+                "id": f"cell-{i}",
+                "metadata": {},
+                "source": source,
+                "outputs": [],
+                "execution_count": None,
+            }
             for i, source in enumerate(cells)
         ]
         spec = {"name": kernel, "display_name": kernel, "language": "python"}
@@ -245,7 +264,9 @@ class Desk:
         page = self.page
         page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=90_000)
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
-        page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook-ExecutionIndicator[data-status=idle]")
+        page.wait_for_selector(
+            ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook-ExecutionIndicator[data-status=idle]"
+        )
         return self
 
     def live(self) -> Desk:

@@ -86,8 +86,9 @@ def test_the_turn_is_painted_soon_after_the_cell_ends(filled, capfd):
     idle = sorted(seen["from_idle"] for seen in filled.seen)
     with capfd.disabled():
         print(
-            f"\npanel latency over {len(end)} cells, cell's end in the kernel to paint: median {statistics.median(end):.0f} ms, "
-            f"max {end[-1]:.0f} ms; from the kernel's idle as the page sees it: median {statistics.median(idle):.0f} ms, max {idle[-1]:.0f} ms",
+            f"\npanel latency over {len(end)} cells"
+            f"; from the cell's end in the kernel to paint: median {statistics.median(end):.0f} ms, max {end[-1]:.0f} ms"
+            f"; from the kernel's idle as the page sees it: median {statistics.median(idle):.0f} ms, max {idle[-1]:.0f} ms",
             file=sys.stderr,
         )
     assert len(end) >= 10
@@ -185,27 +186,6 @@ def test_a_click_on_a_statement_without_its_cell_says_so(filled):
 
 # ---------------------------------------------------------------- legible
 
-CONTRAST = """
-(panel) => {
-  const canvas = document.createElement('canvas'); canvas.width = canvas.height = 1;
-  const paint = canvas.getContext('2d', { willReadFrequently: true });
-  const rgba = (css) => { paint.clearRect(0, 0, 1, 1); paint.fillStyle = css; paint.fillRect(0, 0, 1, 1); return [...paint.getImageData(0, 0, 1, 1).data]; };
-  const over = (top, under) => { const a = top[3] / 255; return [0, 1, 2].map((i) => top[i] * a + under[i] * (1 - a)).concat(255); };
-  const light = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const ground = (el) => el ? over(rgba(getComputedStyle(el).backgroundColor), ground(el.parentElement)) : [255, 255, 255, 255];
-  const found = [];
-  const walk = document.createTreeWalker(panel, NodeFilter.SHOW_TEXT);
-  while (walk.nextNode()) {
-    const el = walk.currentNode.parentElement, text = walk.currentNode.textContent.trim();
-    if (!text || !el.checkVisibility() || el.closest('.ctxk-sr')) continue;
-    const back = ground(el), fore = over(rgba(getComputedStyle(el).color), back);
-    const [x, y] = [light(fore), light(back)];
-    found.push([(Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05), text.slice(0, 40), el.className]);
-  }
-  return found.sort((a, b) => a[0] - b[0]);
-}
-"""
-
 
 @pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])
 def test_every_text_is_legible(desk, theme):
@@ -219,7 +199,7 @@ def test_every_text_is_legible(desk, theme):
     desk.row("s4").locator(".ctxk-toggle").click()
     for tab in ("timeline", "handles", "projection", "changes"):
         desk.tab(tab)
-        worst = desk.panel.evaluate(CONTRAST)
+        worst = desk.panel.evaluate(script("contrast"))
         assert len(worst) > 5
         assert worst[0][0] >= 4.5, worst[:5]
 
@@ -373,7 +353,10 @@ def test_versions_that_differ_are_named_with_the_next_step(desk, mine, where):
     entry = (Path(ctxkernel.__file__).parent / "lab/app/remoteEntry.js").read_text(encoding="utf-8")
     changed = entry.replace(f"VERSION = '{ctxkernel.__version__}'", f"VERSION = '{mine}'")
     assert changed != entry
-    desk.page.route("**/remoteEntry.js", lambda route: route.fulfill(body=changed, content_type="text/javascript") if "ctxkernel" in route.request.url else route.continue_())
+    desk.page.route(
+        "**/jupyter-ctxkernel/app/remoteEntry.js",
+        lambda route: route.fulfill(body=changed, content_type="text/javascript"),
+    )
     desk.open("versions.ipynb", ["a = 1"]).live()
     banner = desk.view.locator("[data-banner=version]")
     expect(banner).to_contain_text(mine)
@@ -387,38 +370,15 @@ def test_versions_that_differ_are_named_with_the_next_step(desk, mine, where):
 def test_a_long_session_stays_quick(desk):
     """With 2,000 rows the panel opens, scrolls and takes a turn without holding up the page."""
     desk.open("long.ipynb", ["a = 1"]).live()
-    took = desk.page.evaluate(LONG, [str(n) for n in range(2000)])
+    took = desk.page.evaluate(script("long_session"), 2000)
     assert took["rows"] == 2000
     assert took["open"] < 500
     assert took["turn"] < 100
 
 
-LONG = """
-async (names) => {
-  const entry = performance.getEntriesByType('resource').map((r) => r.name).find((n) => n.includes('jupyter-ctxkernel/app/render.js'));
-  const { mount } = await import(entry);
-  const host = document.createElement('div');
-  host.style.cssText = 'position:fixed;inset:0;z-index:9999;width:360px;height:600px;background:#fff';
-  document.body.append(host);
-  const row = (n) => ({statement_id: 's' + n, index: n, status: 'ok', author: 'human', kind: 'python', source: 'x' + n + ' = f(' + n + ')', time_ms: 1, started_at: 0, ended_at: 1,
-    diff: {added: {['x' + n]: {type: 'int', repr: '' + n, size: {}}}, changed: {}, deleted: []}, artifacts: []});
-  const view = mount(host, {});
-  const frame = () => new Promise((r) => requestAnimationFrame(() => setTimeout(r, 0)));
-  let t = performance.now();
-  view.snapshot({type: 'snapshot', protocol: 1, statements: names.map((_, i) => row(i + 1)), handles: [], deltas: [], projection: null, notices: [], sent: false});
-  await frame();
-  const open = performance.now() - t;
-  while (host.querySelectorAll('.ctxk-row').length < 2000) await new Promise((r) => setTimeout(r, 20));
-  const rows = host.querySelectorAll('.ctxk-row').length;
-  t = performance.now();
-  view.turn({type: 'turn', statement: row(2001), handles: [], deltas: [], projection: null, notices: []});
-  await frame();
-  const turn = performance.now() - t;
-  view.dispose();
-  host.remove();
-  return {open, rows, turn};
-}
-"""
+def script(name: str) -> str:
+    """A function of the page, from the file beside this one."""
+    return (Path(__file__).parent / f"{name}.js").read_text(encoding="utf-8")
 
 
 def _until(condition, seconds: float = 10) -> None:
