@@ -111,7 +111,7 @@ class ArraySource(BaseSource):
         rest = total - first - k
         if rest:
             return Draft(text, max(1, rest * per_row // 2), str(Place(first + k, left)))
-        return Draft(text, max(1, k * beside) if beside > 0 else 0, f"{first}:{left + shown}" if beside > 0 else None)
+        return Draft(text, max(1, k * beside) if beside > 0 else 0, f"0:{left + shown}" if beside > 0 else None)
 
     def _schema(self, array: Any, budget: int) -> Draft:
         order = "C order" if array.flags.c_contiguous else "Fortran order" if array.flags.f_contiguous else "strided"
@@ -160,7 +160,7 @@ def array_window(array: Any, place: Place, rows: int, columns: int, most: int = 
         part = array[where][left : left + across] if array.ndim > 1 else numpy.atleast_1d(array[where])
         labels.append(f"[{', '.join(str(int(at)) for at in where)}]")
         table.append(cells(part))
-    turned = tuple(zip(*table, strict=True)) if table else ()
+    turned = tuple(zip(*table, strict=True)) if table else ((),) * across
     names = tuple(str(left + at) for at in range(across))
     return TableWindow(first, left, tuple(labels), names, turned, (array.dtype.kind in "iufcb",) * across)
 

@@ -101,10 +101,16 @@ def cell(value: Any) -> str:
     if numpy is not None and kind.__module__ == "numpy" and isinstance(value, numpy.generic):
         return cells(numpy.atleast_1d(value))[0]
     if pandas is not None and kind in (pandas.Timestamp, pandas.Timedelta, pandas.Period, pandas.Interval):
-        return str(value)
+        return _date(str(value))
     if pandas is not None and (value is pandas.NaT or value is pandas.NA):
         return "NaT" if value is pandas.NaT else "<NA>"
     return brief(value, _CELL_CHARS)
+
+
+def _date(text: str) -> str:
+    """Return a time without a fraction of zeros, and a midnight as its date."""
+    whole, _, fraction = text.partition(".")
+    return whole.removesuffix(" 00:00:00") if not fraction.strip("0") else text
 
 
 def cells(values: Any) -> list[str]:
@@ -113,8 +119,12 @@ def cells(values: Any) -> list[str]:
     if numpy is not None and isinstance(values, numpy.ndarray):
         if values.dtype.kind == "f" and values.dtype.itemsize != 8:
             return ["NaN" if item != item else str(item) for item in values]  # float32 0.1 is 0.1, not 0.10000000149
-        if values.dtype.kind in "mMVSc":
-            return [str(item) if values.dtype.kind != "V" else brief(item.item(), _CELL_CHARS) for item in values]
+        if values.dtype.kind == "M":
+            return [_date(str(item).replace("T", " ")) for item in values]
+        if values.dtype.kind in "mSc":
+            return [str(item) for item in values]
+        if values.dtype.kind == "V":
+            return [brief(item.item(), _CELL_CHARS) for item in values]
         return [cell(item) for item in values.tolist()]
     return [cell(item) for item in values]
 

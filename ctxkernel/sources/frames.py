@@ -149,7 +149,7 @@ class FrameSource(BaseSource):
         if rest <= 0:
             wide = more_columns > 0
             cut = max(1, len("\n".join(lines)) * more_columns // (2 * shown)) if wide else 0
-            return Draft(text, cut_tokens=cut, next_pos=f"{first}:{left + shown}" if wide else None)
+            return Draft(text, cut_tokens=cut, next_pos=f"0:{left + shown}" if wide else None)
         return Draft(text, cut_tokens=cost(k, rest), next_pos=str(Place(first + k, left)))
 
     def _schema(self, frame: Any, budget: int) -> Draft:

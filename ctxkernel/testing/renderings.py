@@ -1,0 +1,37 @@
+"""For the tests of a source: render, and hold what must hold of every rendering."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ctxkernel.core.ports import All, Budget, Rendered, RenderRequest, Source
+from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources import open_source
+
+
+def render(target: Any, lod: int = 0, pos: str = "0", tokens: Budget = 2000, basis: Any = None) -> Rendered:
+    """Render a target or source. A Path is labelled by its name alone: its folder's name would cost tokens.
+
+    Asserts that the text is not empty, that its tokens are counted right, and that they are within the budget.
+    """
+    source = target if isinstance(getattr(target, "label", None), str) else opened(target)
+    rendered = source.render(RenderRequest(lod, pos, tokens, basis))
+    assert rendered.text
+    assert rendered.tokens == count_tokens(rendered.text)
+    assert tokens is All or rendered.tokens <= tokens
+    return rendered
+
+
+def opened(target: Any, name: str | None = None) -> Source:
+    """Return the source of a target, a Path labelled by its name alone."""
+    source = open_source(target, namespace_name=name)
+    if isinstance(target, Path):
+        source.label = target.name
+    return source
+
+
+def written(path: Path, text: str | bytes) -> Path:
+    """Write a file, bytes as they are, and return its path."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
