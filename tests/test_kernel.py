@@ -424,6 +424,15 @@ def test_the_projection_is_built_after_every_cell_and_is_json(kernel):
     assert all({"id", "kind", "origin", "tokens", "cached", "why"} <= set(block) for block in made["blocks"])
 
 
+def test_a_variable_whose_name_says_secret_is_masked_everywhere(kernel):
+    kernel.run("db_password = 'hunter2hunter2'")
+    kernel.run("db_password = 'swordfish99'; other = {'api_key': 'abcd1234efgh'}")
+    diffs = [s["executions"][0]["state_diff"] for s in timeline(kernel)]
+    assert "hunter2" not in json.dumps(diffs) and "swordfish" not in json.dumps(diffs) and "abcd1234" not in json.dumps(diffs)
+    projection = json.loads(kernel.run("%ctx projection --json").stdout)
+    assert "hunter2" not in json.dumps(projection) and "swordfish" not in json.dumps(projection)
+
+
 def test_views_and_groups_work_in_a_notebook(kernel):
     (kernel.folder / "paper.md").write_text("# Title\n\nFirst words.\n\n## Part\n\nMore words.\n")
     ran = kernel.run("h = view('paper.md', tokens=300)\nh")

@@ -100,6 +100,7 @@ class Loop:
         settings: Settings | None = None,
         environment: Mapping[str, Json] | None = None,
         guard: Guard[Any] = no_guard,
+        mask_value: Callable[[str, str], str] = lambda name, value: value,
     ) -> None:
         self.settings = settings or Settings()
         self.log = StatementLog()
@@ -117,6 +118,7 @@ class Loop:
         self._projector = projector
         self._environment = environment or {}
         self._guard = guard
+        self._mask_value = mask_value
         self._events: list[Event] = []
         self.bus.subscribe(self._events.append)
         self._open: OpenTurn | None = None
@@ -142,7 +144,7 @@ class Loop:
         if self._open is not None:  # the kernel lost the end of a turn; close it as what it was
             self.end(Outcome("cancelled", exception=ExceptionInfo("LostEnd", "the end of this cell was not seen", "")), now)
         self.now = now
-        outside = self._guard("namespace diff", lambda: self._tracker.before(source), NamespaceDiff())
+        outside = self._guard("namespace diff", lambda: self._masked(self._tracker.before(source)), NamespaceDiff())
         other = self._outside(outside, now) if outside else None
         statement, execution = self._append(source, now, kind, author, cell_id, tags or {})
         self._events.clear()
@@ -181,6 +183,21 @@ class Loop:
         self._finish(statement, execution)
         return statement, execution
 
+    def _masked(self, diff: NamespaceDiff) -> NamespaceDiff:
+        """Mask values of variables whose name, or content, says that they are credentials: nobody downstream sees them."""
+        if not diff:
+            return diff
+        mask = self._mask_value
+        added = {
+            name: info if (safe := mask(name, info.repr)) == info.repr else dataclasses.replace(info, repr=safe)
+            for name, info in diff.added.items()
+        }
+        changed = {
+            name: dataclasses.replace(info, repr=mask(name, info.repr), before=info.before and mask(name, info.before))
+            for name, info in diff.changed.items()
+        }
+        return dataclasses.replace(diff, added=added, changed=changed)
+
     def _finish(self, statement: Statement, execution: Execution) -> None:
         self.log.finish(execution)
         self._history.append((statement, execution))
@@ -204,7 +221,7 @@ class Loop:
         self.turn_id += 1
         self.now = now
         guard = self._guard
-        diff = guard("namespace diff", lambda: self._tracker.after(expired), OFF)
+        diff = guard("namespace diff", lambda: self._masked(self._tracker.after(expired)), OFF)
         sid, eid = turn.statement.statement_id, turn.execution.execution_id
         notices = [*outcome.notices, *([diff.incomplete] if diff.incomplete and diff is not OFF else [])]
         tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.prepare)
@@ -266,7 +283,7 @@ class Loop:
             by = self._changed_by.get(name, "")
             kept = old.get(name)
             if kept is None or kept[0] is not info or kept[1].statement_id != by:
-                kept = info, VariableLine(name, info.type, info.repr, info.size, by)
+                kept = info, VariableLine(name, info.type, self._mask_value(name, info.repr), info.size, by)
             lines[name] = kept
         self._lines = lines  # most cells change few names, so most lines are those of the turn before
         return tuple(line for _, line in lines.values())

@@ -34,6 +34,7 @@ from ctxkernel.kernel.streams import Streams
 from ctxkernel.kernel.timeout import Timeout
 from ctxkernel.kernel.worker import Worker
 from ctxkernel.projection.engine import ProjectionEngine
+from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources import open_source
 from ctxkernel.state.tracker import NamespaceTracker
@@ -90,6 +91,7 @@ class Runtime:
             settings=self.settings,
             environment=self.environment(),
             guard=self.guard,
+            mask_value=mask_value,
         )
         self.loop.log.start_after(self.store.last_index)
         self.worker = Worker(self.loop.ready)

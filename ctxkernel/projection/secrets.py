@@ -105,3 +105,10 @@ def mask(text: str) -> str:
                 text = pattern.sub(instead, text)
                 break
     return _assignments(text, low if text is before else text.lower())
+
+
+def mask_value(name: str, value: str) -> str:
+    """Return the repr of a variable, masked where its name or itself says that it is a credential."""
+    opening = f"{name} = "
+    masked = mask(opening + value)
+    return masked[len(opening) :] if masked.startswith(opening) else mask(value)

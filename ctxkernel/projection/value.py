@@ -9,6 +9,7 @@ Rule 3: a record with the texts it names gives the projection back, byte for byt
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +68,7 @@ class Run:
     Whoever made it may append; a projection reads the first so many.
     """
 
-    __slots__ = ("_chunks", "_hashes", "left_out", "pieces", "texts")
+    __slots__ = ("_chunks", "_hashes", "_left", "left_out", "pieces", "texts")
 
     def __init__(self, pieces: Sequence[Piece] = (), left_out: tuple[LeftOut, ...] = ()) -> None:
         self.pieces: list[Piece] = list(pieces)
@@ -75,6 +76,14 @@ class Run:
         self.left_out = left_out
         self._hashes: list[str] = []
         self._chunks: list[tuple[str, str]] = []
+        self._left: tuple[str, str] | None = None
+
+    def left(self) -> tuple[str, str]:
+        """Return (hash, text) of what was left out: it never changes, and a long session has a lot of it."""
+        if self._left is None:
+            text = _dump([[one.id, one.why] for one in self.left_out])
+            self._left = _hash(text), text
+        return self._left
 
     def append(self, piece: Piece) -> None:
         """Add the newest piece."""
@@ -196,15 +205,12 @@ class Projection:
             "tail": [_reference(piece, _hash(piece.text)) for piece in self.tail],
             "cached": self.cached,
             "report": self.report.to_json(),
-            "history_left_out": _hash(self._history_left_out()) if self.run.left_out else None,
+            "history_left_out": self.run.left()[0] if self.run.left_out else None,
             "left_out": [[one.id, one.why] for one in self.tail_left_out],
             "tokens": self.tokens,
             "budget": self.budget,
             "receipt": self.receipt,
         }
-
-    def _history_left_out(self) -> str:
-        return _dump([[one.id, one.why] for one in self.run.left_out])
 
     def texts(self, beyond: Projection | None = None) -> dict[str, str]:
         """Return all texts that `to_record` names, by hash.
@@ -221,8 +227,8 @@ class Projection:
             out[reference[-1]] = self.run.texts[index]
         out.update(self.run.chunks(self.count)[start // CHUNK :])
         if self.run.left_out and not same:
-            text = self._history_left_out()
-            out[_hash(text)] = text
+            name, text = self.run.left()
+            out[name] = text
         for piece in self.tail:
             out[_hash(piece.text)] = piece.text
         return out
@@ -259,6 +265,7 @@ def from_record(record: dict[str, Json], load_text: Callable[[str], str]) -> Pro
     return projection
 
 
+@functools.lru_cache(maxsize=64)  # a record and its texts ask for the same few hashes right after each other
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
