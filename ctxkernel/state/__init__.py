@@ -1,0 +1,1 @@
+"""What a cell changed, and how to get back."""

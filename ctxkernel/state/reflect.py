@@ -1,0 +1,177 @@
+"""Looking at objects without running their code.
+
+Rule 1: no attribute of a user's object is read through its own class: a property, `__getattr__`, a metaclass or
+`__class__` may raise, hang or change things. Types are read through `type`'s own descriptors, instances through the
+descriptors that the interpreter made for their `__dict__` and `__slots__`.
+Rule 2: a class is never hashed or compared with `==` (a metaclass may define both): it is looked up by `id`.
+Rule 3: `isinstance` is not used on a user's object, as it asks `__class__`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+class_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
+class_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
+_class_name: Callable[[type], Any] = type.__dict__["__name__"].__get__
+_class_qualname: Callable[[type], Any] = type.__dict__["__qualname__"].__get__
+_class_module: Callable[[type], Any] = type.__dict__["__module__"].__get__
+_module_dict: Callable[[types.ModuleType], Any] = vars(types.ModuleType)["__dict__"].__get__
+
+HEAP_TYPE = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: made at run time, as every class statement does."""
+
+_PLAIN = (object, types.SimpleNamespace, list, dict, tuple, set, frozenset, str, bytes, int, float, complex)
+_STATELESS = frozenset(id(base) for base in _PLAIN)
+
+
+def _text(value: object) -> str:
+    return value if type(value) is str else ""
+
+
+def class_module(cls: type) -> str:
+    """Return the module that `cls` says it is from, or ``""``."""
+    try:
+        return _text(_class_module(cls))
+    except AttributeError:
+        return ""
+
+
+def class_qualname(cls: type) -> str:
+    """Return the qualified name of `cls`."""
+    return _text(_class_qualname(cls))
+
+
+def class_name(cls: type) -> str:
+    """Return the bare name of `cls`."""
+    return _text(_class_name(cls))
+
+
+def module_dict(module: object) -> dict[str, Any]:
+    """Return the live `__dict__` of a module; empty for what is none."""
+    if not is_kind(type(module), types.ModuleType):
+        return {}
+    found = _module_dict(module)  # type: ignore[arg-type]
+    return found if type(found) is dict else {}
+
+
+def loaded(name: str) -> dict[str, Any]:
+    """Return the `__dict__` of a module that is imported already; empty where it is not."""
+    module = sys.modules.get(name)
+    return {} if module is None else module_dict(module)
+
+
+def is_kind(cls: type, base: type) -> bool:
+    """Say whether `base` stands in the MRO of `cls`. Asks no metaclass."""
+    if cls is base:
+        return True
+    return any(each is base for each in class_mro(cls))
+
+
+def importable(cls: type) -> bool:
+    """Say whether `cls` is what its module holds under its name, so that it is a library's, not the user's."""
+    found: Any = loaded(class_module(cls))
+    parts = class_qualname(cls).split(".")
+    if "<locals>" in parts:  # made by a function: as importable as that function's module
+        return bool(found)
+    if not found:
+        return False
+    value: Any = found.get(parts[0])
+    for part in parts[1:]:
+        if not is_kind(type(value), type):
+            return False
+        value = class_dict(value).get(part)
+    return value is cls
+
+
+class Plan:
+    """How to read instances of one class: made once per class and batch."""
+
+    __slots__ = ("cls", "get_dict", "honest", "label", "opaque", "own", "skip", "slots")
+
+    def __init__(self, cls: type, own: bool) -> None:
+        self.cls = cls
+        """Held so that the id of the class stays its own while the plan lives."""
+        self.own = own
+        """The class is the user's, so that its methods may touch the user's names."""
+        self.get_dict: Callable[[object], Any] | None = None
+        self.slots: list[tuple[str, Callable[[object], Any]]] = []
+        self.skip: frozenset[str] = frozenset()
+        self.label = f"{class_module(cls)}.{class_qualname(cls)}"
+        self.honest = True
+        """`isinstance` runs no code of the user's on an instance."""
+        python_made = False
+        cached: list[str] = []
+        self.opaque = False
+        """Has state that only C code sees: equal attributes do not say equal content."""
+        for base in class_mro(cls):
+            members = class_dict(base)
+            if not class_flags(base) & HEAP_TYPE:
+                self.opaque = self.opaque or id(base) not in _STATELESS
+                getter: Any = members.get("__dict__")
+                if self.get_dict is None and type(getter) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+                    self.get_dict = getter.__get__
+                continue
+            self.honest = self.honest and "__class__" not in members and "__getattribute__" not in members
+            for name, member in members.items():
+                kind = type(member)
+                if kind is types.MemberDescriptorType:
+                    self.slots.append((name, member.__get__))
+                elif kind is types.GetSetDescriptorType:
+                    if name == "__dict__" and self.get_dict is None:
+                        self.get_dict = member.__get__
+                elif kind is functools.cached_property:
+                    cached.append(name)
+            python_made = python_made or "__slots__" in members
+        if self.get_dict is not None or python_made or self.slots:
+            # What a cached property keeps follows from the other attributes: reading one is no change.
+            self.skip = frozenset(cached)
+        else:
+            self.opaque = True
+
+    def attributes(self, obj: object) -> list[tuple[str, Any]]:
+        """Return the attributes that `obj` itself holds, slots first."""
+        found: list[tuple[str, Any]] = []
+        for name, get in self.slots:
+            try:
+                found.append((name, get(obj)))
+            except AttributeError:
+                continue
+        members = self.dict_of(obj)
+        if members is not None:
+            # The type first: looking a key up would run its `__hash__`, and only a name's own is known.
+            found.extend(item for item in dict.items(members) if type(item[0]) is not str or item[0] not in self.skip)
+        return found
+
+    def dict_of(self, obj: object) -> dict[Any, Any] | None:
+        """Return the instance dictionary of `obj`, or None."""
+        if self.get_dict is None:
+            return None
+        try:
+            members = self.get_dict(obj)
+        except AttributeError:
+            return None
+        return members if is_kind(type(members), dict) else None
+
+
+def is_own_class(cls: type, namespace_module: str) -> bool:
+    """Say whether `cls` was made by the user: in the namespace, or where no import finds it again."""
+    if not class_flags(cls) & HEAP_TYPE:
+        return False
+    return class_module(cls) == namespace_module or not importable(cls)
+
+
+def public_name(cls: type, namespace_module: str) -> str:
+    """Return the shortest name by which a user knows `cls`: `int`, `Point`, `numpy.ndarray`, `pandas.DataFrame`."""
+    module, name = class_module(cls), class_qualname(cls)
+    if module in ("builtins", "", namespace_module, "__main__"):
+        return name
+    top = module.partition(".")[0]
+    if top != module and loaded(top).get(name) is cls:
+        return f"{top}.{name}"
+    return f"{module}.{name}"

@@ -1,0 +1,452 @@
+"""What a cell did to the user's names: the one change detection, for the namespace diff and for checkpoints.
+
+The namespace is not hooked; the user's code runs at full speed. Before a cell, its text says which names it can touch
+(`state.candidates`): those that it mentions, those that the functions, classes and instances behind them use, and
+every name that shares an object with one of these. After it, those are looked into (`state.digest`), and every other
+name is checked for standing at another address (`state.snapshot`).
+
+Rule 1: nothing of the user's is run, kept alive or copied; small immutables alone are kept.
+Rule 2: a name is reported as changed where its content differs from the content before. Binding it to another object
+with equal content is no change of a name; `rebound` has those, as a checkpoint cares. What has no content that can
+be read (a lock, a socket) is changed where it is another object.
+Rule 3: an address is not an identity, since the next object may lie where the last one was: what a cell may have
+bound anew is compared by content as well, and by weak reference where its type allows.
+Rule 4: a fault with one object costs that name its digest, nothing else. What was left out is said in `incomplete`.
+Rule 5: what a cell does not touch costs nothing that grows with its size.
+
+Not found: what has no readable state (the position in an open file, in `itertools.cycle` or a dict's iterator; C
+extensions with state of their own, such as an in-place edit of a polars frame); what changes a module or a class of
+an importable module; what code of a library does to variables that it keeps by itself (callbacks, threads, widgets):
+it is found when a later cell touches the variable, as a change outside of a cell; in what is too large to be looked
+at whole, the part that was not; in a container that has more objects than are visited, sharing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
+from typing import Any, Literal
+
+from ctxkernel.core.ports import Expired
+from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
+from ctxkernel.state.candidates import ANYTHING, Cell, Transform, read_cell
+from ctxkernel.state.digest import Batch, Look
+from ctxkernel.state.looking import HANDLE, Looker
+from ctxkernel.state.sharing import NO_IDS, Ids, Sharing
+from ctxkernel.state.snapshot import Hidden, Names, Snapshot, differences
+from ctxkernel.state.survey import Survey, compare, fingerprint
+from ctxkernel.state.variables import NOTHING, Found, Variable, is_atom, same_atoms, some_of, weak_reference
+
+_REFRESH_S = 0.002
+"""Time for looking again, before a cell, at small things that it touches: what changed outside of any cell."""
+_ANYTHING_BYTES = 1024 * 1024
+_ANYTHING_OBJECTS = 5000
+"""Bounds on what is looked into for a cell that may touch anything."""
+
+
+class NamespaceTracker:
+    """Implements `core.ports.Tracker` for one namespace, a plain dict.
+
+    `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
+    plain Python. `is_handle(value)` says which objects are ours: they are followed by name, not looked into; it is
+    only asked of objects whose class leaves `isinstance` alone.
+    """
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        *,
+        hidden: Hidden = frozenset(),
+        settings: Settings | None = None,
+        transform: Transform | None = None,
+        is_handle: Callable[[object], bool] = lambda _: False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.rebound: frozenset[str] = frozenset()
+        """Names that the last cell bound to another object, whether its content is another or not."""
+        self.touched: frozenset[str] = frozenset()
+        """Names that the last cell may have touched."""
+        self._namespace = namespace
+        self._names = Names(hidden)
+        self._transform = transform
+        self._looker = Looker(namespace, self.settings, is_handle)
+        self._clock = clock
+        self._variables: dict[str, Variable] = {}
+        """Oldest change first."""
+        self._sharing = Sharing()
+        self._snapshot = Snapshot(namespace)
+        self._cell = Cell()
+        self._candidates: set[str] = set()
+        self._left_out: list[str] = []
+        self._last: NamespaceDiff = NamespaceDiff()
+        for name in self._names.filter(self._snapshot.names):
+            variable = self._variables[name] = Variable()
+            value = namespace.get(name)
+            if is_atom(value):
+                variable.atom = value
+
+    # -- what the kernel asks ---------------------------------------------------------------------
+
+    @property
+    def total(self) -> int:
+        """How many variables the user has."""
+        return len(self._variables)
+
+    def names(self) -> list[str]:
+        """The user's names, newest change first."""
+        return list(reversed(self._variables))
+
+    def variables(self, limit: int | None = None) -> list[tuple[str, TypeInfo]]:
+        """The user's variables, newest change first, at most `limit`."""
+        return [(name, self.describe(name)) for name in islice(reversed(self._variables), limit)]
+
+    def describe(self, name: str) -> TypeInfo:
+        """Describe a variable as of its last change. Raises KeyError for what is no name of the user's."""
+        variable = self._variables[name]
+        if variable.info is None:
+            variable.info = self._looker.info(self._namespace.get(name))
+        return variable.info
+
+    def changed_objects(self) -> Iterator[tuple[str, Any]]:
+        """The names that the last diff says were added or changed, with the live values."""
+        for name in (*self._last.added, *self._last.changed):
+            value = self._namespace.get(name, NOTHING)
+            if value is not NOTHING:
+                yield name, value
+
+    def group(self, name: str) -> frozenset[str]:
+        """The names that share an object with `name`, itself among them, as of their last looks."""
+        variable = self._variables[name]
+        return frozenset({name, *(self._sharing.owners(variable.survey.ids) if variable.survey else ())})
+
+    def survey(self, name: str) -> Survey | None:
+        """The last look at a variable; None for a small immutable, or where there was none yet."""
+        return self._variables[name].survey
+
+    def fingerprint(self, name: str) -> str:
+        """A short text for the content, equal for equal content in any session; empty where it has none."""
+        variable = self._variables[name]
+        if variable.atom is not NOTHING:
+            return fingerprint(Look(self._looker.batch(lambda: False), variable.atom).finish())
+        return fingerprint(variable.survey) if variable.survey else ""
+
+    # -- around a cell ----------------------------------------------------------------------------
+
+    def before(self, source: str) -> NamespaceDiff:
+        """Get ready for `source`; returns what changed since the last `after`, outside of any cell."""
+        added, moved, deleted = self._moved()
+        self._left_out = []
+        cell = self._cell = read_cell(source, self._transform)
+        if not (cell.names or cell.anything or added or moved or deleted):
+            self._candidates = set()
+            return NamespaceDiff()
+        start, limit = self._clock(), self.settings.end_phase_ms / 1000
+        expired: Expired = lambda: self._clock() - start > limit  # noqa: E731 - one line says it
+        diff = self._settle(added, moved, deleted, (), Cell(), expired)
+        touched = self._touched(cell, expired)
+        stale, refresh = self._lacking(touched)
+        self._baseline(stale, expired)
+        soon = self._clock() + _REFRESH_S
+        refreshed = self._settle((), (), (), refresh, Cell(), lambda: self._clock() > soon)
+        self._candidates = touched
+        if refreshed.changed:
+            diff = NamespaceDiff(diff.added, {**diff.changed, **refreshed.changed}, diff.deleted, diff.incomplete)
+        return diff
+
+    def after(self, expired: Expired) -> NamespaceDiff:
+        """Return what changed since `before`. Goes on with less once `expired()`."""
+        added, moved, deleted = self._moved()
+        touched, self._candidates = self._candidates, set()
+        self.rebound = frozenset(moved)
+        if added or moved or deleted or touched:
+            diff = self._settle(added, moved, deleted, touched, self._cell, expired)
+        else:
+            diff = NamespaceDiff()
+        if self._left_out:
+            said = f"{self._cell.anything} may have changed what is too large to look into: {some_of(self._left_out)}"
+            diff = NamespaceDiff(
+                diff.added, diff.changed, diff.deleted, "; ".join(filter(None, (diff.incomplete, said)))
+            )
+        self.touched = frozenset(touched)
+        self._last = diff
+        return diff
+
+    def sweep(self, expired: Expired) -> NamespaceDiff:
+        """Look at everything, for idle time: finds what changed without any cell that touched it."""
+        added, moved, deleted = self._moved()
+        self._baseline([name for name, kept in self._variables.items() if kept.survey is None], expired)
+        known = [name for name, kept in self._variables.items() if kept.survey is not None]
+        return self._settle(added, moved, deleted, known, Cell(), expired)
+
+    def rebase(self, names: Iterable[str] | None = None) -> None:
+        """Take the namespace as it is, after a restore: nothing is reported; `names` (None: all) are looked at anew."""
+        added, moved, deleted = self._moved()
+        for name in deleted:
+            self._forget(name)
+        for name in added:
+            self._variables[name] = Variable()
+        for name in (*moved, *(self._variables if names is None else names)):
+            if name in self._variables:
+                self._sharing.remove(name)
+                self._variables[name].__init__()
+
+    # -- which names --------------------------------------------------------------------------------
+
+    def _moved(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the user's names that were added, moved to another address, deleted since the last call."""
+        for _ in range(3):
+            try:
+                new = Snapshot(self._namespace)
+                break
+            except RuntimeError:  # a thread came between
+                continue
+        else:
+            return [], [], []
+        added, moved, deleted = differences(self._snapshot, new)
+        self._snapshot = new
+        names = self._names.filter
+        fresh = [name for name in names(added) if name not in self._variables]
+        again = [name for name in names(moved) if name in self._variables]
+        again += [name for name in names(added) if name in self._variables]
+        fresh += [name for name in names(moved) if name not in self._variables]
+        return fresh, again, [name for name in deleted if name in self._variables]
+
+    def _touched(self, cell: Cell, expired: Expired) -> set[str]:
+        """Return the names that the cell can touch: by name, by code that it can call, by sharing."""
+        known, namespace = self._variables, self._namespace
+        reached: dict[int, Ids] = {}
+        anything = cell.anything
+        todo = [name for name in cell.names if name in known or name in namespace]
+        touched: set[str] = set()
+        batch: Batch | None = None
+        while todo:
+            name = todo.pop()
+            if name in touched:
+                continue
+            touched.add(name)
+            variable = known.get(name)
+            if variable is None:  # not the user's, such as `_`: it can lead to what is
+                value = namespace.get(name)
+                if is_atom(value):
+                    continue
+                batch = batch or self._looker.batch(expired)
+                survey = self._looker.look(batch, value)
+            elif variable.atom is not NOTHING:
+                continue
+            else:
+                if variable.survey is None:
+                    self._baseline((name,), expired)
+                survey = variable.survey
+            if survey is None:
+                continue
+            reached.update((id(ids), ids) for ids in (survey.ids, survey.leads) if len(ids))
+            if not anything and not ANYTHING.isdisjoint(survey.deps):
+                anything = f"{name} ({min(ANYTHING & survey.deps)})"
+            todo += [each for each in survey.deps if each not in touched and (each in known or each in namespace)]
+        # A name that shares an object with these changes with it, but no code of its own is run by that.
+        for ids in reached.values():
+            touched |= self._sharing.owners(ids)
+        touched = {name for name in touched if name in known}
+        if anything:
+            self._add_anything(touched, anything)
+        return touched
+
+    def _add_anything(self, touched: set[str], reason: str) -> None:
+        """Add all that is small, and note what is not."""
+        self._cell = Cell(self._cell.names, self._cell.replaced, reason)
+        for name, variable in self._variables.items():
+            if name in touched or variable.atom is not NOTHING:
+                continue
+            survey = variable.survey
+            if survey is not None and (survey.nbytes > _ANYTHING_BYTES or survey.objects > _ANYTHING_OBJECTS):
+                self._left_out.append(name)
+            else:
+                touched.add(name)
+
+    def _lacking(self, touched: set[str]) -> tuple[list[str], list[str]]:
+        """Return the touched names that have no whole look yet, and those that are cheap to look at again."""
+        stale: list[str] = []
+        cheap: list[str] = []
+        for name in touched:
+            variable = self._variables[name]
+            survey = variable.survey
+            if variable.atom is not NOTHING or survey is HANDLE:
+                continue
+            if survey is None:
+                stale.append(name)
+            elif survey.cheap:
+                cheap.append(name)
+        return stale, cheap
+
+    # -- looking ------------------------------------------------------------------------------------
+
+    def _keep(self, name: str, variable: Variable, value: object, survey: Survey | None) -> None:
+        if is_atom(value):
+            variable.atom, variable.survey, variable.weak = value, None, None
+            self._sharing.remove(name)
+        else:
+            variable.atom, variable.survey, variable.weak = NOTHING, survey, weak_reference(value)
+            self._sharing.put(name, NO_IDS if survey is None else survey.ids)
+
+    def _baseline(self, names: Collection[str], expired: Expired) -> None:
+        """Look at names for the first time, or again where time ran out; reports nothing."""
+        if not names:
+            return
+        batch = self._looker.batch(expired)
+        looks: list[tuple[str, Variable, Any, Look | Survey | None]] = []
+        for name in names:
+            variable, value = self._variables[name], self._namespace.get(name, NOTHING)
+            if value is NOTHING:
+                continue
+            if is_atom(value):
+                self._keep(name, variable, value, None)
+            elif not expired():
+                looks.append((name, variable, value, self._looker.start(batch, value)))
+        for name, variable, value, look in sorted(looks, key=_cost):
+            self._keep(name, variable, value, self._looker.finish(look))
+
+    # -- changes ------------------------------------------------------------------------------------
+
+    def _settle(
+        self,
+        added: Collection[str],
+        moved: Collection[str],
+        deleted: Collection[str],
+        touched: Collection[str],
+        cell: Cell,
+        expired: Expired,
+    ) -> NamespaceDiff:
+        """Look at all these names, take what is there as the state from now on, and return what is different."""
+        found = Found()
+        for name in deleted:
+            self._forget(name)
+        batch: Batch | None = None
+        looks: list[tuple[str, Variable, Any, Look | Survey | None]] = []
+        for name in self._in_order(added, moved, touched):
+            value = self._namespace.get(name, NOTHING)
+            if value is NOTHING:
+                continue
+            variable = self._variables.get(name)
+            fresh = variable is None
+            if variable is None:
+                variable = self._variables[name] = Variable()
+            elif variable.atom is not NOTHING and value is variable.atom:
+                continue
+            elif variable.survey is HANDLE and variable.weak is not None and variable.weak() is value:
+                continue  # a handle or a module: nothing inside is the user's
+            if is_atom(value):
+                self._atom(name, variable, value, fresh, name in moved, found)
+                continue
+            look: Look | Survey | None = None
+            if expired():
+                if not fresh and name not in moved:
+                    found.late.append(name)
+            else:
+                batch = batch or self._looker.batch(expired)
+                look = self._looker.start(batch, value)
+                if look is None:
+                    found.faulty.append(name)
+            if fresh:
+                found.added[name] = self._describe_now(variable, value, expired)
+            looks.append((name, variable, value, look))
+        for name, variable, value, look in sorted(looks, key=_cost):
+            survey = self._looker.finish(look)
+            if name not in found.added:
+                self._judge(name, variable, value, survey, name in moved, name in cell.replaced, found, expired)
+                if survey is None and name not in moved:
+                    continue
+                old = variable.survey
+                if (
+                    name not in found.changed
+                    and name not in moved
+                    and survey
+                    and not survey.whole
+                    and old
+                    and old.whole
+                ):
+                    continue  # as far as was seen the old look still holds, and it saw more
+            self._keep(name, variable, value, survey)
+        for name in (*found.added, *found.changed):
+            self._variables[name] = self._variables.pop(name)
+        return NamespaceDiff(found.added, found.changed, tuple(deleted), found.said())
+
+    def _in_order(self, added: Collection[str], moved: Collection[str], touched: Collection[str]) -> Iterable[str]:
+        """Return all these names once, what is known to be large last: a small change is not lost to a large object."""
+
+        def size(name: str) -> tuple[int, str]:
+            survey = self._variables[name].survey if name in self._variables else None
+            return 1000 if survey is None else survey.objects, name
+
+        known = [name for name in touched if name in self._variables]
+        return dict.fromkeys((*added, *sorted({*moved, *known}, key=size)))
+
+    def _atom(self, name: str, variable: Variable, value: object, fresh: bool, moved: bool, found: Found) -> None:
+        """Settle a name that now stands for a small immutable."""
+        old, known = variable.atom, variable.atom is not NOTHING or variable.survey is not None
+        before = self._before(variable)
+        self._keep(name, variable, value, None)
+        if old is not NOTHING and same_atoms(old, value):
+            return
+        variable.info = info = self._looker.info(value)
+        if fresh:
+            found.added[name] = info
+        elif known or moved:
+            found.changed[name] = ChangeInfo(info.type, info.repr, info.size, "rebound", before)
+
+    def _before(self, variable: Variable) -> str:
+        if variable.info is not None:
+            return variable.info.repr
+        return self._looker.info(variable.atom).repr if variable.atom is not NOTHING else ""
+
+    def _judge(
+        self,
+        name: str,
+        variable: Variable,
+        value: object,
+        survey: Survey | None,
+        moved: bool,
+        replaced: bool,
+        found: Found,
+        expired: Expired,
+    ) -> None:
+        """Say whether a name that was there before is different now."""
+        old = variable.survey
+        gone = variable.weak is not None and variable.weak() is not value
+        another = moved or gone or variable.atom is not NOTHING
+        if old is None or survey is None:
+            # Nothing to compare with: another object counts as a change; the same one may be one.
+            differs, whole = another, another
+            if not another and survey is not None:
+                found.unknown.append(name)
+        else:
+            differs, whole = compare(old, survey)
+            if survey is HANDLE or old is HANDLE or survey.opaque:
+                differs = differs or another or (survey is HANDLE) is not (old is HANDLE)
+            elif another and not differs and not whole:
+                differs = True
+            if not whole and not differs:
+                found.partly(name, survey if not survey.whole else old)
+        if not differs:
+            return
+        how: Literal["rebound", "mutated"] = "rebound" if another or replaced else "mutated"
+        before = self._before(variable)
+        info = self._describe_now(variable, value, expired)
+        found.changed[name] = ChangeInfo(info.type, info.repr, info.size, how, before)
+
+    def _describe_now(self, variable: Variable, value: object, expired: Expired) -> TypeInfo:
+        if expired():
+            variable.info = None
+            return TypeInfo(type(value).__name__ if type(type(value)) is type else "object", "")
+        variable.info = self._looker.info(value)
+        return variable.info
+
+    def _forget(self, name: str) -> None:
+        self._variables.pop(name, None)
+        self._sharing.remove(name)
+
+
+def _cost(row: tuple[str, Variable, Any, Look | Survey | None]) -> int:
+    return row[3].nbytes if row[3] is not None else 0

@@ -1,0 +1,367 @@
+"""What a cell changed is found, and nothing else is named."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tracker_rows import CHANGES, DECORATED, DECORATORS, UNCHANGED, Case, Notebook, names
+
+from ctxkernel.state.snapshot import Snapshot, differences
+from ctxkernel.state.tracker import NamespaceTracker
+
+
+@pytest.mark.parametrize("case", CHANGES, ids=lambda case: case.id)
+def test_a_change_is_found_and_no_other_name_is_said(case: Case):
+    """Exactly the names that a cell added, changed and deleted are in its diff."""
+    notebook = Notebook(case.setup)
+
+    diff = notebook.run(case.cell)
+
+    assert set(diff.added) == names(case.added)
+    assert set(diff.changed) == names(case.changed)
+    assert set(diff.deleted) == names(case.deleted)
+    assert diff.incomplete == ""
+    assert not notebook.outside
+    if case.how:
+        assert {change.how for change in diff.changed.values()} == {case.how}
+
+
+@pytest.mark.parametrize("case", CHANGES, ids=lambda case: case.id)
+def test_looking_again_finds_nothing(case: Case):
+    """A look changes nothing that another look would see; mentioning every name is no change."""
+    notebook = Notebook(case.setup, case.cell)
+
+    mentioned = "; ".join(name for name in notebook.tracker.names() if name not in ("np", "pd")) or "pass"
+    diffs = [notebook.run(mentioned), notebook.run("pass"), notebook.run(mentioned)]
+
+    assert [bool(diff) for diff in diffs] == [False] * 3
+
+
+@pytest.mark.parametrize(("setup", "cell"), [row[1:] for row in UNCHANGED], ids=[row[0] for row in UNCHANGED])
+def test_what_is_equal_afterwards_is_no_change(setup: str, cell: str):
+    """Reading, and binding a name to equal content, name nothing that was there before."""
+    notebook = Notebook(setup)
+
+    diff = notebook.run(cell)
+
+    assert not diff.changed
+    assert not diff.deleted
+
+
+def test_a_cell_of_definitions_can_be_run_again():
+    """Running the same definitions again changes no name."""
+    notebook = Notebook(DECORATORS, DECORATED)
+
+    diff = notebook.run(DECORATED)
+
+    assert not diff
+
+
+def test_a_new_object_with_equal_content_is_told_to_checkpoints_only():
+    """`rebound` has what the diff leaves out: the object is another one."""
+    notebook = Notebook("x = [1]; keep = x; y = [1]")
+
+    diff = notebook.run("x = [1]")
+
+    assert not diff
+    assert notebook.tracker.rebound == {"x"}
+
+
+# -- addresses ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setup", "cell"),
+    [
+        ("x = [0]", "x = None; x = [{i}]"),
+        ("x = {{'a': 0}}", "del x; x = {{'a': {i}}}"),
+        ("x = {i}.5", "x = None; x = {i} + 1.5"),
+        ("class P: pass\nx = P(); x.i = 0", "x = None; x = P(); x.i = {i}"),
+        ("def f():\n global x\n x = None; x = [{i}]\nx = [0]", "f(); x[0] = {i} + 7"),
+        ("x = np.zeros(3)", "x = None; x = np.full(3, {i})"),
+    ],
+)
+def test_an_object_at_the_address_of_the_last_one_is_another_one(setup: str, cell: str):
+    """Python reuses an address at once; the content, or the weak reference, tells."""
+    for i in range(1, 30):
+        notebook = Notebook(setup.format(i=i))
+
+        assert set(notebook.run(cell.format(i=i)).changed) == {"x"}
+
+
+def test_opaque_objects_at_one_address_are_told_apart_by_weak_reference():
+    """Two objects of a type without attributes have no content that differs."""
+    notebook = Notebook("import threading; x = threading.Lock()")
+
+    told = [set(notebook.run("x = None; x = threading.Lock()").changed) for _ in range(20)]
+
+    assert told == [{"x"}] * 20
+
+
+# -- names -------------------------------------------------------------------------------------
+
+
+def test_only_the_users_names_count():
+    """What IPython keeps in the namespace, and what is hidden, is no variable; a private name is one."""
+    notebook = Notebook(hidden=lambda: {"injected"})
+
+    diff = notebook.run("_ = _i = _ii = _i12 = _7 = In = Out = _oh = _dh = injected = 1\n_mine = __version__ = _x1 = 2")
+
+    assert set(diff.added) == {"_mine", "__version__", "_x1"}
+
+
+def test_annotations_are_no_variable():
+    """`x: int = 1` makes `__annotations__`, which is not the user's."""
+    assert set(Notebook().run("x: int = 1").added) == {"x"}
+
+
+def test_variables_come_newest_change_first():
+    """The order is that of the last change, and descriptions are those of that moment."""
+    notebook = Notebook("a = 1", "b = [2]", "c = 3", "a = 10")
+
+    rows = notebook.tracker.variables(3)
+
+    assert [name for name, _ in rows] == ["a", "c", "b"]
+    assert [info.repr for _, info in rows] == ["10", "3", "[2]"]
+    assert notebook.tracker.total == 5  # np and pd were there before
+
+
+def test_the_live_values_of_the_last_diff_can_be_had():
+    """The loop finds handles among what changed without asking for every variable."""
+    notebook = Notebook("a = [1]; b = [2]", "a.append(2); c = 3")
+
+    assert dict(notebook.tracker.changed_objects()) == {"a": [1, 2], "c": 3}
+
+
+def test_handles_are_followed_by_name_only():
+    """A handle is added, rebound and deleted, but what happens inside it is not a change of the name."""
+
+    class Handle:
+        pass
+
+    notebook = Notebook(is_handle=lambda value: type(value) is Handle)
+    notebook.namespace["Handle"] = Handle
+    notebook.run("h = Handle(); k = h")
+
+    assert not notebook.run("h.x = [1]")
+    assert set(notebook.run("h = Handle()").changed) == {"h"}
+    assert notebook.run("del h").deleted == ("h",)
+
+
+def test_a_group_is_what_shares_objects():
+    """Checkpoints save together what shares an object."""
+    notebook = Notebook("a = [1]; d = {'k': a}; v = np.arange(9); w = v[2:]; z = [1]")
+
+    assert notebook.tracker.group("a") == {"a", "d"}
+    assert notebook.tracker.group("w") == {"v", "w"}
+    assert notebook.tracker.group("z") == {"z"}
+
+
+def test_a_fingerprint_is_equal_for_equal_content():
+    """Divergence compares variables of two runs by content."""
+    one, other = Notebook("x = [1, {'k': 2.5}]; y = 3; l = print"), Notebook("x = [1, {'k': 2.5}]; y = 4; l = object()")
+
+    assert one.tracker.fingerprint("x") == other.tracker.fingerprint("x") != ""
+    assert one.tracker.fingerprint("y") != other.tracker.fingerprint("y")
+    assert other.tracker.fingerprint("l") == ""
+
+
+# -- outside of a cell -------------------------------------------------------------------------
+
+
+def test_what_changed_between_two_cells_is_said_before_the_next():
+    """A callback or thread that adds, binds or deletes a name is no part of a cell."""
+    notebook = Notebook("a = 1; b = 2; c = [3]")
+    notebook.namespace.update(a=5, z=6)
+    del notebook.namespace["b"]
+
+    diff = notebook.run("pass")
+
+    assert not diff
+    assert set(notebook.outside.added) == {"z"}
+    assert set(notebook.outside.changed) == {"a"}
+    assert notebook.outside.deleted == ("b",)
+
+
+def test_a_small_object_that_changed_between_two_cells_is_not_blamed_on_the_next():
+    """The next cell that touches it finds it different before it runs."""
+    notebook = Notebook("c = [3]")
+    notebook.namespace["c"].append(4)
+
+    diff = notebook.run("c.append(5)")
+
+    assert set(notebook.outside.changed) == {"c"}
+    assert set(diff.changed) == {"c"}
+    assert diff.changed["c"].before == "[3, 4]"
+
+
+def test_what_was_there_before_the_tracker_is_known():
+    """Loaded into a running kernel, the tracker takes what it finds as it is."""
+    namespace = {"__name__": "__main__", "a": [1], "n": 1, "b": [2]}
+    tracker = NamespaceTracker(namespace)
+
+    assert not tracker.before("a.append(2)")
+    namespace["a"].append(2)
+    diff = tracker.after(lambda: False)
+
+    assert tracker.total == 3
+    assert set(diff.changed) == {"a"}
+
+
+def test_rebase_takes_a_restored_namespace_as_it_is():
+    """After a restore nothing is reported, and the next change is."""
+    notebook = Notebook("a = [1]; b = [2]; c = 3")
+    notebook.namespace.update(a=[9], c=8, d=7)
+    del notebook.namespace["b"]
+
+    notebook.tracker.rebase()
+    quiet = notebook.run("pass")
+    diff = notebook.run("a.append(1); c = 9")
+
+    assert not quiet
+    assert not notebook.outside
+    assert set(diff.changed) == {"a", "c"}
+
+
+def test_a_sweep_finds_what_no_cell_touched():
+    """In idle time all is looked at, as C code or a thread may change a list that no cell mentions."""
+    notebook = Notebook("a = [1]; b = [2]")
+    notebook.namespace["a"].append(5)
+
+    assert set(notebook.tracker.sweep(lambda: False).changed) == {"a"}
+    assert not notebook.run("a")
+
+
+# -- snapshots ---------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3)), max_size=12), st.data())
+def test_a_snapshot_tells_names_added_moved_and_gone(items: list[tuple[str, int]], data: st.DataObject):
+    """By order of the names or not, the differences are those of two dicts compared by identity."""
+    pool = [object() for _ in range(4)]
+    old = {name: pool[at] for name, at in items}
+    new = dict(old)
+    for name, at in data.draw(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.integers(-1, 3)), max_size=6)):
+        if at < 0:
+            new.pop(name, None)
+        else:
+            new[name] = pool[at]
+
+    added, moved, gone = differences(Snapshot(old), Snapshot(new))
+
+    assert set(added) == new.keys() - old.keys()
+    assert set(gone) == old.keys() - new.keys()
+    assert set(moved) == {name for name in old.keys() & new.keys() if old[name] is not new[name]}
+
+
+# -- any program -------------------------------------------------------------------------------
+
+NAMES = "abcde"
+NAME = st.sampled_from(NAMES)
+TEMPLATES = [
+    "{a} = [{n}, {m}]",
+    "{a} = {{'k': {n}}}",
+    "{a} = {n}",
+    "{a} = {b}",
+    "{a} = [{b}, {c}]",
+    "{a} = {{'x': {b}, 'y': {c}}}",
+    "{a} = ({b}, {n})",
+    "{a} = np.arange({n} + 2)",
+    "{a} = {b}[1:]",
+    "{a} = {b}.reshape(-1, 1)",
+    "{a} = {{{n}, {m}}}",
+    "{a}.append({n})",
+    "{a}.append({b})",
+    "{a}.add({n})",
+    "{a}[0] = {n}",
+    "{a}[0] = {b}",
+    "{a}['k'] = {b}",
+    "{a}[...] = {n}",
+    "{a} += [{n}]",
+    "{a} += {n}",
+    "{a}.clear()",
+    "{a}.update(z={b})",
+    "{a}[0].append({n})",
+    "{a}['x'].append({n})",
+    "{a}.pop()",
+    "del {a}",
+    "{a} = None; {a} = [{n}]",
+    "{a}, {b} = {b}, {a}",
+    "{a} = P(); {a}.v = {b}",
+    "{a}.v.append({n})",
+    "{a}.v = {n}",
+    "{a} = pd.Series([{n}, {m}])",
+    "{a}.iloc[0] = {n}",
+    "{a} = lambda: {b}.append({n})",
+    "{a}()",
+    "globals()['{a}'] = [{n}]",
+    "pass",
+    "{a}; {b}",
+]
+LINE = st.builds(
+    lambda template, a, b, c, n, m: template.format(a=a, b=b, c=c, n=n, m=m),
+    st.sampled_from(TEMPLATES), NAME, NAME, NAME, st.integers(0, 4), st.integers(0, 4),
+)  # fmt: skip
+PROGRAM = st.lists(st.lists(LINE, min_size=1, max_size=3), min_size=1, max_size=8)
+
+
+def content(value: Any, seen: dict[int, int]) -> Any:
+    """Write a value down plainly: the oracle that the tracker is compared with."""
+    kind = type(value)
+    if kind in (int, float, str, type(None), bool, type(...)):
+        return kind.__name__, repr(value)
+    if kind is tuple and all(type(item) in (int, str) for item in value):
+        return "tuple", repr(value)
+    if id(value) in seen:
+        return "again", seen[id(value)]
+    seen[id(value)] = len(seen)
+    if kind in (list, tuple):
+        return kind.__name__, [content(item, seen) for item in value]
+    if kind is dict:
+        return "dict", [(content(key, seen), content(item, seen)) for key, item in value.items()]
+    if kind is set:
+        return "set", sorted(map(repr, value))
+    if kind is np.ndarray:
+        return "array", value.dtype.str, value.shape, value.tolist()
+    if kind is pd.Series:
+        return "series", str(value.dtype), value.tolist()
+    if kind.__name__ in ("P", "function"):
+        code = getattr(value, "__code__", None)
+        text = code and (code.co_code, code.co_names, code.co_consts)
+        return kind.__name__, text, [(name, content(item, seen)) for name, item in vars(value).items()]
+    raise AssertionError(kind)
+
+
+@given(PROGRAM)
+def test_any_program_is_followed_exactly(program: list[list[str]]):
+    """For programs over lists, dicts, sets, arrays, series, objects, aliases and functions the diff is what an oracle
+    finds that writes everything down before and after."""
+    notebook = Notebook("class P: pass")
+    namespace = notebook.namespace
+    for lines in program:
+        before = {name: content(namespace[name], {}) for name in NAMES if name in namespace}
+        cell = "\n".join(f"try:\n    {line}\nexcept Exception:\n    pass" for line in lines)
+
+        diff = notebook.run(cell)
+
+        after = {name: content(namespace[name], {}) for name in NAMES if name in namespace}
+        assert set(diff.added) == after.keys() - before.keys(), cell
+        assert set(diff.deleted) == before.keys() - after.keys(), cell
+        assert set(diff.changed) == {name for name in before.keys() & after.keys() if before[name] != after[name]}, cell
+        assert diff.incomplete == ""
+        assert not notebook.outside
+
+
+def test_another_module_being_imported_half_way_does_no_harm(monkeypatch: pytest.MonkeyPatch):
+    """A library that is only half there is treated as absent."""
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    monkeypatch.setitem(sys.modules, "pyarrow", types.ModuleType("pyarrow"))
+
+    assert set(Notebook("a = [1]").run("a.append(1)").changed) == {"a"}

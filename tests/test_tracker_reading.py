@@ -1,0 +1,158 @@
+"""What can be read from a cell before it runs, and how a variable is shown."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tracker_rows import Notebook, names
+
+from ctxkernel.state.candidates import read_cell
+from ctxkernel.state.describe import describe
+from ctxkernel.state.tracker import NamespaceTracker
+
+# -- reading a cell ----------------------------------------------------------------------------
+
+
+def _ipython() -> Callable[[str], str]:
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    return TransformerManager().transform_cell
+
+
+@pytest.mark.parametrize("transform", [None, _ipython()], ids=["by itself", "by IPython"])
+@pytest.mark.parametrize(
+    ("source", "mentioned", "anything"),
+    [
+        ("x = 1\ny.append(z)", "x y z", False),
+        ("def f(local): return outer", "f outer", False),
+        ("%%time\nx.append(1)", "x", False),
+        ("%%timeit -n 1 y = 1\nx.append(y)", "x", False),
+        ("%time x.append(1)", "x", False),
+        ("if a:\n    %timeit -n 10 x.sort()", "a x", False),
+        ("files = !ls {folder}\nx = files", "files folder x", False),
+        ("!rm $name", "name", False),
+        ("x?", "x", False),
+        ("%matplotlib inline\nx = 1", "x", False),
+        ("%%bash\necho $x", "x", False),
+        ("%%html\n<b>(", "", False),
+        ("%run other.py", "", True),
+        ("%unknown x", "x", True),
+        ("%%unknown\nx", "", True),
+        ("exec('x = 1')", "", True),
+        ("globals()['x']", "", True),
+        ("get_ipython().user_ns['x']", "", True),
+        ("import sys; sys._getframe()", "sys", True),
+        ("df.eval('a + b')", "df", False),
+        ("x = (", "x", True),
+        ("await x\nasync with y: z = 1", "x y z", False),
+        ("    x = y", "x y", False),
+        ("", "", False),
+    ],
+)
+def test_a_cell_tells_which_names_it_can_touch(source: str, mentioned: str, anything: bool, transform: Any):
+    """Magics, shell lines and cells that do not parse are read as well as can be."""
+    cell = read_cell(source, transform)
+
+    assert names(mentioned) <= cell.names
+    assert bool(cell.anything) == anything
+
+
+def test_reading_a_cell_shows_and_hides_no_warning(recwarn: pytest.WarningsRecorder):
+    """The text is compiled twice; a warning about it is for IPython to give, once."""
+    filters = list(warnings.filters)
+
+    read_cell("x = '\\d'\nx is 'a'\nassert (x, 'y')")
+
+    assert not recwarn.list
+    assert warnings.filters == filters
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%time a.append(2)",
+        "%%time\na.append(2)",
+        "%timeit -n1 -r1 a.append(2)",
+        "eval('a.append(2)')",
+        "!true\na.append(2)",
+    ],
+)
+def test_magics_are_seen_through_in_a_real_shell(cell: str):
+    """What a magic runs is found, whether IPython rewrites the cell or not."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    shell = InteractiveShell(config=Config(HistoryManager={"enabled": False}))
+    tracker = NamespaceTracker(shell.user_ns, hidden=lambda: shell.user_ns_hidden, transform=shell.transform_cell)
+    diffs = []
+    for source in ("a = [1]; b = [1]; c = a", cell, "a", "_", "_.append(5); b", "%reset -f"):
+        tracker.before(source)
+        shell.run_cell(source, store_history=True)
+        diffs.append(tracker.after(lambda: False))
+
+    assert set(diffs[0].added) == {"a", "b", "c"}
+    assert set(diffs[1].changed) == {"a", "c"}
+    assert not diffs[2]
+    assert not diffs[3]
+    assert set(diffs[4].changed) == {"a", "c"}
+    assert set(diffs[5].deleted) == {"a", "b", "c"}
+
+
+# -- descriptions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setup", "kind", "shown"),
+    [
+        ("x = 5", "int", "5"),
+        ("x = 10 ** 1_000_000", "int", "<int of 3,321,929 bits>"),
+        ("x = 'a' * 500", "str", "'" + "a" * 118 + "…"),
+        ("x = [1, 'a', None, (1,), {2}]", "list", "[1, 'a', None, (1,), {2}]"),
+        ("x = []; x.append(x)", "list", "[…]"),
+        ("x = set()", "set", "set()"),
+        ("x = {'k': [1]}", "dict", "{'k': [1]}"),
+        ("x = np.zeros((1000, 3))", "numpy.ndarray", "float64[1000, 3] 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, …"),
+        ("x = np.float32(1.5)", "numpy.float32", "np.float32(1.5)"),
+        ("x = pd.DataFrame({'a': [1], 'b': [0.5]})", "pandas.DataFrame", "DataFrame 1×2: a int64, b float64"),
+        ("x = pd.Series([1, 2])", "pandas.Series", "Series 2 int64: 1, 2"),
+        ("x = pd.Timestamp('2020-01-01')", "pandas.Timestamp", "Timestamp('2020-01-01 00:00:00')"),
+        ("import os as x", "module", "<module os>"),
+        ("def x(a, *b, c=1, **d): pass", "function", "<function x(a, c, *b, **d)>"),
+        ("class x: pass", "type", "<class x>"),
+        ("class P:\n def __repr__(self): 1 / 0\nx = P(); x.a = 1; x._b = 2", "P", "<P object> a=1"),
+        ("from enum import Enum\nclass E(Enum):\n A = 1\nx = E.A", "E", "E.A"),
+        ("from typing import NamedTuple\nclass N(NamedTuple):\n a: int\nx = N(1)", "N", "N(1)"),
+        ("class L(list):\n def __len__(self): 1 / 0\nx = L([1])", "L", "L([1])"),
+        ("x = type('\\x1b[31m', (), {})()", "\\x1b[31m", "<\\x1b[31m object>"),
+        ("import datetime as dt; x = dt.date(2020, 1, 2)", "datetime.date", "datetime.date(2020, 1, 2)"),
+    ],
+)
+def test_a_variable_is_one_short_line(setup: str, kind: str, shown: str):
+    """Type and value are shown without running the user's code."""
+    info = Notebook(setup).tracker.describe("x")
+
+    assert info.type == kind
+    assert info.repr == shown
+
+
+def test_size_hints_are_cheap_and_plain():
+    """Bytes, length and shape are there where they cost nothing."""
+    assert describe(np.zeros((3, 4)), 80).size == {"shape": [3, 4], "bytes": 96}
+    assert describe([1, 2], 80).size["len"] == 2
+    assert describe(pd.DataFrame({"a": [1, 2]}), 80).size["shape"] == [2, 1]
+    assert describe(5, 80).size == {}
+
+
+def test_the_value_before_is_kept():
+    """A change shows what was there; numbers and lists alike."""
+    notebook = Notebook("x = 1; y = [1]")
+
+    diff = notebook.run("x = 2; y.append(2)")
+
+    assert (diff.changed["x"].before, diff.changed["x"].repr) == ("1", "2")
+    assert (diff.changed["y"].before, diff.changed["y"].repr) == ("[1]", "[1, 2]")
