@@ -283,6 +283,25 @@ def test_a_directory_shows_what_came_went_and_changed(tmp_path):
     assert source.stamp() != stamp
 
 
+def test_the_stamp_of_a_directory_differs_after_any_change_in_it_and_not_after_a_look(tmp_path):
+    (tmp_path / "sub").mkdir()
+    written(tmp_path / "sub" / "a", "1")
+    source = open_source(tmp_path)
+    stamps = [source.stamp()]
+    for change in (
+        lambda: written(tmp_path / "sub" / "a", "12"),
+        lambda: written(tmp_path / "sub" / "b", "1"),
+        (tmp_path / "sub" / "b").unlink,
+        lambda: (tmp_path / "sub").rename(tmp_path / "bus"),
+    ):
+        change()
+        stamps.append(source.stamp())
+        render(source)
+        assert source.stamp() == stamps[-1]
+
+    assert len(set(stamps)) == 5
+
+
 # --- opening
 
 

@@ -61,12 +61,35 @@ class DirectorySource(BaseSource):
     def __init__(self, path: str, label: str) -> None:
         super().__init__(label)
         self.path = os.path.abspath(path)
-        self._watched: tuple[str, ...] = ()
+        self._watched: list[str] = []
+        self._folders: list[str] = []
+        self._listed = ""
+        self._all_watched = False
 
     def stamp(self) -> str:
-        """Return the stats of the directory and of the first 64 entries rendered last. Never raises."""
-        parts = [file_stamp(self.path), *(file_stamp(os.path.join(self.path, name)) for name in self._watched)]
-        return content_hash("|".join(parts).encode())
+        """Return a hash of the stats of the directory and of its first 64 entries, the tree's order. Never raises.
+
+        Names are read anew only where a folder's own stat changed.
+        """
+        listed = _stamps([self.path, *self._folders])
+        if listed != self._listed:
+            self._watch()
+            listed = self._listed = _stamps([self.path, *self._folders])
+        return content_hash(f"{listed} {_stamps(self._watched)}".encode())
+
+    def covers(self, stamp: str) -> bool:
+        """Say whether the stamp is of all that a rendering looks at."""
+        return self._all_watched
+
+    def _watch(self) -> None:
+        try:
+            found = list(islice(_walk(self.path, "", 0), _WATCHED + 1))
+        except OSError:
+            found = []
+        self._all_watched = len(found) <= _WATCHED
+        paths = [(os.path.join(self.path, entry.name), entry.folder) for entry in found[:_WATCHED]]
+        self._watched = [path for path, folder in paths if not folder]
+        self._folders = [path for path, folder in paths if folder]
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the directory as it is now."""
@@ -79,7 +102,6 @@ class DirectorySource(BaseSource):
             return Draft(f"{self.label} · {reason}", fingerprint=f"gone:{reason}", notes=(reason,))
         notes = (f"the first {MOST_SHOWN:,} entries",) if len(found) > MOST_SHOWN else ()
         found = found[:MOST_SHOWN]
-        self._watched = tuple(entry.name for entry in found[:_WATCHED])
         listing = "\n".join(f"{entry.name}|{entry.size}|{entry.changed}|{entry.note}" for entry in found)
         fingerprint = content_hash(listing.encode("utf-8", "surrogateescape"))
         basis = ListingBasis(fingerprint, {entry.name: (entry.size, entry.changed) for entry in found})
@@ -112,6 +134,10 @@ class DirectorySource(BaseSource):
             return fit_lines([head], list(_totals(files)), budget, "points")
         before = ["[nothing rendered before; as it is now:]"] if request.lod == 3 else []
         return fit_lines([*before, head], [entry.line() for entry in found], budget, "entries")
+
+
+def _stamps(paths: list[str]) -> str:
+    return " ".join(map(file_stamp, paths))
 
 
 def _walk(path: str, prefix: str, depth: int) -> Iterator[Found]:

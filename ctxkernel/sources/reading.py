@@ -194,9 +194,10 @@ def load(path: str) -> Gone | Binary | Text:
             fingerprint = content_hash(data) if small else _sampled_hash(descriptor, before)
             return Binary(what, max(before.st_size, len(head)), head[:64], fingerprint)
         # The size is asked of the data: files of /proc say 0 and have content.
-        data = head + read_at(descriptor, len(head), WHOLE_BYTES + 1 - len(head)) if len(head) == _SNIFF_BYTES else head
+        most = WHOLE_BYTES if before.st_size <= WHOLE_BYTES else EXCERPT_BYTES
+        data = head + read_at(descriptor, len(head), most + 1 - len(head)) if len(head) == _SNIFF_BYTES else head
         after = os.fstat(descriptor)
-        whole = len(data) <= WHOLE_BYTES
+        whole = len(data) <= most
         fingerprint = content_hash(data) if whole else _sampled_hash(descriptor, after)
     except OSError as fault:
         return Gone(reason_of(fault))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ctxkernel.core.ports import All, Budget, Rendered, RenderRequest, Source
+from ctxkernel.core.ports import AllTokens, Budget, Rendered, RenderRequest, Source
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import open_source
 
@@ -19,7 +19,7 @@ def render(target: Any, lod: int = 0, pos: str = "0", tokens: Budget = 2000, bas
     rendered = source.render(RenderRequest(lod, pos, tokens, basis))
     assert rendered.text
     assert rendered.tokens == count_tokens(rendered.text)
-    assert tokens is All or rendered.tokens <= tokens
+    assert isinstance(tokens, AllTokens) or rendered.tokens <= tokens
     return rendered
 
 
