@@ -44,13 +44,13 @@ def modules() -> tuple[Any, Any]:
     return (numpy if hasattr(numpy, "ndarray") else None), (pandas if hasattr(pandas, "DataFrame") else None)
 
 
-def hash_column(values: Any, limit: int) -> ColumnHash:
+def hash_column(values: Any, limit: int, most_chunks: int = CHUNKS) -> ColumnHash:
     """Hash an array by chunks along its first axis; by pages where it has more than `limit` bytes.
 
     `values` is an ndarray of at least one dimension, or a pandas extension array.
     """
     count = len(values)
-    rows = max(_LEAST_ROWS, -(-count // CHUNKS))
+    rows = max(_LEAST_ROWS, -(-count // most_chunks))
     costly = not _buffered(values)  # hashed element by element: strings, objects, categories
     size = int(getattr(values, "nbytes", 0)) * (8 if costly else 1)
     affordable = _OBJECT_ROWS if limit <= STAMP_BYTES else 50 * _OBJECT_ROWS

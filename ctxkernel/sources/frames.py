@@ -3,8 +3,8 @@
 Rule 1: the frame is held by reference; of its data nothing is kept but hashes and the text of one window.
 Rule 2: numbers are exact where they are values (rows, min, max, nulls, counts); mean, std and quantiles are
         computed and shown with 10 digits. Of more than `EXACT_CELLS` cells a sample is taken, and said so.
-Rule 3: a stamp hashes up to 8 MB in 128 columns whole, of more a page of each of 64 parts of so many
-        columns. A change in place of a large frame may not show in it; a refresh shows it.
+Rule 3: a stamp hashes up to 8 MB in 128 columns whole, of more some pages of so many columns; a rendering
+        64 MB in 256 columns. A change in place of a larger frame may lie between the pages; the notes say so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ import xxhash
 
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import most_chars
-from ctxkernel.sources.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cells, hash_column, labels_of, modules
+from ctxkernel.sources.columns import (
+    CHUNKS,
+    HASH_BYTES,
+    STAMP_BYTES,
+    ColumnHash,
+    cells,
+    hash_column,
+    labels_of,
+    modules,
+)
 from ctxkernel.sources.columnstats import column_facts, describe
 from ctxkernel.sources.rendering import (
     PAST_END,
@@ -65,7 +74,7 @@ class FrameSource(BaseSource):
         """Return identity, shape, types and a (sampled) hash of the content; ≤ 20 ms whatever the size."""
         try:
             frame = self._frame()
-            hashes = hash_frame(frame, STAMP_BYTES, _STAMPED_COLUMNS)
+            hashes = hash_frame(frame, STAMP_BYTES, _STAMPED_COLUMNS, 1024)
         except Exception as fault:  # columns swapped by another thread meanwhile, say
             return f"unreadable {type(fault).__name__}"
         return f"{id(self.target):x} {frame.shape} {'' if hashes.exact else '~'}{hashes.fingerprint}"
@@ -180,14 +189,15 @@ def column_values(frame: Any, at: int) -> Any:
     return column.to_numpy() if isinstance(column.dtype, numpy.dtype) else column.array
 
 
-def hash_frame(frame: Any, limit: int, most_columns: int) -> Hashes:
+def hash_frame(frame: Any, limit: int, most_columns: int, most_hashes: int = 1 << 14) -> Hashes:
     """Hash index and columns; evenly chosen columns where there are more than `most_columns`."""
     width = frame.shape[1]
     step = max(1, -(-width // most_columns))
     columns: dict[str, ColumnHash] = {}
+    most_chunks = min(CHUNKS, max(1, most_hashes // max(1, min(width, most_columns))))
     share = limit if _bytes(frame) <= limit else limit // (4 * max(1, min(width, most_columns)))
     for at in range(0, width, step):
-        columns[f"{at} {column_name(frame, at)}"] = hash_column(column_values(frame, at), share)
+        columns[f"{at} {column_name(frame, at)}"] = hash_column(column_values(frame, at), share, most_chunks)
     exact = step == 1 and all(column.exact for column in columns.values())
     state = xxhash.xxh3_64(f"{frame.shape} {_types(frame)}".encode("utf-8", "replace"))
     state.update("|".join([*columns, _index(frame)]).encode("utf-8", "replace"))
