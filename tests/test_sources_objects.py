@@ -160,9 +160,9 @@ def test_a_huge_frame_is_looked_at_by_samples():
     source = open_source(df)
     source.stamp()
 
-    started = time.perf_counter()
+    started = time.process_time()
     source.stamp()
-    elapsed = time.perf_counter() - started
+    elapsed = time.process_time() - started
     rendered = render(source, 2)
 
     assert elapsed < 0.1, "under 0.02 s on an idle core"
