@@ -142,6 +142,10 @@ class Lab:
         below = f"lab/workspaces/{workspace}/tree" if workspace else "lab/tree"
         return f"http://127.0.0.1:{self.port}/{below}/{name}?token={self.token}&reset"
 
+    def file(self, name: str) -> str:
+        """Return the address of one of the panel's own files, as Lab serves it."""
+        return f"http://127.0.0.1:{self.port}/lab/extensions/jupyter-ctxkernel/app/{name}?token={self.token}"
+
     def configure(self, plugin: str, settings: dict[str, Any] | None) -> None:
         """Write the user's settings of a plugin; None removes them."""
         path = self.settings / f"{plugin}.jupyterlab-settings"

@@ -35,8 +35,24 @@ const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width=
 export async function createPlugin(shared, version) {
   // The same `?v=` as this module's own, so that both are of one version whatever a proxy has kept.
   const renderer = await import(new URL(`render.js?v=${version}`, import.meta.url).href);
-  const [{ INotebookTracker, NotebookActions }, { ICommandPalette }, { ISettingRegistry }, { IStateDB }, { Widget }, { LabIcon }, { KernelMessage }] = await Promise.all(
-    ['@jupyterlab/notebook', '@jupyterlab/apputils', '@jupyterlab/settingregistry', '@jupyterlab/statedb', '@lumino/widgets', '@jupyterlab/ui-components', '@jupyterlab/services'].map(shared)
+  const [
+    { INotebookTracker, NotebookActions },
+    { ICommandPalette },
+    { ISettingRegistry },
+    { IStateDB },
+    { Widget },
+    { LabIcon },
+    { KernelMessage }
+  ] = await Promise.all(
+    [
+      '@jupyterlab/notebook',
+      '@jupyterlab/apputils',
+      '@jupyterlab/settingregistry',
+      '@jupyterlab/statedb',
+      '@lumino/widgets',
+      '@jupyterlab/ui-components',
+      '@jupyterlab/services'
+    ].map(shared)
   );
   return {
     id: ID,
@@ -46,7 +62,19 @@ export async function createPlugin(shared, version) {
     optional: [INotebookTracker, ICommandPalette, ISettingRegistry, IStateDB],
     activate(app, tracker, palette, settings, state) {
       if (!tracker) return;
-      const lab = { app, tracker, palette, settings, state, version, renderer, Widget, LabIcon, KernelMessage, NotebookActions };
+      const lab = {
+        app,
+        tracker,
+        palette,
+        settings,
+        state,
+        version,
+        renderer,
+        Widget,
+        LabIcon,
+        KernelMessage,
+        NotebookActions
+      };
       new Panel(lab).start();
     }
   };
@@ -151,7 +179,13 @@ class Link {
   }
 
   controlMessage(kernel, msgType) {
-    return this.lab.KernelMessage.createMessage({ msgType, channel: 'control', session: kernel.clientId, username: kernel.username, content: {} });
+    return this.lab.KernelMessage.createMessage({
+      msgType,
+      channel: 'control',
+      session: kernel.clientId,
+      username: kernel.username,
+      content: {}
+    });
   }
 
   async kernelName() {
@@ -305,7 +339,12 @@ class Link {
 
   /** Note when this page sees a cell end, to measure how long its turn takes to be seen. */
   watch(msg) {
-    if (msg.header.msg_type === 'status' && msg.content.execution_state === 'idle' && msg.parent_header?.msg_type === 'execute_request') this.cellEnd = performance.now();
+    if (
+      msg.header.msg_type === 'status' &&
+      msg.content.execution_state === 'idle' &&
+      msg.parent_header?.msg_type === 'execute_request'
+    )
+      this.cellEnd = performance.now();
   }
 
   painted({ statement_id, ended_at }) {
@@ -380,12 +419,43 @@ class Link {
 /** What the panel says where it is not live. @type {Record<string, (...args: any[]) => any>} */
 const PHASES = {
   connecting: () => ({ name: 'connecting', tone: 'wait', title: 'Connecting to the kernel…' }),
-  busy: () => ({ name: 'busy', tone: 'wait', title: 'The kernel is busy', text: 'A cell is running. The panel fills when it ends.' }),
-  restarting: () => ({ name: 'restarting', tone: 'wait', title: 'The kernel restarts…', text: 'The panel comes back with it.' }),
-  disconnected: () => ({ name: 'disconnected', tone: 'warn', title: 'The connection to the kernel is lost', text: 'JupyterLab is trying to get it back. What you see is the last known state.' }),
-  dead: () => ({ name: 'dead', tone: 'error', title: 'The kernel died', text: 'What you see is the last known state. Restart it: menu Kernel → Restart Kernel…' }),
-  noKernel: () => ({ name: 'no-kernel', tone: 'info', title: 'This notebook has no kernel', text: 'Choose “ctxkernel” in the kernel menu at the top right of the notebook.' }),
-  closed: () => ({ name: 'no-answer', tone: 'warn', title: 'The kernel closed the panel’s connection', text: 'Reconnect, or restart the kernel if that does not help.', button: 'Reconnect' }),
+  busy: () => ({
+    name: 'busy',
+    tone: 'wait',
+    title: 'The kernel is busy',
+    text: 'A cell is running. The panel fills when it ends.'
+  }),
+  restarting: () => ({
+    name: 'restarting',
+    tone: 'wait',
+    title: 'The kernel restarts…',
+    text: 'The panel comes back with it.'
+  }),
+  disconnected: () => ({
+    name: 'disconnected',
+    tone: 'warn',
+    title: 'The connection to the kernel is lost',
+    text: 'JupyterLab is trying to get it back. What you see is the last known state.'
+  }),
+  dead: () => ({
+    name: 'dead',
+    tone: 'error',
+    title: 'The kernel died',
+    text: 'What you see is the last known state. Restart it: menu Kernel → Restart Kernel…'
+  }),
+  noKernel: () => ({
+    name: 'no-kernel',
+    tone: 'info',
+    title: 'This notebook has no kernel',
+    text: 'Choose “ctxkernel” in the kernel menu at the top right of the notebook.'
+  }),
+  closed: () => ({
+    name: 'no-answer',
+    tone: 'warn',
+    title: 'The kernel closed the panel’s connection',
+    text: 'Reconnect, or restart the kernel if that does not help.',
+    button: 'Reconnect'
+  }),
   noAnswer: () => ({
     name: 'no-answer',
     tone: 'warn',
@@ -395,7 +465,13 @@ const PHASES = {
     after: 'Or choose the kernel “ctxkernel” (menu Kernel → Change Kernel…).',
     button: 'Reconnect'
   }),
-  shared: () => ({ name: 'no-answer', tone: 'info', title: 'Another view of this kernel is open', text: 'JupyterLab lets one document per kernel have the panel’s connection. Go to the other one, or close it and reconnect.', button: 'Reconnect' }),
+  shared: () => ({
+    name: 'no-answer',
+    tone: 'info',
+    title: 'Another view of this kernel is open',
+    text: 'JupyterLab lets one document per kernel have the panel’s connection. Go to the other one, or close it and reconnect.',
+    button: 'Reconnect'
+  }),
   other: (name) => ({
     name: 'other',
     tone: 'info',
@@ -446,7 +522,10 @@ class Panel {
         loaded.changed.connect(read);
       }
     } catch (error) {
-      console.warn('ctxkernel: settings are not available, so a closed panel is only remembered until the page is left', error);
+      console.warn(
+        'ctxkernel: settings are not available, so a closed panel is only remembered until the page is left',
+        error
+      );
     }
     try {
       const saved = await state?.fetch(ID);
@@ -584,7 +663,9 @@ class Panel {
   remember(open) {
     if (this.autoOpen === open) return;
     this.autoOpen = open;
-    void this.settings?.set('autoOpen', open).catch((error) => console.warn('ctxkernel: could not save the setting', error));
+    void this.settings
+      ?.set('autoOpen', open)
+      .catch((error) => console.warn('ctxkernel: could not save the setting', error));
   }
 
   setTab(tab) {
@@ -626,29 +707,21 @@ class Panel {
 
   commands() {
     const { app, palette } = this.lab;
-    const all = {
-      'ctxkernel:open-panel': [
-        'ctxkernel: Open the panel',
-        () => {
-          this.ensure();
-          this.remember(true);
-          app.shell.activateById(PANEL_ID);
-          const link = this.link;
-          if (link && !link.live && link.own === false) link.reconnect();
-        }
-      ],
-      'ctxkernel:close-panel': ['ctxkernel: Close the panel', () => this.close()],
-      'ctxkernel:reconnect': [
-        'ctxkernel: Reconnect',
-        () => {
-          this.show();
-          this.link?.reconnect();
-        }
-      ]
-    };
-    for (const [command, [label, execute]] of Object.entries(all)) {
+    const add = (command, label, execute) => {
       app.commands.addCommand(command, { label, execute: () => void execute() });
       palette?.addItem({ command, category: 'ctxkernel' });
-    }
+    };
+    add('ctxkernel:open-panel', 'ctxkernel: Open the panel', () => {
+      this.ensure();
+      this.remember(true);
+      app.shell.activateById(PANEL_ID);
+      const link = this.link;
+      if (link && !link.live && link.own === false) link.reconnect();
+    });
+    add('ctxkernel:close-panel', 'ctxkernel: Close the panel', () => this.close());
+    add('ctxkernel:reconnect', 'ctxkernel: Reconnect', () => {
+      this.show();
+      this.link?.reconnect();
+    });
   }
 }

@@ -22,7 +22,8 @@
    */
   async function shared(name) {
     const versions = Object.values(scope[name] ?? {});
-    if (!versions.length) throw new Error(`jupyter-ctxkernel: this JupyterLab shares no ${name}; JupyterLab 4.2 or newer is needed`);
+    if (!versions.length)
+      throw new Error(`jupyter-ctxkernel: this JupyterLab shares no ${name}; JupyterLab 4.2 or newer is needed`);
     return (await (versions.find((v) => v.loaded) ?? versions[0]).get())();
   }
 

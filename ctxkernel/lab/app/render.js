@@ -120,7 +120,10 @@ function clock(unix) {
 
 const ICONS = {
   human: ['M8 8a3 3 0 1 0 0-6 3 3 0 0 0 0 6Z', 'M2.5 14a5.5 5.5 0 0 1 11 0Z'],
-  model: ['M8 1l1.6 4.4L14 7l-4.4 1.6L8 13 6.4 8.6 2 7l4.4-1.6Z', 'M13 11l.7 1.8 1.8.7-1.8.7L13 16l-.7-1.8-1.8-.7 1.8-.7Z'],
+  model: [
+    'M8 1l1.6 4.4L14 7l-4.4 1.6L8 13 6.4 8.6 2 7l4.4-1.6Z',
+    'M13 11l.7 1.8 1.8.7-1.8.7L13 16l-.7-1.8-1.8-.7 1.8-.7Z'
+  ],
   panel: ['M2 2h12v12H2Zm1.5 1.5v9h5v-9Zm6.5 0v9h2.5v-9Z'],
   chevron: ['M6 4l4 4-4 4V4Z'],
   pin: ['M5 1.5h6v1.4l-1 .8v3.6l2 2v1.4H8.7V15h-1.4v-4.3H4V9.3l2-2V3.7l-1-.8Z'],
@@ -161,7 +164,12 @@ const STATUSES = {
 const statusOf = (row) => (row.status in STATUSES ? row.status : 'ok');
 
 function badge(kind, glyph, text, title) {
-  return h('span', { class: `ctxk-badge ctxk-is-${kind}`, title }, glyph && h('span', { class: 'ctxk-glyph', 'aria-hidden': 'true' }, glyph), text);
+  return h(
+    'span',
+    { class: `ctxk-badge ctxk-is-${kind}`, title },
+    glyph && h('span', { class: 'ctxk-glyph', 'aria-hidden': 'true' }, glyph),
+    text
+  );
 }
 
 /** The first line of code that is not blank and not only a comment or a magic's name, if there is one. */
@@ -175,7 +183,10 @@ function headline(source) {
 
 /** Split `1.2.3` for comparing; anything else sorts low. */
 function newer(a, b) {
-  const parts = (v) => String(v).split('.').map((p) => parseInt(p, 10) || 0);
+  const parts = (v) =>
+    String(v)
+      .split('.')
+      .map((p) => parseInt(p, 10) || 0);
   const [x, y] = [parts(a), parts(b)];
   for (let i = 0; i < Math.max(x.length, y.length); i += 1) {
     if ((x[i] ?? 0) !== (y[i] ?? 0)) return (x[i] ?? 0) > (y[i] ?? 0);
@@ -192,7 +203,8 @@ export function mismatch(mine, theirs, protocol) {
   const command = 'pip install -U jupyter-ctxkernel';
   const title = 'The panel and the kernel are of different versions';
   const both = `The panel (JupyterLab) has ${mine}, the kernel has ${theirs}`;
-  const speak = protocol === PROTOCOL ? '' : `; they speak protocols ${PROTOCOL} and ${protocol}, so parts may be missing`;
+  const speak =
+    protocol === PROTOCOL ? '' : `; they speak protocols ${PROTOCOL} and ${protocol}, so parts may be missing`;
   const where =
     mine === theirs
       ? 'in both environments, JupyterLab’s and the kernel’s, then restart the kernel and reload this page'
@@ -295,12 +307,25 @@ class View {
     this.tabs = {};
     this.sections = {};
     const id = `ctxk-${Math.random().toString(36).slice(2)}`;
-    const tablist = h('div', { class: 'ctxk-tabs', role: 'tablist', 'aria-label': 'Parts of the panel', onkeydown: (e) => this.tabKey(e) });
+    const tablist = h('div', {
+      class: 'ctxk-tabs',
+      role: 'tablist',
+      'aria-label': 'Parts of the panel',
+      onkeydown: (e) => this.tabKey(e)
+    });
     const body = h('div', { class: 'ctxk-body' });
     for (const tab of TABS) {
       this.tabs[tab] = h(
         'button',
-        { class: 'ctxk-tab', type: 'button', role: 'tab', id: `${id}-${tab}`, 'aria-controls': `${id}-${tab}-panel`, 'data-tab': tab, onclick: () => this.select(tab) },
+        {
+          class: 'ctxk-tab',
+          type: 'button',
+          role: 'tab',
+          id: `${id}-${tab}`,
+          'aria-controls': `${id}-${tab}-panel`,
+          'data-tab': tab,
+          onclick: () => this.select(tab)
+        },
         TAB_LABELS[tab],
         h('span', { class: 'ctxk-count' })
       );
@@ -317,7 +342,17 @@ class View {
     }
     const close =
       this.actions.close &&
-      h('button', { class: 'ctxk-close', type: 'button', title: 'Close the panel', 'aria-label': 'Close the panel', onclick: () => this.actions.close() }, icon('close'));
+      h(
+        'button',
+        {
+          class: 'ctxk-close',
+          type: 'button',
+          title: 'Close the panel',
+          'aria-label': 'Close the panel',
+          onclick: () => this.actions.close()
+        },
+        icon('close')
+      );
     this.root = h(
       'div',
       { class: 'ctxk' },
@@ -397,10 +432,19 @@ class View {
     const top = section.scrollTop;
     try {
       if (this.tab === 'timeline') this.drawTimeline();
-      else section.replaceChildren(...[{ handles: this.drawHandles, projection: this.drawProjection, changes: this.drawChanges }[this.tab].call(this)].flat());
+      else
+        section.replaceChildren(
+          ...[
+            { handles: this.drawHandles, projection: this.drawProjection, changes: this.drawChanges }[this.tab].call(
+              this
+            )
+          ].flat()
+        );
     } catch (error) {
       console.error('ctxkernel panel', error);
-      section.replaceChildren(emptyState('This part could not be drawn', `${error}. Reconnect, or report it with this text.`));
+      section.replaceChildren(
+        emptyState('This part could not be drawn', `${error}. Reconnect, or report it with this text.`)
+      );
     }
     if (this.tab !== 'timeline') section.scrollTop = top;
   }
@@ -421,6 +465,7 @@ class View {
   snapshot(msg) {
     this.phaseNow = null;
     this.session = msg.session ?? null;
+    this.path = msg.path ?? null;
     this.head = msg.head ?? null;
     this.version = msg.version ?? null;
     this.protocol = msg.protocol ?? null;
@@ -441,7 +486,8 @@ class View {
     this.notices = [];
     this.addNotices(msg.notices);
     // The running statement: its id, or what `begin` says of it (it has no row of its own yet).
-    const running = typeof msg.running === 'string' ? { ...this.rows.get(msg.running), statement_id: msg.running } : msg.running;
+    const running =
+      typeof msg.running === 'string' ? { ...this.rows.get(msg.running), statement_id: msg.running } : msg.running;
     this.run(null);
     if (running?.statement_id) {
       if (!this.rows.has(running.statement_id)) this.rows.set(running.statement_id, { ...running, status: 'running' });
@@ -474,12 +520,19 @@ class View {
     this.projection = msg.projection ?? null;
     this.addDeltas(list(msg.deltas));
     this.addNotices(msg.notices);
-    if (!this.running || this.running.statement_id === row.statement_id || number(row.index) >= (number(this.running.index) ?? 0)) this.run(null);
+    if (
+      !this.running ||
+      this.running.statement_id === row.statement_id ||
+      number(row.index) >= (number(this.running.index) ?? 0)
+    )
+      this.run(null);
     this.refresh('handles', 'projection', 'changes');
     this.drawHeader();
     this.drawBanners();
     this.live.textContent = `${label(row)} ${STATUSES[statusOf(row)][1]}`;
-    this.afterPaint(() => this.actions.painted?.({ statement_id: String(row.statement_id), ended_at: number(row.ended_at) }));
+    this.afterPaint(() =>
+      this.actions.painted?.({ statement_id: String(row.statement_id), ended_at: number(row.ended_at) })
+    );
   }
 
   notice(msg) {
@@ -500,7 +553,12 @@ class View {
 
   kernelStatus(status) {
     this.status = String(status ?? 'unknown');
-    if (['restarting', 'autorestarting', 'dead', 'terminating'].includes(this.status)) this.run(null);
+    if (['restarting', 'autorestarting', 'dead', 'terminating'].includes(this.status)) {
+      this.run(null);
+      // What ran has died with its kernel. The next start records it so; until then the panel must not say that it runs.
+      for (const row of [...this.rows.values()])
+        if (row.status === 'running') this.setRow({ ...row, status: 'cancelled' });
+    }
     this.drawHeader();
   }
 
@@ -558,7 +616,12 @@ class View {
       const elapsed = performance.now() - this.running.since;
       // Under half a second a number would only flicker.
       view = ['running', '●', `running ${label(this.running)}${elapsed > 500 ? ` · ${duration(elapsed)}` : ''}`];
-    } else if (this.phaseNow) view = [this.phaseNow.tone === 'error' ? 'error' : 'off', '○', PHASE_WORDS[this.phaseNow.name] ?? 'not connected'];
+    } else if (this.phaseNow)
+      view = [
+        this.phaseNow.tone === 'error' ? 'error' : 'off',
+        '○',
+        PHASE_WORDS[this.phaseNow.name] ?? 'not connected'
+      ];
     else if (this.status === 'idle') view = ['idle', '○', 'idle'];
     else if (this.status === 'busy') view = ['running', '●', 'busy'];
     else view = ['off', '○', this.status];
@@ -571,27 +634,53 @@ class View {
 
   drawHeader() {
     this.drawState();
-    const name = this.heading || shortName(this.session) || 'ctxkernel';
+    const name = this.heading || shortName(this.path) || shortName(this.session) || 'ctxkernel';
     this.name.replaceChildren(clean(name));
-    this.name.title = clean([this.heading, this.session && `session ${typeof this.session === 'string' ? this.session : JSON.stringify(this.session)}`, this.version && `ctxkernel ${this.version}`, this.python && `Python ${this.python}`].filter(Boolean).join('\n'));
+    this.name.title = clean(
+      [
+        this.heading,
+        this.session && `session ${typeof this.session === 'string' ? this.session : JSON.stringify(this.session)}`,
+        this.version && `ctxkernel ${this.version}`,
+        this.python && `Python ${this.python}`
+      ]
+        .filter(Boolean)
+        .join('\n')
+    );
     const p = this.projection;
     const live = this.sent !== null;
     this.total.parentElement.hidden = !live;
     this.total.replaceChildren();
-    if (p) put(this.total, h('b', null, `~${count(p.tokens)} tokens`), number(p.budget) ? h('span', { class: 'ctxk-wide' }, ` of ${count(p.budget)}`) : '');
+    if (p)
+      put(
+        this.total,
+        h('b', null, `~${count(p.tokens)} tokens`),
+        number(p.budget) ? h('span', { class: 'ctxk-wide' }, ` of ${count(p.budget)}`) : ''
+      );
     else put(this.total, 'no projection yet');
     this.checks.hidden = !p;
     if (p) {
       const report = dict(p.report);
       const n = list(report.violations).length;
-      this.checks.replaceChildren(report.ok ? badge('ok', '✓', 'checks ok') : badge('error', '✕', plural(n || 1, 'violation')));
-      this.checks.title = report.ok ? 'The projection keeps every rule of the model’s API' : 'The projection breaks rules of the model’s API; a red one is never sent';
+      this.checks.replaceChildren(
+        report.ok ? badge('ok', '✓', 'checks ok') : badge('error', '✕', plural(n || 1, 'violation'))
+      );
+      this.checks.title = report.ok
+        ? 'The projection keeps every rule of the model’s API'
+        : 'The projection breaks rules of the model’s API; a red one is never sent';
     }
     this.sentLine.hidden = !live;
-    if (live) this.sentLine.textContent = this.sent === false ? 'Nothing has been sent to any model.' : 'Parts of this session were sent to a model.';
+    if (live)
+      this.sentLine.textContent =
+        this.sent === false ? 'Nothing has been sent to any model.' : 'Parts of this session were sent to a model.';
     this.root.dataset.sent = String(this.sent);
-    const counts = { timeline: this.rows.size + this.truncated, handles: this.handles.length, projection: list(p?.blocks).length, changes: this.deltas.length };
-    for (const tab of TABS) this.tabs[tab].querySelector('.ctxk-count').textContent = counts[tab] ? count(counts[tab]) : '';
+    const counts = {
+      timeline: this.rows.size + this.truncated,
+      handles: this.handles.length,
+      projection: list(p?.blocks).length,
+      changes: this.deltas.length
+    };
+    for (const tab of TABS)
+      this.tabs[tab].querySelector('.ctxk-count').textContent = counts[tab] ? count(counts[tab]) : '';
   }
 
   drawBanners() {
@@ -602,7 +691,13 @@ class View {
     const odd = this.sent === null ? null : mismatch(this.actions.version, this.version, this.protocol);
     if (odd) {
       out.push(
-        h('div', { class: 'ctxk-banner ctxk-tone-warn', role: 'alert', 'data-banner': 'version' }, h('strong', null, odd.title), h('p', null, odd.text), codeLine(odd.command))
+        h(
+          'div',
+          { class: 'ctxk-banner ctxk-tone-warn', role: 'alert', 'data-banner': 'version' },
+          h('strong', null, odd.title),
+          h('p', null, odd.text),
+          codeLine(odd.command)
+        )
       );
     }
     for (const text of this.notices) {
@@ -621,7 +716,14 @@ class View {
         },
         icon('close')
       );
-      out.push(h('div', { class: 'ctxk-banner ctxk-tone-info ctxk-notice', 'data-banner': 'notice' }, h('p', null, text), close));
+      out.push(
+        h(
+          'div',
+          { class: 'ctxk-banner ctxk-tone-info ctxk-notice', 'data-banner': 'notice' },
+          h('p', null, text),
+          close
+        )
+      );
     }
     this.banners.replaceChildren(...out);
   }
@@ -629,12 +731,18 @@ class View {
   phaseBox(phase, cls) {
     return h(
       'div',
-      { class: `${cls} ctxk-tone-${phase.tone}`, 'data-phase': phase.name, role: phase.tone === 'error' ? 'alert' : null },
+      {
+        class: `${cls} ctxk-tone-${phase.tone}`,
+        'data-phase': phase.name,
+        role: phase.tone === 'error' ? 'alert' : null
+      },
       h('strong', null, phase.title),
       phase.text && h('p', null, phase.text),
       phase.code && codeLine(phase.code),
       phase.after && h('p', null, phase.after),
-      phase.button && this.actions.reconnect && h('button', { class: 'ctxk-button', type: 'button', onclick: () => this.actions.reconnect() }, phase.button)
+      phase.button &&
+        this.actions.reconnect &&
+        h('button', { class: 'ctxk-button', type: 'button', onclick: () => this.actions.reconnect() }, phase.button)
     );
   }
 
@@ -722,7 +830,10 @@ class View {
     if (this.rows.size) return;
     if (this.phaseNow) this.empty.replaceChildren(this.phaseBox(this.phaseNow, 'ctxk-phase'));
     else if (this.sent === null) this.empty.replaceChildren(emptyState('Connecting to the kernel…'));
-    else this.empty.replaceChildren(emptyState('No cell has run yet', 'Run a cell with Shift+Enter: it appears here with what it changed.'));
+    else
+      this.empty.replaceChildren(
+        emptyState('No cell has run yet', 'Run a cell with Shift+Enter: it appears here with what it changed.')
+      );
   }
 
   drawRow(row) {
@@ -732,7 +843,13 @@ class View {
     const details = h('div', { class: 'ctxk-details', hidden: !isOpen });
     const toggle = h(
       'button',
-      { class: 'ctxk-toggle', type: 'button', 'aria-expanded': String(isOpen), 'aria-label': `Details of ${label(row)}`, title: 'Details' },
+      {
+        class: 'ctxk-toggle',
+        type: 'button',
+        'aria-expanded': String(isOpen),
+        'aria-label': `Details of ${label(row)}`,
+        title: 'Details'
+      },
       icon('chevron')
     );
     const flip = () => {
@@ -755,17 +872,33 @@ class View {
       if (!this.actions.goto) return flip();
       const found = row.cell_id ? await this.actions.goto(String(row.cell_id)) : false;
       missing.hidden = found;
-      missing.textContent = found ? '' : row.cell_id ? 'Its cell is not in this notebook any more. The details have its source.' : 'It was not run from a cell. The details have its source.';
+      missing.textContent = found
+        ? ''
+        : row.cell_id
+          ? 'Its cell is not in this notebook any more. The details have its source.'
+          : 'It was not run from a cell. The details have its source.';
     };
     const time = status === 'running' ? '' : duration(row.time_ms);
     const line = h(
       'button',
-      { class: 'ctxk-go', type: 'button', onclick: go, title: this.actions.goto ? `${clean(row.source).slice(0, 600)}\n\nClick: go to the cell` : clean(row.source).slice(0, 600) },
+      {
+        class: 'ctxk-go',
+        type: 'button',
+        onclick: go,
+        title: this.actions.goto
+          ? `${clean(row.source).slice(0, 600)}\n\nClick: go to the cell`
+          : clean(row.source).slice(0, 600)
+      },
       h('span', { class: 'ctxk-index' }, label(row)),
       icon(author, `by ${AUTHORS[author]}`),
       h('code', { class: 'ctxk-src' }, headline(row.source)),
       row.kind === 'meta' && h('span', { class: 'ctxk-tag' }, 'meta'),
-      h('span', { class: `ctxk-status ctxk-is-${status}` }, h('span', { class: 'ctxk-glyph', 'aria-hidden': 'true' }, glyph), word),
+      h(
+        'span',
+        { class: `ctxk-status ctxk-is-${status}` },
+        h('span', { class: 'ctxk-glyph', 'aria-hidden': 'true' }, glyph),
+        word
+      ),
       h('span', { class: 'ctxk-time' }, time)
     );
     return h(
@@ -788,7 +921,8 @@ class View {
       ['deleted', '−', list(diff.deleted)]
     ];
     for (const [kind, sign, names] of sets) {
-      for (const name of names.slice(0, 6)) out.push(h('span', { class: `ctxk-chip ctxk-${kind}`, title: `${kind}: ${name}` }, `${sign}${name}`));
+      for (const name of names.slice(0, 6))
+        out.push(h('span', { class: `ctxk-chip ctxk-${kind}`, title: `${kind}: ${name}` }, `${sign}${name}`));
       if (names.length > 6) out.push(h('span', { class: `ctxk-chip ctxk-${kind}` }, `${sign}${names.length - 6} more`));
     }
     // A result comes as text and as something richer: one chip for both is enough.
@@ -797,11 +931,25 @@ class View {
     const artifacts = all.filter((a) => a.mime !== 'text/plain' || a.kind === 'file' || !rich.has(a.name));
     for (const a of artifacts.slice(0, 4)) {
       const text = a.kind === 'file' ? a.name : shortMime(a.mime);
-      out.push(h('span', { class: 'ctxk-chip ctxk-artifact', title: `${a.kind} ${a.name ?? ''} ${a.mime ?? ''} ${bytes(a.size)}` }, a.kind === 'file' ? '▤ ' : '▣ ', text));
+      out.push(
+        h(
+          'span',
+          { class: 'ctxk-chip ctxk-artifact', title: `${a.kind} ${a.name ?? ''} ${a.mime ?? ''} ${bytes(a.size)}` },
+          a.kind === 'file' ? '▤ ' : '▣ ',
+          text
+        )
+      );
     }
     if (artifacts.length > 4) out.push(h('span', { class: 'ctxk-chip ctxk-artifact' }, `${artifacts.length - 4} more`));
     const exception = row.exception && dict(row.exception);
-    const error = exception && h('p', { class: 'ctxk-exc', title: `${exception.type}: ${exception.message}` }, h('b', null, exception.type), exception.message ? `: ${exception.message}` : '');
+    const error =
+      exception &&
+      h(
+        'p',
+        { class: 'ctxk-exc', title: `${exception.type}: ${exception.message}` },
+        h('b', null, exception.type),
+        exception.message ? `: ${exception.message}` : ''
+      );
     if (!out.length && !error) return null;
     return h('div', { class: 'ctxk-sub' }, error, out.length > 0 && h('div', { class: 'ctxk-chips' }, out));
   }
@@ -810,9 +958,17 @@ class View {
 
   drawHandles() {
     if (!this.handles.length) {
-      return emptyState('No handles yet', 'A handle is a live look at something, and decides what the model sees of it. Make one in a cell:', 'v = view("data.csv")');
+      return emptyState(
+        'No handles yet',
+        'A handle is a live look at something, and decides what the model sees of it. Make one in a cell:',
+        'v = view("data.csv")'
+      );
     }
-    return h('ul', { class: 'ctxk-cards' }, this.handles.map((raw) => this.drawHandle(dict(raw))));
+    return h(
+      'ul',
+      { class: 'ctxk-cards' },
+      this.handles.map((raw) => this.drawHandle(dict(raw)))
+    );
   }
 
   drawHandle(x) {
@@ -836,7 +992,16 @@ class View {
         x.text ? pre(x.text) : h('p', { class: 'ctxk-hint' }, 'Nothing is rendered for it.')
       );
     };
-    const toggle = h('button', { class: 'ctxk-toggle', type: 'button', 'aria-expanded': String(isOpen), 'aria-label': `Rendering of ${clean(x.name)}` }, icon('chevron'));
+    const toggle = h(
+      'button',
+      {
+        class: 'ctxk-toggle',
+        type: 'button',
+        'aria-expanded': String(isOpen),
+        'aria-label': `Rendering of ${clean(x.name)}`
+      },
+      icon('chevron')
+    );
     const flip = () => {
       const now = !this.openHandles.has(id);
       this.openHandles[now ? 'add' : 'delete'](id);
@@ -861,15 +1026,31 @@ class View {
           x.pinned && h('span', { class: 'ctxk-tag ctxk-pinned' }, icon('pin'), 'pinned'),
           x.changed && h('span', { class: 'ctxk-tag ctxk-mark' }, '● changed')
         ),
-        h('span', { class: 'ctxk-tokens', title: `its rendering has ~${count(used)} tokens${budget ? `, its budget is ${count(budget)}` : ''}` }, `~${count(used)}`, budget ? ` / ${count(budget)}` : '', h('span', { class: 'ctxk-wide' }, ' tokens'))
+        h(
+          'span',
+          {
+            class: 'ctxk-tokens',
+            title: `its rendering has ~${count(used)} tokens${budget ? `, its budget is ${count(budget)}` : ''}`
+          },
+          `~${count(used)}`,
+          budget ? ` / ${count(budget)}` : '',
+          h('span', { class: 'ctxk-wide' }, ' tokens')
+        )
       ),
       budget ? bar(used / budget, used > budget ? 'error' : 'plain') : null,
-      x.target && !list(x.members).length && h('p', { class: 'ctxk-target ctxk-tail', title: x.target }, h('bdi', null, x.target)),
-      list(x.members).length > 0 && h('p', { class: 'ctxk-target' }, `${plural(x.members.length, 'member')}: ${x.members.join(', ')}`),
+      x.target &&
+        !list(x.members).length &&
+        h('p', { class: 'ctxk-target ctxk-tail', title: x.target }, h('bdi', null, x.target)),
+      list(x.members).length > 0 &&
+        h('p', { class: 'ctxk-target' }, `${plural(x.members.length, 'member')}: ${x.members.join(', ')}`),
       h(
         'p',
         { class: 'ctxk-policy' },
-        h('span', { title: LODS[x.lod] ? `level of detail ${x.lod}: ${LODS[x.lod]}` : 'level of detail' }, `LOD ${x.lod ?? '?'}${LODS[x.lod] ? ` ${LODS[x.lod]}` : ''}`),
+        h(
+          'span',
+          { title: LODS[x.lod] ? `level of detail ${x.lod}: ${LODS[x.lod]}` : 'level of detail' },
+          `LOD ${x.lod ?? '?'}${LODS[x.lod] ? ` ${LODS[x.lod]}` : ''}`
+        ),
         x.freq !== undefined && x.freq !== null && h('span', null, freqText(x.freq)),
         h('span', { class: paused ? 'ctxk-paused' : null }, paused ? '❚❚ paused' : '▶ running')
       ),
@@ -881,7 +1062,11 @@ class View {
 
   drawProjection() {
     const p = this.projection;
-    if (!p) return emptyState('No projection yet', 'The projection is exactly what the model would be sent. It is built after each cell: run one.');
+    if (!p)
+      return emptyState(
+        'No projection yet',
+        'The projection is exactly what the model would be sent. It is built after each cell: run one.'
+      );
     const total = number(p.tokens) ?? 0;
     const budget = number(p.budget) ?? 0;
     const report = dict(p.report);
@@ -892,9 +1077,20 @@ class View {
       h(
         'div',
         { class: 'ctxk-meter' },
-        h('p', { class: 'ctxk-meterline' }, h('span', null, h('b', null, `~${count(total)}`), budget ? ` of ${count(budget)} tokens` : ' tokens'), h('span', null, budget ? `${Math.round((100 * total) / budget)} %` : '')),
+        h(
+          'p',
+          { class: 'ctxk-meterline' },
+          h('span', null, h('b', null, `~${count(total)}`), budget ? ` of ${count(budget)} tokens` : ' tokens'),
+          h('span', null, budget ? `${Math.round((100 * total) / budget)} %` : '')
+        ),
         budget ? bar(total / budget, total > budget ? 'error' : 'plain') : null,
-        h('p', { class: 'ctxk-hint' }, [request.model, plural(list(request.messages).length, 'message'), cached ? `~${count(cached)} cached` : null].filter(Boolean).join(' · '))
+        h(
+          'p',
+          { class: 'ctxk-hint' },
+          [request.model, plural(list(request.messages).length, 'message'), cached ? `~${count(cached)} cached` : null]
+            .filter(Boolean)
+            .join(' · ')
+        )
       )
     ];
     const violations = list(report.violations).map(dict);
@@ -905,7 +1101,13 @@ class View {
           { class: 'ctxk-violations ctxk-tone-error', role: 'group', 'aria-label': 'Checks that failed' },
           h('strong', null, `${plural(violations.length || 1, 'violation')}: this projection would not be sent`),
           violations.map((v) =>
-            h('div', { class: 'ctxk-violation' }, h('p', null, h('code', null, v.rule), v.path ? h('code', { class: 'ctxk-path' }, v.path) : null), h('p', null, v.message), v.fix && h('p', null, h('b', null, 'Fix: '), v.fix))
+            h(
+              'div',
+              { class: 'ctxk-violation' },
+              h('p', null, h('code', null, v.rule), v.path ? h('code', { class: 'ctxk-path' }, v.path) : null),
+              h('p', null, v.message),
+              v.fix && h('p', null, h('b', null, 'Fix: '), v.fix)
+            )
           )
         )
       );
@@ -929,7 +1131,11 @@ class View {
           'details',
           { class: 'ctxk-fold' },
           h('summary', null, `Left out (${count(left.length)})`),
-          h('ul', { class: 'ctxk-left' }, left.map((x) => h('li', null, h('code', null, x.id), h('span', null, x.why))))
+          h(
+            'ul',
+            { class: 'ctxk-left' },
+            left.map((x) => h('li', null, h('code', null, x.id), h('span', null, x.why)))
+          )
         )
       );
     }
@@ -942,7 +1148,12 @@ class View {
     const text = clean(block.text);
     const tokens = number(block.tokens) ?? 0;
     const key = (what) => `${id}\0${what}`;
-    const why = h('p', { class: 'ctxk-why', hidden: !this.openBlocks.has(key('why')) }, block.why || 'No reason was given.', block.origin ? h('span', { class: 'ctxk-origin' }, `from ${originText(block.origin)}`) : null);
+    const why = h(
+      'p',
+      { class: 'ctxk-why', hidden: !this.openBlocks.has(key('why')) },
+      block.why || 'No reason was given.',
+      block.origin ? h('span', { class: 'ctxk-origin' }, `from ${originText(block.origin)}`) : null
+    );
     const whyButton = h(
       'button',
       {
@@ -982,7 +1193,16 @@ class View {
         h('code', { class: 'ctxk-blockid', title: id }, id),
         block.kind && clean(block.kind) !== id && h('span', { class: 'ctxk-tag' }, block.kind),
         h('span', { class: 'ctxk-space' }),
-        h('span', { class: block.cached ? 'ctxk-cachemark' : 'ctxk-freshmark', title: block.cached ? 'same bytes as in the last projection: a provider’s cache can serve it' : 'new or changed since the last projection' }, block.cached ? 'cached' : 'fresh'),
+        h(
+          'span',
+          {
+            class: block.cached ? 'ctxk-cachemark' : 'ctxk-freshmark',
+            title: block.cached
+              ? 'same bytes as in the last projection: a provider’s cache can serve it'
+              : 'new or changed since the last projection'
+          },
+          block.cached ? 'cached' : 'fresh'
+        ),
         h('span', { class: 'ctxk-tokens', title: `${share} % of the total` }, `~${count(tokens)}`),
         whyButton
       ),
@@ -1007,7 +1227,18 @@ class View {
         copy.textContent = (await copyText(text)) ? 'Copied' : 'Copying is not allowed here';
         setTimeout(() => (copy.textContent = 'Copy'), 2000);
       });
-      put(box, h('p', { class: 'ctxk-hint' }, p.receipt ? `receipt ${String(typeof p.receipt === 'string' ? p.receipt : JSON.stringify(p.receipt)).slice(0, 200)}` : ''), copy, pre(text));
+      put(
+        box,
+        h(
+          'p',
+          { class: 'ctxk-hint' },
+          p.receipt
+            ? `receipt ${String(typeof p.receipt === 'string' ? p.receipt : JSON.stringify(p.receipt)).slice(0, 200)}`
+            : ''
+        ),
+        copy,
+        pre(text)
+      );
     };
     fold.addEventListener('toggle', fill);
     fill();
@@ -1017,7 +1248,11 @@ class View {
   /* ------------------------------------------------------------ changes */
 
   drawChanges() {
-    if (!this.deltas.length) return emptyState('No changes yet', 'Variables, handles and files that a cell changes are listed here, newest first.');
+    if (!this.deltas.length)
+      return emptyState(
+        'No changes yet',
+        'Variables, handles and files that a cell changes are listed here, newest first.'
+      );
     /** @type {Map<string, any[]>} */
     const groups = new Map();
     for (const item of this.deltas) {
@@ -1030,11 +1265,33 @@ class View {
       return h(
         'section',
         { class: 'ctxk-group', 'data-group': id },
-        h('h3', { class: 'ctxk-grouphead' }, h('span', { class: 'ctxk-index' }, id || 'outside'), row && h('code', { class: 'ctxk-src' }, headline(row.source))),
+        h(
+          'h3',
+          { class: 'ctxk-grouphead' },
+          h('span', { class: 'ctxk-index' }, id || 'outside'),
+          row && h('code', { class: 'ctxk-src' }, headline(row.source))
+        ),
         h(
           'ul',
           { class: 'ctxk-deltas' },
-          items.map((item) => h('li', null, h('span', { class: `ctxk-kind ctxk-kind-${item.kind in DELTA_WORDS ? item.kind : 'other'}` }, DELTA_WORDS[item.kind] ?? item.kind), h('span', { class: 'ctxk-summary' }, h('code', { class: 'ctxk-subject' }, item.subject), ' ', item.summary)))
+          items.map((item) =>
+            h(
+              'li',
+              null,
+              h(
+                'span',
+                { class: `ctxk-kind ctxk-kind-${item.kind in DELTA_WORDS ? item.kind : 'other'}` },
+                DELTA_WORDS[item.kind] ?? item.kind
+              ),
+              h(
+                'span',
+                { class: 'ctxk-summary' },
+                h('code', { class: 'ctxk-subject' }, item.subject),
+                ' ',
+                item.summary
+              )
+            )
+          )
         )
       );
     });
@@ -1044,7 +1301,15 @@ class View {
 /* ---------------------------------------------------------------- parts */
 
 const LODS = { 0: 'raw', 1: 'structure', 2: 'summary', 3: 'diff' };
-const DELTA_WORDS = { variable: 'var', node: 'handle', tick: 'tick', error: 'error', file: 'file', late: 'late', notice: 'note' };
+const DELTA_WORDS = {
+  variable: 'var',
+  node: 'handle',
+  tick: 'tick',
+  error: 'error',
+  file: 'file',
+  late: 'late',
+  notice: 'note'
+};
 const PHASE_WORDS = {
   connecting: 'connecting',
   busy: 'busy',
@@ -1059,18 +1324,33 @@ const PHASE_WORDS = {
 const label = (row) => clean(row?.statement_id ?? (number(row?.index) !== null ? `s${row.index}` : '?'));
 const deltaKey = (d) => [d?.statement_id, d?.kind, d?.subject, d?.summary].join('\0');
 const atBottom = (el) => el.scrollHeight - el.scrollTop - el.clientHeight < 24;
-const whenIdle = (job) => (window.requestIdleCallback ? requestIdleCallback(job, { timeout: 300 }) : setTimeout(job, 16));
+const whenIdle = (job) =>
+  window.requestIdleCallback ? requestIdleCallback(job, { timeout: 300 }) : setTimeout(job, 16);
 const cancelIdle = (id) => (window.cancelIdleCallback ? cancelIdleCallback(id) : clearTimeout(id));
 
 function shortName(session) {
   if (!session) return '';
   const text = typeof session === 'string' ? session : String(session.name ?? session.id ?? '');
-  return text.split(/[\\/]/).pop();
+  return (text.split(/[\\/]/).pop() ?? '').replace(/\.sqlite$/, '');
 }
 
 function shortMime(mime) {
-  const names = { 'image/png': 'png', 'image/jpeg': 'jpeg', 'image/svg+xml': 'svg', 'text/html': 'html', 'text/plain': 'text', 'text/markdown': 'markdown', 'text/latex': 'latex', 'application/json': 'json' };
-  return names[mime] ?? clean(mime ?? '').replace(/^application\/(vnd\.)?/, '').slice(0, 24);
+  const names = {
+    'image/png': 'png',
+    'image/jpeg': 'jpeg',
+    'image/svg+xml': 'svg',
+    'text/html': 'html',
+    'text/plain': 'text',
+    'text/markdown': 'markdown',
+    'text/latex': 'latex',
+    'application/json': 'json'
+  };
+  return (
+    names[mime] ??
+    clean(mime ?? '')
+      .replace(/^application\/(vnd\.)?/, '')
+      .slice(0, 24)
+  );
 }
 
 function freqText(freq) {
@@ -1079,7 +1359,8 @@ function freqText(freq) {
   return clean(x.kind ?? x.name ?? JSON.stringify(freq));
 }
 
-const originText = (origin) => (typeof origin === 'string' ? origin : Array.isArray(origin) ? origin.join(', ') : JSON.stringify(origin));
+const originText = (origin) =>
+  typeof origin === 'string' ? origin : Array.isArray(origin) ? origin.join(', ') : JSON.stringify(origin);
 
 function bar(share, kind) {
   const inner = h('span', { class: 'ctxk-barfill' });
@@ -1091,11 +1372,25 @@ const pre = (text) => h('pre', { class: 'ctxk-pre' }, text);
 
 function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== '');
-  return shown.length ? h('dl', { class: 'ctxk-facts' }, shown.map(([k, v]) => h('div', null, h('dt', null, k), h('dd', null, typeof v === 'object' ? JSON.stringify(v) : v)))) : null;
+  return shown.length
+    ? h(
+        'dl',
+        { class: 'ctxk-facts' },
+        shown.map(([k, v]) =>
+          h('div', null, h('dt', null, k), h('dd', null, typeof v === 'object' ? JSON.stringify(v) : v))
+        )
+      )
+    : null;
 }
 
 function emptyState(title, text, code) {
-  return h('div', { class: 'ctxk-empty' }, h('strong', null, title), text && h('p', null, text), code && codeLine(code));
+  return h(
+    'div',
+    { class: 'ctxk-empty' },
+    h('strong', null, title),
+    text && h('p', null, text),
+    code && codeLine(code)
+  );
 }
 
 /** A line to run, with a button that copies it. */
@@ -1119,7 +1414,12 @@ async function copyText(text) {
 
 function sizeText(size) {
   const s = dict(size);
-  return [Array.isArray(s.shape) ? s.shape.join('×') : number(s.len) !== null ? `len ${count(s.len)}` : '', bytes(s.bytes)].filter(Boolean).join(', ');
+  return [
+    Array.isArray(s.shape) ? s.shape.join('×') : number(s.len) !== null ? `len ${count(s.len)}` : '',
+    bytes(s.bytes)
+  ]
+    .filter(Boolean)
+    .join(', ');
 }
 
 /** Fill the details of one statement: what ran, what it said, how it failed, what it changed, what it left. */
@@ -1133,14 +1433,20 @@ function fillDetails(el, row) {
     if (!text && !lost) continue;
     put(el, heading(stream), text && h('pre', { class: `ctxk-pre ctxk-${stream}` }, text));
     if (lost) put(el, h('p', { class: 'ctxk-cut' }, `✂ ${plural(lost, 'byte')} of ${stream} were cut from the record`));
-    else if (typeof text === 'string' && text.length >= 2000) put(el, h('p', { class: 'ctxk-cut' }, 'The first 2,000 characters; the cell has the rest.'));
+    else if (typeof text === 'string' && text.length >= 2000)
+      put(el, h('p', { class: 'ctxk-cut' }, 'The first 2,000 characters; the cell has the rest.'));
   }
   for (const [stream, text] of Object.entries(late)) {
     if (text) put(el, heading(`${stream} after the end`), pre(text));
   }
   if (row.exception) {
     const e = dict(row.exception);
-    put(el, heading('Exception'), h('p', { class: 'ctxk-excfull' }, h('b', null, e.type), e.message ? `: ${e.message}` : ''), e.trace_summary && pre(e.trace_summary));
+    put(
+      el,
+      heading('Exception'),
+      h('p', { class: 'ctxk-excfull' }, h('b', null, e.type), e.message ? `: ${e.message}` : ''),
+      e.trace_summary && pre(e.trace_summary)
+    );
   }
   const diff = dict(row.diff);
   const lines = [
@@ -1152,7 +1458,26 @@ function fillDetails(el, row) {
   if (diff.incomplete) put(el, h('p', { class: 'ctxk-cut' }, `Changes may be missing: ${diff.incomplete}`));
   const artifacts = list(row.artifacts).map(dict);
   if (artifacts.length) {
-    put(el, heading('Left behind'), h('ul', { class: 'ctxk-diff' }, artifacts.map((a) => h('li', null, h('code', null, a.name || a.mime), h('span', { class: 'ctxk-muted' }, [a.kind, a.name ? a.mime : '', bytes(a.size)].filter(Boolean).join(' · '))))));
+    put(
+      el,
+      heading('Left behind'),
+      h(
+        'ul',
+        { class: 'ctxk-diff' },
+        artifacts.map((a) =>
+          h(
+            'li',
+            null,
+            h('code', null, a.name || a.mime),
+            h(
+              'span',
+              { class: 'ctxk-muted' },
+              [a.kind, a.name ? a.mime : '', bytes(a.size)].filter(Boolean).join(' · ')
+            )
+          )
+        )
+      )
+    );
   }
   for (const text of list(row.notices)) put(el, h('p', { class: 'ctxk-note' }, text));
   put(
@@ -1176,7 +1501,12 @@ function diffLine(kind, sign, name, x) {
     { class: `ctxk-diffline ctxk-${kind}${short ? ' ctxk-short' : ''}` },
     h('span', { class: 'ctxk-sign', title: kind }, sign),
     h('code', { class: 'ctxk-subject' }, name),
-    h('span', { class: 'ctxk-muted' }, [x.type, x.how === 'mutated' ? 'mutated' : '', size].filter(Boolean).join(' · ') || (kind === 'deleted' ? 'deleted' : '')),
+    h(
+      'span',
+      { class: 'ctxk-muted' },
+      [x.type, x.how === 'mutated' ? 'mutated' : '', size].filter(Boolean).join(' · ') ||
+        (kind === 'deleted' ? 'deleted' : '')
+    ),
     x.before && h('code', { class: 'ctxk-repr ctxk-before', title: 'before' }, x.before),
     x.repr && h('code', { class: 'ctxk-repr' }, x.before && short ? '→ ' : '', x.repr)
   );
@@ -1189,10 +1519,16 @@ function diffLine(kind, sign, name, x) {
  */
 function rolesOf(blocks, request) {
   const parts = [];
-  const texts = (content) => (typeof content === 'string' ? [content] : list(content).map((c) => (typeof c === 'string' ? c : typeof c?.text === 'string' ? c.text : JSON.stringify(c ?? null))));
+  const texts = (content) =>
+    typeof content === 'string'
+      ? [content]
+      : list(content).map((c) =>
+          typeof c === 'string' ? c : typeof c?.text === 'string' ? c.text : JSON.stringify(c ?? null)
+        );
   if (list(request.tools).length) parts.push(['tools', JSON.stringify(request.tools)]);
   for (const text of texts(request.system)) parts.push(['system', text]);
-  for (const message of list(request.messages)) for (const text of texts(message?.content)) parts.push([String(message?.role ?? ''), text]);
+  for (const message of list(request.messages))
+    for (const text of texts(message?.content)) parts.push([String(message?.role ?? ''), text]);
   let at = 0;
   return blocks.map((block) => {
     const text = typeof block.text === 'string' ? block.text.slice(0, 200) : '';
