@@ -449,7 +449,20 @@ def test_views_and_groups_work_in_a_notebook(kernel):
     assert "Other words" in json.dumps(made["request"])
 
 
+def test_view_and_group_have_magics_that_give_handles(kernel):
+    (kernel.folder / "a b.md").write_text("# Title\n\nwords\n")
+    assert kernel.run("df = {'k': 1}\nh = %view 'a b.md' --lod 1 --tokens=300").status == "ok"
+    assert kernel.run("k = %view df\ng = %group h k --tokens All").status == "ok"
+    assert kernel.evaluate("(h.lod, h.tokens, k.kind, str(g.tokens), g.members == (h, k))") == "(1, 300, 'object', 'All', True)"
+    reply = kernel.client.complete("%group ", 7, reply=True, timeout=20)
+    assert {"h", "k", "g"} <= set(reply["content"]["matches"])
+
+
 BAD = [
+    ("%view", "UserRefusal", "one target"),
+    ("%view . --lodd 1", "UserRefusal", "--lod"),
+    ("%view no/such/file", "UserRefusal", "no/such/file"),
+    ("%group nothing", "UserRefusal", "view"),
     ("view('no/such/file.py')", "BadTarget", "no/such/file.py"),
     ("view('.', lod=9)", "BadPolicy", "structure"),
     ("view('.').lod = 'x'", "BadPolicy", "level of detail"),

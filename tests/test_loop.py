@@ -140,6 +140,7 @@ SPELLINGS = [
     ("h.pos = 12", "h.pos == '12:0'"),
     ("h.SetPos('3:0').Scroll(50)", "h.pos == '53:0'"),
     ("h.Scroll(-5)", "h.pos == '0:0'"),
+    ("h.pos = '@120'; h.scroll(-5); h.scroll(8)", "h.pos == '@120+3'"),
     ("h.SetLod(1).SetTokens(All)", "h.lod == 1"),
     ("h.Refresh()", "h.mode == 'paused'"),
     ("h.Run(freq='Sync')", "h.mode == 'running' and str(h.freq) == 'Sync'"),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import glob
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ctxkernel._version import __version__
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.ports import All
 from ctxkernel.core.timeline import statement_to_json
 
 from IPython.display import display
@@ -286,28 +289,85 @@ def _question(lines: list[str]) -> list[str]:
     return [_QUESTION.sub(r"\1%ctx help \2", line) for line in lines]
 
 
+def _handle_of(ctx: Runtime, magic: str, line: str) -> Any:
+    values, given = handle_line(ctx, magic, line)
+    return getattr(ctx.loop, magic)(*values, **given)
+
+
+def _refusing(run: Callable[[], Any]) -> Any:
+    try:
+        return run()
+    except CtxError as refused:
+        # A wrong command is an error of the cell, so that Run All stops; but not a traceback of ours.
+        raise UserRefusal(str(refused)) from None
+
+
 def register(ctx: Runtime) -> None:
     """Give the shell `%ctx`, its `?` help and its completion."""
     shell = ctx.shell
 
     def ctx_magic(line: str) -> None:
-        try:
-            shown = dispatch(ctx, line)
-        except CtxError as refused:
-            # A wrong command is an error of the cell, so that Run All stops; but not a traceback of ours.
-            raise UserRefusal(str(refused)) from None
+        shown = _refusing(lambda: dispatch(ctx, line))
         if shown is not None:
             display(shown)  # not returned: a command that only reads must leave `_` and `Out` as they are
 
+    def view_magic(line: str) -> Any:
+        """%view TARGET [--pos P] [--tokens N] [--lod N] [--mode M] [--freq F]: the same as view(…).
+
+        TARGET is a path, or a variable. `h = %view paper.md --lod 1` keeps the handle.
+        """
+        return _refusing(lambda: _handle_of(ctx, "view", line))
+
+    def group_magic(line: str) -> Any:
+        """%group HANDLE … [--tokens N] [--lod N] [--mode M] [--freq F]: the same as group(…)."""
+        return _refusing(lambda: _handle_of(ctx, "group", line))
+
+    shell.register_magic_function(view_magic, magic_kind="line", magic_name="view")
+    shell.register_magic_function(group_magic, magic_kind="line", magic_name="group")
     rows = "\n".join(f"    %ctx {command.usage:<28} {command.help}" for command in COMMANDS.values())
     ctx_magic.__doc__ = f"The timeline, the projection and the session of this notebook.\n\n{rows}\n"
     shell.register_magic_function(ctx_magic, magic_kind="line", magic_name="ctx")
     shell.set_custom_exc((UserRefusal, CtxError), _tell_refusal)
     shell.input_transformers_cleanup.append(_question)
-    shell.set_hook("complete_command", lambda _, event: complete(ctx, event), str_key="%ctx")
+    for name, finder in (("%ctx", complete), ("%view", complete_handles), ("%group", complete_handles)):
+        shell.set_hook("complete_command", lambda _, event, find=finder: find(ctx, event), str_key=name)
     from ctxkernel.kernel.habits import keep_ls
 
     keep_ls(shell)
+
+
+OPTIONS = ("pos", "tokens", "lod", "mode", "freq")
+
+
+def handle_line(ctx: Runtime, magic: str, line: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments and keywords of `view` or `group` for a `%view` or `%group` line. Raises BadCommand.
+
+    A word that is a variable of the user's stands for its value; any other for itself (a path).
+    """
+    usage = f"%{magic} {'TARGET' if magic == 'view' else 'HANDLE …'} [--{' N] [--'.join(OPTIONS)} X]"
+    try:
+        words = shlex.split(line)
+    except ValueError as fault:
+        raise BadCommand(f"%{magic} {line}: {fault}; close the quotation mark") from None
+    values: list[Any] = []
+    given: dict[str, Any] = {}
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            values.append(ctx.shell.user_ns.get(word, word))
+            continue
+        name, sign, text = word[2:].partition("=")
+        if name not in OPTIONS or (name == "pos" and magic == "group"):
+            raise BadCommand(f"%{magic} has no option --{name}{_close(name, OPTIONS)}; {usage}")
+        if not sign:
+            if not words:
+                raise BadCommand(f"%{magic} --{name}: a value is missing; {usage}")
+            text = words.pop(0)
+        is_number = name in ("tokens", "lod") and text.lstrip("-").isdigit()
+        given[name] = All if text == "All" else int(text) if is_number else text
+    if not values or (magic == "view" and len(values) > 1):
+        raise BadCommand(f"%{magic} takes {'one target' if magic == 'view' else 'at least one handle'}; {usage}")
+    return values, given
 
 
 class UserRefusal(CtxError):
@@ -326,6 +386,16 @@ def _tell_refusal(shell: Any, etype: type, value: BaseException, tb: Any, tb_off
         frame = frame.tb_next
     shell._showtraceback(etype, value, lines)
     return lines
+
+
+def complete_handles(ctx: Runtime, event: Any) -> list[str]:
+    """Return what may follow on a `%view` or `%group` line: options, names, and paths for a view."""
+    if event.symbol.startswith("-"):
+        return [f"--{name}" for name in OPTIONS if not (name == "pos" and event.command == "%group")]
+    if event.command == "%group":
+        return [state.name for state in ctx.loop.ls()]
+    paths = glob.glob(glob.escape(event.symbol) + "*")
+    return [path + ("/" if os.path.isdir(path) else "") for path in sorted(paths)[:100]]
 
 
 def complete(ctx: Runtime, event: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
@@ -115,9 +116,14 @@ class ViewHandle(NodeBase):
         if not isinstance(delta_lines, int) or isinstance(delta_lines, bool):
             raise BadPolicy(f"scroll({delta_lines!r}) is not a number of lines; use a whole number, negative for back")
         line = self._pos.partition(":")[0]
-        if not line.isdigit():
+        token = re.fullmatch(r"(@\d+)([+-]\d+)?", self._pos)
+        if line.isdigit():
+            self._set({"pos": f"{max(0, int(line) + delta_lines)}:0"})
+        elif token is not None:  # a place that a rendering gave takes lines to go from there
+            lines = int(token[2] or 0) + delta_lines
+            self._set({"pos": f"{token[1]}{lines:+d}" if lines else token[1]})
+        else:
             raise BadPolicy(f"{self.obj_id} is at {self._pos!r}, which is no line; set pos to a line first")
-        self._set({"pos": f"{max(0, int(line) + delta_lines)}:0"})
         return self
 
     def render(self, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
