@@ -181,6 +181,14 @@ def test_the_documentation_names_exactly_the_commands_that_exist(page: str):
     assert set(rows) == commands()
 
 
+def test_the_readme_names_exactly_the_subcommands_of_the_magic_that_exist():
+    from ctxkernel.kernel.magics import COMMANDS
+
+    table = "\n".join(line for line in readme().splitlines() if line.startswith("| `%ctx"))
+
+    assert set(re.findall(r"%ctx (\w+)", table)) == set(COMMANDS)
+
+
 def test_links_between_pages_lead_somewhere():
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
     broken = [
