@@ -28,7 +28,8 @@ SETUPS = {
     "10,000 variables": "for i in range(10_000): globals()[f'v{i}'] = [i] if i % 3 else str(i)",
     "1 GB array": "import numpy as np\nbig = np.ones(125_000_000)",
     "1 GB frame": (
-        "import numpy as np, pandas as pd\nframe = pd.DataFrame({f'c{i}': np.arange(12_500_000.0) + i for i in range(10)})"
+        "import numpy as np, pandas as pd\n"
+        "frame = pd.DataFrame({f'c{i}': np.arange(12_500_000.0) + i for i in range(10)})"
     ),
 }
 BLOCK = 20
@@ -134,7 +135,9 @@ def main() -> None:
         if not args.json:
             stock, ours = got["ipykernel"], got["ctxkernel"]
             numbers = "".join(f"{side[key]:8.2f}" for side in (stock, ours) for key in ("p10", "p50", "cpu"))
-            ratios = "".join(f"{ours[key] / stock[key]:{width}.2f}" for key, width in (("p10", 8), ("p50", 7), ("cpu", 7)))
+            ratios = "".join(
+                f"{ours[key] / stock[key]:{width}.2f}" for key, width in (("p10", 8), ("p50", 7), ("cpu", 7))
+            )
             print(f"{name:18}{numbers}{ratios}", flush=True)
     if args.json:
         print(json.dumps(rows, indent=1))

@@ -1,4 +1,4 @@
-"""Notebooks without a front end: nbclient, nbconvert and papermill, on our kernel and on a stock one with the extension."""
+"""Notebooks without a front end: nbclient, nbconvert and papermill, on our kernel and on a stock one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.store.session import SessionReader
 
-CELLS = ["x = [1]", "x.append(2); print('said')", "h = view('data.md', tokens=200).run()\nh", "open('data.md', 'w').write('other')", "x"]
+CELLS = [
+    "x = [1]",
+    "x.append(2); print('said')",
+    "h = view('data.md', tokens=200).run()\nh",
+    "open('data.md', 'w').write('other')",
+    "x",
+]
 
 
 @pytest.fixture
@@ -44,7 +50,10 @@ TOOLS = {
     "papermill": ["-m", "papermill", "in.ipynb", "out.ipynb"],
     "nbclient": [
         "-c",
-        "import nbformat, nbclient; nb = nbformat.read('in.ipynb', 4); nbclient.NotebookClient(nb).execute(); nbformat.write(nb, 'out.ipynb')",
+        (
+            "import nbformat, nbclient; nb = nbformat.read('in.ipynb', 4); "
+            "nbclient.NotebookClient(nb).execute(); nbformat.write(nb, 'out.ipynb')"
+        ),
     ],
 }
 
@@ -57,7 +66,13 @@ def test_a_notebook_runs_headless_and_leaves_its_timeline(desk, tool, kernel):
     write(folder / "in.ipynb", kernel, cells)
 
     done = subprocess.run(
-        [sys.executable, *TOOLS[tool]], cwd=folder, env=environ, capture_output=True, text=True, timeout=180, check=False
+        [sys.executable, *TOOLS[tool]],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
     )
 
     assert done.returncode == 0, done.stderr[-2000:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -83,7 +82,7 @@ def test_stderr_is_kept_apart(shared_kernel):
 
 
 def test_input_is_asked_and_recorded(shared_kernel):
-    ran, statement, execution = run_and_look(shared_kernel, "name = input('who? ')", answer="Ada")
+    ran, _, execution = run_and_look(shared_kernel, "name = input('who? ')", answer="Ada")
     assert ran.status == "ok"
     assert execution["state_diff"]["added"]["name"]["repr"] == "'Ada'"
 
@@ -206,7 +205,8 @@ def test_long_output_is_bounded_head_and_tail_and_streams_whole(kernel):
 
 def test_a_thread_that_prints_after_the_end_is_late(kernel):
     kernel.run(
-        "import threading, time\ndef later():\n    time.sleep(0.5); print('late words')\nthreading.Thread(target=later).start()"
+        "import threading, time\ndef later():\n    time.sleep(0.5); print('late words')\n"
+        "threading.Thread(target=later).start()"
     )
     time.sleep(1.2)
     kernel.run("x = 1")
@@ -428,7 +428,11 @@ def test_a_variable_whose_name_says_secret_is_masked_everywhere(kernel):
     kernel.run("db_password = 'hunter2hunter2'")
     kernel.run("db_password = 'swordfish99'; other = {'api_key': 'abcd1234efgh'}")
     diffs = [s["executions"][0]["state_diff"] for s in timeline(kernel)]
-    assert "hunter2" not in json.dumps(diffs) and "swordfish" not in json.dumps(diffs) and "abcd1234" not in json.dumps(diffs)
+    assert (
+        "hunter2" not in json.dumps(diffs)
+        and "swordfish" not in json.dumps(diffs)
+        and "abcd1234" not in json.dumps(diffs)
+    )
     projection = json.loads(kernel.run("%ctx projection --json").stdout)
     assert "hunter2" not in json.dumps(projection) and "swordfish" not in json.dumps(projection)
 
@@ -453,7 +457,10 @@ def test_view_and_group_have_magics_that_give_handles(kernel):
     (kernel.folder / "a b.md").write_text("# Title\n\nwords\n")
     assert kernel.run("df = {'k': 1}\nh = %view 'a b.md' --lod 1 --tokens=300").status == "ok"
     assert kernel.run("k = %view df\ng = %group h k --tokens All").status == "ok"
-    assert kernel.evaluate("(h.lod, h.tokens, k.kind, str(g.tokens), g.members == (h, k))") == "(1, 300, 'object', 'All', True)"
+    assert (
+        kernel.evaluate("(h.lod, h.tokens, k.kind, str(g.tokens), g.members == (h, k))")
+        == "(1, 300, 'object', 'All', True)"
+    )
     reply = kernel.client.complete("%group ", 7, reply=True, timeout=20)
     assert {"h", "k", "g"} <= set(reply["content"]["matches"])
 

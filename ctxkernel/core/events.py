@@ -8,9 +8,9 @@ The seven kinds are those of seed 002 §3.3.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]
 
@@ -24,7 +24,7 @@ class Delta:
     """
 
     summary: str
-    fields: Mapping[str, tuple[Json, Json]] = field(default_factory=dict)
+    fields: Mapping[str, tuple[Json, Json]] = field(default_factory=dict[str, tuple[Json, Json]])
     text: str = ""
 
 
@@ -108,9 +108,9 @@ def plain(value: Any) -> Json:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain(item) for item in cast("Sequence[Any]", value)]
     return value
 
 

@@ -72,7 +72,7 @@ class Outcome:
     exception: ExceptionInfo | None = None
     artifacts: tuple[Artifact, ...] = ()
     cost: Cost = field(default_factory=Cost)
-    cut: Mapping[str, int] = field(default_factory=dict)
+    cut: Mapping[str, int] = field(default_factory=dict[str, int])
     notices: tuple[str, ...] = ()
 
 
@@ -142,7 +142,9 @@ class Loop:
     ) -> OpenTurn:
         """Append a running statement for `source`, ready for its code to run."""
         if self._open is not None:  # the kernel lost the end of a turn; close it as what it was
-            self.end(Outcome("cancelled", exception=ExceptionInfo("LostEnd", "the end of this cell was not seen", "")), now)
+            self.end(
+                Outcome("cancelled", exception=ExceptionInfo("LostEnd", "the end of this cell was not seen", "")), now
+            )
         self.now = now
         outside = self._guard("namespace diff", lambda: self._masked(self._tracker.before(source)), NamespaceDiff())
         other = self._outside(outside, now) if outside else None
@@ -184,7 +186,7 @@ class Loop:
         return statement, execution
 
     def _masked(self, diff: NamespaceDiff) -> NamespaceDiff:
-        """Mask values of variables whose name, or content, says that they are credentials: nobody downstream sees them."""
+        """Mask values whose name or content says that they are credentials: nobody downstream sees them."""
         if not diff:
             return diff
         mask = self._mask_value
@@ -256,7 +258,15 @@ class Loop:
         state = Turn(self._history, handles, guard("variables", self.variables, ()), self._total(), deltas)
         self.projection = guard("projection", lambda: self._projector.project(state), None)
         return TurnResult(
-            self.turn_id, turn.statement, execution, handles, deltas, events, self.projection, tuple(notices), turn.outside
+            self.turn_id,
+            turn.statement,
+            execution,
+            handles,
+            deltas,
+            events,
+            self.projection,
+            tuple(notices),
+            turn.outside,
         )
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = 10_000) -> None:
@@ -276,7 +286,8 @@ class Loop:
 
     def variables(self) -> tuple[VariableLine, ...]:
         """The user's variables, newest change first, handles left out."""
-        old, lines = self._lines, {}
+        old = self._lines
+        lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
         for name, info in self._tracker.variables(self.settings.variable_rows + len(self._handle_names)):
             if name in self._handle_names or len(lines) == self.settings.variable_rows:
                 continue
@@ -350,7 +361,9 @@ class Loop:
         `h.set(lod=1, tokens=300).run()`, `h.scroll(50)`, `h.refresh()`, `h.pause()`.
         """
         node = ViewHandle(self.graph, target, pos=pos, tokens=tokens, lod=lod, mode=mode, freq=freq)
-        return self._made(node, "view", (target,), {"pos": pos, "tokens": tokens, "lod": lod, "mode": mode, "freq": freq})
+        return self._made(
+            node, "view", (target,), {"pos": pos, "tokens": tokens, "lod": lod, "mode": mode, "freq": freq}
+        )
 
     def group(
         self,

@@ -31,6 +31,7 @@ class AllTokens:
     _one: AllTokens | None = None
 
     def __new__(cls) -> AllTokens:
+        """Return the one value."""
         if cls._one is None:
             cls._one = super().__new__(cls)
         return cls._one
@@ -106,7 +107,9 @@ class Source(Protocol):
 class OpenSource(Protocol):
     """Finds the source for a target. Raises BadTarget with the next move."""
 
-    def __call__(self, target: object) -> Source: ...
+    def __call__(self, target: object) -> Source:
+        """Return the source for `target`."""
+        ...
 
 
 class Tracker(Protocol):
@@ -145,6 +148,6 @@ class VariableLine:
     name: str
     type: str
     repr: str
-    size: Mapping[str, Json] = field(default_factory=dict)
+    size: Mapping[str, Json] = field(default_factory=dict[str, Json])
     statement_id: str = ""
     """The statement that last added or changed it."""

@@ -31,7 +31,7 @@ class UpdatePayload:
     kind: Literal["diff", "render", "parse", "index", "other"]
     data: Any
     """For `render`: what `ViewHandle.prepare` returned."""
-    cost: Mapping[str, float] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict[str, float])
     """`time_ms` and `bytes`."""
     payload_hash: str = ""
 
@@ -77,7 +77,7 @@ class Tick:
     expired: Expired
     prepare: Callable[[ViewHandle], None] | None = None
     """Hands a view to a worker; None where there is none (then it is rendered here)."""
-    notices: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list[str])
 
     def apply(self, node: NodeBase, tick_kind: str, step: Callable[[], TickResult]) -> None:
         """Run one step of a node and record what it did."""
@@ -85,7 +85,9 @@ class Tick:
             result = step()
         except Exception as fault:  # one broken source must not hold up the others
             node.fault = f"{type(fault).__name__}: {fault}"[:200]
-            self.notices.append(f"{node.obj_id} ({node.target}) was not updated: {node.fault}; {node.obj_id}.refresh() tries again")
+            self.notices.append(
+                f"{node.obj_id} ({node.target}) was not updated: {node.fault}; {node.obj_id}.refresh() tries again"
+            )
             return
         node.fault = ""
         if result.delta is not None:
@@ -131,7 +133,9 @@ def _running(tick: Tick, kind: type[Freq]) -> list[NodeBase]:
 def _out_of_time(tick: Tick, left: int) -> bool:
     if not tick.expired():
         return False
-    tick.notices.append(f"{left} running view{'s' * (left != 1)} not looked at: the time after a cell ran out; tick() looks now")
+    tick.notices.append(
+        f"{left} running view{'s' * (left != 1)} not looked at: the time after a cell ran out; tick() looks now"
+    )
     return True
 
 

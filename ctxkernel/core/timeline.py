@@ -29,7 +29,7 @@ class TypeInfo:
 
     type: str
     repr: str
-    size: Mapping[str, Json] = field(default_factory=dict)
+    size: Mapping[str, Json] = field(default_factory=dict[str, Json])
     """Any of `bytes` (int), `len` (int), `shape` (list of int)."""
 
 
@@ -39,7 +39,7 @@ class ChangeInfo:
 
     type: str
     repr: str
-    size: Mapping[str, Json] = field(default_factory=dict)
+    size: Mapping[str, Json] = field(default_factory=dict[str, Json])
     how: Literal["rebound", "mutated"] = "rebound"
     before: str = ""
     """The capped repr before, where one was kept; else empty."""
@@ -49,8 +49,8 @@ class ChangeInfo:
 class NamespaceDiff:
     """What a statement did to the user's names (seed 002 §3.2)."""
 
-    added: Mapping[str, TypeInfo] = field(default_factory=dict)
-    changed: Mapping[str, ChangeInfo] = field(default_factory=dict)
+    added: Mapping[str, TypeInfo] = field(default_factory=dict[str, TypeInfo])
+    changed: Mapping[str, ChangeInfo] = field(default_factory=dict[str, ChangeInfo])
     deleted: tuple[str, ...] = ()
     incomplete: str = ""
     """Empty, or why changes may be missing (time ran out, a name was only sampled)."""
@@ -108,7 +108,7 @@ class Statement:
     parent_id: str | None = None
     """Statement that the first execution came after; None at a root."""
     cell_id: str | None = None
-    tags: Mapping[str, Json] = field(default_factory=dict)
+    tags: Mapping[str, Json] = field(default_factory=dict[str, Json])
     fingerprint: str = ""
 
 
@@ -130,9 +130,9 @@ class Execution:
     state_diff: NamespaceDiff = field(default_factory=NamespaceDiff)
     artifacts: tuple[Artifact, ...] = ()
     cost: Cost = field(default_factory=Cost)
-    cut: Mapping[str, int] = field(default_factory=dict)
+    cut: Mapping[str, int] = field(default_factory=dict[str, int])
     """Bytes left out, by stream; empty where nothing was cut."""
-    late: Mapping[str, str] = field(default_factory=dict)
+    late: Mapping[str, str] = field(default_factory=dict[str, str])
     """Output that arrived after the end (threads, children), by stream."""
     notices: tuple[str, ...] = ()
     """What ctxkernel did less of in this turn, and why."""

@@ -58,7 +58,9 @@ class CtxKernelMixin:
             return await run(code, silent, store_history, user_expressions, allow_stdin, **passed)
         meta = (cell_meta or {}).get(META) or {}
         gesture = meta.get("kind") == "meta"
-        recorded = gesture or (not silent and store_history and not code.isspace() and code != "" and not only_reads(code))
+        recorded = gesture or (
+            not silent and store_history and not code.isspace() and code != "" and not only_reads(code)
+        )
         if recorded:
             ctx.guard("timeline", lambda: self._begin(ctx, code, cell_id, gesture), None)
         reply: dict[str, Any] | None = None

@@ -204,7 +204,9 @@ class Capture:
         iopub = {id(self._thread), id(self._kernel.iopub_socket)}
         send, send_multipart, mute = self._send, self._send_multipart, self._mute
 
-        def tapped_send(stream: Any, msg_or_type: Any, content: Any = None, parent: Any = None, *args: Any, **kw: Any) -> Any:
+        def tapped_send(
+            stream: Any, msg_or_type: Any, content: Any = None, parent: Any = None, *args: Any, **kw: Any
+        ) -> Any:
             if id(stream) not in iopub:
                 return send(stream, msg_or_type, content, parent, *args, **kw)
             # What goes through here also passes send_multipart; it must be kept once only.

@@ -29,4 +29,3 @@ def load_ipython_extension(shell: Any) -> None:
     if kernel.ctx is None:
         kernel.__class__ = stock
         raise CtxError("ctxkernel could not start here; the kernel goes on as before. Run: ctxkernel doctor")
-

@@ -15,18 +15,22 @@ class LsStaysTheShells(PrefilterChecker):
 
     def check(self, line_info: Any) -> Any:
         """Return IPython's handler for magics where the line is the shell's, else None."""
-        if line_info.ifun != "ls" or line_info.esc or "ls" in self.shell.user_ns:
+        shell: Any = self.shell
+        if line_info.ifun != "ls" or line_info.esc or "ls" in shell.user_ns:
             return None
         if line_info.the_rest.lstrip().startswith(PYTHON_FOLLOWS):
             return None
-        if not self.shell.automagic or self.shell.find_magic("ls") is None:
+        if not shell.automagic or shell.find_magic("ls") is None:
             return None
-        return self.prefilter_manager.get_handler_by_name("magic")
+        manager: Any = self.prefilter_manager
+        return manager.get_handler_by_name("magic")
 
 
 def keep_ls(shell: Any) -> None:
     """Register the checker, just before IPython's own for magics."""
     manager = shell.prefilter_manager
     # Its priority is below AutoMagicChecker's 700, so it is asked first.
-    manager.register_checker(LsStaysTheShells(shell=shell, prefilter_manager=manager, config=manager.config, priority=690))
+    manager.register_checker(
+        LsStaysTheShells(shell=shell, prefilter_manager=manager, config=manager.config, priority=690)
+    )
     manager.sort_checkers()

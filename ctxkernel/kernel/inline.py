@@ -1,4 +1,4 @@
-"""The panel inside of a notebook (`%ctx panel`), for front ends that have no side panel: the same renderer as a widget."""
+"""The panel inside of a notebook (`%ctx panel`), where there is no side panel: the same renderer as a widget."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def inline_panel(ctx: Runtime) -> Any:
 
     class InlinePanel(anywidget.AnyWidget):
         _esm = RENDERER.read_text(encoding="utf-8")
+        _css = (RENDERER.parent / "style.css").read_text(encoding="utf-8")
         state = traitlets.Dict().tag(sync=True)
 
     widget = InlinePanel(state=ctx.panel.snapshot())

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from IPython.display import display
+
 from ctxkernel._version import __version__
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.ports import All
 from ctxkernel.core.timeline import statement_to_json
-
-from IPython.display import display
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -56,7 +56,9 @@ class Command:
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as aligned text, the first one as the head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
@@ -134,9 +136,9 @@ def _projection(ctx: Runtime, args: Sequence[str]) -> Shown | None:
         cached = "cached" if block.cached else "fresh"
         rows.append([block.id, block.kind, block.origin, f"~{block.tokens}", cached, one_line(block.why, 60)])
     report = projection.report
+    price = f"~{projection.tokens:,} of {ctx.settings.projection_tokens:,} tokens"
     lines = [
-        f"what {ctx.settings.model} would be sent (nothing was): ~{projection.tokens:,} of "
-        f"{ctx.settings.projection_tokens:,} tokens, receipt {projection.receipt[:19]}",
+        f"what {ctx.settings.model} would be sent (nothing was): {price}, receipt {projection.receipt[:19]}",
         table(rows),
     ]
     lines += [f"left out {item.id}: {item.why}" for item in projection.left_out]
@@ -153,7 +155,9 @@ def _why(ctx: Runtime, args: Sequence[str]) -> Shown:
     known: dict[str, str] = {}
     if projection is not None:
         known = {item.id: f"left out: {item.why}" for item in projection.left_out}
-        known |= {block.id: f"in, ~{block.tokens} tokens, from {block.origin}: {block.why}" for block in projection.blocks}
+        known |= {
+            block.id: f"in, ~{block.tokens} tokens, from {block.origin}: {block.why}" for block in projection.blocks
+        }
     if args[0] not in known:
         raise BadCommand(f"no block {args[0]!r} in the projection{_close(args[0], known)}; %ctx projection lists them")
     return Shown(f"{args[0]}: {known[args[0]]}")
@@ -240,8 +244,12 @@ COMMANDS: dict[str, Command] = {
         _projection, "projection [--json]", "exactly what the model would be sent, block by block", ("--json",)
     ),
     "why": Command(_why, "why BLOCK", "why a block is in the projection, or why not"),
-    "timeout": Command(_timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)),
-    "pin": Command(lambda ctx, a: _pinned(ctx, a, "pin"), "pin HANDLE [REASON]", "keep a handle in the projection before others"),
+    "timeout": Command(
+        _timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)
+    ),
+    "pin": Command(
+        lambda ctx, a: _pinned(ctx, a, "pin"), "pin HANDLE [REASON]", "keep a handle in the projection before others"
+    ),
     "unpin": Command(lambda ctx, a: _pinned(ctx, a, "unpin"), "unpin HANDLE", "end a pin"),
     "panel": Command(_panel, "panel", "the side panel as a widget in the notebook"),
     "help": Command(_help, "help [SUB]", "this table, or one line of it"),
@@ -414,5 +422,3 @@ def complete(ctx: Runtime, event: Any) -> list[str]:
     if sub == "show":
         return [statement.statement_id for statement in ctx.loop.log][-50:]
     return list(COMMANDS[sub].options) if sub in COMMANDS else []
-
-

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TARGET = "ctxkernel.panel"
 PROTOCOL = 1
 ROWS = 500
+DELTAS = 300
 STREAM_CHARS = 2000
 TEXT_CHARS = 4000
 CONTROL = "ctxkernel_snapshot_request"
@@ -121,6 +122,8 @@ class Panel:
             "timeline_truncated": max(0, self._seen - ROWS),
             "sent": False,
             **self._state(ctx.last),
+            # All that is remembered, where a turn tells its own: a page that was reloaded shows the whole feed.
+            "deltas": [plain(item) for *_, deltas in tuple(self._turns) for item in deltas][-DELTAS:],
         }
 
 

@@ -20,8 +20,7 @@ def only_reads(code: str) -> bool:
         if not text or text.startswith("#"):
             continue
         match = _COMMAND.match(text)
-        if match is None or (match["sub"] or "help") not in READING:
-            if not (match and text.endswith("?")):
-                return False
+        if match is None or not (text.endswith("?") or (match["sub"] or "help") in READING):
+            return False
         seen = True
     return seen

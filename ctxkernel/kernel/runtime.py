@@ -129,7 +129,7 @@ class Runtime:
         # Into builtins, as IPython does with `display`: a user's own `group` shadows it, `del` brings it back.
         for name in NAMES[:-1]:
             setattr(builtins, name, getattr(self.loop, name))
-        setattr(builtins, "All", All)
+        setattr(builtins, NAMES[-1], All)
 
     def _magics(self) -> None:
         from ctxkernel.kernel.magics import register
@@ -148,7 +148,9 @@ class Runtime:
 
     # -- one cell -----------------------------------------------------------------------------
 
-    def begin(self, code: str, *, msg_id: str, cell_id: str | None, kind: Kind, author: Author, tags: dict[str, Any]) -> None:
+    def begin(
+        self, code: str, *, msg_id: str, cell_id: str | None, kind: Kind, author: Author, tags: dict[str, Any]
+    ) -> None:
         """A cell is about to run."""
         self._fetch_late()
         now = time.time()
@@ -201,7 +203,9 @@ class Runtime:
         if timed_out is not None:
             notices.append(f"stopped after {timed_out:g} s; %ctx timeout off lets cells run on")
         if cell.collector.dropped:
-            notices.append(f"{cell.collector.dropped} rich outputs not kept: more than the first were shown by one cell")
+            notices.append(
+                f"{cell.collector.dropped} rich outputs not kept: more than the first were shown by one cell"
+            )
         return Outcome(
             status=status,
             stdout=streams["stdout"].text(),

@@ -160,7 +160,8 @@ class Streams:
                 pipe = WatchedPipe.adopt(stream)
                 if pipe is not None:
                     self._pipes.append(pipe)
-        for stream in (sys.stdout, sys.stderr):
+        streams: list[Any] = [sys.stdout, sys.stderr]
+        for stream in streams:
             if hasattr(stream, "_flush") and hasattr(stream, "_buffers") and hasattr(stream.pub_thread, "_events"):
                 CheapFlush(stream)
 

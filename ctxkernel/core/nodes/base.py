@@ -12,10 +12,10 @@ import functools
 import hashlib
 import json
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
 
 from ctxkernel.core.errors import BadPolicy, OutsideTurn
 from ctxkernel.core.events import Delta, Event, EventBus, Json, MethodCalled, NodeChanged
@@ -72,9 +72,10 @@ def parse_freq(freq: object) -> Freq:
             return Async()
         if name.lower().startswith("periodic(") and name.endswith(")"):
             freq = ("Periodic", name[len("periodic(") : -1])
-    if isinstance(freq, tuple | list) and len(freq) == 2 and str(freq[0]).lower() == "periodic":
+    pair = list(cast("Sequence[Any]", freq)) if isinstance(freq, tuple | list) else []
+    if len(pair) == 2 and str(pair[0]).lower() == "periodic":
         try:
-            seconds = float(freq[1])
+            seconds = float(pair[1])
         except (TypeError, ValueError):
             seconds = 0.0
         if seconds > 0:
@@ -115,7 +116,7 @@ def recorded(method: Callable[Concatenate[N, P], R]) -> Callable[Concatenate[N, 
 
     @functools.wraps(method)
     def wrapper(self: N, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._graph.call(self, method, args, kwargs)
+        return self.graph.call(self, method, args, kwargs)
 
     return wrapper
 
@@ -166,7 +167,7 @@ class Graph:
         self._nodes[node.obj_id] = node
 
     @contextmanager
-    def opened(self, door: Literal["statement", "tick"]) -> Iterator[None]:
+    def opened(self, door: Literal["statement", "tick"]) -> Generator[None]:
         """Let node state change while this holds."""
         before, self._door = self._door, door
         try:
@@ -237,7 +238,7 @@ def show_value(value: object) -> Json:
     if isinstance(value, AllTokens | Sync | Periodic | Async):
         return str(value)
     if isinstance(value, tuple | list):
-        return [show_value(item) for item in value[:20]]
+        return [show_value(item) for item in cast("Sequence[object]", value)[:20]]
     return f"<{type(value).__name__}>"  # never the repr of a stranger: it may run for minutes
 
 
@@ -261,7 +262,7 @@ class NodeBase:
     obj_type = "node"
     aliases: Mapping[str, str] = {}
 
-    _graph: Graph
+    graph: Graph
     obj_id: str = ""
     serial: int = 0
     statement_id: str = ""
@@ -286,7 +287,7 @@ class NodeBase:
         if isinstance(freq, str) and freq.strip().lower() == "paused":  # the seed's default value
             freq, mode = None, mode or "paused"
         frequency = parse_freq(freq) if freq is not None else Sync()
-        self._graph = graph
+        object.__setattr__(self, "graph", graph)
         self._tokens: Budget = budget
         self._lod: int = level
         # A frequency alone means that it shall run: nobody gives one to a node that shall stand still.
@@ -425,9 +426,8 @@ class NodeBase:
     def _set(self, policy: dict[str, Any]) -> None:
         unknown = policy.keys() - self._settable()
         if unknown:
-            raise BadPolicy(
-                f"{self.obj_id} has no policy {', '.join(sorted(unknown))}; it has {', '.join(sorted(self._settable()))}"
-            )
+            known = ", ".join(sorted(self._settable()))
+            raise BadPolicy(f"{self.obj_id} has no policy {', '.join(sorted(unknown))}; it has {known}")
         lod = parse_lod(policy["lod"]) if "lod" in policy else self._lod
         tokens = parse_tokens(policy["tokens"]) if "tokens" in policy else self._tokens
         freq = parse_freq(policy["freq"]) if policy.get("freq") is not None else self._freq

@@ -95,7 +95,7 @@ class GroupHandle(NodeBase):
         """Return the summary at another level or budget; changes nothing. Raises BadPolicy."""
         level = self._lod if lod is None else parse_lod(lod)
         budget = self._tokens if tokens is None else parse_tokens(tokens)
-        count, graph = len(self._members), self._graph
+        count, graph = len(self._members), self.graph
         parts = [f"{self.obj_id}: {count} member{'s' * (count != 1)}"]
         cut = 0
         for position, member in enumerate(self._members):

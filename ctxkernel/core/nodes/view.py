@@ -181,12 +181,18 @@ class ViewHandle(NodeBase):
         if not changed:
             return TickResult()
         self._change = change.text
-        return TickResult(Delta(change_summary(change.text), {"revision": (self.revision - 1, self.revision)}, change.text))
+        return TickResult(
+            Delta(change_summary(change.text), {"revision": (self.revision - 1, self.revision)}, change.text)
+        )
 
     def basis(self) -> dict[str, str]:
         """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
         policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos}
-        return {"obj_digest_hash": digest_hash({"revision": self.revision}), "policy_hash": digest_hash(policy), "deps_hash": ""}
+        return {
+            "obj_digest_hash": digest_hash({"revision": self.revision}),
+            "policy_hash": digest_hash(policy),
+            "deps_hash": "",
+        }
 
 
 def change_summary(diff: str) -> str:

@@ -925,6 +925,12 @@ class View {
         out.push(h('span', { class: `ctxk-chip ctxk-${kind}`, title: `${kind}: ${name}` }, `${sign}${name}`));
       if (names.length > 6) out.push(h('span', { class: `ctxk-chip ctxk-${kind}` }, `${sign}${names.length - 6} more`));
     }
+    // Handles that a call or the tick changed; one that is new has its chip as a new name already.
+    const fresh = new Set(sets[0][2]);
+    const nodes = list(row.nodes).map(dict).filter((n) => !fresh.has(n.name));
+    for (const n of nodes.slice(0, 6))
+      out.push(h('span', { class: 'ctxk-chip ctxk-node', title: `${n.name}: ${n.summary ?? ''}` }, `◇ ${n.name}`));
+    if (nodes.length > 6) out.push(h('span', { class: 'ctxk-chip ctxk-node' }, `◇ ${nodes.length - 6} more`));
     // A result comes as text and as something richer: one chip for both is enough.
     const all = list(row.artifacts).map(dict);
     const rich = new Set(all.filter((a) => a.kind !== 'file' && a.mime !== 'text/plain').map((a) => a.name));
@@ -1456,6 +1462,13 @@ function fillDetails(el, row) {
   ];
   if (lines.length) put(el, heading('Changes in the namespace'), h('ul', { class: 'ctxk-diff' }, lines));
   if (diff.incomplete) put(el, h('p', { class: 'ctxk-cut' }, `Changes may be missing: ${diff.incomplete}`));
+  const nodes = list(row.nodes).map(dict);
+  if (nodes.length)
+    put(
+      el,
+      heading('Handles'),
+      h('ul', { class: 'ctxk-diff' }, nodes.map((n) => h('li', null, h('b', null, n.name), ` ${n.summary ?? ''}`)))
+    );
   const artifacts = list(row.artifacts).map(dict);
   if (artifacts.length) {
     put(
