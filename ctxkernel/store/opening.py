@@ -183,6 +183,8 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         try:
             migrations.version_of(connection)
+            # A commit writes each page that it touched, and a cell touches a dozen with a few hundred bytes on each.
+            connection.execute("PRAGMA page_size = 2048")
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         except sqlite3.OperationalError:
             mode = "none"
