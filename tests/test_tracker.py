@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracker_rows import CHANGES, DECORATED, DECORATORS, UNCHANGED, Case, Notebook, names
+from tracker_rows import CHANGES, DECORATED, DECORATORS, LIBRARIES, UNCHANGED, Case, Notebook, names
 
 from ctxkernel.state.snapshot import Snapshot, differences
 from ctxkernel.state.tracker import NamespaceTracker
@@ -53,6 +53,21 @@ def test_what_is_equal_afterwards_is_no_change(setup: str, cell: str):
 
     assert not diff.changed
     assert not diff.deleted
+
+
+@pytest.mark.parametrize(("module", "setup", "cell", "changed"), LIBRARIES)
+def test_changes_in_objects_of_libraries(module: str, setup: str, cell: str, changed: str):
+    """What a library keeps for itself while its objects are read, drawn or used to predict is no change."""
+    pytest.importorskip(module)
+    start = ""
+    if module == "matplotlib":
+        start = "import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt\n"
+    notebook = Notebook(start + setup)
+
+    diff = notebook.run(cell)
+
+    assert set(diff.changed) == names(changed)
+    assert diff.incomplete == ""
 
 
 def test_a_cell_of_definitions_can_be_run_again():
@@ -204,15 +219,16 @@ def test_a_small_object_that_changed_between_two_cells_is_not_blamed_on_the_next
 
 def test_what_was_there_before_the_tracker_is_known():
     """Loaded into a running kernel, the tracker takes what it finds as it is."""
-    namespace = {"__name__": "__main__", "a": [1], "n": 1, "b": [2]}
+    namespace: dict[str, Any] = {"__name__": "__main__", "a": [1], "n": 1, "b": [2]}
+    namespace["c"] = {"k": namespace["a"]}
     tracker = NamespaceTracker(namespace)
 
     assert not tracker.before("a.append(2)")
     namespace["a"].append(2)
     diff = tracker.after(lambda: False)
 
-    assert tracker.total == 3
-    assert set(diff.changed) == {"a"}
+    assert tracker.total == 4
+    assert set(diff.changed) == {"a", "c"}
 
 
 def test_rebase_takes_a_restored_namespace_as_it_is():

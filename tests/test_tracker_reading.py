@@ -29,7 +29,8 @@ def _ipython() -> Callable[[str], str]:
     ("source", "mentioned", "anything"),
     [
         ("x = 1\ny.append(z)", "x y z", False),
-        ("def f(local): return outer", "f outer", False),
+        ("def f(local): return outer\nf(1)", "f outer", False),
+        ("def f(): exec('x')\nclass_ = 1", "f class_", False),
         ("%%time\nx.append(1)", "x", False),
         ("%%timeit -n 1 y = 1\nx.append(y)", "x", False),
         ("%time x.append(1)", "x", False),

@@ -19,7 +19,8 @@ class Notebook:
 
     def __init__(self, *cells: str, **options: Any) -> None:
         self.namespace: dict[str, Any] = {"__name__": "__main__", "np": np, "pd": pd}
-        self.tracker = NamespaceTracker(self.namespace, **options)
+        # A clock that stands still: what is found must not depend on how busy the machine is.
+        self.tracker = NamespaceTracker(self.namespace, **{"clock": lambda: 0.0, **options})
         self.outside = NamespaceDiff()
         for cell in cells:
             self.run(cell)
@@ -182,6 +183,8 @@ CHANGES = [
     Case("in an object array", "l = [1]; a = np.array([l, None], dtype=object)", "l.append(2)", "l a"),
     Case("a structured array", "a = np.zeros(3, dtype=[('x', 'i4'), ('y', 'f8')])", "a['y'][1] = 5", "a"),
     Case("a masked array", "a = np.ma.array([1, 2, 3], mask=[0, 0, 1])", "a.mask[0] = True", "a"),
+    Case("a view of a masked array", "m = np.ma.array([1, 2]); a = m[1:]; v = a.view(np.ndarray)", "a[0] = 9", "m a v"),
+    Case("a view of a matrix", "class A(np.ndarray): pass\na = np.zeros(4).view(A); v = a[1:][1:]", "v[0] = 9", "a v"),
     Case("an array over a bytearray", "b = bytearray(8); a = np.frombuffer(b, dtype='u1')", "b[3] = 7", "a b"),
     Case("an array's shape", "a = np.arange(6); b = np.arange(6)", "a = a.reshape(2, 3)", "a"),
     Case("an array's dtype", "a = np.zeros(4, 'i4')", "a = np.zeros(4, 'f4')", "a"),
@@ -230,6 +233,34 @@ CHANGES = [
     Case("an own class loses an attribute", "class P:\n x = 1\np = P()", "del P.x", "P"),
     Case("another class", "class P: pass\nclass Q: pass\np = P()", "p.__class__ = Q", "p"),
     Case("a type alias of a class", "class P:\n x = []\nR = P", "R.x.append(1)", "P R"),
+]
+# fmt: on
+
+# Libraries that may be absent: module, setup, cell, what changed.
+# fmt: off
+LIBRARIES = [
+    ("matplotlib", "fig, ax = plt.subplots(); n = 1", "ax.plot([1, 2])", "fig ax"),
+    ("matplotlib", "fig, ax = plt.subplots(); ax.bar([1, 2], [3, 4])", "ax.patches[0].set_height(9)", "fig ax"),
+    ("matplotlib", "fig, ax = plt.subplots()", "ax.set_xlim(0, 5); ax.set_xlabel('x')", "fig ax"),
+    ("matplotlib", "fig, ax = plt.subplots(); ax.plot([1, 2]); ax.scatter([1], [2]); ax.imshow([[1, 2]])",
+     "fig.canvas.draw(); ax.get_xlim(); fig.get_size_inches()", ""),
+    ("sklearn", "from sklearn.linear_model import Ridge; m = Ridge(); x = [[1.0], [2.0]]", "m.fit(x, [1, 2])", "m"),
+    ("sklearn", "from sklearn.linear_model import Ridge; m = Ridge(); x = [[1.0], [2.0]]; m.fit(x, [1, 2])",
+     "m.predict(x); m.fit(x, [1, 2]); repr(m)", ""),
+    ("scipy", "import scipy.sparse as sp; a = sp.eye(9, format='csr'); b = a.copy()", "a[0, 0] = 5", "a"),
+    ("scipy", "import scipy.sparse as sp; a = sp.eye(9, format='csr')", "a.sum(); a @ a; a.has_sorted_indices", ""),
+    ("pyarrow", "import pyarrow as pa; t = pa.table({'a': [1]})", "t = pa.table({'a': [1]})", ""),
+    ("pyarrow", "import pyarrow as pa; t = pa.table({'a': [1]})", "t = pa.table({'a': [2]})", "t"),
+    ("pyarrow", "s = pd.Series(['a', 'b'] * 999, dtype='string[pyarrow]')", "s.iloc[5] = 'cc'", "s"),
+    ("polars", "import polars as pl; p = pl.DataFrame({'a': [1], 's': ['x']}); q = p.clone()", "p[0, 'a'] = 9", "p"),
+    ("polars", "import polars as pl; p = pl.DataFrame({'a': [1]})", "p = pl.DataFrame({'a': [1]}); p.describe()", ""),
+    ("torch", "import torch; t = torch.zeros(3); u = torch.zeros(3)", "t[0] = 5", "t"),
+    ("torch", "import torch; t = torch.zeros(3)", "t = torch.zeros(3); t.sum()", ""),
+    ("torch", "import torch; a = np.zeros(3); t = torch.from_numpy(a); v = t[1:]", "a[1] = 5", "a t v"),
+    ("torch", "import torch; t = torch.zeros(3, dtype=torch.bfloat16, requires_grad=True)", "t.data[0] = 5", "t"),
+    ("torch", "import torch; m = torch.nn.Linear(2, 2); o = torch.optim.SGD(m.parameters(), 0.1)",
+     "m(torch.ones(1, 2)).sum().backward(); o.step()", "m o"),
+    ("torch", "import torch; m = torch.nn.Linear(2, 2); m.eval()", "m(torch.ones(1, 2)); repr(m)", ""),
 ]
 # fmt: on
 

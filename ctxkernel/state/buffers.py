@@ -26,26 +26,26 @@ def _numpy() -> Any:
 
 def _memory(look: Look, array: Any) -> None:
     """Note whose memory an array is, so that arrays that share it are found together."""
-    np = _numpy()
+    ndarray = _numpy().ndarray
+    # By the base class's own descriptors: a subclass may define them anew, and a view of it would have it as base.
+    base_of = ndarray.base.__get__
     owner = array
-    while owner.base is not None:
-        base: Any = owner.base
+    while (base := base_of(owner)) is not None:
         if type(base) is memoryview:
             base = base.obj
         look.also.add(id(base))
-        if not is_kind(type(base), np.ndarray):
+        if not is_kind(type(base), ndarray):
             break
-        owner = np.ndarray.view(base, np.ndarray) if type(base) is not np.ndarray else base
-    # Others (torch, Arrow) know a block by its address only; addresses are negative here, ids are not.
-    if owner.nbytes:
-        look.also.add(-owner.__array_interface__["data"][0])
+        owner = base
+    if ndarray.nbytes.__get__(owner):
+        look.also.add(-ndarray.__array_interface__.__get__(owner)["data"][0])
 
 
 def array(look: Look, obj: Any) -> Children:
     """A numpy.ndarray."""
     look.tick()
     plain = obj if type(obj) is _numpy().ndarray else _numpy().ndarray.view(obj, _numpy().ndarray)
-    _memory(look, obj if plain is obj else plain)
+    _memory(look, obj)
     return elements(look, plain)
 
 
@@ -248,22 +248,64 @@ def arrow(look: Look, obj: Any) -> Children:
         look.label(b"W", f"{names} {size}")
         return iter(obj.columns)
     look.label(b"W", f"{obj.type} {size}")
-    step = max(1, size // 64)
-    some = [obj[at].as_py() for at in (*range(0, size, step), size - 1)] if size else []
     for part in getattr(obj, "chunks", (obj,)):
         for buffer in part.buffers():
             if buffer is None or not buffer.size:
                 continue
+            look.label(b"", f"{part.offset} {len(part)} {buffer.size}")
             data = memoryview(buffer)
-            large = Large((buffer.address, buffer.size), buffer.size, partial(_slices, data))
-            look.defer(large, b"", f"{part.offset} {len(part)} {buffer.size}".encode())
+            if buffer.size <= SMALL:
+                look.feed(bytes(data))
+            else:
+                step = buffer.size // 16
+                sample = b"".join(bytes(data[at : at + 256]) for at in range(0, buffer.size, step))
+                look.defer(Large((buffer.address, buffer.size), buffer.size, partial(_slices, data)), sample)
             look.also.add(-buffer.address)
-    return iter(some)
+    return None
 
 
 def _slices(data: memoryview) -> Iterator[Any]:
     for start in range(0, data.nbytes, CHUNK):
         yield data[start : start + CHUNK]
+
+
+_POLARS_BYTES = 64 * 1024 * 1024
+
+
+def polars(look: Look, obj: Any) -> Children:
+    """A DataFrame or Series of polars: a hash of every row, by the library's own means."""
+    look.tick()
+    size, one = len(obj), is_kind(type(obj), loaded("polars").get("Series", type))
+    look.label(b"L", f"{obj.name} {obj.dtype} {size}" if one else f"{dict(obj.schema)} {size}")
+    estimated = obj.estimated_size()
+    if estimated > _POLARS_BYTES:
+        obj = obj.gather_every(-(-estimated // _POLARS_BYTES))
+        look.partial("only some of its rows")
+    if size and (one or obj.width):
+        look.feed((obj.hash() if one else obj.hash_rows()).to_numpy().tobytes())
+    return None
+
+
+_SHOWN = """
+_localaxes _suptitle _supxlabel _supylabel artists images lines patches texts legends subfigs _children child_axes
+legend_ title _left_title _right_title xaxis yaxis label _label _facecolor _edgecolor axison _alpha _visible _xorig
+_yorig _color _linestyle _linewidth _drawstyle _markersize _x0 _y0 _width _height angle _hatch _offsets _paths _sizes
+_A _extent _original_facecolor _original_edgecolor _interpolation _text _rotation _vertices _autoscale_on
+"""
+_IS_SHOWN = frozenset(_SHOWN.split())
+
+
+def artist(look: Look, obj: Any) -> Children:
+    """An artist of matplotlib: what is shown. Of its other attributes, drawing changes half."""
+    look.tick()
+    members = _members(look, obj)
+    found = [name for name in dict.keys(members) if type(name) is str and name in _IS_SHOWN]
+    look.flat(found)
+    held = [members[name] for name in found]
+    axes = [_members(look, members[name]) for name in ("xaxis", "yaxis") if name in found]
+    if any(axis.get("_autoscale_on") is False for axis in axes):
+        held.append(_members(look, members["_viewLim"]).get("_points"))  # otherwise drawing sets them
+    return iter(held)
 
 
 def tensor(look: Look, obj: Any) -> Children:
@@ -298,6 +340,8 @@ _TABLE: tuple[tuple[str, tuple[str, ...], Base, bool], ...] = (
     ("pandas._libs.missing", ("NAType",), Base(known_text, noted=False), False),
     ("pandas._libs.tslibs.nattype", ("NaTType",), Base(known_text, noted=False), False),
     ("pyarrow", ("Array", "ChunkedArray", "Table", "RecordBatch"), Base(arrow, noted=False), True),
+    ("polars", ("DataFrame", "Series"), Base(polars), False),
+    ("matplotlib.artist", ("Artist",), Base(artist, hidden=lambda _: True), True),
     ("torch", ("Tensor",), Base(tensor), False),
     ("torch.nn", ("Parameter",), Base(tensor), False),
 )

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 
-from ctxkernel.state.code_kinds import cell_names
+from ctxkernel.state.codes import attribute_names, cell_names
 
 Transform = Callable[[str], str]
 
@@ -29,10 +29,11 @@ _MAGIC_LINE = re.compile(r"^(\s*)(?:[\w.\[\]'\", ]+=\s*)?(%|!|\?)(?!%)\s*(\w*)(.
 ANYTHING = frozenset(
     ("exec", "eval", "globals", "locals", "vars", "get_ipython", "__main__", "__builtins__", "Out", "_oh", "breakpoint")
 )
-"""Global names through which code can reach any variable."""
+"""Global names through which a cell can reach any variable."""
+ANYTHING_IN_A_FUNCTION = ANYTHING - {"vars", "locals"}
+"""Those through which a function can: its `locals()` are its own."""
 _BELOW = """
-_getframe currentframe f_globals f_locals __globals__ user_ns user_global_ns get_objects get_referrers run_cell ex ev
-__main__
+_getframe currentframe f_globals f_locals __globals__ user_ns user_global_ns get_objects get_referrers run_cell __main__
 """
 ANYTHING_BELOW = frozenset(_BELOW.split())
 """Attributes through which code can reach any variable."""
@@ -122,17 +123,9 @@ def _read(source: str, transform: Transform | None, found: _Found, depth: int) -
         names.discard("get_ipython")
     found.names |= names
     found.replaced |= replaced
-    reached = names & ANYTHING or _attributes(code) & ANYTHING_BELOW
+    reached = names & ANYTHING or attribute_names(code) & ANYTHING_BELOW
     if reached:
         found.anything = found.anything or min(reached)
-
-
-def _attributes(code: CodeType) -> set[str]:
-    names = set(code.co_names)
-    for const in code.co_consts:
-        if type(const) is CodeType:
-            names |= _attributes(const)
-    return names
 
 
 def _without_magics(source: str, transform: Transform | None, found: _Found, depth: int) -> str:

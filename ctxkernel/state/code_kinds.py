@@ -8,123 +8,23 @@ leads to counts as reached, since its methods may change it.
 
 from __future__ import annotations
 
-import dis
 import functools
 import gc
 import itertools
-import marshal
 import sys
 import types
 from collections.abc import Iterator
 from typing import Any
 
-from xxhash import xxh3_64_intdigest
-
 from ctxkernel.state import buffers, iterator_kinds, plain_kinds
+from ctxkernel.state.codes import code_facts
 from ctxkernel.state.digest import Base, Batch, Body, Children, Look
 from ctxkernel.state.reflect import HEAP_TYPE, Plan, class_dict, class_flags, class_mro, is_kind, loaded, module_dict
-
-_GLOBAL_LOAD = dis.opmap["LOAD_GLOBAL"]
-_NAME_OPS = frozenset(
-    dis.opmap[name]
-    for name in (
-        "LOAD_NAME",
-        "STORE_NAME",
-        "DELETE_NAME",
-        "STORE_GLOBAL",
-        "DELETE_GLOBAL",
-        "LOAD_FROM_DICT_OR_GLOBALS",
-    )
-    if name in dis.opmap
-)
-_STORES = frozenset(dis.opmap[name] for name in ("STORE_NAME", "STORE_GLOBAL"))
-_BINARY = dis.opmap["BINARY_OP"]
-_IN_PLACE = 13
-"""BINARY_OP arguments from here on are the augmented assignments."""
-
-_CODES: dict[int, tuple[types.CodeType, CodeFacts]] = {}
-_MOST_CODES = 4000
-
-
-class CodeFacts:
-    """What one code object, with those inside it, is and uses."""
-
-    __slots__ = ("digest", "names")
-
-    def __init__(self, code: types.CodeType) -> None:
-        names, _ = _global_names(code)
-        parts = [code.co_name, code.co_qualname, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
-        parts += [code.co_flags, code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
-        for const in code.co_consts:
-            if type(const) is types.CodeType:
-                inner = code_facts(const)
-                names |= inner.names
-                parts.append(inner.digest)
-            else:
-                parts.append(_constant(const))
-        self.names = frozenset(names)
-        """Global names that are loaded, stored or deleted."""
-        self.digest = xxh3_64_intdigest(marshal.dumps(parts, 2))
-
-
-def _constant(const: Any) -> object:
-    try:
-        return marshal.dumps(const, 2)
-    except ValueError:  # a slice, from Python 3.14 on
-        return repr(const)
-
-
-def _global_names(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """Return the names that `code` uses, without those of functions in it, and those that it binds anew."""
-    names: set[str] = set()
-    replaced: set[str] = set()
-    table, raw = code.co_names, code.co_code
-    extended = previous = previous_argument = 0
-    for at in range(0, len(raw), 2):
-        op = raw[at]
-        if op == 0:  # room for the interpreter's own caches
-            continue
-        argument = raw[at + 1] | extended
-        if op == dis.EXTENDED_ARG:
-            extended = argument << 8
-            continue
-        extended = 0
-        if op == _GLOBAL_LOAD:
-            names.add(table[argument >> 1])
-        elif op in _NAME_OPS:
-            names.add(table[argument])
-            if op in _STORES and not (previous == _BINARY and previous_argument >= _IN_PLACE):
-                replaced.add(table[argument])
-        previous, previous_argument = op, argument
-    return names, replaced
-
-
-def code_facts(code: types.CodeType) -> CodeFacts:
-    """Return the facts of `code`. Code objects never change, so they are kept, up to a bound."""
-    found = _CODES.get(id(code))
-    if found is None:
-        if len(_CODES) >= _MOST_CODES:
-            _CODES.clear()
-        facts = CodeFacts(code)
-        _CODES[id(code)] = code, facts
-        return facts
-    return found[1]
-
-
-def cell_names(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """Return every global name that the code of a cell mentions, and those that it binds other than by `+=`."""
-    names, replaced = _global_names(code)
-    for const in code.co_consts:
-        if type(const) is types.CodeType:
-            names |= cell_names(const)[0]
-    return names, replaced
 
 
 def code_body(look: Look, obj: types.CodeType) -> Children:
     """A code object."""
-    facts = code_facts(obj)
-    look.out += b"c%d;" % facts.digest
-    look.deps |= facts.names
+    look.out += b"c%d;" % code_facts(obj).digest
     return None
 
 
@@ -290,6 +190,7 @@ _OPAQUE = (
     ("logging", "Logger"),
     ("logging", "Handler"),
     ("threading", "Thread"),
+    ("concurrent.futures", "Executor"),
     ("IPython.core.interactiveshell", "InteractiveShell"),
 )
 """Classes whose instances lead into a library and hold nothing of the user's."""

@@ -3,8 +3,6 @@
 Rule 1: none of the user's code runs (`state.reflect`), nothing is imported, nothing is kept alive after a look.
 Rule 2: every step is bounded: no recursion of ours, time asked after every few hundred objects and every few
 megabytes. What the time did not reach is said (`Survey.whole`), and the part that was reached can still be compared.
-Rule 3: equal content gives equal fingerprints, with two exceptions. The order of a dict counts, and so does whether
-two places hold one object or two equal ones: a restored or re-run program would tell them apart.
 
 A look has two stages. The first walks the structure: containers, attributes, small data, and a sample of large
 buffers; it also notes which objects are reached (`ids`) and which names the reached code uses (`deps`). The second
@@ -310,12 +308,12 @@ class Look:
         self.feed(data)
         return True
 
-    def finish(self) -> Survey:
+    def finish(self, *, hash_bodies: bool = True) -> Survey:
         """Hash the large buffers as far as the time goes, and return the whole."""
         body: list[int] = []
         whole = self.walked and not self.reason
-        memo, nbytes, finished = self.batch.memo, self.nbytes, True
-        for large in self.large:
+        memo, nbytes, finished = self.batch.memo, self.nbytes, hash_bodies or not self.large
+        for large in self.large if hash_bodies else ():
             known = None if large.key is None else memo.get(large.key)
             if known is None:
                 marks: list[int] = []

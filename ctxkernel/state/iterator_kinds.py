@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from ctxkernel.state.codes import code_facts
 from ctxkernel.state.digest import Body, Children, Look
 from ctxkernel.state.flat import ATOMS
 from ctxkernel.state.reflect import is_kind
@@ -34,6 +35,8 @@ def referents(look: Look, obj: Any) -> Children:
     if get_frame is not None:
         frame = get_frame(obj)
         look.out += b"%d;" % (-2 if frame is None else frame.f_lasti)
+        if frame is not None and frame.f_globals is look.batch.namespace:
+            look.deps |= code_facts(frame.f_code).names
     # Asking for the frame makes one; it says no more than what the generator itself refers to.
     held = [one for one in gc.get_referents(obj) if type(one) is not types.FrameType]
     look.out += b"%d;" % len(held)

@@ -53,12 +53,12 @@ class Looker:
                 return None
         return None
 
-    def finish(self, look: Look | Survey | None) -> Survey | None:
+    def finish(self, look: Look | Survey | None, *, hash_bodies: bool = True) -> Survey | None:
         """Return the outcome of a look; None where there is none."""
         if look is None or isinstance(look, Survey):
             return look
         try:
-            return look.finish()
+            return look.finish(hash_bodies=hash_bodies)
         except Exception:  # memory that went away: a closed map, a resized array
             return None
 

@@ -14,11 +14,11 @@ bound anew is compared by content as well, and by weak reference where its type 
 Rule 4: a fault with one object costs that name its digest, nothing else. What was left out is said in `incomplete`.
 Rule 5: what a cell does not touch costs nothing that grows with its size.
 
-Not found: what has no readable state (the position in an open file, in `itertools.cycle` or a dict's iterator; C
-extensions with state of their own, such as an in-place edit of a polars frame); what changes a module or a class of
-an importable module; what code of a library does to variables that it keeps by itself (callbacks, threads, widgets):
-it is found when a later cell touches the variable, as a change outside of a cell; in what is too large to be looked
-at whole, the part that was not; in a container that has more objects than are visited, sharing.
+Not found: what has no state that can be read (the position in an open file or in `itertools.cycle`, rows in a database,
+a C extension's own data, text that was moved in a figure); what a cell changes in a module or in a class that can be
+imported; what it reaches through `sys.modules` or attributes of modules only; what lies in the part that was left out
+of something too large to be looked at whole. What threads, callbacks and widgets do between two cells is found when a
+later cell touches the variable, or by `sweep`, as a change outside of a cell.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any, Literal
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
-from ctxkernel.state.candidates import ANYTHING, Cell, Transform, read_cell
+from ctxkernel.state.candidates import ANYTHING_IN_A_FUNCTION, Cell, Transform, read_cell
 from ctxkernel.state.digest import Batch, Look
 from ctxkernel.state.looking import HANDLE, Looker
 from ctxkernel.state.sharing import NO_IDS, Ids, Sharing
@@ -77,6 +77,8 @@ class NamespaceTracker:
         self._variables: dict[str, Variable] = {}
         """Oldest change first."""
         self._sharing = Sharing()
+        self._unlooked: set[str] = set()
+        """Names that were not looked at yet: there before us, or time had run out."""
         self._snapshot = Snapshot(namespace)
         self._cell = Cell()
         self._candidates: set[str] = set()
@@ -87,6 +89,8 @@ class NamespaceTracker:
             value = namespace.get(name)
             if is_atom(value):
                 variable.atom = value
+            else:
+                self._unlooked.add(name)
 
     # -- what the kernel asks ---------------------------------------------------------------------
 
@@ -186,12 +190,11 @@ class NamespaceTracker:
         added, moved, deleted = self._moved()
         for name in deleted:
             self._forget(name)
-        for name in added:
+        known = [name for name in (self._variables if names is None else names) if name in self._namespace]
+        for name in (*added, *moved, *known):
             self._variables[name] = Variable()
-        for name in (*moved, *(self._variables if names is None else names)):
-            if name in self._variables:
-                self._sharing.remove(name)
-                self._variables[name].__init__()
+            self._sharing.remove(name)
+            self._unlooked.add(name)
 
     # -- which names --------------------------------------------------------------------------------
 
@@ -237,14 +240,15 @@ class NamespaceTracker:
             elif variable.atom is not NOTHING:
                 continue
             else:
-                if variable.survey is None:
-                    self._baseline((name,), expired)
+                if self._unlooked:
+                    # What shares an object with this one is only known where all were looked at.
+                    self._baseline(list(self._unlooked), expired, hash_bodies=False)
                 survey = variable.survey
             if survey is None:
                 continue
             reached.update((id(ids), ids) for ids in (survey.ids, survey.leads) if len(ids))
-            if not anything and not ANYTHING.isdisjoint(survey.deps):
-                anything = f"{name} ({min(ANYTHING & survey.deps)})"
+            if not anything and not ANYTHING_IN_A_FUNCTION.isdisjoint(survey.deps):
+                anything = f"{name} ({min(ANYTHING_IN_A_FUNCTION & survey.deps)})"
             todo += [each for each in survey.deps if each not in touched and (each in known or each in namespace)]
         # A name that shares an object with these changes with it, but no code of its own is run by that.
         for ids in reached.values():
@@ -275,7 +279,7 @@ class NamespaceTracker:
             survey = variable.survey
             if variable.atom is not NOTHING or survey is HANDLE:
                 continue
-            if survey is None:
+            if survey is None or (survey.nbytes and not survey.body and survey.walked):
                 stale.append(name)
             elif survey.cheap:
                 cheap.append(name)
@@ -284,15 +288,18 @@ class NamespaceTracker:
     # -- looking ------------------------------------------------------------------------------------
 
     def _keep(self, name: str, variable: Variable, value: object, survey: Survey | None) -> None:
+        self._unlooked.discard(name)
         if is_atom(value):
             variable.atom, variable.survey, variable.weak = value, None, None
             self._sharing.remove(name)
         else:
             variable.atom, variable.survey, variable.weak = NOTHING, survey, weak_reference(value)
+            if survey is None:
+                self._unlooked.add(name)
             self._sharing.put(name, NO_IDS if survey is None else survey.ids)
 
-    def _baseline(self, names: Collection[str], expired: Expired) -> None:
-        """Look at names for the first time, or again where time ran out; reports nothing."""
+    def _baseline(self, names: Collection[str], expired: Expired, *, hash_bodies: bool = True) -> None:
+        """Look at names that have no whole look yet; reports nothing."""
         if not names:
             return
         batch = self._looker.batch(expired)
@@ -306,7 +313,7 @@ class NamespaceTracker:
             elif not expired():
                 looks.append((name, variable, value, self._looker.start(batch, value)))
         for name, variable, value, look in sorted(looks, key=_cost):
-            self._keep(name, variable, value, self._looker.finish(look))
+            self._keep(name, variable, value, self._looker.finish(look, hash_bodies=hash_bodies))
 
     # -- changes ------------------------------------------------------------------------------------
 
@@ -445,6 +452,7 @@ class NamespaceTracker:
 
     def _forget(self, name: str) -> None:
         self._variables.pop(name, None)
+        self._unlooked.discard(name)
         self._sharing.remove(name)
 
 

@@ -1,0 +1,126 @@
+"""Code objects: which global names they use, and a digest of what they do.
+
+Rule: line numbers, file names and layout do not count: the same cell run again makes equal functions.
+"""
+
+from __future__ import annotations
+
+import dis
+import marshal
+import types
+from typing import Any
+
+from xxhash import xxh3_64_intdigest
+
+_GLOBAL_LOAD = dis.opmap["LOAD_GLOBAL"]
+_NAME_OPS = frozenset(
+    dis.opmap[name]
+    for name in (
+        "LOAD_NAME",
+        "STORE_NAME",
+        "DELETE_NAME",
+        "STORE_GLOBAL",
+        "DELETE_GLOBAL",
+        "LOAD_FROM_DICT_OR_GLOBALS",
+    )
+    if name in dis.opmap
+)
+_STORES = frozenset(dis.opmap[name] for name in ("STORE_NAME", "STORE_GLOBAL"))
+_BINARY = dis.opmap["BINARY_OP"]
+_IN_PLACE = 13
+"""BINARY_OP arguments from here on are the augmented assignments."""
+
+_CODES: dict[int, tuple[types.CodeType, CodeFacts]] = {}
+_MOST_CODES = 4000
+
+
+class CodeFacts:
+    """What one code object, with those inside it, is and uses."""
+
+    __slots__ = ("digest", "names")
+
+    def __init__(self, code: types.CodeType) -> None:
+        names, _ = _global_names(code)
+        parts = [code.co_name, code.co_qualname, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
+        parts += [code.co_flags, code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
+        for const in code.co_consts:
+            if type(const) is types.CodeType:
+                inner = code_facts(const)
+                names |= inner.names
+                parts.append(inner.digest)
+            else:
+                parts.append(_constant(const))
+        self.names = frozenset(names)
+        """Global names that are loaded, stored or deleted."""
+        self.digest = xxh3_64_intdigest(marshal.dumps(parts, 2))
+
+
+def _constant(const: Any) -> object:
+    try:
+        return marshal.dumps(const, 2)
+    except ValueError:  # a slice, from Python 3.14 on
+        return repr(const)
+
+
+def _global_names(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """Return the names that `code` uses, without those of functions in it, and those that it binds anew."""
+    names: set[str] = set()
+    replaced: set[str] = set()
+    table, raw = code.co_names, code.co_code
+    extended = previous = previous_argument = 0
+    for at in range(0, len(raw), 2):
+        op = raw[at]
+        if op == 0:  # room for the interpreter's own caches
+            continue
+        argument = raw[at + 1] | extended
+        if op == dis.EXTENDED_ARG:
+            extended = argument << 8
+            continue
+        extended = 0
+        if op == _GLOBAL_LOAD:
+            names.add(table[argument >> 1])
+        elif op in _NAME_OPS:
+            names.add(table[argument])
+            if op in _STORES and not (previous == _BINARY and previous_argument >= _IN_PLACE):
+                replaced.add(table[argument])
+        previous, previous_argument = op, argument
+    return names, replaced
+
+
+def code_facts(code: types.CodeType) -> CodeFacts:
+    """Return the facts of `code`. Code objects never change, so they are kept, up to a bound."""
+    found = _CODES.get(id(code))
+    if found is None:
+        if len(_CODES) >= _MOST_CODES:
+            _CODES.clear()
+        facts = CodeFacts(code)
+        _CODES[id(code)] = code, facts
+        return facts
+    return found[1]
+
+
+_CALLS = frozenset(number for name, number in dis.opmap.items() if "CALL" in name)
+
+
+def attribute_names(code: types.CodeType) -> set[str]:
+    """Return every attribute and imported name in the code, and in the functions in it."""
+    names = set(code.co_names) - _global_names(code)[0]
+    for const in code.co_consts:
+        if type(const) is types.CodeType:
+            names |= attribute_names(const)
+    return names
+
+
+def cell_names(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """Return every global name that the code of a cell may use, and those that it binds other than by `+=`.
+
+    Where the cell calls nothing, it does not call the functions that it defines either: their names do not count.
+    """
+    names, replaced = _global_names(code)
+    if _CALLS.isdisjoint(code.co_code[::2]):
+        return names, replaced
+    inner = [const for const in code.co_consts if type(const) is types.CodeType]
+    for one in inner:
+        names |= _global_names(one)[0]
+        inner += [const for const in one.co_consts if type(const) is types.CodeType]
+    return names, replaced
