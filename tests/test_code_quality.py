@@ -35,7 +35,7 @@ def test_the_code_is_formatted():
 
 
 def test_the_types_hold():
-    check(sys.executable, "-m", "pyright", "--pythonpath", sys.executable)
+    check(sys.executable, "-m", "pyright", "--project", str(ROOT), "--pythonpath", sys.executable)
 
 
 def test_imports_go_downwards_only():
