@@ -51,6 +51,28 @@ def test_a_look_that_ran_out_of_time_is_made_up_for():
     assert set(notebook.run("a[1_234_567] = 0").changed) == {"a"}
 
 
+def test_names_that_were_there_before_do_not_starve_the_one_that_is_touched():
+    """With ten thousand variables that were never looked at, the one that the cell touches is looked at first."""
+    namespace: dict[str, Any] = {"__name__": "__main__", **{f"l{i}": [[i]] for i in range(1000)}}
+    ticks = iter(range(10**9))
+    tracker = NamespaceTracker(namespace, clock=lambda: next(ticks) / 100)
+
+    tracker.before("l777.append(1)")
+    namespace["l777"].append(1)
+
+    assert set(tracker.after(lambda: False).changed) == {"l777"}
+
+
+def test_a_name_in_an_executed_text_is_looked_at_before_all_others():
+    """A cell that may touch anything mostly touches what its texts name."""
+    notebook = Notebook("for i in range(1000): globals()[f'l{i}'] = [[i]]")
+
+    diff = notebook.run("exec('l777.append(1)')", Fuse(30))
+
+    assert set(diff.changed) == {"l777"}
+    assert diff.incomplete
+
+
 def test_what_a_cell_does_not_touch_is_not_read():
     """An empty cell makes no look at anything, so that size does not matter."""
     notebook = Notebook(

@@ -13,11 +13,13 @@ import contextlib
 import re
 import textwrap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from types import CodeType
 
 from ctxkernel.state.codes import attribute_names, cell_names
+from ctxkernel.state.sharing import Ids
+from ctxkernel.state.survey import Survey
 
 Transform = Callable[[str], str]
 
@@ -96,6 +98,38 @@ def read_cell(source: str, transform: Transform | None = None) -> Cell:
     return cell
 
 
+def reachable(
+    cell: Cell,
+    names: Collection[str],
+    survey_of: Callable[[str], Survey | None],
+    owners: Callable[[Ids], set[str]],
+) -> tuple[set[str], str]:
+    """Return those of `names` that the cell can touch, and why it may touch any, or empty.
+
+    By name, by the code that it can call through these, and by sharing an object with one of these.
+    """
+    anything = cell.anything
+    reached: dict[int, Ids] = {}
+    touched: set[str] = set()
+    todo = [name for name in cell.names if name in names]
+    while todo:
+        name = todo.pop()
+        if name in touched:
+            continue
+        touched.add(name)
+        survey = survey_of(name)
+        if survey is None:
+            continue
+        reached.update((id(ids), ids) for ids in (survey.ids, survey.leads) if len(ids))
+        if not anything and not ANYTHING_IN_A_FUNCTION.isdisjoint(survey.deps):
+            anything = f"{name} ({min(ANYTHING_IN_A_FUNCTION & survey.deps)})"
+        todo += [each for each in survey.deps if each not in touched and each in names]
+    # A name that shares an object with these changes with it, but no code of its own is run by that.
+    for ids in reached.values():
+        touched |= owners(ids)
+    return touched, anything
+
+
 def _compile(source: str) -> CodeType | None:
     # Our filter is put in by hand: `catch_warnings` makes the interpreter forget which warnings the user has seen.
     warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
@@ -126,6 +160,16 @@ def _read(source: str, transform: Transform | None, found: _Found, depth: int) -
     reached = names & ANYTHING or attribute_names(code) & ANYTHING_BELOW
     if reached:
         found.anything = found.anything or min(reached)
+        _texts(code, found)
+
+
+def _texts(code: CodeType, found: _Found) -> None:
+    # What is executed or looked up by name often stands there as a text: these are looked at first.
+    for const in code.co_consts:
+        if type(const) is str:
+            found.add_words(const)
+        elif type(const) is CodeType:
+            _texts(const, found)
 
 
 def _without_magics(source: str, transform: Transform | None, found: _Found, depth: int) -> str:

@@ -112,6 +112,23 @@ class Large:
 class Look:
     """One look at one value. `walk` is stage one, `finish` stage two."""
 
+    __slots__ = (
+        *("batch", "out", "marks", "seen", "also", "deps", "large", "layout", "later", "held", "limit", "made"),
+        *(
+            "muted",
+            "objects",
+            "foreign",
+            "depth",
+            "by_identity",
+            "opaque",
+            "walked",
+            "reason",
+            "_led",
+            "_next",
+            "_root",
+        ),
+    )
+
     def __init__(self, batch: Batch, value: object) -> None:
         self.batch = batch
         self.out = bytearray()

@@ -14,7 +14,7 @@ from typing import Any
 _INJECTED_WORDS = """
 In Out exit quit get_ipython _ __ ___ _i _ii _iii _oh _dh _ih _sh _exit_code __name__ __doc__ __package__ __loader__
 __spec__ __builtin__ __builtins__ __file__ __annotations__ __annotate__ __conditional_annotations__ __warningregistry__
-__session__ __vsc_ipynb_file__ __IPYTHON__ __pyodide__
+__session__ __nonzero__ __vsc_ipynb_file__ __IPYTHON__ __pyodide__
 """
 _INJECTED = frozenset(_INJECTED_WORDS.split())
 _NUMBERED = re.compile(r"_i?\d+\Z")

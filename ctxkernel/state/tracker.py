@@ -31,7 +31,7 @@ from typing import Any, Literal
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
-from ctxkernel.state.candidates import ANYTHING_IN_A_FUNCTION, Cell, Transform, read_cell
+from ctxkernel.state.candidates import Cell, Transform, reachable, read_cell
 from ctxkernel.state.digest import Batch, Look
 from ctxkernel.state.looking import HANDLE, Looker
 from ctxkernel.state.sharing import NO_IDS, Ids, Sharing
@@ -82,6 +82,8 @@ class NamespaceTracker:
         self._snapshot = Snapshot(namespace)
         self._cell = Cell()
         self._candidates: set[str] = set()
+        self._maybe: set[str] = set()
+        """Those of the candidates that the cell does not mention, but may reach as it may reach anything."""
         self._left_out: list[str] = []
         self._last: NamespaceDiff = NamespaceDiff()
         for name in self._names.filter(self._snapshot.names):
@@ -218,57 +220,36 @@ class NamespaceTracker:
         return fresh, again, [name for name in deleted if name in self._variables]
 
     def _touched(self, cell: Cell, expired: Expired) -> set[str]:
-        """Return the names that the cell can touch: by name, by code that it can call, by sharing."""
-        known, namespace = self._variables, self._namespace
-        reached: dict[int, Ids] = {}
-        anything = cell.anything
-        todo = [name for name in cell.names if name in known or name in namespace]
-        touched: set[str] = set()
-        batch: Batch | None = None
-        while todo:
-            name = todo.pop()
-            if name in touched:
-                continue
-            touched.add(name)
-            variable = known.get(name)
-            if variable is None:  # not the user's, such as `_`: it can lead to what is
-                value = namespace.get(name)
-                if is_atom(value):
-                    continue
-                batch = batch or self._looker.batch(expired)
-                survey = self._looker.look(batch, value)
-            elif variable.atom is not NOTHING:
-                continue
-            else:
-                if self._unlooked:
-                    # What shares an object with this one is only known where all were looked at.
-                    self._baseline(list(self._unlooked), expired, hash_bodies=False)
-                survey = variable.survey
-            if survey is None:
-                continue
-            reached.update((id(ids), ids) for ids in (survey.ids, survey.leads) if len(ids))
-            if not anything and not ANYTHING_IN_A_FUNCTION.isdisjoint(survey.deps):
-                anything = f"{name} ({min(ANYTHING_IN_A_FUNCTION & survey.deps)})"
-            todo += [each for each in survey.deps if each not in touched and (each in known or each in namespace)]
-        # A name that shares an object with these changes with it, but no code of its own is run by that.
-        for ids in reached.values():
-            touched |= self._sharing.owners(ids)
-        touched = {name for name in touched if name in known}
-        if anything:
-            self._add_anything(touched, anything)
-        return touched
+        """Return the names that the cell can touch, and note those that are too large to be looked at for a maybe."""
 
-    def _add_anything(self, touched: set[str], reason: str) -> None:
-        """Add all that is small, and note what is not."""
-        self._cell = Cell(self._cell.names, self._cell.replaced, reason)
-        for name, variable in self._variables.items():
-            if name in touched or variable.atom is not NOTHING:
-                continue
-            survey = variable.survey
-            if survey is not None and (survey.nbytes > _ANYTHING_BYTES or survey.objects > _ANYTHING_OBJECTS):
-                self._left_out.append(name)
-            else:
-                touched.add(name)
+        def survey_of(name: str) -> Survey | None:
+            variable = self._variables.get(name)
+            if variable is None:  # not the user's, such as `_`: it can lead to what is
+                value = self._namespace.get(name)
+                return None if is_atom(value) else self._looker.look(self._looker.batch(expired), value)
+            if name in self._unlooked:
+                self._baseline((name,), expired, hash_bodies=False)
+            return variable.survey
+
+        def owners(ids: Ids) -> set[str]:
+            # What shares an object with another is only known where all were looked at.
+            self._baseline(list(self._unlooked), expired, hash_bodies=False)
+            return self._sharing.owners(ids)
+
+        self._maybe = set()
+        names, anything = reachable(cell, self._namespace, survey_of, owners)
+        touched = {name for name in names if name in self._variables}
+        if anything:
+            self._cell = Cell(cell.names, cell.replaced, anything)
+            for name, variable in self._variables.items():
+                if name in touched or variable.atom is not NOTHING:
+                    continue
+                survey = variable.survey
+                if survey is not None and (survey.nbytes > _ANYTHING_BYTES or survey.objects > _ANYTHING_OBJECTS):
+                    self._left_out.append(name)
+                else:
+                    self._maybe.add(name)
+        return touched | self._maybe
 
     def _lacking(self, touched: set[str]) -> tuple[list[str], list[str]]:
         """Return the touched names that have no whole look yet, and those that are cheap to look at again."""
@@ -303,7 +284,7 @@ class NamespaceTracker:
         if not names:
             return
         batch = self._looker.batch(expired)
-        looks: list[tuple[str, Variable, Any, Look | Survey | None]] = []
+        large: list[_Waiting] = []
         for name in names:
             variable, value = self._variables[name], self._namespace.get(name, NOTHING)
             if value is NOTHING:
@@ -311,9 +292,13 @@ class NamespaceTracker:
             if is_atom(value):
                 self._keep(name, variable, value, None)
             elif not expired():
-                looks.append((name, variable, value, self._looker.start(batch, value)))
-        for name, variable, value, look in sorted(looks, key=_cost):
-            self._keep(name, variable, value, self._looker.finish(look, hash_bodies=hash_bodies))
+                look = self._looker.start(batch, value)
+                if look is not None and look.nbytes and hash_bodies:
+                    large.append((name, variable, value, look))
+                else:
+                    self._keep(name, variable, value, self._looker.finish(look, hash_bodies=hash_bodies))
+        for name, variable, value, look in sorted(large, key=_cost):
+            self._keep(name, variable, value, self._looker.finish(look))
 
     # -- changes ------------------------------------------------------------------------------------
 
@@ -327,11 +312,11 @@ class NamespaceTracker:
         expired: Expired,
     ) -> NamespaceDiff:
         """Look at all these names, take what is there as the state from now on, and return what is different."""
-        found = Found()
+        found = Found(moved, cell.replaced, expired)
         for name in deleted:
             self._forget(name)
         batch: Batch | None = None
-        looks: list[tuple[str, Variable, Any, Look | Survey | None]] = []
+        large: list[_Waiting] = []
         for name in self._in_order(added, moved, touched):
             value = self._namespace.get(name, NOTHING)
             if value is NOTHING:
@@ -345,11 +330,11 @@ class NamespaceTracker:
             elif variable.survey is HANDLE and variable.weak is not None and variable.weak() is value:
                 continue  # a handle or a module: nothing inside is the user's
             if is_atom(value):
-                self._atom(name, variable, value, fresh, name in moved, found)
+                self._atom(name, variable, value, fresh, found)
                 continue
             look: Look | Survey | None = None
             if expired():
-                if not fresh and name not in moved:
+                if not fresh and name not in found.moved:
                     found.late.append(name)
             else:
                 batch = batch or self._looker.batch(expired)
@@ -358,39 +343,39 @@ class NamespaceTracker:
                     found.faulty.append(name)
             if fresh:
                 found.added[name] = self._describe_now(variable, value, expired)
-            looks.append((name, variable, value, look))
-        for name, variable, value, look in sorted(looks, key=_cost):
-            survey = self._looker.finish(look)
-            if name not in found.added:
-                self._judge(name, variable, value, survey, name in moved, name in cell.replaced, found, expired)
-                if survey is None and name not in moved:
-                    continue
-                old = variable.survey
-                if (
-                    name not in found.changed
-                    and name not in moved
-                    and survey
-                    and not survey.whole
-                    and old
-                    and old.whole
-                ):
-                    continue  # as far as was seen the old look still holds, and it saw more
-            self._keep(name, variable, value, survey)
+            if look is not None and look.nbytes:
+                large.append((name, variable, value, look))
+            else:
+                self._conclude(name, variable, value, look, found)
+        # Large buffers last, and the smaller ones first: by now every structure has been seen.
+        for name, variable, value, look in sorted(large, key=_cost):
+            self._conclude(name, variable, value, look, found)
         for name in (*found.added, *found.changed):
             self._variables[name] = self._variables.pop(name)
         return NamespaceDiff(found.added, found.changed, tuple(deleted), found.said())
 
+    def _conclude(self, name: str, variable: Variable, value: object, look: Look | Survey | None, found: Found) -> None:
+        """Finish a look, say whether the name is different, and take what was seen as its state."""
+        survey = self._looker.finish(look)
+        if name not in found.added:
+            self._judge(name, variable, value, survey, found)
+            if name not in found.changed and name not in found.moved:
+                old = variable.survey
+                if survey is None or (old is not None and old.extent > survey.extent):
+                    return  # as far as was seen the old look still holds, and it saw more
+        self._keep(name, variable, value, survey)
+
     def _in_order(self, added: Collection[str], moved: Collection[str], touched: Collection[str]) -> Iterable[str]:
         """Return all these names once, what is known to be large last: a small change is not lost to a large object."""
 
-        def size(name: str) -> tuple[int, str]:
+        def size(name: str) -> tuple[bool, int, str]:
             survey = self._variables[name].survey if name in self._variables else None
-            return 1000 if survey is None else survey.objects, name
+            return name in self._maybe, 1000 if survey is None else survey.objects, name
 
         known = [name for name in touched if name in self._variables]
         return dict.fromkeys((*added, *sorted({*moved, *known}, key=size)))
 
-    def _atom(self, name: str, variable: Variable, value: object, fresh: bool, moved: bool, found: Found) -> None:
+    def _atom(self, name: str, variable: Variable, value: object, fresh: bool, found: Found) -> None:
         """Settle a name that now stands for a small immutable."""
         old, known = variable.atom, variable.atom is not NOTHING or variable.survey is not None
         before = self._before(variable)
@@ -400,7 +385,7 @@ class NamespaceTracker:
         variable.info = info = self._looker.info(value)
         if fresh:
             found.added[name] = info
-        elif known or moved:
+        elif known or name in found.moved:
             found.changed[name] = ChangeInfo(info.type, info.repr, info.size, "rebound", before)
 
     def _before(self, variable: Variable) -> str:
@@ -408,21 +393,11 @@ class NamespaceTracker:
             return variable.info.repr
         return self._looker.info(variable.atom).repr if variable.atom is not NOTHING else ""
 
-    def _judge(
-        self,
-        name: str,
-        variable: Variable,
-        value: object,
-        survey: Survey | None,
-        moved: bool,
-        replaced: bool,
-        found: Found,
-        expired: Expired,
-    ) -> None:
+    def _judge(self, name: str, variable: Variable, value: object, survey: Survey | None, found: Found) -> None:
         """Say whether a name that was there before is different now."""
         old = variable.survey
         gone = variable.weak is not None and variable.weak() is not value
-        another = moved or gone or variable.atom is not NOTHING
+        another = name in found.moved or gone or variable.atom is not NOTHING
         if old is None or survey is None:
             # Nothing to compare with: another object counts as a change; the same one may be one.
             differs, whole = another, another
@@ -438,9 +413,9 @@ class NamespaceTracker:
                 found.partly(name, survey if not survey.whole else old)
         if not differs:
             return
-        how: Literal["rebound", "mutated"] = "rebound" if another or replaced else "mutated"
+        how: Literal["rebound", "mutated"] = "rebound" if another or name in found.replaced else "mutated"
         before = self._before(variable)
-        info = self._describe_now(variable, value, expired)
+        info = self._describe_now(variable, value, found.expired)
         found.changed[name] = ChangeInfo(info.type, info.repr, info.size, how, before)
 
     def _describe_now(self, variable: Variable, value: object, expired: Expired) -> TypeInfo:
@@ -456,5 +431,9 @@ class NamespaceTracker:
         self._sharing.remove(name)
 
 
-def _cost(row: tuple[str, Variable, Any, Look | Survey | None]) -> int:
-    return row[3].nbytes if row[3] is not None else 0
+_Waiting = tuple[str, Variable, Any, Look | Survey]
+"""A name with a look that has large buffers to hash."""
+
+
+def _cost(waiting: _Waiting) -> int:
+    return waiting[3].nbytes

@@ -6,8 +6,10 @@ Rule: of a value, only a small immutable is kept; of all others a fingerprint an
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection, Iterable
 from typing import Any
 
+from ctxkernel.core.ports import Expired
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.state.flat import ATOMS
 from ctxkernel.state.survey import Survey
@@ -65,7 +67,12 @@ def some_of(names: list[str]) -> str:
 class Found:
     """What `_settle` has found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, moved: Iterable[str], replaced: Collection[str], expired: Expired) -> None:
+        self.moved = frozenset(moved)
+        """Names that stand at another address."""
+        self.replaced = replaced
+        """Names that the cell binds anew, at whatever address."""
+        self.expired = expired
         self.added: dict[str, TypeInfo] = {}
         self.changed: dict[str, ChangeInfo] = {}
         self.faulty: list[str] = []
