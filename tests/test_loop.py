@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.core import scheduler
+from ctxkernel.core.delta import format_deltas
 from ctxkernel.core.errors import BadPolicy, BadTarget, CyclicGroup, OutsideTurn
 from ctxkernel.core.events import (
     AsyncPayloadApplied,
@@ -28,7 +29,14 @@ from ctxkernel.core.nodes.base import ALIASES, parse_freq
 from ctxkernel.core.ports import All
 from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.timeline import execution_to_json, statement_to_json
+from ctxkernel.core.timeline import (
+    ChangeInfo,
+    ExceptionInfo,
+    Execution,
+    NamespaceDiff,
+    execution_to_json,
+    statement_to_json,
+)
 from ctxkernel.testing import FakeSource, Turns
 from ctxkernel.testing.turns import count_words
 
@@ -403,8 +411,6 @@ def test_a_fault_in_one_step_costs_that_step_only(broken):
 def test_errors_come_first_in_the_delta_feed_and_it_is_bounded():
     turns = Turns()
     code = "; ".join(f"x{number} = {number}" for number in range(50))
-    from ctxkernel.core.timeline import ExceptionInfo
-
     result = turns.run(code, status="error", exception=ExceptionInfo("ValueError", "no", ""))
     assert result.deltas[0].kind == "error"
     assert len(result.deltas) == 30
@@ -452,3 +458,58 @@ def test_frequencies_are_understood(given_freq, parsed):
 def test_settings_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Settings().view_tokens = 3
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        pytest.param("data = 1; from math import *", ["data"], id="a star import, in the same cell"),
+        pytest.param("a = 1; import os, re, io, abc; b = 2", ["a", "b"], id="modules"),
+        pytest.param("a, b, c, d, e = 1, 2, 3, 4, 5; import os", ["a", "b", "c", "d"], id="more data than rows"),
+        pytest.param("import os; x = 1", ["os", "x"], id="room for all"),
+    ],
+)
+def test_what_is_imported_gives_way_to_data_in_the_variable_table(code, kept):
+    """Forty names of `from math import *` would leave the model without a word of the person's data."""
+    turns = Turns(Settings(variable_rows=4))
+    turns.run(code)
+
+    shown = [line.name for line in turns.projector.turns[-1].variables]
+
+    assert [name for name in shown if name in kept] == kept
+    assert len(shown) <= 4
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "told"),
+    [
+        ("error", "no", "no"),
+        ("error", "", "raised"),
+        ("cancelled", "", "cancelled"),
+        ("timeout", "5 s", "timeout: 5 s"),
+    ],
+)
+def test_the_delta_feed_says_once_that_a_cell_failed(status, message, told):
+    turns = Turns()
+    failed = ExceptionInfo("ValueError", message, "")
+
+    result = turns.run(status=status, exception=failed)
+
+    assert [(item.subject, item.summary) for item in result.deltas] == [("ValueError", told)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("[1]", "[1, 2]", "mutated: list [1] → [1, 2]"),
+        ("[…]", "[…]", "mutated: list […]"),
+        ("[1]", "", "mutated: list "),
+    ],
+)
+def test_a_value_whose_short_text_stayed_is_told_once(before, after, told):
+    changed = {"x": ChangeInfo("list", after, {}, "mutated", before)}
+    execution = Execution("s1.1", "s1", None, 0.0, state_diff=NamespaceDiff({}, changed, ()))
+
+    items = format_deltas(execution, (), {}, {})
+
+    assert [item.summary.strip() for item in items] == [told.strip()]

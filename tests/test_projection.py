@@ -513,7 +513,7 @@ def test_tables_are_cut_by_rows_and_say_so():
     reasons = [one.why for one in projection.left_out if one.id == "variables"]
     assert [re.sub(r"\d+", "#", why) for why in reasons] == [
         "# of # rows did not fit # tokens",
-        "# older variables: the table has # rows",
+        "# more variables: the table has # rows",
     ]
 
 
@@ -803,3 +803,21 @@ def test_projections_share_their_history():
 
     assert len(set(map(id, runs))) == 1
     assert [len(history(projection)) for projection in kept] == list(range(1, 200))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        pytest.param(
+            ExceptionInfo("SyntaxError", "invalid syntax (123.py, line 1)", "  x = = 1\nSyntaxError: invalid syntax"),
+            "  x = = 1\nSyntaxError: invalid syntax",
+            id="a syntax error, whose message adds the place",
+        ),
+        pytest.param(ExceptionInfo("SystemExit", "", "see %tb\n\nSystemExit\n"), "see %tb\n\nSystemExit", id="none"),
+        pytest.param(ExceptionInfo("KeyError", "'a'", "short"), "short\nKeyError: 'a'", id="a trace without it"),
+    ],
+)
+def test_an_error_is_told_once(error: ExceptionInfo, told: str):
+    block = project(turn([ran(1, status="error", exception=error)])).blocks[1]
+
+    assert f"<ctx:error>\n{told}\n</ctx:statement>" in block.text

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import All, Rendered, RenderRequest
-from ctxkernel.sources import BaseSource, Draft, open_source, register, registry
+from ctxkernel.sources import BaseSource, Draft, open_named, open_source, register, registry
 from ctxkernel.sources.saferepr import brief
 from ctxkernel.testing.renderings import opened, render, written
 
@@ -471,3 +471,31 @@ def test_a_source_is_its_own_source(tmp_path):
     source = opened(written(tmp_path / "a.txt", "x"))
 
     assert open_source(source) is source
+
+
+@pytest.mark.parametrize(
+    ("target", "label"),
+    [
+        pytest.param("df", "df", id="a frame"),
+        pytest.param("_hidden", "DataFrame", id="a private name is not taken"),
+        pytest.param("number", "int", id="a number: any name may stand for the same one"),
+        pytest.param("text", "folder", id="a path is its own label"),
+    ],
+)
+def test_an_object_is_labelled_by_the_users_name_for_it(target: str, label: str, tmp_path: Path, monkeypatch: Any):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    names = {"df": frame(), "_hidden": frame(), "number": 3, "text": "folder"}
+
+    assert open_named(names[target], names).label == label
+
+
+def test_a_view_says_when_its_name_went_to_another_object():
+    """It holds the object, so after `df = df.dropna()` it is the frame from before that it shows."""
+    names = {"df": frame()}
+    source = open_named(names["df"], names)
+
+    names["df"] = names["df"].dropna()
+
+    assert source.label == "df (no longer this object's name)"
+    assert render(source, 1).text.startswith(source.label)

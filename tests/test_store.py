@@ -602,7 +602,7 @@ def test_there_is_a_message_where_there_is_nothing_to_read(recorded, tmp_path):
         assert reader.timeline()["head"] is None
         with pytest.raises(StoreError, match="no projection of this session"):
             reader.projection()
-        with pytest.raises(StoreError, match="no projection of statement s7"):
+        with pytest.raises(StoreError, match="no statement s7"):
             reader.projection("s7")
         with pytest.raises(StoreError, match="is no statement"):
             reader.projection("first")

@@ -127,7 +127,9 @@ def test_only_the_users_names_count():
     """What IPython keeps in the namespace, and what is hidden, is no variable; a private name is one."""
     notebook = Notebook(hidden=lambda: {"injected"})
 
-    diff = notebook.run("_ = _i = _ii = _i12 = _7 = In = Out = _oh = _dh = injected = 1\n_mine = __version__ = _x1 = 2")
+    diff = notebook.run(
+        "_ = _i = _ii = _i12 = _7 = In = Out = _oh = _dh = __nonzero__ = injected = 1\n_mine = __version__ = _x1 = 2"
+    )
 
     assert set(diff.added) == {"_mine", "__version__", "_x1"}
 

@@ -32,7 +32,10 @@ def format_deltas(
         items.append(DeltaItem(statement_id, kind, subject, one_line(summary), text))
 
     if execution.exception is not None:
-        add("error", execution.exception.type, f"{execution.status}: {execution.exception.message}")
+        # `error` is the kind already; of the other ends the status says more.
+        how = "" if execution.status == "error" else execution.status
+        message = execution.exception.message
+        add("error", execution.exception.type, ": ".join(filter(None, (how, message))) or "raised")
     elif execution.status in ("timeout", "cancelled"):
         add("error", sid, execution.status)
     ticked: set[str] = set()
@@ -56,7 +59,8 @@ def format_deltas(
     for name, info in diff.added.items():
         add("variable", name, f"new {info.type} {info.repr}")
     for name, change in diff.changed.items():
-        was = f"{change.before} → " if change.before else ""
+        # A cell of a large frame has changed, and its short repr has not: to say that twice would say nothing.
+        was = f"{change.before} → " if change.before and change.repr not in ("", change.before) else ""
         add("variable", name, f"{change.how}: {change.type} {was}{change.repr}")
     for name in diff.deleted:
         add("variable", name, "deleted")

@@ -54,6 +54,10 @@ Guard = Callable[[str, Callable[[], T], T], T]
 """guard(step, run, otherwise): returns run(), or `otherwise` where it failed or is switched off."""
 
 
+_LOOKED_AT = 4
+"""So many times the rows of the variable table are looked at, newest first, to fill it."""
+_LIBRARY_TYPES = frozenset({"module", "builtin_function_or_method", "numpy.ufunc"})
+
 OFF = NamespaceDiff(incomplete="the namespace diff is off")
 
 
@@ -285,12 +289,22 @@ class Loop:
     # -- the state that a projection is built from -------------------------------------------
 
     def variables(self) -> tuple[VariableLine, ...]:
-        """The user's variables, newest change first, handles left out."""
+        """The user's variables, newest change first, handles left out.
+
+        Where there are more than the table has rows for, what is imported gives way: one `from math import *` would
+        else leave no row for the data.
+        """
         old = self._lines
         lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
-        for name, info in self._tracker.variables(self.settings.variable_rows + len(self._handle_names)):
-            if name in self._handle_names or len(lines) == self.settings.variable_rows:
-                continue
+        rows = self.settings.variable_rows
+        newest = self._tracker.variables(_LOOKED_AT * rows + len(self._handle_names))
+        found = [(name, info) for name, info in newest if name not in self._handle_names]
+        over = len(found) - rows
+        if over > 0:
+            oldest_imports = [i for i in range(len(found) - 1, -1, -1) if _imported(found[i][1])][:over]
+            dropped = set(oldest_imports)
+            found = [row for i, row in enumerate(found) if i not in dropped][:rows]
+        for name, info in found:
             by = self._changed_by.get(name, "")
             kept = old.get(name)
             if kept is None or kept[0] is not info or kept[1].statement_id != by:
@@ -429,6 +443,11 @@ class Loop:
                     if value is node and not name.startswith("_"):
                         self._handle_names[name] = node.obj_id
                         break
+
+
+def _imported(info: TypeInfo) -> bool:
+    """Whether a name stands for a part of a library: a module, a function in C, a class with a module in its name."""
+    return info.type in _LIBRARY_TYPES or (info.repr.startswith("<class ") and "." in info.repr)
 
 
 def _handle(obj: object, verb: str) -> NodeBase:

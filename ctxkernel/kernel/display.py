@@ -22,9 +22,12 @@ _HEAD = (
     "display:flex;flex-wrap:wrap;gap:2px 10px;align-items:baseline"
 )
 _PRE = (
-    "margin:0;padding:6px 8px;max-height:24em;overflow:auto;white-space:pre;text-align:left;"
+    "margin:0;padding:6px 8px;max-height:24em;overflow:auto;text-align:left;"
     "font-family:var(--jp-code-font-family,monospace);background:transparent;color:inherit"
 )
+# Text and tables keep their columns and scroll; statistics and changes are sentences, and wrap.
+_SCROLL = _PRE + ";white-space:pre"
+_WRAP = _PRE + ";white-space:pre-wrap;overflow-wrap:anywhere"
 _DIM = "color:var(--jp-ui-font-color2,#777)"
 
 
@@ -45,18 +48,18 @@ def bundle(node: NodeBase) -> dict[str, str]:
         f'<div style="{_HEAD}"><b>{escape(node.obj_id)}</b><span>{escape(node.target)}</span>'
         + "".join(f'<span style="{_DIM}">{escape(fact)}</span>' for fact in facts)
         + "</div>",
-        f'<pre style="{_PRE}">{escape(shown.text)}</pre>',
+        f'<pre style="{_SCROLL if node.lod < 2 else _WRAP}">{escape(shown.text)}</pre>',
     ]
     if change and node.lod != 3:
         border = "border-top:1px solid var(--jp-border-color2,#ddd);"
-        parts.append(f'<pre style="{_PRE};{border}{_DIM}">last change\n{escape(change)}</pre>')
+        parts.append(f'<pre style="{_WRAP};{border}{_DIM}">last change\n{escape(change)}</pre>')
     text = f"{node!r}\n{shown.text}" + (f"\n-- last change\n{change}" if change and node.lod != 3 else "")
     return {"text/plain": text, "text/html": f'<div style="{_BOX}">{"".join(parts)}</div>'}
 
 
 def rendered_html(rendered: Rendered) -> str:
     """Return a rendering as HTML."""
-    return f'<div style="{_BOX}"><pre style="{_PRE}">{escape(rendered.text)}</pre></div>'
+    return f'<div style="{_BOX}"><pre style="{_SCROLL}">{escape(rendered.text)}</pre></div>'
 
 
 def table_html(table: HandleTable) -> str:

@@ -36,7 +36,7 @@ from ctxkernel.kernel.worker import Worker
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
-from ctxkernel.sources import open_source
+from ctxkernel.sources import open_named
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.store.location import notebook_name, session_path
 from ctxkernel.store.session import SessionStore
@@ -85,7 +85,7 @@ class Runtime:
                 is_handle=lambda value: isinstance(value, NodeBase),
             ),
             projector=ProjectionEngine(self.settings, count_tokens),
-            open_source=lambda target: open_source(target, settings=self.settings),
+            open_source=lambda target: open_named(target, namespace, self.settings),
             count_tokens=count_tokens,
             trim=trim_to_tokens,
             settings=self.settings,

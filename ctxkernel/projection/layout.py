@@ -234,10 +234,13 @@ def _sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
         yield "<ctx:stderr>\n", "stderr", execution.stderr
     error = execution.exception
     if error is not None:
-        text = f"{error.type}: {error.message}"
-        # Many traces end in the line that the type and message make; it is not said twice.
+        text = ": ".join(filter(None, (error.type, error.message)))
+        # Many traces end in the line that the type and message make; it is not said twice. That of a syntax error
+        # leaves out the place, which stands above it.
         trace = error.trace_summary.strip("\n")
-        yield "<ctx:error>\n", "error", trace if trace.endswith(text) else f"{trace}\n{text}"
+        last = trace.rpartition("\n")[2]
+        told = trace.endswith(text) or (": " in last and last.startswith(f"{error.type}: ") and text.startswith(last))
+        yield "<ctx:error>\n", "error", trace if told else f"{trace}\n{text}"
     display = display_text(execution.artifacts)
     if display:
         yield "<ctx:display>\n", "display", display

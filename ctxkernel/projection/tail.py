@@ -141,7 +141,7 @@ class Tail:
                 pieces += self._table(name, tables[name], wants[name], grants[name], newest, left)
         more = turn.variables_total - len(turn.variables)
         if more > 0 and len(turn.variables) >= self._variable_rows:  # else the table was not full, so it has them all
-            left.append(LeftOut("variables", f"{more:,} older variables: the table has {len(turn.variables)} rows"))
+            left.append(LeftOut("variables", f"{more:,} more variables: the table has {len(turn.variables)} rows"))
         return tuple(pieces), tuple(left)
 
     def _table(
@@ -166,9 +166,7 @@ class Tail:
         text = f"<ctx:{name}>\n{''.join([row.text for row in rows])}{more}"
         return [Piece(name, name, origin, tokens, "; ".join([why, *notes]) if notes else why, text)]
 
-    def _choose(
-        self, handles: Sequence[HandleState], names: Mapping[str, str], left: list[LeftOut]
-    ) -> list[Content]:
+    def _choose(self, handles: Sequence[HandleState], names: Mapping[str, str], left: list[LeftOut]) -> list[Content]:
         """Return the handles whose content is wanted, pinned ones first, then changed ones; the others go to `left`."""
         if not handles:
             return []

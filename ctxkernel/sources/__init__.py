@@ -10,7 +10,7 @@ Rule 4: whatever a target turns out to be, looking at it is bounded in time and 
         but `BadPolicy`.
 """
 
-from ctxkernel.sources.registry import open_source, register
+from ctxkernel.sources.registry import open_named, open_source, register
 from ctxkernel.sources.rendering import BaseSource, Draft, Place
 
-__all__ = ["BaseSource", "Draft", "Place", "open_source", "register"]
+__all__ = ["BaseSource", "Draft", "Place", "open_named", "open_source", "register"]

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -59,6 +59,24 @@ def open_source(target: object, *, settings: Settings | None = None, namespace_n
         if predicate(target):
             return factory(target, settings, namespace_name)
     raise BadTarget(f"nothing can look at a {type_name(type(target))}")  # the last row takes everything
+
+
+_NAMELESS = (str, bytes, int, float, complex, type(None))
+
+
+def open_named(target: object, namespace: Mapping[str, object], settings: Settings | None = None) -> Source:
+    """Return the source for `target`, labelled by the first name that the user has for it.
+
+    A path is its own label; and of a number it means nothing that some name stands for the same one.
+    """
+    name = None
+    if not is_a(target, *_NAMELESS) and not _is_path(target):
+        # A copy: another thread may add a name meanwhile.
+        name = next((key for key, value in list(namespace.items()) if value is target and key[:1] != "_"), None)
+    source = open_source(target, settings=settings, namespace_name=name)
+    if name is not None and isinstance(source, BaseSource):
+        source.still_named = lambda: namespace.get(name) is target
+    return source
 
 
 def _is_source(target: Any) -> bool:

@@ -162,8 +162,20 @@ class BaseSource:
     kind = "object"
 
     def __init__(self, label: str) -> None:
-        self.label = label
+        self._label = label
+        self.still_named: Callable[[], bool] | None = None
+        """Whether the name in the label still stands for the target; None where the label is no variable's name."""
         self._renderings: OrderedDict[tuple[Any, ...], Rendered] = OrderedDict()
+
+    @property
+    def label(self) -> str:
+        """What the user calls the target. A view holds the object, so it says when the name went to another one."""
+        moved = self.still_named is not None and not self.still_named()
+        return f"{self._label} (no longer this object's name)" if moved else self._label
+
+    @label.setter
+    def label(self, label: str) -> None:
+        self._label = label
 
     def stamp(self) -> str:
         """Return a cheap text that differs when the target may have changed. Never raises."""

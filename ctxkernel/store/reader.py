@@ -229,10 +229,7 @@ class SessionReader:
         with self._snapshot():
             seq = self._seq(statement, "projections")
             if seq is None:
-                which = "this session" if statement is None else f"statement {statement}"
-                raise StoreError(
-                    f"{self.path}: there is no projection of {which}; `ctxkernel timeline` lists statements"
-                )
+                raise StoreError(f"{self.path}: {self._why_no_projection(statement)}")
             try:
                 return from_record(self._record(seq), self._text).to_json()
             except (KeyError, ValueError, TypeError, StoreError) as error:
@@ -240,6 +237,16 @@ class SessionReader:
                 raise StoreError(
                     f"{self.path}: the projection of {which} is damaged ({error}); take another's"
                 ) from error
+
+    def _why_no_projection(self, statement: str | int | None) -> str:
+        if statement is None:
+            return "there is no projection of this session; run a cell first"
+        index = int(str(statement).removeprefix("s"))
+        if not self.rows("statements", "idx = ?", index):
+            return f"there is no statement {statement}; `ctxkernel timeline` lists statements"
+        after = self.rows("statements", "idx > ? AND kind = 'python' ORDER BY idx LIMIT 1", index)
+        what = f"statement {statement} has no projection of its own"
+        return f"{what}; take {after[0]['statement_id']}, the cell after it" if after else f"{what}; take one before it"
 
     def handles(self, statement: str | int | None = None) -> tuple[HandleState, ...]:
         """Return the handles as they stood after `statement`."""

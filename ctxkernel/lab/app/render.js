@@ -1349,7 +1349,8 @@ function shortMime(mime) {
     'text/plain': 'text',
     'text/markdown': 'markdown',
     'text/latex': 'latex',
-    'application/json': 'json'
+    'application/json': 'json',
+    'application/vnd.jupyter.widget-view+json': 'widget'
   };
   return (
     names[mime] ??
@@ -1509,6 +1510,8 @@ const heading = (text) => h('h4', { class: 'ctxk-h' }, text);
 function diffLine(kind, sign, name, x) {
   const size = sizeText(x.size);
   const short = [x.before, x.repr].every((text) => clean(text).length <= 36 && !clean(text).includes('\n'));
+  // A line through the old value would say that it is gone; that is told only where there is another one.
+  const before = x.repr && x.before !== x.repr ? x.before : '';
   return h(
     'li',
     { class: `ctxk-diffline ctxk-${kind}${short ? ' ctxk-short' : ''}` },
@@ -1520,8 +1523,8 @@ function diffLine(kind, sign, name, x) {
       [x.type, x.how === 'mutated' ? 'mutated' : '', size].filter(Boolean).join(' · ') ||
         (kind === 'deleted' ? 'deleted' : '')
     ),
-    x.before && h('code', { class: 'ctxk-repr ctxk-before', title: 'before' }, x.before),
-    x.repr && h('code', { class: 'ctxk-repr' }, x.before && short ? '→ ' : '', x.repr)
+    before && h('code', { class: 'ctxk-repr ctxk-before', title: 'before' }, before),
+    x.repr && h('code', { class: 'ctxk-repr' }, before && short ? '→ ' : '', x.repr)
   );
 }
 
