@@ -781,3 +781,12 @@ def test_a_red_projection_says_what_is_wrong_and_what_helps():
     assert "not fit to be sent" in text
     assert "first-role" in text
     assert "over budget" in text
+
+
+@pytest.mark.parametrize("command", ["timeline", "projection"])
+def test_what_is_no_notebook_is_not_told_to_be_run(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "script.py").write_text("x = 1")
+
+    assert main([command, str(tmp_path / "script.py")]) == 2
+
+    assert "give an .ipynb or a .sqlite file" in capsys.readouterr().err

@@ -31,6 +31,8 @@ def find_session(notebook: Path, session: Path | None) -> Path:
     if not notebook.is_file():
         raise Unusable(f"{notebook} is not a notebook; give an .ipynb file.")
     found = newest_session(notebook)
+    if found is None and notebook.suffix != ".ipynb":
+        raise Unusable(f"{notebook} is neither a notebook nor a session; give an .ipynb or a .sqlite file.")
     if found is None:
         raise Failed(
             f"{notebook} has no session yet: run it on the ctxkernel in JupyterLab, or with `ctxkernel run {notebook}`."
@@ -102,7 +104,10 @@ def timeline_table(value: Json, path: Path) -> str:
 
 def _gist(source: str, execution: Json) -> str:
     exception = execution["exception"]
-    return f"{exception['type']}: {exception['message']}  ←  {gist(source)}" if exception else gist(source)
+    if not exception:
+        return gist(source)
+    told = f"{exception['type']}: {exception['message']}" if exception["message"] else exception["type"]
+    return f"{told}  ←  {gist(source)}"
 
 
 def projection_table(value: Json) -> str:

@@ -86,8 +86,11 @@ class Source(Protocol):
 
     kind: str
     """`file`, `directory`, `frame`, `array`, `object`, …"""
-    label: str
-    """One line for people: the path or expression as the user knows it."""
+
+    @property
+    def label(self) -> str:
+        """One line for people: the path or expression as the user knows it."""
+        ...
 
     def stamp(self) -> str:
         """Return a cheap text that differs when the target may have changed (a stat, ids, shapes).

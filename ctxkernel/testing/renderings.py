@@ -7,7 +7,7 @@ from typing import Any
 
 from ctxkernel.core.ports import AllTokens, Budget, Rendered, RenderRequest, Source
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources import open_source
+from ctxkernel.sources import BaseSource, open_source
 
 
 def render(target: Any, lod: int = 0, pos: str = "0", tokens: Budget = 2000, basis: Any = None) -> Rendered:
@@ -26,7 +26,7 @@ def render(target: Any, lod: int = 0, pos: str = "0", tokens: Budget = 2000, bas
 def opened(target: Any, name: str | None = None) -> Source:
     """Return the source of a target, a Path labelled by its name alone."""
     source = open_source(target, namespace_name=name)
-    if isinstance(target, Path):
+    if isinstance(target, Path) and isinstance(source, BaseSource):
         source.label = target.name
     return source
 
