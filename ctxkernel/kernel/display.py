@@ -27,7 +27,7 @@ _PRE = (
 )
 # Text and tables keep their columns and scroll; statistics and changes are sentences, and wrap.
 _SCROLL = _PRE + ";white-space:pre"
-_WRAP = _PRE + ";white-space:pre-wrap;overflow-wrap:anywhere"
+_WRAP = _PRE + ";white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
 _DIM = "color:var(--jp-ui-font-color2,#777)"
 
 
