@@ -49,7 +49,6 @@ def _ipython() -> Callable[[str], str]:
         ("get_ipython().user_ns['x']", "", True),
         ("import sys; sys._getframe()", "sys", True),
         ("df.eval('a + b')", "df", False),
-        ("x = (", "x", True),
         ("await x\nasync with y: z = 1", "x y z", False),
         ("    x = y", "x y", False),
         ("", "", False),
@@ -61,6 +60,15 @@ def test_a_cell_tells_which_names_it_can_touch(source: str, mentioned: str, anyt
 
     assert names(mentioned) <= cell.names
     assert bool(cell.anything) == anything
+
+
+def test_a_cell_that_ipython_cannot_compile_will_not_run():
+    """So it can touch nothing; without IPython nobody knows, and it may touch anything."""
+    rewritten = read_cell("x = (", lambda source: source)
+    unknown = read_cell("x = (")
+
+    assert (rewritten.anything, bool(unknown.anything)) == ("", True)
+    assert "x" in rewritten.names & unknown.names
 
 
 def test_reading_a_cell_shows_and_hides_no_warning(recwarn: pytest.WarningsRecorder):

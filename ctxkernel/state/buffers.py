@@ -308,6 +308,19 @@ def artist(look: Look, obj: Any) -> Children:
     return iter(held)
 
 
+_IS_SET = frozenset(("value", "options", "index", "min", "max", "step", "description", "disabled"))
+
+
+def widget(look: Look, obj: Any) -> Children:
+    """A widget of ipywidgets: what a user sets. The rest changes with every display and every cell that runs."""
+    look.tick()
+    values = _members(look, obj).get("_trait_values")
+    held = values if type(values) is dict else {}
+    found = sorted(name for name in dict.keys(held) if type(name) is str and name in _IS_SET)
+    look.flat(found)
+    return iter([held[name] for name in found])
+
+
 def tensor(look: Look, obj: Any) -> Children:
     """A torch tensor: its bytes where the processor can see them, else its version and address."""
     look.tick()
@@ -342,6 +355,7 @@ _TABLE: tuple[tuple[str, tuple[str, ...], Base, bool], ...] = (
     ("pyarrow", ("Array", "ChunkedArray", "Table", "RecordBatch"), Base(arrow, noted=False), True),
     ("polars", ("DataFrame", "Series"), Base(polars), False),
     ("matplotlib.artist", ("Artist",), Base(artist, hidden=lambda _: True), True),
+    ("ipywidgets", ("Widget",), Base(widget, hidden=lambda _: True), True),
     ("torch", ("Tensor",), Base(tensor), False),
     ("torch.nn", ("Parameter",), Base(tensor), False),
 )

@@ -150,7 +150,8 @@ def _read(source: str, transform: Transform | None, found: _Found, depth: int) -
         code = _compile(text)
     if code is None:
         found.add_words(source)
-        found.anything = found.anything or "a cell that could not be read"
+        if transform is None:  # else IPython cannot compile it either, and it will not run
+            found.anything = found.anything or "a cell that could not be read"
         return
     names, replaced = cell_names(code)
     if "get_ipython" in names and _only_magics(text, transform, found, depth):
