@@ -245,7 +245,7 @@ LIBRARIES = [
     ("matplotlib", "fig, ax = plt.subplots(); ax.plot([1, 2]); ax.scatter([1], [2]); ax.imshow([[1, 2]])",
      "fig.canvas.draw(); ax.get_xlim(); fig.get_size_inches()", ""),
     ("ipywidgets", "import ipywidgets as w; s = w.IntSlider(value=1); b = w.VBox([s])", "s.value = 5", "s"),
-    ("ipywidgets", "import ipywidgets as w; s = w.IntSlider(value=1)", "s.comm; repr(s); s.get_state(); s.value = 1", ""),
+    ("ipywidgets", "import ipywidgets as w; s = w.IntSlider(value=1)", "s.comm; repr(s); s.keys; s.value = 1", ""),
     ("sklearn", "from sklearn.linear_model import Ridge; m = Ridge(); x = [[1.0], [2.0]]", "m.fit(x, [1, 2])", "m"),
     ("sklearn", "from sklearn.linear_model import Ridge; m = Ridge(); x = [[1.0], [2.0]]; m.fit(x, [1, 2])",
      "m.predict(x); m.fit(x, [1, 2]); repr(m)", ""),
