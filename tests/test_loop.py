@@ -24,6 +24,7 @@ from ctxkernel.core.events import (
     TickApplied,
     event_to_json,
 )
+from ctxkernel.core.loop import Outcome
 from ctxkernel.core.nodes import Async, Periodic, Sync
 from ctxkernel.core.nodes.base import ALIASES, parse_freq
 from ctxkernel.core.ports import All
@@ -513,3 +514,98 @@ def test_a_value_whose_short_text_stayed_is_told_once(before, after, told):
     items = format_deltas(execution, (), {}, {})
 
     assert [item.summary.strip() for item in items] == [told.strip()]
+
+
+class FailsAtLast(FakeSource):
+    """Fails when it is rendered for real, not when it is asked for the difference: the disk fails in between."""
+
+    failing = False
+
+    def render(self, request):
+        if self.failing and request.lod != 3:
+            raise OSError("gone")
+        return super().render(request)
+
+
+def test_a_view_whose_rendering_failed_is_looked_at_again_at_the_next_tick():
+    turns = Turns()
+    src = turns.namespace["src"] = FailsAtLast("one")
+    turns.run("h = view(src).run()")
+    src.text, src.failing = "two", True
+    assert "gone" in turns.run().notices[0]
+
+    src.failing = False
+    turns.run()
+
+    assert turns.namespace["h"].rendered.text == "L0 two"
+
+
+def test_a_policy_that_the_source_refuses_leaves_mode_and_frequency_too():
+    turns = with_view()
+    turns.namespace["src"].fault = OSError("gone")
+    with pytest.raises(OSError, match="gone"):
+        turns.run("h.set(lod=2, mode='running', freq=('Periodic', 5))")
+
+    handle = turns.namespace["h"]
+    assert (handle.lod, handle.mode, handle.freq) == (0, "paused", Sync())
+
+
+@pytest.mark.parametrize("call", ["g.add(k, outer)", "g.add(k, 1)", "g.add(broken)", "g.remove(h, k)"])
+def test_a_group_that_refuses_one_member_takes_none(call):
+    turns = with_view()
+    turns.run("g = group(h); outer = group(g); k = view('other')")
+    broken = turns.namespace["source"] = FakeSource("fine")
+    turns.run("broken = view(source)")
+    broken.fault = OSError("gone")
+    with pytest.raises((BadTarget, CyclicGroup, OSError)):
+        turns.run(call)
+
+    assert turns.namespace["g"].members == (turns.namespace["h"],)
+
+
+@pytest.mark.parametrize("freq", ["Sync", ("Periodic", 0.5)], ids=str)
+def test_where_time_runs_out_at_every_turn_the_views_take_turns(freq):
+    """Two looks fit into each turn; after three turns each of six views was looked at."""
+    turns = Turns()
+    sources = turns.namespace["sources"] = [FakeSource("old") for _ in range(6)]
+    turns.namespace["freq"] = freq
+    turns.run("hs = [view(source, freq=freq) for source in sources]")
+    for source in sources:
+        source.text = "new"
+    for _ in range(3):
+        looks = iter([False, False])
+        turns.loop.begin("pass", now=turns.now)
+        turns.now += 1
+        result = turns.loop.end(Outcome("ok"), turns.now, lambda looks=looks: next(looks, True))
+        assert any("not looked at" in notice for notice in result.notices)
+
+    assert [handle.rendered.text for handle in turns.namespace["hs"]] == ["L0 new"] * 6
+
+
+def test_groups_wait_for_the_next_turn_where_time_ran_out():
+    turns = with_view()
+    turns.run("gs = [group(h) for _ in range(3)]")
+    before = [group.rendered.text for group in turns.namespace["gs"]]
+    turns.loop.begin("h.lod = 1", now=turns.now)
+    turns.namespace["h"].lod = 1
+    turns.namespace["src"].text = "four five"
+    turns.namespace["h"].refresh()
+    result = turns.loop.end(Outcome("ok"), turns.now, lambda: True)
+    assert any("3 changed groups not looked at" in notice for notice in result.notices)
+    assert [group.rendered.text for group in turns.namespace["gs"]] == before
+
+    turns.run()
+
+    assert all("four five" in group.rendered.text for group in turns.namespace["gs"])
+
+
+def test_a_preparation_that_failed_is_told_by_the_tick_and_changes_nothing():
+    turns = with_view(freq="Async")
+    handle = turns.namespace["h"]
+    before = handle.digest()
+    turns.loop.ready.put(UpdatePayload("p1", "v1", turns.now, handle.basis(), "render", OSError("gone")))
+
+    result = turns.run()
+
+    assert "OSError: gone" in result.notices[0]
+    assert handle.digest() == before

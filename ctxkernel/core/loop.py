@@ -410,8 +410,9 @@ class Loop:
         lod and tokens override the handle's own, for this rendering only. Raises BadTarget.
         """
         node = _handle(obj, "show")
+        rendered = node.render(lod, tokens)
         self.graph.requested.add(node.obj_id)
-        return node.render(lod, tokens)
+        return rendered
 
     def pin(self, obj: object, reason: str = "") -> Any:
         """Keep a handle in the projection before others; `h.unpin()` ends it. Raises BadTarget."""

@@ -30,7 +30,7 @@ class UpdatePayload:
     """`obj_digest_hash`, `policy_hash`, `deps_hash` of the node that it was made from."""
     kind: Literal["diff", "render", "parse", "index", "other"]
     data: Any
-    """For `render`: what `ViewHandle.prepare` returned."""
+    """For `render`: what `ViewHandle.prepare` returned, or the exception that it raised."""
     cost: Mapping[str, float] = field(default_factory=dict[str, float])
     """`time_ms` and `bytes`."""
     payload_hash: str = ""
@@ -84,15 +84,19 @@ class Tick:
         try:
             result = step()
         except Exception as fault:  # one broken source must not hold up the others
-            node.fault = f"{type(fault).__name__}: {fault}"[:200]
-            self.notices.append(
-                f"{node.obj_id} ({node.target}) was not updated: {node.fault}; {node.obj_id}.refresh() tries again"
-            )
+            self.failed(node, fault)
             return
         node.fault = ""
         if result.delta is not None:
             self.graph.emit(event_of(node, tick_kind, result.delta))
             self.graph.changed(node, result.delta)
+
+    def failed(self, node: NodeBase, fault: BaseException) -> None:
+        """Note that `node` could not be updated, and why."""
+        node.fault = f"{type(fault).__name__}: {fault}"[:200]
+        self.notices.append(
+            f"{node.obj_id} ({node.target}) was not updated: {node.fault}; {node.obj_id}.refresh() tries again"
+        )
 
 
 def event_of(node: NodeBase, tick_kind: str, delta: Delta) -> TickApplied | GroupRecomputed:
@@ -107,6 +111,9 @@ def apply_ready(tick: Tick) -> None:
     for payload in tick.ready.take(tick.graph.settings.ready_per_turn):
         node = tick.graph.node(payload.obj_id)
         if node is None:
+            continue
+        if isinstance(payload.data, BaseException):
+            tick.failed(node, payload.data)
             continue
         tick.graph.emit(AsyncPayloadPrepared(node.obj_id, payload.meta()))
         if payload.basis != node.basis() or payload.kind != "render" or not isinstance(node, ViewHandle):
@@ -123,18 +130,20 @@ def apply_ready(tick: Tick) -> None:
 
 
 def _running(tick: Tick, kind: type[Freq]) -> list[NodeBase]:
-    return [
+    nodes = [
         node
         for node in tick.graph.nodes()
         if node.mode == "running" and isinstance(node.freq, kind) and not isinstance(node, GroupHandle)
     ]
+    # Those that waited longest first: where time runs out at every turn, nobody starves.
+    return sorted(nodes, key=lambda node: node.last_tick_turn)
 
 
-def _out_of_time(tick: Tick, left: int) -> bool:
+def _out_of_time(tick: Tick, left: int, what: str = "running view") -> bool:
     if not tick.expired():
         return False
     tick.notices.append(
-        f"{left} running view{'s' * (left != 1)} not looked at: the time after a cell ran out; tick() looks now"
+        f"{left} {what}{'s' * (left != 1)} not looked at: the time after a cell ran out; tick() looks now"
     )
     return True
 
@@ -151,23 +160,36 @@ def tick_sync(tick: Tick) -> None:
 
 def tick_periodic(tick: Tick) -> None:
     """Update Periodic nodes that are due, and hand Async ones that are stale to a worker."""
-    for node in _running(tick, Periodic):
-        assert isinstance(node.freq, Periodic)
-        if node.last_tick_time is None or tick.now - node.last_tick_time >= node.freq.seconds:
-            tick.apply(node, "periodic", lambda node=node: node.tick(tick.now, tick.turn_id, "periodic"))
+    due = [
+        node
+        for node in _running(tick, Periodic)
+        if isinstance(node.freq, Periodic)
+        and (node.last_tick_time is None or tick.now - node.last_tick_time >= node.freq.seconds)
+    ]
+    for position, node in enumerate(due):
+        if _out_of_time(tick, len(due) - position):
+            break
+        tick.apply(node, "periodic", lambda node=node: node.tick(tick.now, tick.turn_id, "periodic"))
     for node in _running(tick, Async):
         if not isinstance(node, ViewHandle):
             continue
         if tick.prepare is None:
             tick.apply(node, "async", lambda node=node: node.tick(tick.now, tick.turn_id, "async"))
-        elif node.stale():
-            tick.prepare(node)
+            continue
+        try:
+            if node.stale():
+                tick.prepare(node)
+        except Exception as fault:  # no thread to be had, say; not through `apply`, which would forget a fault
+            tick.failed(node, fault)
 
 
 def recompute_groups(tick: Tick) -> None:
     """Make the summaries of dirty groups anew, the inner ones first."""
     groups = [node for node in tick.graph.nodes() if isinstance(node, GroupHandle)]
-    for group in sorted(groups, key=lambda group: sum(isinstance(node, GroupHandle) for node in group.nested())):
+    groups.sort(key=lambda group: sum(isinstance(node, GroupHandle) for node in group.nested()))
+    for position, group in enumerate(groups):
+        if group.dirty and _out_of_time(tick, sum(late.dirty for late in groups[position:]), "changed group"):
+            return
         tick.apply(group, "sync", lambda group=group: group.tick(tick.now, tick.turn_id, "sync"))
 
 

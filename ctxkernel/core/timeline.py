@@ -203,7 +203,7 @@ class StatementLog:
 
     def statement(self, statement_id: str) -> Statement:
         """The statement of that id. Raises KeyError."""
-        index = int(statement_id.removeprefix("s")) if statement_id[1:].isdigit() else 0
+        index = int(statement_id.removeprefix("s")) if statement_id[1:].isdecimal() else 0
         position = index - self._offset - 1
         if not 0 <= position < len(self._statements):
             raise KeyError(statement_id)

@@ -56,31 +56,42 @@ class CtxKernelMixin:
                 self.ctx_off = None
             # On a subshell another cell may be open on the main thread: that one owns the turn.
             return await run(code, silent, store_history, user_expressions, allow_stdin, **passed)
-        meta = (cell_meta or {}).get(META) or {}
-        gesture = meta.get("kind") == "meta"
-        recorded = gesture or (
-            not silent and store_history and not code.isspace() and code != "" and not only_reads(code)
+        gesture = is_gesture(cell_meta)
+        recorded = isinstance(code, str) and (
+            gesture or (not silent and store_history and not code.isspace() and code != "" and not only_reads(code))
         )
         if recorded:
             ctx.guard("timeline", lambda: self._begin(ctx, code, cell_id, gesture), None)
         reply: dict[str, Any] | None = None
         interrupted = False
+        broken: BaseException | None = None
         try:
             with ctx.user_code():
                 if recorded:
-                    ctx.timeout.start()
+                    ctx.guard("time-out", ctx.timeout.start, None)
                 reply = await run(code, silent, store_history, user_expressions, allow_stdin, **passed)
         except KeyboardInterrupt:
             interrupted = True
+        except asyncio.CancelledError as fault:
+            # The cell's task, cancelled by an interrupt before its first step; or ours, by a loop that shuts down.
+            task = asyncio.current_task()
+            interrupted = True
+            broken = fault if task is not None and task.cancelling() else None
+        except BaseException as fault:  # a malformed request: ipykernel itself failed
+            broken = fault
         if ctx.interrupts.can_switch():
             ctx.interrupts.mask()
         timed_out = ctx.timeout.stop() if recorded else None
-        if reply is None:
+        if broken is not None:
+            reply = {"status": "error", "ename": type(broken).__name__, "evalue": str(broken), "traceback": []}
+        elif reply is None:
             reply = interrupted_reply(self, silent)
         if recorded:
             interrupted = interrupted or reply.get("ename") in ("KeyboardInterrupt", "CancelledError")
             ctx.guard("timeline", lambda: ctx.end(reply, interrupted, timed_out), None)
         ctx.interrupts.pending = False
+        if broken is not None:
+            raise broken
         return reply
 
     def _begin(self, ctx: Runtime, code: str, cell_id: str | None, gesture: bool) -> None:
@@ -97,16 +108,20 @@ class CtxKernelMixin:
 
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
-        """As ipykernel's, but wake the event loop too.
+        """As ipykernel's, but wake the event loop too, and raise where the cell computes.
 
         Its handler schedules with tornado's add_callback, which from a signal handler does not wake a loop that
         waits in select: `await asyncio.sleep(30)` was only interrupted by the second SIGINT, or by the next message.
+        And a cell that awaited once and then loops never gives the event loop a chance to cancel it.
         """
         with super()._cancel_on_sigint(future):  # type: ignore[misc]
             stock = signal.getsignal(signal.SIGINT)
             loop = asyncio.get_running_loop()
 
             def handle(signum: int, frame: Any) -> None:
+                __tracebackhide__ = True
+                if asyncio.current_task(loop) is future and runs_code_of(self.shell.user_ns, frame):  # type: ignore[attr-defined]
+                    raise KeyboardInterrupt
                 if callable(stock):
                     stock(signum, frame)
                 loop.call_soon_threadsafe(lambda: None)
@@ -122,6 +137,21 @@ class CtxKernelMixin:
         if ctx is not None and (parent.get("header") or {}).get("msg_type") == "execute_request":
             ctx.interrupts.pending = False
             ctx.interrupts.mask()
+
+
+def is_gesture(cell_meta: object) -> bool:
+    """Whether the metadata of a request say that it is a gesture. They are a stranger's: anything may stand there."""
+    meta = cell_meta.get(META) if isinstance(cell_meta, dict) else None
+    return isinstance(meta, dict) and meta.get("kind") == "meta"
+
+
+def runs_code_of(namespace: dict[str, Any], frame: Any) -> bool:
+    """Whether code of `namespace` is on the stack: IPython then catches what is raised here."""
+    while frame is not None:
+        if frame.f_globals is namespace:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def interrupted_reply(kernel: Any, silent: bool) -> dict[str, Any]:

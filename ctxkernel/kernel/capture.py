@@ -2,8 +2,7 @@
 
 Rule 1: the message goes out first, unchanged; what is kept is a copy, and a fault in keeping it is told once.
 Rule 2: output is attributed by the parent header that the front end sees, so both always agree.
-Rule 3: collectors are filled on the I/O thread and read on the main one after a flush; deque and dict
-operations are atomic, so neither waits for the other.
+Rule 3: a collector is filled from any thread, under its lock, and read once it is closed.
 """
 
 from __future__ import annotations
@@ -115,9 +114,24 @@ class Collector:
         self._bytes = 0
         self._shown = 0
         self._clear_next = False
+        self._closed = False
+        # Re-entrant: a payload's own __str__ may display something.
+        self._lock = threading.RLock()
 
-    def take(self, msg_type: str, content: dict[str, Any]) -> None:
-        """Take in one iopub message."""
+    def take(self, msg_type: str, content: dict[str, Any]) -> bool:
+        """Take in one iopub message. Returns False where it came after `close`."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._take(msg_type, content)
+            return True
+
+    def close(self) -> None:
+        """Take in nothing more: what stands here can be read."""
+        with self._lock:
+            self._closed = True
+
+    def _take(self, msg_type: str, content: dict[str, Any]) -> None:
         if msg_type == "stream":
             stream = self.streams.get(content.get("name", ""))
             if stream is not None:
@@ -136,6 +150,7 @@ class Collector:
         if msg_type == "update_display_data":
             for position, (known, old) in enumerate(self._displays):
                 if known == display_id and old:
+                    self._bytes -= sum(artifact.size for artifact in old if artifact.data is not None)
                     self._displays[position] = (display_id, self._artifacts(old[0].name, data))
         elif len(self._displays) == DISPLAYS_KEPT:
             self.dropped += 1
@@ -269,9 +284,9 @@ class Capture:
         if msg_id is None or content is None:
             return
         collector = self._open.get(msg_id)
-        if collector is not None:
-            collector.take(msg_type, content)
-        elif msg_type == "stream" and (execution_id := self._closed.get(msg_id)):
+        if collector is not None and collector.take(msg_type, content):
+            return
+        if msg_type == "stream" and (execution_id := self._closed.get(msg_id)):
             self.late.append((execution_id, content["name"], content["text"]))
 
     def open(self, msg_id: str, execution_id: str) -> Collector:
@@ -281,11 +296,14 @@ class Capture:
 
     def close(self, msg_id: str) -> None:
         """The cell is over; what still comes for it is late."""
-        collector = self._open.pop(msg_id, None)
+        collector = self._open.get(msg_id)
         if collector is not None:
+            # First where late output goes, then the end of the other way: nothing falls between.
             self._closed[msg_id] = collector.execution_id
             while len(self._closed) > CLOSED_KEPT:
                 self._closed.popitem(last=False)
+            collector.close()
+            del self._open[msg_id]
 
 
 class _Muted:

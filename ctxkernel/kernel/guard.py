@@ -22,7 +22,7 @@ class Guard:
             return otherwise
         try:
             return run()
-        except Exception as fault:
+        except BaseException as fault:  # SystemExit too, out of a user's object; interrupts are masked here
             self.switch_off(step, fault)
             return otherwise
 

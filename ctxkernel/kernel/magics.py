@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.inputtransformer2 import make_tokens_by_line
 from IPython.display import display
 
 from ctxkernel._version import __version__
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.timeline import statement_to_json
 
@@ -91,7 +93,7 @@ def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
         return None
     limit = 30
     if rest:
-        if not rest[0].isdigit() or int(rest[0]) < 1:
+        if not rest[0].isdecimal() or int(rest[0]) < 1:
             raise BadCommand(f"%ctx timeline {rest[0]}: how many rows? Use a whole number from 1")
         limit = int(rest[0])
     statements = list(log)
@@ -207,8 +209,8 @@ def _timeout(ctx: Runtime, args: Sequence[str]) -> Shown:
 def _pinned(ctx: Runtime, args: Sequence[str], verb: str) -> Shown:
     if not args:
         raise BadCommand(f"%ctx {verb} HANDLE: which one? ls() lists them")
-    value = ctx.shell.user_ns.get(args[0]) or ctx.loop.graph.node(args[0])
-    node = value if hasattr(value, "obj_id") else None
+    value = ctx.shell.user_ns.get(args[0])
+    node = value if isinstance(value, NodeBase) else ctx.loop.graph.node(args[0])
     if node is None:
         names = [state.name for state in ctx.loop.ls()]
         raise BadCommand(f"no handle {args[0]!r}{_close(args[0], names)}; ls() lists them")
@@ -294,7 +296,11 @@ _QUESTION = re.compile(r"^(\s*)%ctx[ \t]+([\w-]+)[ \t]*\?+[ \t]*$", re.MULTILINE
 
 def _question(lines: list[str]) -> list[str]:
     # IPython would take `%ctx timeline?` for a question about a variable `timeline`.
-    return [_QUESTION.sub(r"\1%ctx help \2", line) for line in lines]
+    if not any(_QUESTION.match(line) for line in lines) or lines[0].startswith("%%"):
+        return lines
+    # At the start of a logical line only: one within a string is the user's text.
+    starts = {tokens[0].start[0] - 1 for tokens in make_tokens_by_line(lines) if tokens}
+    return [_QUESTION.sub(r"\1%ctx help \2", line) if at in starts else line for at, line in enumerate(lines)]
 
 
 def _handle_of(ctx: Runtime, magic: str, line: str) -> Any:

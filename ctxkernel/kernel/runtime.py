@@ -100,6 +100,7 @@ class Runtime:
         self.displays = LiveDisplays(self.shell)
         self.panel = Panel(self)
         self._cell: Cell | None = None
+        self._pid = os.getpid()
         self.last: TurnResult | None = None
 
     def environment(self) -> dict[str, str]:
@@ -169,7 +170,7 @@ class Runtime:
     def end(self, reply: dict[str, Any], interrupted: bool, timed_out: float | None) -> None:
         """The cell has ended, by whatever way."""
         cell, self._cell = self._cell, None
-        if cell is None:
+        if cell is None or os.getpid() != self._pid:  # a forked child that ran on: the timeline is its parent's
             return
         elapsed = time.perf_counter() - cell.clock
         expired = self._deadline()
@@ -201,7 +202,8 @@ class Runtime:
         written = self.guard("written files", lambda: self.files.written(cell.started, expired), ())
         notices: list[str] = []
         if timed_out is not None:
-            notices.append(f"stopped after {timed_out:g} s; %ctx timeout off lets cells run on")
+            told = "stopped" if status == "timeout" else "interrupted, and went on,"
+            notices.append(f"{told} after {timed_out:g} s; %ctx timeout off lets cells run on")
         if cell.collector.dropped:
             notices.append(
                 f"{cell.collector.dropped} rich outputs not kept: more than the first were shown by one cell"

@@ -7,6 +7,7 @@ have bytes to deliver, and they would count for the next cell. The reader here s
 from __future__ import annotations
 
 import codecs
+import contextlib
 import ctypes
 import os
 import select
@@ -151,6 +152,7 @@ class Streams:
 
     def __init__(self) -> None:
         self._pipes: list[WatchedPipe] = []
+        self._stock: tuple[Any, Any] = (None, None)
         self._c_flush = _libc_flush()
 
     def install(self) -> None:
@@ -160,8 +162,8 @@ class Streams:
                 pipe = WatchedPipe.adopt(stream)
                 if pipe is not None:
                     self._pipes.append(pipe)
-        streams: list[Any] = [sys.stdout, sys.stderr]
-        for stream in streams:
+        self._stock = (sys.stdout, sys.stderr)
+        for stream in self._stock:
             if hasattr(stream, "_flush") and hasattr(stream, "_buffers") and hasattr(stream.pub_thread, "_events"):
                 CheapFlush(stream)
 
@@ -171,6 +173,9 @@ class Streams:
             self._c_flush()
         for pipe in self._pipes:
             pipe.drain()
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
+        for now, stock in zip((sys.stdout, sys.stderr), self._stock, strict=True):
+            if now is not stock and now is not None:
+                with contextlib.suppress(Exception):  # the user put it there: it may lack flush, or be closed
+                    now.flush()
+            if stock is not None and not stock.closed:
+                stock.flush()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 
 from ctxkernel.core.nodes import ViewHandle
 from ctxkernel.core.nodes.base import digest_hash
 from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
+
+Job = tuple[ViewHandle, dict[str, str]]
 
 
 class Worker:
@@ -16,7 +20,8 @@ class Worker:
 
     def __init__(self, ready: ReadyQueue) -> None:
         self._ready = ready
-        self._pool: ThreadPoolExecutor | None = None
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
         self._under_way: set[str] = set()
         self._ids = itertools.count(1)
 
@@ -24,24 +29,37 @@ class Worker:
         """Begin to render `node` as it is now, unless that is under way."""
         if node.obj_id in self._under_way:
             return
+        if self._thread is None:  # a thread only for those who use it
+            # A daemon, not a pool: at its end Python waits for a pool, and with it for a rendering that hangs.
+            thread = threading.Thread(target=self._work, name="ctxkernel prepare", daemon=True)
+            thread.start()
+            self._thread = thread
         self._under_way.add(node.obj_id)
-        if self._pool is None:  # a thread only for those who use it
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="ctxkernel prepare")
-        self._pool.submit(self._run, node, node.obj_id, node.basis())
+        self._jobs.put((node, node.basis()))
 
-    def _run(self, node: ViewHandle, obj_id: str, basis: dict[str, str]) -> None:
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._run(*job)
+            del job  # or the handle would live until the next one comes
+
+    def _run(self, node: ViewHandle, basis: dict[str, str]) -> None:
+        start = time.perf_counter()
+        size = 0
         try:
-            start = time.perf_counter()
             data = node.prepare()
-            cost = {"time_ms": round((time.perf_counter() - start) * 1000, 3), "bytes": float(len(data[1].text))}
+            size = len(data[1].text)
             payload_hash = digest_hash({"text": data[1].text, "basis": basis})
-            self._ready.put(
-                UpdatePayload(f"p{next(self._ids)}", obj_id, time.time(), basis, "render", data, cost, payload_hash)
-            )
-        finally:
-            self._under_way.discard(obj_id)
+        except BaseException as fault:  # the tick tells it, as it does for a Sync view; the next handle waits
+            data, payload_hash = fault, ""
+        cost = {"time_ms": round((time.perf_counter() - start) * 1000, 3), "bytes": float(size)}
+        self._ready.put(
+            UpdatePayload(f"p{next(self._ids)}", node.obj_id, time.time(), basis, "render", data, cost, payload_hash)
+        )
+        self._under_way.discard(node.obj_id)
 
     def close(self) -> None:
-        """Drop what waits; what runs is not waited for."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        """End after what runs now; it is not waited for."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._jobs.get_nowait()
+        self._jobs.put(None)

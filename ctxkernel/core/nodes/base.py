@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
 
-from ctxkernel.core.errors import BadPolicy, OutsideTurn
+from ctxkernel.core.errors import BadPolicy, NotPicklable, OutsideTurn
 from ctxkernel.core.events import Delta, Event, EventBus, Json, MethodCalled, NodeChanged
 from ctxkernel.core.ports import AllTokens, Budget, CountTokens, OpenSource, Rendered, Trim
 from ctxkernel.core.settings import Settings
@@ -434,13 +434,13 @@ class NodeBase:
         mode = policy.get("mode") or ("running" if policy.get("freq") is not None else self._mode)
         if mode not in ("paused", "running"):
             raise BadPolicy(f'mode={mode!r} is not known; use "paused" or "running"')
-        before = self._lod, self._tokens
+        before = self._lod, self._tokens, self._freq, self._mode
         self._lod, self._tokens, self._freq, self._mode = lod, tokens, freq, mode
         try:
-            if (lod, tokens) != before or "pos" in policy:
+            if (lod, tokens) != before[:2] or "pos" in policy:
                 self._update()
         except BaseException:
-            self._lod, self._tokens = before
+            self._lod, self._tokens, self._freq, self._mode = before
             raise
 
     def _settable(self) -> frozenset[str]:
@@ -488,6 +488,20 @@ class NodeBase:
         """End `pin`. Chains."""
         self._pinned, self._pin_reason = False, ""
         return self
+
+    # A handle is one node of one graph: a copy would have its id, and the state of nobody.
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise NotPicklable(
+            f"{self.obj_id} ({self.target}) is a handle of this session and cannot be pickled; "
+            f"pickle what it looks at, or its text: show({self.obj_id}).text"
+        )
 
     def __repr__(self) -> str:
         budget = self._tokens

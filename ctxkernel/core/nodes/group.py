@@ -62,9 +62,7 @@ class GroupHandle(NodeBase):
         for member in map(check_member, members):
             if member is self or (isinstance(member, GroupHandle) and self in member.nested()):
                 raise CyclicGroup(f"{member.obj_id} contains {self.obj_id}, so it cannot become its member")
-            if member not in self._members:
-                self._members.append(member)
-        self._update()
+        self._replace(list(dict.fromkeys([*self._members, *members])))
         return self
 
     @recorded
@@ -75,9 +73,16 @@ class GroupHandle(NodeBase):
                 raise BadTarget(f"{check_member(member).obj_id} is not in {self.obj_id}, which has {self.target}")
         if len(set(members)) == len(self._members):
             raise BadTarget(f"{self.obj_id} would be empty; delete it instead: del …")
-        self._members = [member for member in self._members if member not in members]
-        self._update()
+        self._replace([member for member in self._members if member not in members])
         return self
+
+    def _replace(self, members: list[NodeBase]) -> None:
+        before, self._members = self._members, members
+        try:
+            self._update()
+        except BaseException:  # a source that cannot be read: the group stays as it was
+            self._members = before
+            raise
 
     def nested(self) -> list[NodeBase]:
         """All members, also those of groups within, without doubles."""

@@ -139,8 +139,9 @@ class ViewHandle(NodeBase):
 
     def _update(self) -> bool:
         # The stamp first: a write between the two makes the next tick look again, never miss it.
-        self._stamp = self._source.stamp()
+        stamp = self._source.stamp()
         old, new = self._rendered, self.render()
+        self._stamp = stamp  # not before: where the rendering fails, the next tick shall look again
         changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
         self._rendered = new
         if new.basis is not None:
