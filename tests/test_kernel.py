@@ -13,6 +13,8 @@ import time
 
 import pytest
 
+from ctxkernel.store.session import SessionReader
+
 
 def timeline(kernel):
     """All statements of the kernel's run."""
@@ -441,6 +443,15 @@ def test_a_variable_whose_name_says_secret_is_masked_everywhere(kernel):
     assert "hunter2" not in json.dumps(projection) and "swordfish" not in json.dumps(projection)
 
 
+def test_a_function_that_a_widget_uses_is_not_told_as_changed(kernel):
+    kernel.run("from ipywidgets import interact\nbig = list(range(10))\ndef f(a=3): return a\ninteract(f, a=(0, 10))")
+    for source in ("print('x')", "open('z', 'w').close()", "def g(:"):
+        kernel.run(source)
+    after = [s["executions"][0] for s in timeline(kernel)][1:]
+    assert [execution["state_diff"]["changed"] for execution in after] == [{}, {}, {}]
+    assert [execution["notices"] for execution in after] == [[], [], []]
+
+
 def test_views_and_groups_work_in_a_notebook(kernel):
     (kernel.folder / "paper.md").write_text("# Title\n\nFirst words.\n\n## Part\n\nMore words.\n")
     ran = kernel.run("h = view('paper.md', tokens=300)\nh")
@@ -531,6 +542,20 @@ def test_the_kernel_says_who_it_is_and_advertises_no_subshells(kernel):
     assert info["implementation"] == "ctxkernel"
     assert "kernel subshells" not in info.get("supported_features", [])
     assert info["language_info"]["version"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_kernel_that_is_shut_down_leaves_its_session_in_one_file(kernel):
+    kernel.run("x = 1")
+    session = kernel.folder / ".ctxkernel" / "note.sqlite"
+    assert session.with_name("note.sqlite-wal").exists()
+
+    kernel.stop()
+
+    assert not session.with_name("note.sqlite-wal").exists()
+    copy = kernel.folder / "sent to a colleague.sqlite"
+    copy.write_bytes(session.read_bytes())
+    with SessionReader(copy) as reader:
+        assert [s["source"] for s in reader.timeline()["statements"]] == ["x = 1"]
 
 
 def test_a_panel_gets_a_snapshot_on_opening_and_a_message_a_turn(kernel):

@@ -131,6 +131,7 @@ class Loop:
         self._changed_by: dict[str, str] = {}
         self._late: dict[str, str] = {}
         self._lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
+        self._table: tuple[VariableLine, ...] | None = None
 
     # -- the turn -----------------------------------------------------------------------------
 
@@ -208,10 +209,12 @@ class Loop:
         self.log.finish(execution)
         self._history.append((statement, execution))
         diff = execution.state_diff
+        if diff or diff.incomplete:
+            self._table = None
         for name in (*diff.added, *diff.changed):
             self._changed_by[name] = statement.statement_id
             value = self._namespace.get(name)
-            if isinstance(value, NodeBase):
+            if issubclass(type(value), NodeBase):  # isinstance would run a stranger's `__class__`
                 self._handle_names[name] = value.obj_id
             else:
                 self._handle_names.pop(name, None)
@@ -294,6 +297,8 @@ class Loop:
         Where there are more than the table has rows for, what is imported gives way: one `from math import *` would
         else leave no row for the data.
         """
+        if self._table is not None:  # most cells change no name
+            return self._table
         old = self._lines
         lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
         rows = self.settings.variable_rows
@@ -311,7 +316,8 @@ class Loop:
                 kept = info, VariableLine(name, info.type, self._mask_value(name, info.repr), info.size, by)
             lines[name] = kept
         self._lines = lines  # most cells change few names, so most lines are those of the turn before
-        return tuple(line for _, line in lines.values())
+        self._table = tuple(line for _, line in lines.values())
+        return self._table
 
     def handles(self) -> tuple[HandleState, ...]:
         """The handles as they stand: named ones, members of their groups, and running or pinned ones."""
@@ -444,6 +450,11 @@ class Loop:
                     if value is node and not name.startswith("_"):
                         self._handle_names[name] = node.obj_id
                         break
+
+
+for _name in ("view", "group", "show", "pin", "tick", "ls"):
+    # The user calls `view(…)`: an error about its arguments must not speak of a `Loop.view`.
+    getattr(Loop, _name).__qualname__ = _name
 
 
 def _imported(info: TypeInfo) -> bool:

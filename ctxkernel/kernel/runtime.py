@@ -6,6 +6,7 @@ Rule 2: the work after a cell is bounded in time; over that, or on an interrupt,
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import dataclasses
 import os
@@ -82,7 +83,7 @@ class Runtime:
                 hidden=lambda: self.shell.user_ns_hidden,
                 settings=self.settings,
                 transform=self.shell.transform_cell,
-                is_handle=lambda value: isinstance(value, NodeBase),
+                is_handle=lambda value: issubclass(type(value), NodeBase),
             ),
             projector=ProjectionEngine(self.settings, count_tokens),
             open_source=lambda target: open_named(target, namespace, self.settings),
@@ -123,6 +124,8 @@ class Runtime:
         guard("display of handles", self.displays.install, None)
         guard("magics", self._magics, None)
         guard("panel", self.panel.install, None)
+        # On the main thread, which is SQLite's: shutdown requests are served on the one of the control channel.
+        atexit.register(self.close)
         if self.store.notice:
             self.notices.append(self.store.notice)
 
