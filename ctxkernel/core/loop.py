@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ctxkernel.core.delta import format_deltas, one_line
 from ctxkernel.core.errors import BadTarget
@@ -213,7 +213,7 @@ class Loop:
             self._table = None
         for name in (*diff.added, *diff.changed):
             self._changed_by[name] = statement.statement_id
-            value = self._namespace.get(name)
+            value = cast("Any", self._namespace.get(name))
             if issubclass(type(value), NodeBase):  # isinstance would run a stranger's `__class__`
                 self._handle_names[name] = value.obj_id
             else:
