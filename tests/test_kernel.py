@@ -202,7 +202,7 @@ def test_long_output_is_bounded_head_and_tail_and_streams_whole(kernel):
     assert ran.stdout.count("\n") == 100_000
     assert len(execution["stdout"].encode()) < 66_000
     assert execution["stdout"].startswith("0\n1\n") and execution["stdout"].endswith("99999\n")
-    kept = len(execution["stdout"].encode()) - len(f"\n[… {execution['cut']['stdout']:,} bytes cut …]\n".encode())
+    kept = len(execution["stdout"].encode()) - len(f"\n[... {execution['cut']['stdout']:,} bytes cut ...]\n".encode())
     assert execution["cut"]["stdout"] + kept == len(ran.stdout)
     assert f"{execution['cut']['stdout']:,} bytes cut" in execution["stdout"]
 

@@ -287,3 +287,10 @@ def test_a_rendering_that_hangs_in_the_background_does_not_hold_up_the_shutdown(
     while kernel.manager.is_alive() and time.monotonic() - started < 10:
         time.sleep(0.05)
     assert time.monotonic() - started < 4
+
+
+def test_a_view_from_a_working_folder_that_is_gone_says_so(kernel):
+    kernel.run("import os, tempfile\nd = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d)")
+    ran = kernel.run("view('.')", stop_on_error=False)
+    assert ran.error["ename"] == "BadTarget"
+    assert "os.chdir" in "".join(ran.error["traceback"])

@@ -347,6 +347,15 @@ def test_any_text_and_any_json_comes_back_as_it_was(tmp_path_factory, source, ta
             assert reader.timeline()["statements"] == json.loads(json.dumps([statement_to_json(made, (ended,))]))
 
 
+def test_a_text_that_utf8_cannot_hold_costs_no_other_row_of_its_table(recorded):
+    """Rows of the table that are in already are not put in twice when the one at fault is stored as bytes."""
+    files = tuple(Artifact("file", name, "text/plain", 1, "") for name in ("a.txt", "bad\udcff.txt", "c.txt"))
+    recorded.run("x = 1", artifacts=files)
+    with recorded.reader() as reader:
+        (one,) = reader.timeline()["statements"]
+    assert [artifact["name"] for artifact in one["executions"][0]["artifacts"]] == ["a.txt", "bad\udcff.txt", "c.txt"]
+
+
 def test_the_timeline_has_the_fixed_keys(recorded):
     recorded.run("x = 1", stdout="hi\n")
     with recorded.reader() as reader:

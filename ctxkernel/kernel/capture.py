@@ -80,7 +80,8 @@ class HeadTail:
     def text(self) -> str:
         """Return what was kept, with a mark where something was cut."""
         head, tail = "".join(self._head), "".join(self._tail)
-        return f"{head}\n[… {self._cut:,} bytes cut …]\n{tail}" if self._cut else head + tail
+        # ASCII only: one other character would double the memory of the whole text.
+        return f"{head}\n[... {self._cut:,} bytes cut ...]\n{tail}" if self._cut else head + tail
 
 
 def _size(text: str) -> int:

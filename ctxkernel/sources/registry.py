@@ -90,6 +90,13 @@ def _is_path(target: Any) -> bool:
 def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
     given = os.fsdecode(os.fspath(target))
     path = os.path.expanduser(_from_uri(given))
+    if not os.path.isabs(path):
+        try:
+            os.getcwd()
+        except OSError:
+            raise BadTarget(
+                f"{given!r} is a path from the working directory, which was deleted; os.chdir(…) to one that is there"
+            ) from None
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

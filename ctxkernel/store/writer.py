@@ -102,24 +102,28 @@ class Writer:
         return lost
 
     def _commit(self, batch: Batch) -> None:
+        try:
+            self._insert(batch)
+        except UnicodeEncodeError:  # from the start: some rows of the table at fault are in already
+            self._insert([(table, [_storable(row) for row in made]) for table, made in batch])
+        self._growth += _PAGE * (len(batch) + 2) + _size(batch)
+        if self._growth > _CHECKPOINT_BYTES:
+            self._checkpoint_beside()
+
+    def _insert(self, batch: Sequence[tuple[str, Sequence[tuple[Any, ...]]]]) -> None:
+        """Insert all rows in one transaction, or none."""
         connection = self._connection
         assert connection is not None
         try:
             connection.execute("BEGIN IMMEDIATE")
             for table, made in batch:
-                try:
-                    connection.executemany(INSERT[table], made)
-                except UnicodeEncodeError:
-                    connection.executemany(INSERT[table], [_storable(row) for row in made])
+                connection.executemany(INSERT[table], made)
             connection.execute("COMMIT")
         except BaseException:  # an interrupt too: the next call must find no open transaction
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
             raise
-        self._growth += _PAGE * (len(batch) + 2) + _size(batch)
-        if self._growth > _CHECKPOINT_BYTES:
-            self._checkpoint_beside()
 
     def _hold(self, fault: sqlite3.Error) -> str | None:
         """Keep what waits until the file can be written."""
