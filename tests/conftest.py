@@ -204,20 +204,28 @@ def _starter(default_folder: Path) -> Iterator[StartKernel]:
         """Start a kernel in `folder` for `notebook`; `stock` gives a plain ipykernel instead of a ctxkernel."""
         folder = folder or default_folder
         specs = (_StockIpykernel if stock else _ThisInterpreter)()
-        manager = KernelManager(kernel_name="ctxkernel", kernel_spec_manager=specs)
         # With this variable ipykernel takes itself for a part of pytest, and does not watch fd 1 and 2.
         environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
-        manager.start_kernel(
-            cwd=str(folder),
-            env={**environ, "JPY_SESSION_NAME": str(folder / notebook), **(env or {})},
-            extra_arguments=["--HistoryManager.hist_file=:memory:"],
-        )
-        client = manager.client()
-        kernel = RunningKernel(manager, client, folder)
-        running.append(kernel)
-        client.start_channels()
-        client.wait_for_ready(timeout=60)
-        return kernel
+        for tries_left in (2, 1, 0):
+            manager = KernelManager(kernel_name="ctxkernel", kernel_spec_manager=specs)
+            manager.start_kernel(
+                cwd=str(folder),
+                env={**environ, "JPY_SESSION_NAME": str(folder / notebook), **(env or {})},
+                extra_arguments=["--HistoryManager.hist_file=:memory:"],
+            )
+            client = manager.client()
+            kernel = RunningKernel(manager, client, folder)
+            running.append(kernel)
+            client.start_channels()
+            try:
+                client.wait_for_ready(timeout=60)
+            except RuntimeError as died:
+                # Jupyter picks free ports and lets go of them until the kernel binds them: two workers can get the same.
+                if tries_left == 0 or "died" not in str(died):
+                    raise
+                continue
+            return kernel
+        raise AssertionError("unreachable")
 
     yield start
     for kernel in running:
