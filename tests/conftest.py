@@ -220,7 +220,7 @@ def _starter(default_folder: Path) -> Iterator[StartKernel]:
             try:
                 client.wait_for_ready(timeout=60)
             except RuntimeError as died:
-                # Jupyter picks free ports and lets go of them until the kernel binds them: two workers can get the same.
+                # Jupyter lets go of the ports it picked until the kernel binds them: two workers can get the same one.
                 if tries_left == 0 or "died" not in str(died):
                     raise
                 continue
