@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import statistics
 import sys
 import tempfile
@@ -47,7 +48,7 @@ class Kernel:
 
     def __init__(self, module: str, folder: str) -> None:
         spec = _Spec()
-        spec.module = module
+        self.module = spec.module = module
         self.manager = KernelManager(kernel_name="k", kernel_spec_manager=spec)
         self.manager.start_kernel(cwd=folder, env={**os.environ, "IPYTHONDIR": str(Path(folder, "ipython"))})
         self.client = self.manager.client()
@@ -59,7 +60,10 @@ class Kernel:
         start = time.perf_counter()
         msg_id = self.client.execute(code, **options)
         while True:
-            message = self.client.get_iopub_msg(timeout=300)
+            try:
+                message = self.client.get_iopub_msg(timeout=60)
+            except queue.Empty:
+                raise TimeoutError(f"{self.module} sent no idle within 60 s after {code!r}") from None
             if message["parent_header"].get("msg_id") == msg_id and message["content"].get("execution_state") == "idle":
                 break
         elapsed = (time.perf_counter() - start) * 1000
