@@ -144,8 +144,12 @@ class RunningKernel:
         while True:
             reply = client.get_shell_msg(timeout=max(0.1, deadline - time.monotonic()))
             if reply["parent_header"].get("msg_id") == msg_id:
-                ran.reply = reply["content"]
-                return ran
+                break
+        if reply["content"]["status"] == "aborted":
+            # Right after an error a kernel refuses what was queued, and for a moment what comes next.
+            return self.run(source, timeout=timeout, answer=answer, **options)
+        ran.reply = reply["content"]
+        return ran
 
     def evaluate(self, expression: str) -> str:
         """Return `repr` of an expression by a silent request: it leaves no statement."""

@@ -131,12 +131,14 @@ class CtxKernelMixin:
 
     def pre_handler_hook(self) -> None:
         """While an execute request is handled interrupts are only noted, but for the user's code."""
-        super().pre_handler_hook()  # type: ignore[misc]
         ctx = self.ctx
         parent = self.get_parent("shell") or {}  # type: ignore[attr-defined]
-        if ctx is not None and (parent.get("header") or {}).get("msg_type") == "execute_request":
-            ctx.interrupts.pending = False
-            ctx.interrupts.mask()
+        if ctx is None or (parent.get("header") or {}).get("msg_type") != "execute_request":
+            super().pre_handler_hook()  # type: ignore[misc]
+            return
+        # Not by way of ipykernel's hook: that lets interrupts raise, and one in that moment ends the kernel.
+        ctx.interrupts.pending = False
+        self.saved_sigint_handler = ctx.interrupts.mask()
 
 
 def is_gesture(cell_meta: object) -> bool:
