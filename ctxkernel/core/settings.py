@@ -23,8 +23,6 @@ class Settings:
     """Cap of a variable's repr in a namespace diff."""
     end_phase_ms: int = 250
     """Bound on the work after a cell; then it goes on with less and says so."""
-    cell_timeout_s: float | None = None
-    """Time-out of a cell, None for none (`%ctx timeout`)."""
     view_tokens: int = 2000
     """Default budget of a view (seed 002 §9.1)."""
     group_tokens: int = 500

@@ -53,6 +53,12 @@ class HandleState:
     notes: tuple[str, ...] = ()
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of equal length as text in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
 class HandleTable(tuple[HandleState, ...]):
     """What `ls()` returns: the handles, and a table of them as text."""
 
@@ -83,9 +89,7 @@ class HandleTable(tuple[HandleState, ...]):
     def __repr__(self) -> str:
         if not self:
             return "no handles yet; make one with view(path) or view(df)"
-        rows = self.rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return aligned(self.rows())
 
     __str__ = __repr__
 

@@ -27,6 +27,7 @@ from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.timeline import statement_to_json
+from ctxkernel.core.turn import aligned
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -55,14 +56,6 @@ class Command:
     options: tuple[str, ...] = ()
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as aligned text, the first one as the head."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
 def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
     loop, projection = ctx.loop, ctx.loop.projection
     store = ctx.store
@@ -81,7 +74,7 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
     rows.append(("time-out", f"{seconds:g} s a cell" if seconds else "none; %ctx timeout SECONDS sets one"))
     rows += [("off", f"{step}: {why}") for step, why in ctx.guard.off.items()]
     rows += [("notice", notice) for notice in ctx.notices[-5:]]
-    return Shown(table([(f"{key}:", value) for key, value in rows]))
+    return Shown(aligned([(f"{key}:", value) for key, value in rows]))
 
 
 def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
@@ -122,7 +115,7 @@ def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
             )
     older = len(statements) - limit
     head = f"… {older} older; %ctx timeline {len(statements)} shows all\n" if older > 0 else ""
-    return Shown(head + table(rows))
+    return Shown(head + aligned(rows))
 
 
 def _projection(ctx: Runtime, args: Sequence[str]) -> Shown | None:
@@ -141,7 +134,7 @@ def _projection(ctx: Runtime, args: Sequence[str]) -> Shown | None:
     price = f"~{projection.tokens:,} of {ctx.settings.projection_tokens:,} tokens"
     lines = [
         f"what {ctx.settings.model} would be sent (nothing was): {price}, receipt {projection.receipt[:19]}",
-        table(rows),
+        aligned(rows),
     ]
     lines += [f"left out {item.id}: {item.why}" for item in projection.left_out]
     lines += [f"red: {v.rule} at {v.path}: {v.message}; {v.fix}" for v in report.violations]
@@ -233,7 +226,7 @@ def _help(ctx: Runtime, args: Sequence[str]) -> Shown:
         command = _command(name)
         return Shown(f"%ctx {command.usage}\n{command.help}")
     rows = [[f"%ctx {command.usage}", command.help] for command in COMMANDS.values()]
-    return Shown(table(rows) + "\n%ctx SUB? shows one; functions: view group ls show pin tick (view? for help)")
+    return Shown(aligned(rows) + "\n%ctx SUB? shows one; functions: view group ls show pin tick (view? for help)")
 
 
 COMMANDS: dict[str, Command] = {

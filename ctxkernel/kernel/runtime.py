@@ -11,6 +11,7 @@ import builtins
 import dataclasses
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from ctxkernel._version import __version__
-from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop, OpenTurn, Outcome
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
@@ -269,11 +269,9 @@ def status_of(reply: dict[str, Any], interrupted: bool, timed_out: bool) -> tupl
     return ("cancelled" if reply.get("status") in ("abort", "aborted") else "error"), info
 
 
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+
 def strip_ansi(text: str) -> str:
     """Return `text` without terminal escape sequences."""
-    import re
-
-    return re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])", "", text)
-
-
-__all__ = ["NAMES", "CtxError", "Runtime"]
+    return _ESCAPES.sub("", text)

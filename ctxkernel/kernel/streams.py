@@ -73,7 +73,7 @@ class WatchedPipe:
                     self._read += len(data)
                     self._busy = False
                     self._idle.notify_all()
-        except Exception:
+        except Exception:  # as ipykernel's reader: its close() shows what ended this thread
             stream._exc = sys.exc_info()
         finally:
             self._busy = False
