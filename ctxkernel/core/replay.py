@@ -1,0 +1,77 @@
+"""Facts about states that can be returned to, and about what a re-run found: frozen values that all layers share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+CheckpointState = Literal["writing", "durable", "skipped", "thinned", "damaged"]
+"""`writing`: large data are on their way to the disk · `durable`: survives the kernel · `skipped`: was not taken, `reason`
+says why · `thinned`: its large data were given up for space · `damaged`: its data are gone or changed."""
+
+DivergenceKind = Literal["output", "state", "artifact", "error", "file", "timing"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """The checkpoint after one execution."""
+
+    checkpoint_id: str
+    """`c<execution_id>`, such as `cs3.1`."""
+    execution_id: str
+    state: CheckpointState
+    bytes_new: int = 0
+    """Bytes that it added to what is stored."""
+    time_ms: float = 0.0
+    """Time that taking it added to the cell."""
+    missing: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names that cannot be stored, and why: a return re-runs what made them, or names them."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """One difference between an execution and the re-run of the same statement."""
+
+    kind: DivergenceKind
+    subject: str
+    """`stdout`, `stderr`, `result`, the name of a variable, an artifact, a file that was read, or an exception's type."""
+    summary: str
+    """One line, at most 200 characters."""
+    cause: str = ""
+    """What it comes from, where that is known: `seed`, `clock`, `file`, `set order`, `upstream`; else empty."""
+    before: str = ""
+    after: str = ""
+    """Bounded excerpts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A re-run against what it re-ran."""
+
+    execution_id: str
+    against: str
+    """The execution that it is compared with."""
+    divergences: tuple[Divergence, ...] = ()
+    """All but timing count; timing is for the reader."""
+    expected: bool = False
+    """The cell is marked as expected to differ."""
+    time_ms: tuple[float, float] = (0.0, 0.0)
+    """Before, after."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing but the time differs."""
+        return all(one.kind == "timing" for one in self.divergences)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMove:
+    """HEAD went to another execution without running it."""
+
+    to: str | None
+    """An execution's id; None is the state before all statements."""
+    reason: Literal["goto", "undo", "rerun", "resume", "run"]
+    at: float
+    """Unix seconds."""
