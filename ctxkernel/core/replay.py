@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 CheckpointState = Literal["writing", "durable", "skipped", "thinned", "damaged"]
-"""`writing`: large data are on their way to the disk · `durable`: survives the kernel · `skipped`: was not taken, `reason`
-says why · `thinned`: its large data were given up for space · `damaged`: its data are gone or changed."""
+"""`writing`: large data are on their way to the disk · `durable`: survives the kernel · `skipped`: was not taken,
+`reason` says why · `thinned`: its large data were given up for space · `damaged`: its data are gone or changed."""
 
 DivergenceKind = Literal["output", "state", "artifact", "error", "file", "timing"]
 
@@ -36,7 +36,7 @@ class Divergence:
 
     kind: DivergenceKind
     subject: str
-    """`stdout`, `stderr`, `result`, the name of a variable, an artifact, a file that was read, or an exception's type."""
+    """`stdout`, `stderr`, `result`, the name of a variable, an artifact, a file that was read, an exception's type."""
     summary: str
     """One line, at most 200 characters."""
     cause: str = ""
