@@ -70,13 +70,14 @@ class ExceptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Something a statement left: a rich output (by MIME type) or a file that it wrote.
+    """Something a statement left: a rich output (by MIME type) or a file that it wrote; or a file that it read.
 
     `data` is the payload as a Jupyter message carries it (text, base64, or JSON), None where it is
-    over the bound or a file; `size` is in bytes, `hash` is `sha256:<hex>` or empty when too large.
+    over the bound or a file; `size` is in bytes, `hash` is `sha256:<hex>` or empty when too large (of a file
+    that was read: `xxh3:<hex>`, or `stat:<mtime in ns>:<size>` where the content was not looked at).
     """
 
-    kind: Literal["display", "file"]
+    kind: Literal["display", "file", "read"]
     name: str
     mime: str
     size: int

@@ -164,6 +164,7 @@ def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...
         "artifacts": [
             {"kind": artifact.kind, "name": artifact.name, "mime": artifact.mime, "size": artifact.size}
             for artifact in execution.artifacts
+            if artifact.kind != "read"
         ],
         "notices": list(execution.notices),
         "nodes": [{"name": item.subject, "summary": item.summary} for item in deltas if item.kind in ("node", "tick")],

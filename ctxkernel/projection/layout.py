@@ -255,6 +255,8 @@ def display_text(artifacts: tuple[Artifact, ...]) -> str:
     plain = {one.name for one in artifacts if one.mime == "text/plain"}
     lines: list[str] = []
     for one in artifacts:
+        if one.kind == "read":  # the cell's source says what it reads; its outputs do not
+            continue
         if one.kind == "file":
             lines.append(f"[file {line(one.name)} {bytes_text(one.size)}]")
         elif one.mime == "text/plain":
