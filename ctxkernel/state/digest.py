@@ -11,12 +11,13 @@ hashes large buffers whole, in their memory order, which is the only part that d
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
 from ctxkernel.state.flat import encode, encode_records
 from ctxkernel.state.reflect import Plan, is_own_class
@@ -83,7 +84,7 @@ class Batch:
         """By id of a type: how to visit instances of its subclasses."""
         self.plans: dict[int, Plan] = {}
         self.memo: dict[tuple[int, int], tuple[int, ...]] = {}
-        """Hashes of memory blocks that were read in this batch, by address and size."""
+        """Hashes (xxh3_128, one every `CHUNK` bytes) of memory blocks that this batch read, by address and size."""
         self.make_kind: Callable[[Batch, type], tuple[bool, Body]] | None = None
 
     def plan(self, cls: type) -> Plan:
@@ -338,7 +339,7 @@ class Look:
                     if self.batch.expired():
                         finished = False
                         break
-                    marks.append(xxh3_64_intdigest(chunk))
+                    marks.append(xxh3_128_intdigest(chunk))
                 known = tuple(marks)
                 if finished and large.key is not None:
                     memo[large.key] = known
@@ -349,6 +350,7 @@ class Look:
         size, also = self.held or (len(self.seen), frozenset(self.also))
         reached = iter(self.seen)
         held = list(islice(reached, size))
+        order = xxh3_64_intdigest(array("q", held))
         leads = {*reached, *self.also} - also
         if also:
             held = list({*held, *also})
@@ -361,6 +363,7 @@ class Look:
             reason=self.reason,
             by_identity=self.by_identity,
             opaque=self.opaque,
+            order=order,
             ids=pack(held),
             leads=pack(leads.difference(held) if leads else ()),
             deps=frozenset(self.deps),

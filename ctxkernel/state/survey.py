@@ -33,6 +33,9 @@ class Survey(NamedTuple):
     """Holds something opaque, so that an equal object made anew would not compare equal."""
     opaque: bool = False
     """The value itself is opaque: another object is another value."""
+    order: int = 0
+    """Hash of `ids` in the order in which they were reached: another one says that other objects lie there, be they
+    equal. Ids of what was made for the look count too, so it may differ where nothing did."""
     ids: Ids = NO_IDS
     """Ids of everything reached that can be changed or hold what can; negative: start of a memory block."""
     leads: Ids = NO_IDS

@@ -13,6 +13,9 @@ Rule 3: an address is not an identity, since the next object may lie where the l
 bound anew is compared by content as well, and by weak reference where its type allows.
 Rule 4: a fault with one object costs that name its digest, nothing else. What was left out is said in `incomplete`.
 Rule 5: what a cell does not touch costs nothing that grows with its size.
+Rule 6: a checkpoint needs more than the diff: `dirty` also has the names that stand for equal content in other
+objects, whose content cannot be read, or that were not looked at whole. `watch` follows values that are no variables
+(`Out[5]`, what a view looks at) as if they were.
 
 Not found: what has no state that can be read (the position in an open file or in `itertools.cycle`, rows in a database,
 a C extension's own data, text that was moved in a figure); what a cell changes in a module or in a class that can be
@@ -63,12 +66,17 @@ class NamespaceTracker:
         transform: Transform | None = None,
         is_handle: Callable[[object], bool] = lambda _: False,
         clock: Callable[[], float] = time.perf_counter,
+        extras: Callable[[str], Any] = lambda _: NOTHING,
     ) -> None:
         self.settings = settings or Settings()
         self.rebound: frozenset[str] = frozenset()
         """Names that the last cell bound to another object, whether its content is another or not."""
         self.touched: frozenset[str] = frozenset()
         """Names that the last cell may have touched."""
+        self.dirty: set[str] = set()
+        """Names whose state may not be the one of the last `take_dirty`."""
+        self.unsure: set[str] = set()
+        """Those of `dirty` that were not looked at whole."""
         self._namespace = namespace
         self._names = Names(hidden)
         self._transform = transform
@@ -76,6 +84,9 @@ class NamespaceTracker:
         self._clock = clock
         self._variables: dict[str, Variable] = {}
         """Oldest change first."""
+        self._extras = extras
+        self._watched: set[str] = set()
+        self._hashed: dict[tuple[int, int], tuple[int, ...]] = {}
         self._sharing = Sharing()
         self._unlooked: set[str] = set()
         """Names that were not looked at yet: there before us, or time had run out."""
@@ -99,15 +110,16 @@ class NamespaceTracker:
     @property
     def total(self) -> int:
         """How many variables the user has."""
-        return len(self._variables)
+        return len(self._variables) - len(self._watched)
 
     def names(self) -> list[str]:
         """The user's names, newest change first."""
-        return list(reversed(self._variables))
+        return [name for name in reversed(self._variables) if name not in self._watched]
 
     def variables(self, limit: int | None = None) -> list[tuple[str, TypeInfo]]:
         """The user's variables, newest change first, at most `limit`."""
-        return [(name, self.describe(name)) for name in islice(reversed(self._variables), limit)]
+        names = (name for name in reversed(self._variables) if name not in self._watched)
+        return [(name, self.describe(name)) for name in islice(names, limit)]
 
     def describe(self, name: str) -> TypeInfo:
         """Describe a variable as of its last change. Raises KeyError for what is no name of the user's."""
@@ -124,9 +136,47 @@ class NamespaceTracker:
                 yield name, value
 
     def group(self, name: str) -> frozenset[str]:
-        """The names that share an object with `name`, itself among them, as of their last looks."""
-        variable = self._variables[name]
-        return frozenset({name, *(self._sharing.owners(variable.survey.ids) if variable.survey else ())})
+        """The names that share an object with `name`, itself among them, directly or by way of others.
+
+        As of their last looks; what was never looked at is, now. Raises KeyError for what is no name of the user's.
+        """
+        todo, found = [name], {name}
+        self._baseline([one for one in self._unlooked if one in self._variables], lambda: False, hash_bodies=False)
+        while todo:
+            survey = self._variables[todo.pop()].survey
+            if survey is not None and len(survey.ids):
+                fresh = self._sharing.owners(survey.ids) - found
+                found |= fresh
+                todo += fresh
+        return frozenset(found)
+
+    def hashes(self, address: int, nbytes: int) -> tuple[int, ...] | None:
+        """The hashes (xxh3_128, one every `digest.CHUNK` bytes) of a block of memory that the last look read whole."""
+        return self._hashed.get((address, nbytes))
+
+    def watch(self, name: str) -> None:
+        """Follow what `extras(name)` gives, as if it were a variable. Never in a diff."""
+        if name not in self._variables:
+            self._variables[name] = Variable()
+            self._watched.add(name)
+            self._unlooked.add(name)
+        self.dirty.add(name)
+
+    def unwatch(self, name: str) -> None:
+        """End `watch`."""
+        if name in self._watched:
+            self._watched.discard(name)
+            self._forget(name)
+            self.dirty.discard(name)
+
+    def take_dirty(self) -> tuple[set[str], set[str]]:
+        """Return `dirty` and `unsure`, and begin them anew."""
+        taken = self.dirty, self.unsure
+        self.dirty, self.unsure = set(), set()
+        return taken
+
+    def _value(self, name: str) -> Any:
+        return self._extras(name) if name in self._watched else self._namespace.get(name, NOTHING)
 
     def survey(self, name: str) -> Survey | None:
         """The last look at a variable; None for a small immutable, or where there was none yet."""
@@ -145,6 +195,7 @@ class NamespaceTracker:
         """Get ready for `source`; returns what changed since the last `after`, outside of any cell."""
         added, moved, deleted = self._moved()
         self._left_out = []
+        self._hashed = {}
         cell = self._cell = read_cell(source, self._transform)
         if not (cell.names or cell.anything or added or moved or deleted):
             self._candidates = set()
@@ -158,6 +209,7 @@ class NamespaceTracker:
         soon = self._clock() + _REFRESH_S
         refreshed = self._settle((), (), (), refresh, Cell(), lambda: self._clock() > soon)
         self._candidates = touched
+        self._hashed = {}  # of before the cell
         if refreshed.changed:
             diff = NamespaceDiff(diff.added, {**diff.changed, **refreshed.changed}, diff.deleted, diff.incomplete)
         return diff
@@ -172,11 +224,13 @@ class NamespaceTracker:
         else:
             diff = NamespaceDiff()
         if self._left_out:
+            self.unsure.update(self._left_out)
             said = f"{self._cell.anything} may have changed what is too large to look into: {some_of(self._left_out)}"
             diff = NamespaceDiff(
                 diff.added, diff.changed, diff.deleted, "; ".join(filter(None, (diff.incomplete, said)))
             )
         self.touched = frozenset(touched)
+        self.dirty |= self.unsure
         self._last = diff
         return diff
 
@@ -192,7 +246,7 @@ class NamespaceTracker:
         added, moved, deleted = self._moved()
         for name in deleted:
             self._forget(name)
-        known = [name for name in (self._variables if names is None else names) if name in self._namespace]
+        known = [name for name in (self._variables if names is None else names) if self._value(name) is not NOTHING]
         for name in (*added, *moved, *known):
             self._variables[name] = Variable()
             self._sharing.remove(name)
@@ -286,7 +340,7 @@ class NamespaceTracker:
         batch = self._looker.batch(expired)
         large: list[_Waiting] = []
         for name in names:
-            variable, value = self._variables[name], self._namespace.get(name, NOTHING)
+            variable, value = self._variables[name], self._value(name)
             if value is NOTHING:
                 continue
             if is_atom(value):
@@ -318,7 +372,7 @@ class NamespaceTracker:
         batch: Batch | None = None
         large: list[_Waiting] = []
         for name in self._in_order(added, moved, touched):
-            value = self._namespace.get(name, NOTHING)
+            value = self._value(name)
             if value is NOTHING:
                 continue
             variable = self._variables.get(name)
@@ -352,17 +406,28 @@ class NamespaceTracker:
             self._conclude(name, variable, value, look, found)
         for name in (*found.added, *found.changed):
             self._variables[name] = self._variables.pop(name)
-        return NamespaceDiff(found.added, found.changed, tuple(deleted), found.said())
+        if batch is not None:
+            self._hashed = batch.memo
+        self.dirty.update(found.added, found.changed, moved, deleted, found.unknown)
+        self.unsure.update(found.late, found.faulty)
+        changed = found.changed
+        if not self._watched.isdisjoint(changed):
+            changed = {name: info for name, info in changed.items() if name not in self._watched}
+        return NamespaceDiff(found.added, changed, tuple(deleted), found.said())
 
     def _conclude(self, name: str, variable: Variable, value: object, look: Look | Survey | None, found: Found) -> None:
         """Finish a look, say whether the name is different, and take what was seen as its state."""
         survey = self._looker.finish(look)
+        old = variable.survey
+        if survey is None or not survey.whole:
+            self.unsure.add(name)
+        elif survey.by_identity or old is None or survey.order != old.order:
+            self.dirty.add(name)
         if name not in found.added:
             self._judge(name, variable, value, survey, found)
-            if name not in found.changed and name not in found.moved:
-                old = variable.survey
-                if survey is None or (old is not None and old.extent > survey.extent):
-                    return  # as far as was seen the old look still holds, and it saw more
+            seen_less = survey is None or (old is not None and old.extent > survey.extent)
+            if seen_less and name not in found.changed and name not in found.moved:
+                return  # as far as was seen the old look still holds, and it saw more
         self._keep(name, variable, value, survey)
 
     def _in_order(self, added: Collection[str], moved: Collection[str], touched: Collection[str]) -> Iterable[str]:
