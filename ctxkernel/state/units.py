@@ -1,0 +1,179 @@
+"""What a checkpoint consists of: units of names that share objects, and the manifest that lists what changed.
+
+A state is a mapping from names to units. A manifest is the difference to the state of another checkpoint, as JSON:
+
+    {"v": 1, "base": "cs7.1" | null, "units": [Unit …], "gone": [name …]}
+    Unit  {"n": [name …], "d": digest, "s": [blob, part], "b": [[bytes, [chunk …] | blob] …], "m": {name: reason},
+           "p": [part that is not stored …], "l": [[token, version] …], "j": job}          empty fields are left out
+
+Blobs hold streams (`bundle`); chunks hold `CHUNK` bytes of a buffer each. Both are addressed by their content.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+VERSION = 1
+INLINE_CHUNKS = 16
+"""A buffer of more chunks is listed in a blob of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A large block of memory: its bytes, and the addresses of its chunks in their order."""
+
+    nbytes: int
+    chunks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Names whose values share objects, stored together so that they share them again."""
+
+    names: tuple[str, ...]
+    digest: str = ""
+    """Hash of the stream: equal for equal content and connections. Empty where nothing is stored."""
+    stream: tuple[str, int] = ("", 0)
+    """The blob that holds the stream, and which of its streams it is."""
+    buffers: tuple[Buffer, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names of the unit whose value is not stored, and why."""
+    parts: tuple[str, ...] = ()
+    """Things within stored values that are not stored themselves."""
+    live: tuple[tuple[str, str], ...] = ()
+    """(token, version) of what is not stored, but can be had while it lives and nobody touched it."""
+    job: str = ""
+    """What stores it, where that is still under way."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    def equals(self, other: Unit | None) -> bool:
+        """Whether both hold the same content, and all of it is known."""
+        if other is None or self.names != other.names or self.live != other.live:
+            return False
+        if self.job or other.job:
+            return self.job == other.job
+        return (self.digest, self.buffers) == (other.digest, other.buffers) and bool(self.digest or self.live)
+
+
+State = dict[str, Unit]
+"""Names → units: what a checkpoint restores."""
+
+
+def unit_to_json(unit: Unit, recipe: Callable[[Sequence[str]], str]) -> dict[str, Any]:
+    """Return the manifest's form of a unit; `recipe(chunks)` stores a long list of chunks and returns its blob."""
+    out: dict[str, Any] = {"n": list(unit.names)}
+    if unit.digest:
+        out |= {"d": unit.digest, "s": list(unit.stream)}
+    if unit.buffers:
+        out["b"] = [
+            [one.nbytes, list(one.chunks) if len(one.chunks) <= INLINE_CHUNKS else recipe(one.chunks)]
+            for one in unit.buffers
+        ]
+    if unit.missing:
+        out["m"] = dict(unit.missing)
+    if unit.parts:
+        out["p"] = list(unit.parts)
+    if unit.live:
+        out["l"] = [list(pair) for pair in unit.live]
+    if unit.job:
+        out["j"] = unit.job
+    return out
+
+
+def unit_from_json(made: Mapping[str, Any], recipe: Callable[[str], Sequence[str]]) -> Unit:
+    """Return the unit; `recipe(blob)` reads a long list of chunks. Raises KeyError, TypeError or ValueError."""
+    stream = made.get("s") or ("", 0)
+    buffers = tuple(
+        Buffer(int(nbytes), tuple(recipe(chunks) if isinstance(chunks, str) else chunks))
+        for nbytes, chunks in made.get("b", ())
+    )
+    return Unit(
+        tuple(made["n"]),
+        str(made.get("d", "")),
+        (str(stream[0]), int(stream[1])),
+        buffers,
+        dict(made.get("m", {})),
+        tuple(made.get("p", ())),
+        tuple((str(token), str(version)) for token, version in made.get("l", ())),
+        str(made.get("j", "")),
+    )
+
+
+def references(manifest: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """Return the addresses that a manifest names: those of blobs, and those of chunks.
+
+    Blobs that list chunks are among the first (`recipe_addresses` reads them).
+    """
+    blobs: set[str] = set()
+    chunks: set[str] = set()
+    for unit in manifest.get("units", ()):
+        if "s" in unit:
+            blobs.add(unit["s"][0])
+        for _, listed in unit.get("b", ()):
+            if isinstance(listed, str):
+                blobs.add(listed)
+            else:
+                chunks.update(listed)
+    return blobs, chunks
+
+
+def recipe_addresses(manifest: Mapping[str, Any], read: Callable[[str], bytes | memoryview]) -> Iterator[str]:
+    """Yield the chunks that blobs of a manifest list. Raises what `read` raises."""
+    for unit in manifest.get("units", ()):
+        for _, listed in unit.get("b", ()):
+            if isinstance(listed, str):
+                yield from read_recipe(read(listed))
+
+
+def recipe(chunks: Sequence[str]) -> bytes:
+    """Return a list of chunks as a blob."""
+    return ",".join(chunks).encode()
+
+
+def read_recipe(blob: bytes | memoryview) -> list[str]:
+    """Return the chunks that a blob lists."""
+    return bytes(blob).decode().split(",")
+
+
+_COUNT = struct.Struct("<I")
+_SIZE = struct.Struct("<Q")
+
+
+def bundle(streams: Sequence[bytes]) -> bytes:
+    """Return streams as one blob: their number, their sizes, themselves."""
+    head = _COUNT.pack(len(streams)) + b"".join(_SIZE.pack(len(stream)) for stream in streams)
+    return head + b"".join(streams)
+
+
+def unbundle(blob: bytes | memoryview, part: int) -> memoryview:
+    """Return one stream of a blob. Raises ValueError where there is none."""
+    view = memoryview(blob)
+    (count,) = _COUNT.unpack_from(view)
+    if not 0 <= part < count:
+        raise ValueError(f"a bundle of {count} streams has no number {part}")
+    sizes = [_SIZE.unpack_from(view, 4 + 8 * at)[0] for at in range(count)]
+    start = 4 + 8 * count + sum(sizes[:part])
+    return view[start : start + sizes[part]]
+
+
+def difference(base: Mapping[str, Unit], state: Mapping[str, Unit]) -> tuple[list[Unit], list[str]]:
+    """Return the units of `state` that `base` has not, and the names that only `base` has."""
+    units = {id(unit): unit for name, unit in state.items() if base.get(name) is not unit}
+    return list(units.values()), [name for name in base if name not in state]
+
+
+def apply(state: State, units: Iterable[Unit], gone: Iterable[str]) -> State:
+    """Take a manifest's changes into `state`, in place."""
+    for name in gone:
+        state.pop(name, None)
+    for unit in units:
+        for name in unit.names:
+            state[name] = unit
+    return state
