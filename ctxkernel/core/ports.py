@@ -82,7 +82,12 @@ class Rendered:
 
 
 class Source(Protocol):
-    """What a view looks at. Made by `sources.open_source`; reads, never writes."""
+    """What a view looks at. Made by `sources.open_source`; reads, never writes.
+
+    A source may have more, for a view that is set back to an earlier state: `target`, the Python object that it looks
+    at, or `spec`, a path that opens it again; and `given_label` with `relabel(label, named)`, so that one that was
+    opened again is called as it was.
+    """
 
     kind: str
     """`file`, `directory`, `frame`, `array`, `object`, …"""

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import Enum
+from typing import Any, Final, Literal
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.events import Event, Json, event_to_json, plain
@@ -159,16 +160,44 @@ def execution_to_json(execution: Execution) -> dict[str, Json]:
     return out
 
 
+class _Head(Enum):
+    HEAD = "HEAD"
+
+
+HEAD: Final = _Head.HEAD
+"""Stands for "where HEAD is": None is a place of its own, the one before all statements."""
+
+Path = list[tuple[Statement, Execution]]
+"""Executions from a root on, each with its statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A line of executions that nothing follows."""
+
+    leaf: str
+    """Its newest execution."""
+    fork: str | None
+    """The last execution that it shares with another branch; None where it shares none."""
+    statements: tuple[str, ...]
+    """Ids of the statements after the fork, oldest first; a re-run has the id of what it re-ran."""
+    has_head: bool
+    """Whether HEAD is on it: at its leaf, or at an earlier place."""
+
+
 class StatementLog:
     """The append-only tree of executions, and HEAD.
 
-    Holds: index is the position of the statement, from 1; HEAD is an execution's id or None.
+    Holds: indices of statements grow, from 1; HEAD is an execution's id or None; no execution's parent ever changes.
     """
 
     def __init__(self) -> None:
         self._statements: list[Statement] = []
+        self._named: dict[str, Statement] = {}
         self._executions: dict[str, list[Execution]] = {}
         self._by_id: dict[str, Execution] = {}
+        self._children: dict[str | None, list[str]] = {}
+        self._movers: set[str] = set()
         self._offset = 0
         self.head: str | None = None
 
@@ -178,11 +207,47 @@ class StatementLog:
             raise CtxError("start_after is for an empty log; this one has statements")
         self._offset = index
 
+    def load(
+        self,
+        statements: Iterable[tuple[Statement, Sequence[Execution]]],
+        head: str | None,
+        *,
+        movers: Iterable[str] = (),
+    ) -> None:
+        """Put what an earlier kernel wrote into this empty log, statements in the order of their indices.
+
+        Roots that are not among them are left out as by `start_after`, which may be called before. `movers` are the
+        executions that moved HEAD. Raises CtxError for a log with statements, KeyError for an unknown `head`.
+        """
+        if self._statements:
+            raise CtxError("load is for an empty log; this one has statements")
+        found = [(statement, tuple(runs)) for statement, runs in statements]
+        known = {run.execution_id for _, runs in found for run in runs}
+        if head is not None and head not in known:
+            raise KeyError(head)
+        runs: list[Execution] = []
+        offset, self._offset = self._offset, 0
+        for statement, of_it in sorted(found, key=lambda pair: pair[0].index):
+            self._add(statement)
+            runs += of_it
+        # A re-run of an early statement comes after the first run of a late one.
+        for run in sorted(runs, key=lambda run: run.started_at):
+            self._add_execution(run)
+        for of_one in self._executions.values():
+            of_one.sort(key=lambda run: _number(run.execution_id))
+        self._offset = offset
+        self._movers.update(known.intersection(movers))
+        self.head = head
+
     def __len__(self) -> int:
         return len(self._statements)
 
     def __iter__(self) -> Iterator[Statement]:
         return iter(self._statements)
+
+    def __contains__(self, execution_id: object) -> bool:
+        """Whether an execution of that id is here."""
+        return execution_id in self._by_id
 
     @property
     def last(self) -> Statement | None:
@@ -192,7 +257,17 @@ class StatementLog:
     @property
     def next_index(self) -> int:
         """The index that the next statement will have."""
-        return self._offset + len(self._statements) + 1
+        return max(self._offset, self._statements[-1].index if self._statements else 0) + 1
+
+    @property
+    def executed(self) -> int:
+        """How many executions there are."""
+        return len(self._by_id)
+
+    def next_execution_id(self, statement_id: str) -> str:
+        """The id that the next execution of a statement will have. Raises KeyError."""
+        runs = self._executions[statement_id]
+        return f"{statement_id}.{max((_number(run.execution_id) for run in runs), default=0) + 1}"
 
     def executions(self, statement_id: str) -> tuple[Execution, ...]:
         """The executions of one statement, oldest first."""
@@ -204,24 +279,48 @@ class StatementLog:
 
     def statement(self, statement_id: str) -> Statement:
         """The statement of that id. Raises KeyError."""
-        index = int(statement_id.removeprefix("s")) if statement_id[1:].isdecimal() else 0
-        position = index - self._offset - 1
-        if not 0 <= position < len(self._statements):
-            raise KeyError(statement_id)
-        return self._statements[position]
+        return self._named[statement_id]
+
+    # -- growing ------------------------------------------------------------------------------
 
     def append(self, statement: Statement, execution: Execution) -> None:
         """Add a statement with its first, running execution, and move HEAD to it."""
-        self._statements.append(statement)
-        self._executions[statement.statement_id] = [execution]
-        self._by_id[execution.execution_id] = execution
+        self._add(statement)
+        self._add_execution(execution)
         self.head = execution.execution_id
+
+    def append_execution(self, execution: Execution) -> None:
+        """Add one more running execution of a statement that is here, and move HEAD to it.
+
+        Raises KeyError for an unknown statement or parent, CtxError for an id that is not the next one.
+        """
+        expected = self.next_execution_id(execution.statement_id)
+        if execution.execution_id != expected:
+            raise CtxError(f"execution {execution.execution_id} cannot be appended; the next one is {expected}")
+        if execution.parent_execution_id is not None and execution.parent_execution_id not in self._by_id:
+            raise KeyError(execution.parent_execution_id)
+        self._add_execution(execution)
+        self.head = execution.execution_id
+
+    def _add(self, statement: Statement) -> None:
+        if statement.index < self.next_index:
+            raise CtxError(f"statement {statement.statement_id} is not after {self.next_index - 1}: a log only grows")
+        self._statements.append(statement)
+        self._named[statement.statement_id] = statement
+        self._executions[statement.statement_id] = []
+
+    def _add_execution(self, execution: Execution) -> None:
+        self._executions[execution.statement_id].append(execution)
+        self._by_id[execution.execution_id] = execution
+        self._children.setdefault(execution.parent_execution_id, []).append(execution.execution_id)
 
     def finish(self, execution: Execution) -> None:
         """Put the ended execution in the place of the running one."""
         open_one = self._by_id[execution.execution_id]
         if open_one.status != "running":
             raise CtxError(f"execution {execution.execution_id} has already ended as {open_one.status}")
+        if execution.parent_execution_id != open_one.parent_execution_id:
+            raise CtxError(f"execution {execution.execution_id} began after {open_one.parent_execution_id}")
         self._put(execution)
 
     def replace_late(self, execution_id: str, late: Mapping[str, str]) -> None:
@@ -233,3 +332,86 @@ class StatementLog:
         ids = [run.execution_id for run in runs]
         runs[ids.index(execution.execution_id)] = execution
         self._by_id[execution.execution_id] = execution
+
+    # -- the tree -----------------------------------------------------------------------------
+
+    def move_head(self, execution_id: str | None, *, by: str | None = None) -> None:
+        """Move HEAD to an execution, or before all of them. Raises KeyError for an unknown one.
+
+        `by` is the execution that asked for it, if one did: it did nothing else, so it makes no branch of its own.
+        """
+        for one in (execution_id, by):
+            if one is not None and one not in self._by_id:
+                raise KeyError(one)
+        self.head = execution_id
+        if by is not None:
+            self._movers.add(by)
+
+    def path(self, execution_id: str | Literal[_Head.HEAD] | None = HEAD) -> Path:
+        """The executions that lead to one (the default is HEAD), that one last. Raises KeyError."""
+        at = self.head if execution_id is HEAD else execution_id
+        path: Path = []
+        execution = self._by_id[at] if at is not None else None
+        while execution is not None and len(path) < len(self._by_id):  # a damaged session may hold a cycle
+            path.append((self._named[execution.statement_id], execution))
+            parent = execution.parent_execution_id
+            # A parent that was not loaded: the path begins after it.
+            execution = self._by_id.get(parent) if parent is not None else None
+        path.reverse()
+        return path
+
+    def children(self, execution_id: str | None) -> tuple[Execution, ...]:
+        """The executions that began where this one ended, oldest first; of None, those of the roots.
+
+        Raises KeyError for an unknown one.
+        """
+        if execution_id is not None:
+            return self._after(self._by_id[execution_id].execution_id)
+        lost = [parent for parent in self._children if parent is not None and parent not in self._by_id]
+        return tuple(run for parent in (None, *lost) for run in self._after(parent))
+
+    def _after(self, execution_id: str | None) -> tuple[Execution, ...]:
+        return tuple(self._by_id[child] for child in self._children.get(execution_id, ()))
+
+    def leaves(self) -> tuple[Execution, ...]:
+        """The executions that no other one follows, oldest first."""
+        return tuple(run for run in self._by_id.values() if run.execution_id not in self._children)
+
+    def branches(self) -> tuple[Branch, ...]:
+        """The branches, that with the newest leaf last. Executions that only moved HEAD make none."""
+        follow = {parent: [one for one in after if self._counts(one)] for parent, after in self._children.items()}
+        found: list[Branch] = []
+        for leaf in self._by_id:
+            if not self._counts(leaf) or follow.get(leaf):
+                continue
+            own: list[str] = []
+            passed: set[str] = set()
+            at: str | None = leaf
+            fork: str | None = None
+            while at is not None and at in self._by_id and at not in passed:
+                execution = self._by_id[at]
+                if fork is None and at != leaf and len(follow[at]) > 1:
+                    fork = at
+                if fork is None:
+                    own.append(execution.statement_id)
+                passed.add(at)
+                at = execution.parent_execution_id
+            found.append(Branch(leaf, fork, tuple(reversed(own)), self.head in passed))
+        return tuple(found)
+
+    def _counts(self, execution_id: str) -> bool:
+        """Whether an execution is more than a move of HEAD that nothing follows."""
+        return execution_id not in self._movers or execution_id in self._children or execution_id == self.head
+
+    def newest_execution(self, statement_id: str, prefer: Path | None = None) -> Execution:
+        """The execution of a statement that lies on `prefer`, else its newest one. Raises KeyError."""
+        for statement, execution in reversed(prefer or []):
+            if statement.statement_id == statement_id:
+                return self._by_id[execution.execution_id]
+        return self._executions[statement_id][-1]
+
+
+def _number(execution_id: str) -> int:
+    """Return n of `s3.<n>`, 0 where it is none."""
+    number = execution_id.rpartition(".")[2]
+    return int(number) if number.isdecimal() else 0

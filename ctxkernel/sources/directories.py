@@ -60,7 +60,7 @@ class DirectorySource(BaseSource):
 
     def __init__(self, path: str, label: str) -> None:
         super().__init__(label)
-        self.path = os.path.abspath(path)
+        self.path = self.spec = os.path.abspath(path)
         self._watched: list[str] = []
         self._folders: list[str] = []
         self._listed = ""

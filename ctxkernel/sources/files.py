@@ -36,7 +36,9 @@ class FileSource(BaseSource):
 
     def __init__(self, path: str, label: str) -> None:
         super().__init__(label)
-        self.path = os.path.abspath(path)
+        self.path = self.spec = os.path.abspath(path)
+        self.target: object | None = None
+        """The module that the file is looked at for, if it is for one."""
         self._stamp = ""
         self._found: Gone | Binary | Document = Gone("missing")
         self._large: LargeFile | None = None

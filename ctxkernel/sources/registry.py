@@ -74,8 +74,9 @@ def open_named(target: object, namespace: Mapping[str, object], settings: Settin
         # A copy: another thread may add a name meanwhile.
         name = next((key for key, value in list(namespace.items()) if value is target and key[:1] != "_"), None)
     source = open_source(target, settings=settings, namespace_name=name)
-    if name is not None and isinstance(source, BaseSource):
-        source.still_named = lambda: namespace.get(name) is target
+    if isinstance(source, BaseSource) and source is not target:
+        source.named = source.given_label[0] == name  # of a file or a module the label is what it is, whatever the name
+        source.stands_for = lambda label: namespace.get(label) is target
     return source
 
 
@@ -184,7 +185,7 @@ def _is_array(target: Any) -> bool:
 
 def _open_module(target: Any, settings: Settings, name: str | None) -> Source:
     source = FileSource(source_file(target) or "", f"module {target.__name__}")
-    source.kind = "module"
+    source.kind, source.target = "module", target
     return source
 
 

@@ -163,19 +163,30 @@ class BaseSource:
 
     def __init__(self, label: str) -> None:
         self._label = label
-        self.still_named: Callable[[], bool] | None = None
-        """Whether the name in the label still stands for the target; None where the label is no variable's name."""
+        self.named = False
+        """Whether the label is a variable's name."""
+        self.stands_for: Callable[[str], bool] | None = None
+        """Says whether a variable's name stands for the target now."""
         self._renderings: OrderedDict[tuple[Any, ...], Rendered] = OrderedDict()
 
     @property
     def label(self) -> str:
         """What the user calls the target. A view holds the object, so it says when the name went to another one."""
-        moved = self.still_named is not None and not self.still_named()
+        moved = self.named and self.stands_for is not None and not self.stands_for(self._label)
         return f"{self._label} (no longer this object's name)" if moved else self._label
 
     @label.setter
     def label(self, label: str) -> None:
         self._label = label
+
+    @property
+    def given_label(self) -> tuple[str, bool]:
+        """The label as it was given, and whether that is a variable's name: what `relabel` takes."""
+        return self._label, self.named
+
+    def relabel(self, label: str, named: bool) -> None:
+        """Be called as an earlier source for the same target was; a label is what the user called it then."""
+        self._label, self.named = label, named
 
     def stamp(self) -> str:
         """Return a cheap text that differs when the target may have changed. Never raises."""

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
 
 from ctxkernel.core.errors import BadPolicy, NotPicklable, OutsideTurn
 from ctxkernel.core.events import Delta, Event, EventBus, Json, MethodCalled, NodeChanged
-from ctxkernel.core.ports import AllTokens, Budget, CountTokens, OpenSource, Rendered, Trim
+from ctxkernel.core.ports import All, AllTokens, Budget, CountTokens, OpenSource, Rendered, Trim
 from ctxkernel.core.settings import Settings
 
 Mode = Literal["paused", "running"]
 LODS = {0: "raw excerpt", 1: "structure", 2: "summary", 3: "diff"}
+_BASES = 64
+"""So many bases of diffs are kept for views that may be set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +143,16 @@ class Graph:
         self.trim = trim
         # Weak: a handle lives as long as the user (or a group, or Out) holds it, not longer.
         self._nodes: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
+        self._aside: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
+        self._held: dict[str, NodeBase] = {}
+        self._bases: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._counts: dict[str, int] = {}
         self._door: str | None = None
         self._calls: list[NodeBase] = []
         self.statement_id = ""
         self.requested: set[str] = set()
+        self.restores = 0
+        """How often `restore` was called: what was prepared before is stale after."""
 
     def nodes(self) -> list[NodeBase]:
         """The living nodes, in the order of their creation."""
@@ -165,6 +173,92 @@ class Graph:
         node.serial = sum(self._counts.values())
         node.statement_id = self.statement_id
         self._nodes[node.obj_id] = node
+
+    # -- going back ---------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many nodes of each type were ever made: the numbers of their newest ids. They never go back."""
+        return dict(self._counts)
+
+    def continue_after(self, counts: Mapping[str, int]) -> None:
+        """Give no new node an id that these counts cover: another branch, or an earlier kernel, has it."""
+        for obj_type, count in counts.items():
+            self._counts[obj_type] = max(self._counts.get(obj_type, 0), count)
+
+    def memento(self) -> Mapping[str, Mapping[str, Json]]:
+        """Return the state of each living node by its id, as JSON values (see `nodes.memento`).
+
+        An unchanged node gives the same object again, so that it can be told by identity.
+        """
+        return {node.obj_id: node.memento() for node in self.nodes()}
+
+    def targets(self) -> Mapping[str, object]:
+        """Return by obj_id what each living view looks at: the Python object, or the path as text.
+
+        A view whose target is lost has none.
+        """
+        found = {node.obj_id: node.looks_at for node in self.nodes()}
+        return {obj_id: target for obj_id, target in found.items() if target is not None}
+
+    def revive(self, mementos: Mapping[str, Mapping[str, Json]]) -> list[str]:
+        """Let `node(obj_id)` give a node for each memento, blank where none lived; returns notices.
+
+        For whoever restores objects that hold handles before the targets of these handles are there: `restore`
+        calls it before it asks for the first target.
+        """
+        from ctxkernel.core.nodes import memento
+
+        with self.opened("tick"):
+            return memento.revive(self, mementos)
+
+    def restore(self, mementos: Mapping[str, Mapping[str, Json]], targets: Callable[[str], object]) -> list[str]:
+        """Bring the nodes to the state of `mementos`, in place where they live; returns notices.
+
+        `targets(obj_id)` gives what a view looks at, as `targets()` gave it, and may raise: a target that is not
+        there leaves the view with what it showed and a fault. New nodes are held until `release`. Other living nodes
+        stand aside: they are whoever's holds them, and no part of the timeline until they are called or restored.
+        """
+        from ctxkernel.core.nodes import memento
+
+        with self.opened("tick"):
+            self.restores += 1
+            return memento.restore(self, mementos, targets)
+
+    def release(self) -> None:
+        """Hold restored nodes no longer: by now a name, a group or a list does, or nobody."""
+        self._held = {}
+
+    def aside(self, obj_id: str) -> NodeBase | None:
+        """The node of that id that stands aside, or None."""
+        return self._aside.get(obj_id)
+
+    def rejoin(self, node: NodeBase) -> None:
+        """Let a node that stands aside be one of the nodes again: the user has it, and uses it."""
+        if node.obj_id not in self._nodes:
+            self._nodes[node.obj_id] = node
+            self._aside.pop(node.obj_id, None)
+
+    def replace(self, nodes: Mapping[str, NodeBase]) -> None:
+        """Make these the nodes; all others stand aside. For `revive` only."""
+        self._held = dict(nodes)
+        for node in list(self._nodes.values()):
+            if nodes.get(node.obj_id) is not node:
+                self._aside[node.obj_id] = node
+        self._nodes = weakref.WeakValueDictionary(nodes)
+        for obj_id in nodes:
+            self._aside.pop(obj_id, None)
+
+    def keep_basis(self, key: tuple[Any, ...], basis: object) -> None:
+        """Keep what a view compares with at level 3, for when it is set back to this state."""
+        self._bases[key] = basis
+        self._bases.move_to_end(key)
+        if len(self._bases) > _BASES:
+            self._bases.popitem(last=False)
+
+    def kept_basis(self, key: tuple[Any, ...]) -> Any:
+        """The basis that was kept under `key`, or None."""
+        return self._bases.get(key)
 
     @contextmanager
     def opened(self, door: Literal["statement", "tick"]) -> Generator[None]:
@@ -200,6 +294,7 @@ class Graph:
     def call(self, node: NodeBase, method: Callable[..., R], args: Any, kwargs: Any) -> R:
         """Run a state-changing method of `node` with its record. Raises OutsideTurn."""
         self.check_open(node.obj_id, method.__name__)
+        self.rejoin(node)
         if node in self._calls:  # a method that calls another one of its node is one call
             return method(node, *args, **kwargs)
         before = node.digest()
@@ -256,6 +351,13 @@ class TickResult:
     delta: Delta | None = None
 
 
+KINDS: dict[str, type[NodeBase]] = {}
+"""The classes of nodes by `obj_type`, for mementos."""
+
+_NOT_KEPT = frozenset(("last_tick_turn", "last_tick_time", "_stamp", "_basis", "_set_back", "_memento"))
+"""Attributes that no memento holds: a restored node looks at its target at the next tick, whatever these were."""
+
+
 class NodeBase:
     """A node (seed 002 §5.1). Properties set policy, verbs act, both chain with `set(**policy)`."""
 
@@ -279,6 +381,7 @@ class NodeBase:
     """How often its content changed."""
     fault: str = ""
     """What went wrong at the last tick, or empty."""
+    _memento: Mapping[str, Json] | None = None
 
     def __init__(self, graph: Graph, *, tokens: object, lod: object, mode: object, freq: object) -> None:
         budget, level = parse_tokens(tokens), parse_lod(lod)
@@ -298,8 +401,18 @@ class NodeBase:
         self._rendered = Rendered("", 0, level, "")
         self._change = ""
 
+    @classmethod
+    def blank(cls, graph: Graph, obj_id: str) -> Self:
+        """Return a node that has an id and nothing else, for a memento to fill."""
+        node = cls.__new__(cls)
+        NodeBase.__init__(node, graph, tokens=1, lod=0, mode="paused", freq=None)
+        node.obj_id = obj_id
+        return node
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "obj_type" in cls.__dict__:
+            KINDS[cls.obj_type] = cls
         for alias, name in {**ALIASES, **cls.aliases}.items():
             if hasattr(cls, name):
                 setattr(cls, alias, getattr(cls, name))
@@ -310,6 +423,9 @@ class NodeBase:
             close = difflib.get_close_matches(name, [n for n in dir(type(self)) if n.islower()], 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise AttributeError(f"a {self.obj_type} has no {name!r}{hint}")
+        # Ticks set fields to what they are already; only what differs makes another memento.
+        if self._memento is not None and name not in _NOT_KEPT and getattr(self, name, None) is not value:
+            object.__setattr__(self, "_memento", None)
         object.__setattr__(self, name, value)
 
     # -- what it is ---------------------------------------------------------------------------
@@ -363,6 +479,77 @@ class NodeBase:
     def basis(self) -> dict[str, str]:
         """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
         raise NotImplementedError
+
+    # -- going back ---------------------------------------------------------------------------
+
+    @property
+    def looks_at(self) -> object | None:
+        """The Python object that it looks at, or a path as text; None for what looks at nothing, and for a lost one."""
+        return None
+
+    def memento(self) -> Mapping[str, Json]:
+        """Return its state as JSON values, the same object until it changes. Not to be written to."""
+        if self._memento is None:
+            self._memento = self._state()
+        return self._memento
+
+    def _state(self) -> dict[str, Json]:
+        shown, freq = self._rendered, self._freq
+        return {
+            "obj_id": self.obj_id,
+            "obj_type": self.obj_type,
+            "serial": self.serial,
+            "statement_id": self.statement_id,
+            "changed_in": self.changed_in,
+            "min_turn_interval": self.min_turn_interval,
+            "dirty": self.dirty,
+            "revision": self.revision,
+            "fault": self.fault,
+            "lod": self._lod,
+            "tokens": show_value(self._tokens),
+            "mode": self._mode,
+            "freq": ["Periodic", freq.seconds] if isinstance(freq, Periodic) else str(freq),
+            "pinned": self._pinned,
+            "pin_reason": self._pin_reason,
+            "change": self._change,
+            "rendered": {
+                "text": shown.text,
+                "tokens": shown.tokens,
+                "lod": shown.lod,
+                "pos": shown.pos,
+                "cut_tokens": shown.cut_tokens,
+                "next_pos": shown.next_pos,
+                "fingerprint": shown.fingerprint,
+                "notes": list(shown.notes),
+            },
+        }
+
+    def take(self, memento: Mapping[str, Json]) -> None:
+        """Become what `memento` says. For `Graph.restore` only; raises what a damaged one raises."""
+        self.graph.check_open(self.obj_id, "take")
+        tokens, shown = memento["tokens"], memento["rendered"]
+        budget = All if tokens == str(All) else parse_tokens(tokens)
+        lod, freq = parse_lod(memento["lod"]), parse_freq(memento["freq"])
+        rendered = Rendered(
+            text=shown["text"],
+            tokens=shown["tokens"],
+            lod=shown["lod"],
+            pos=shown["pos"],
+            cut_tokens=shown["cut_tokens"],
+            next_pos=shown["next_pos"],
+            fingerprint=shown["fingerprint"],
+            notes=tuple(shown["notes"]),
+        )
+        self._tokens, self._lod, self._freq, self._rendered = budget, lod, freq, rendered
+        self._mode = "running" if memento["mode"] == "running" else "paused"
+        self._pinned, self._pin_reason, self._change = memento["pinned"], memento["pin_reason"], memento["change"]
+        for name in ("serial", "statement_id", "changed_in", "min_turn_interval", "dirty", "revision", "fault"):
+            setattr(self, name, memento[name])
+        self.last_tick_turn, self.last_tick_time = 0, None
+
+    def look_again(self, memento: Mapping[str, Json], target: Callable[[], object]) -> str:
+        """Open what it looks at, `target()`, anew if it is another one. Returns why that failed, or empty."""
+        return ""
 
     # -- policy -------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from ctxkernel.core.errors import BadTarget, CyclicGroup
@@ -39,8 +39,33 @@ class GroupHandle(NodeBase):
         # A group follows its members from the start (seed 002 §1.3); pause() holds it still.
         super().__init__(graph, tokens=budget, lod=2 if lod is None else lod, mode=mode or "running", freq=freq)
         self._members: list[NodeBase] = list(dict.fromkeys(map(check_member, members)))
+        self._since = ("", "")
         graph.adopt(self)
         self._update()
+
+    @classmethod
+    def blank(cls, graph: Graph, obj_id: str) -> Self:
+        """Return a group without members, for a memento to fill."""
+        node = super().blank(graph, obj_id)
+        node._members, node._since = [], ("", "")
+        return node
+
+    def _state(self) -> dict[str, Json]:
+        return {**super()._state(), "members": [one.obj_id for one in self._members], "since": list(self._since)}
+
+    def take(self, memento: Mapping[str, Json]) -> None:
+        """Become what `memento` says. For `Graph.restore` only."""
+        found = [self.graph.node(obj_id) for obj_id in memento["members"]]
+        line, statement_id = memento["since"]
+        super().take(memento)
+        self._members = [member for member in found if member is not None]
+        self._since = line, statement_id
+
+    def since(self, line: str) -> None:
+        """Begin its summary with `line` from the next tick on, until it is made anew in a later turn."""
+        self.graph.check_open(self.obj_id, "since")
+        self._since = line, self.graph.statement_id
+        self.dirty = True
 
     @property
     def target(self) -> str:
@@ -101,7 +126,7 @@ class GroupHandle(NodeBase):
         level = self._lod if lod is None else parse_lod(lod)
         budget = self._tokens if tokens is None else parse_tokens(tokens)
         count, graph = len(self._members), self.graph
-        parts = [f"{self.obj_id}: {count} member{'s' * (count != 1)}"]
+        parts = [f"{self.obj_id}: {count} member{'s' * (count != 1)}", *filter(None, self._since[:1])]
         cut = 0
         for position, member in enumerate(self._members):
             title = f"== {member.obj_id} {member.target}"
@@ -125,6 +150,8 @@ class GroupHandle(NodeBase):
         return Rendered(text, graph.count_tokens(text), level, "", cut, None, digest_hash({"text": text}))
 
     def _update(self) -> bool:
+        if self._since[0] and self._since[1] != self.graph.statement_id:
+            self._since = ("", "")
         old, new = self._rendered, self.render()
         changed = old.text != new.text
         self._rendered = new
@@ -153,7 +180,7 @@ class GroupHandle(NodeBase):
         policy = {"lod": self._lod, "tokens": str(self._tokens)}
         deps = {member.obj_id: member.revision for member in self.nested()}
         return {
-            "obj_digest_hash": digest_hash({"revision": self.revision}),
+            "obj_digest_hash": digest_hash({"revision": self.revision, "restores": self.graph.restores}),
             "policy_hash": digest_hash(policy),
             "deps_hash": digest_hash(deps),
         }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import Delta, Json
 from ctxkernel.core.nodes.base import Graph, NodeBase, TickResult, digest_hash, parse_lod, parse_tokens, recorded
+from ctxkernel.core.nodes.lost import LostSource
 from ctxkernel.core.ports import Budget, Rendered, RenderRequest, Source
 
 CHANGE_TOKENS = 400
@@ -44,9 +46,100 @@ class ViewHandle(NodeBase):
         self._pos = parse_pos(pos)
         self._basis: Any = None
         self._source: Source = graph.open_source(target)
+        self._given = self._source is target
         self._stamp = ""
+        self._set_back = False
         graph.adopt(self)
         self._update()
+
+    # -- going back ---------------------------------------------------------------------------
+
+    @classmethod
+    def blank(cls, graph: Graph, obj_id: str) -> Self:
+        """Return a view of nothing, for a memento to fill."""
+        node = super().blank(graph, obj_id)
+        node._pos, node._basis, node._stamp, node._given, node._set_back = "0:0", None, "", False, False
+        node._source = node._lost({"kind": "object", "label": obj_id}, "not restored yet", None)
+        return node
+
+    @property
+    def looks_at(self) -> object | None:
+        """The Python object that it looks at, or the path as text; None where it is lost."""
+        source = self._source
+        if isinstance(source, LostSource):
+            return source.spec
+        if self._given:
+            return source
+        found = cast("Any", source)
+        for name in ("target", "spec"):
+            if getattr(found, name, None) is not None:
+                return getattr(found, name)
+        return source
+
+    def _state(self) -> dict[str, Json]:
+        source = self._source
+        label, named = getattr(source, "given_label", (source.label, False))
+        self.graph.keep_basis(self._basis_key(), self._basis)
+        return {**super()._state(), "pos": self._pos, "kind": source.kind, "label": label, "named": named}
+
+    def _basis_key(self) -> tuple[Any, ...]:
+        shown = self._rendered
+        return self.obj_id, shown.fingerprint, self._pos, self._lod, str(self._tokens)
+
+    def take(self, memento: Mapping[str, Json]) -> None:
+        """Become what `memento` says. For `Graph.restore` only."""
+        pos = parse_pos(memento["pos"])
+        super().take(memento)
+        self._pos = pos
+        self._basis = self.graph.kept_basis(self._basis_key())
+        self._stamp, self._set_back = "", True
+
+    def look_again(self, memento: Mapping[str, Json], target: Callable[[], object]) -> str:
+        """Open what it looks at, `target()`, anew if it is another one. Returns why that failed, or empty."""
+        try:
+            found = target()
+        except Exception as fault:  # whatever it was, it is not there
+            reason = str(fault) or type(fault).__name__
+            self._source, self._given = self._lost(memento, reason, None), False
+            return reason[:200]
+        if found is None:
+            reason = "what it looked at was not restored"
+            self._source, self._given = self._lost(memento, reason, None), False
+            return reason
+        before = self.looks_at
+        if found is before or (isinstance(found, str) and found == before):
+            return ""
+        try:
+            self._source = self._open(found, memento)
+        except Exception as fault:  # a file that is gone, say
+            reason = str(fault) or type(fault).__name__
+            spec = found if isinstance(found, str) else None
+            self._source, self._given = self._lost(memento, reason, spec), False
+            return reason[:200]
+        self._given = self._source is found
+        self._stamp, self._set_back = "", True
+        return ""
+
+    def _open(self, target: object, memento: Mapping[str, Json]) -> Source:
+        source = self.graph.open_source(target)
+        relabel = getattr(source, "relabel", None)
+        if relabel is not None and source is not target:
+            relabel(memento["label"], memento["named"])
+        return source
+
+    def _lost(self, memento: Mapping[str, Json], reason: str, spec: str | None) -> LostSource:
+        graph = self.graph
+        return LostSource(
+            memento["kind"],
+            memento["label"],
+            reason,
+            count_tokens=graph.count_tokens,
+            trim=graph.trim,
+            spec=spec,
+            reopen=None if spec is None else lambda: self._open(spec, memento),
+        )
+
+    # -- what it shows ------------------------------------------------------------------------
 
     @property
     def target(self) -> str:
@@ -152,10 +245,27 @@ class ViewHandle(NodeBase):
     def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Look whether the target changed; render it and tell the difference if so."""
         self.last_tick_turn, self.last_tick_time = turn_id, now
-        if not self.stale():
+        if not self.stale() or self._stands():
             return TickResult()
         change = self._source.render(RenderRequest(3, self._pos, CHANGE_TOKENS, self._basis))
         return self._apply(change, self._update())
+
+    def _stands(self) -> bool:
+        """Whether it was set back, and its target is still what it showed then: its text stays, a diff above all."""
+        if not self._set_back:
+            return False
+        stamp, new = self._source.stamp(), self.render()
+        if not self._is_as_then(new):
+            return False
+        self._stamp = stamp
+        if new.basis is not None:
+            self._basis = new.basis
+        return True
+
+    def _is_as_then(self, new: Rendered) -> bool:
+        set_back, self._set_back = self._set_back, False
+        same = new.fingerprint == self._rendered.fingerprint != ""
+        return set_back and same and not self.dirty
 
     def stale(self) -> bool:
         """Whether the target may differ from what is shown. Costs a stat, for a file."""
@@ -170,9 +280,11 @@ class ViewHandle(NodeBase):
     def apply(self, prepared: tuple[str, Rendered, Rendered]) -> TickResult:
         """Take what `prepare` returned; called by the tick only."""
         self._stamp, new, change = prepared
-        old, self._rendered = self._rendered, new
         if new.basis is not None:
             self._basis = new.basis
+        if self._is_as_then(new):
+            return TickResult()
+        old, self._rendered = self._rendered, new
         changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
         self.revision += changed
         return self._apply(change, changed)
@@ -190,7 +302,7 @@ class ViewHandle(NodeBase):
         """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
         policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos}
         return {
-            "obj_digest_hash": digest_hash({"revision": self.revision}),
+            "obj_digest_hash": digest_hash({"revision": self.revision, "restores": self.graph.restores}),
             "policy_hash": digest_hash(policy),
             "deps_hash": "",
         }

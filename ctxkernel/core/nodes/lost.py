@@ -1,0 +1,58 @@
+"""What a view looks at where its target could not be opened again: one line, until it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ctxkernel.core.errors import BadTarget
+from ctxkernel.core.ports import AllTokens, CountTokens, Rendered, RenderRequest, Source, Trim
+
+FINGERPRINT = "lost"
+
+
+class LostSource:
+    """A source whose target is gone. Looks for it whenever it is asked, and is that source from then on."""
+
+    def __init__(
+        self,
+        kind: str,
+        label: str,
+        reason: str,
+        *,
+        count_tokens: CountTokens,
+        trim: Trim,
+        spec: str | None = None,
+        reopen: Callable[[], Source] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.label = label
+        self.reason = reason
+        self.spec = spec
+        """The path that it looks for, or None where there is nothing to look for."""
+        self._count = count_tokens
+        self._trim = trim
+        self._reopen = reopen
+        self._found: Source | None = None
+
+    def _find(self) -> Source | None:
+        if self._found is None and self._reopen is not None:
+            try:
+                self._found = self._reopen()
+            except BadTarget as fault:
+                self.reason = str(fault)
+        return self._found
+
+    def stamp(self) -> str:
+        """Return the target's stamp, or that it is lost. Never raises."""
+        found = self._find()
+        return FINGERPRINT if found is None else found.stamp()
+
+    def render(self, request: RenderRequest) -> Rendered:
+        """Return the target's rendering, or a line that says that it is gone."""
+        found = self._find()
+        if found is not None:
+            return found.render(request)
+        text = f"{self.label} · gone: {self.reason}"
+        if not isinstance(request.tokens, AllTokens):
+            text = self._trim(text, request.tokens)
+        return Rendered(text, self._count(text), request.lod, request.pos, fingerprint=FINGERPRINT, notes=("missing",))
