@@ -456,7 +456,7 @@ def test_the_start_of_a_cell_can_be_read_before_its_end(recorded):
 
 def test_a_reader_sees_one_state_of_the_log_whatever_is_written_meanwhile(recorded):
     recorded.run("x = 1")
-    with recorded.reader() as reader, reader._snapshot():
+    with recorded.reader() as reader, reader.snapshot():
         before = list(reader._statements(reader._runs(all_roots=False)))
         recorded.run("x = 2")
         assert list(reader._statements(reader._runs(all_roots=False))) == before

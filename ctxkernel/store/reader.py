@@ -14,29 +14,49 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
-from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Event, Json
+from ctxkernel.core.events import Event, Json, plain
+from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Artifact, Execution, Statement, statement_to_json
 from ctxkernel.core.turn import DeltaItem, HandleState
-from ctxkernel.store import delta, migrations, rows, schema
+from ctxkernel.store import delta, manifest, migrations, rows, schema, trust
 from ctxkernel.store.location import CHECK
+from ctxkernel.store.manifest import Manifest
 
 Found = dict[str, Any]
 """A row by its column names."""
 
 
-class SessionReader:
-    """A session file, open for reading. A context manager; raises StoreError where it cannot be read."""
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A line of the timeline that ends where nothing was executed after it."""
 
-    def __init__(self, path: Path) -> None:
+    leaf: str
+    """The execution that it ends with."""
+    fork: str | None
+    """The newest execution before it from which another line goes too; None where it goes from a root on."""
+    executions: tuple[str, ...]
+    """Its own: from after the fork to the leaf, oldest first."""
+
+
+class SessionReader:
+    """A session file, open for reading. A context manager; raises StoreError where it cannot be read.
+
+    `signer` tells this user's checkpoints from a stranger's (default: by this user's secret). With `before` the
+    newest root is the one before that run: a kernel that asks what an earlier one left gives its own.
+    """
+
+    def __init__(self, path: Path, *, signer: trust.Signer | None = None, before: int | None = None) -> None:
         self.path = path
+        self.before = before
+        self._signer = signer
         self.damage: list[str] = []
         """Rows whose checksum was wrong when they were read: `table seq`."""
         if not path.is_file():
@@ -44,7 +64,7 @@ class SessionReader:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self.connection = self._connect()
         weakref.finalize(self, self.connection.close)
-        with self._snapshot():
+        with self.snapshot():
             meta = {row["key"]: row["value"] for row in self.rows("session")}
         self.session_id: str = meta.get("id") or ""
         self.notebook: str | None = meta.get("notebook")
@@ -132,24 +152,33 @@ class SessionReader:
             " coalesce((SELECT started_at FROM executions ORDER BY seq DESC LIMIT 1), 0),"
             " coalesce((SELECT ended_at FROM endings ORDER BY seq DESC LIMIT 1), 0))"
         )
-        with self._snapshot():
+        with self.snapshot():
             return float(self.connection.execute(query).fetchone()[0])
 
     def timeline(self, all_roots: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - as the command line has it
         """Return the timeline of the newest kernel start that has statements, or of all (`docs/schemas.md`)."""
-        with self._snapshot():
+        with self.snapshot():
             runs = self._runs(all_roots)
             statements = [statement_to_json(one, executions) for one, executions in self._statements(runs)]
+            checkpoints = self._checkpoints(runs)
+            compared = {one.execution_id: one for one in self._comparisons(runs)}
+            for statement in statements:
+                for execution in cast("list[dict[str, Json]]", statement["executions"]):
+                    key = str(execution["execution_id"])
+                    if key in checkpoints:
+                        execution["checkpoint"] = _without_id(checkpoints[key])
+                    if key in compared:
+                        execution["comparison"] = {"same": compared[key].same, **_without_id(compared[key])}
             return {"session": self.session_id, "head": self._head(runs), "statements": statements}
 
     def statements(self, *, all_roots: bool = False) -> list[tuple[Statement, tuple[Execution, ...]]]:
         """Return the statements in order, each with its executions, as the kernel's log had them."""
-        with self._snapshot():
+        with self.snapshot():
             return list(self._statements(self._runs(all_roots)))
 
     def head(self, *, all_roots: bool = False) -> str | None:
         """Return the execution that HEAD is at, or None."""
-        with self._snapshot():
+        with self.snapshot():
             return self._head(self._runs(all_roots))
 
     def _head(self, runs: Sequence[int]) -> str | None:
@@ -157,19 +186,174 @@ class SessionReader:
         return found[0]["execution_id"] if found else None
 
     def _runs(self, all_roots: bool) -> list[int]:  # noqa: FBT001
-        """Return the kernel starts whose statements are asked for: those of the newest root, oldest first."""
-        runs = {row["run"]: row for row in self.rows("runs", "1 ORDER BY run")}
+        """Return the kernel starts whose statements are asked for: those of the newest root, oldest first.
+
+        A start that resumed goes on in the root of another.
+        """
         if all_roots:
-            return list(runs)
-        newest = self.connection.execute("SELECT run FROM executions ORDER BY seq DESC LIMIT 1").fetchone()
-        chain: list[int] = []
-        run: int | None = newest[0] if newest else max(runs, default=None)
-        while run is not None and run in runs and run not in chain:
-            chain.append(run)
-            resumed = runs[run]["resumed_from"]
-            earlier = self.rows("executions", "execution_id = ?", resumed) if resumed else []
-            run = earlier[0]["run"] if earlier else None
-        return chain[::-1]
+            return [row["run"] for row in self.rows("runs", "1 ORDER BY run")]
+        bound = 2**62 if self.before is None else self.before
+        runs = [row["run"] for row in self.rows("runs", "run < ? ORDER BY run", bound)]
+        newest = self.connection.execute(
+            "SELECT run FROM heads WHERE run < ? ORDER BY id DESC LIMIT 1", (bound,)
+        ).fetchone()
+        found: set[int] = set()
+        open_ones: set[int] = {newest[0] if newest else max(runs, default=0)} & set(runs)
+        while open_ones:
+            run = open_ones.pop()
+            found.add(run)
+            open_ones |= self._resumed(run) & set(runs) - found
+        return sorted(found)
+
+    def _resumed(self, run: int) -> set[int]:
+        """Return the runs whose timeline a run has gone on with: at its start, or later."""
+        query = (
+            "SELECT e.run FROM executions e JOIN runs r ON r.resumed_from = e.execution_id WHERE r.run = ?"
+            " UNION SELECT e.run FROM executions e JOIN heads h ON h.execution_id = e.execution_id"
+            " WHERE h.run = ? AND h.reason = 'resume'"
+        )
+        return {found for (found,) in self.connection.execute(query, (run, run))}
+
+    def head_moves(self, *, all_roots: bool = False) -> list[HeadMove]:
+        """Return all that HEAD did, oldest first: it went to each execution that began, and where it was sent."""
+        with self.snapshot():
+            return self._head_moves(self._runs(all_roots))
+
+    def _head_moves(self, runs: Sequence[int]) -> list[HeadMove]:
+        found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id", *runs)
+        return [HeadMove(row["execution_id"], row["reason"], row["at"]) for row in found]
+
+    def branches(self, *, all_roots: bool = False) -> list[Branch]:
+        """Return the branches, in the order of their leaves."""
+        with self.snapshot():
+            runs = self._runs(all_roots)
+            found = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
+            return branches_of({row["execution_id"]: row["parent_execution_id"] for row in found})
+
+    def marks(self) -> dict[tuple[str, str], Json]:
+        """Return what was said about things of the session: (subject, mark) → value, without what was taken back."""
+        with self.snapshot():
+            return self._marks()
+
+    def _marks(self) -> dict[tuple[str, str], Json]:
+        out: dict[tuple[str, str], Json] = {}
+        for row in self.rows("marks", "1 ORDER BY id"):
+            with contextlib.suppress(ValueError, TypeError):  # damaged: the row's checksum says so
+                key = row["subject"], row["mark"]
+                out.pop(key, None)  # so that the newest stands last
+                if (value := json.loads(row["value"])) is not None:
+                    out[key] = value
+        return out
+
+    def names(self) -> dict[str, str]:
+        """Return the user's names of states: name → execution. A name that was given twice is the newer one's."""
+        return names_of(self.marks())
+
+    # -- states that can be returned to -------------------------------------------------------
+
+    def checkpoints(self, *, all_roots: bool = False) -> dict[str, CheckpointInfo]:
+        """Return the checkpoints by the execution that each was taken after, oldest first."""
+        with self.snapshot():
+            return self._checkpoints(self._runs(all_roots))
+
+    def _checkpoints(self, runs: Sequence[int]) -> dict[str, CheckpointInfo]:
+        ids = self._ids(runs)
+        states = {row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "1 ORDER BY id")}
+        out: dict[str, CheckpointInfo] = {}
+        missing: dict[str, dict[str, str]] = {}
+        for row in self.rows("checkpoints", "1 ORDER BY id"):
+            cid, seq = row["checkpoint_id"], row["seq"]
+            if seq not in ids:
+                continue
+            last = states.get(cid)
+            state, reason = (last["state"], last["reason"]) if last else ("damaged", "its state is not known")
+            told = " ".join(self._damaged("checkpoints", row))
+            time_ms = 0.0
+            try:
+                made = manifest.parse(row["manifest"], cid)
+                time_ms = float(made.get("time_ms", 0.0))
+                missing[cid] = manifest.missing_after(missing.get(made.get("base") or "", {}), made)
+            except (StoreError, TypeError, ValueError) as error:
+                told = told or str(error)
+            if told:
+                state, reason = "damaged", told
+            new = CheckpointInfo(cid, ids[seq], state, row["bytes"] or 0, time_ms, missing.get(cid, {}), reason)
+            out[ids[seq]] = new
+        return out
+
+    def _ids(self, runs: Sequence[int]) -> dict[int, str]:
+        query = f"SELECT seq, execution_id FROM executions WHERE run IN ({_marks(runs)})"
+        return dict(self.connection.execute(query, list(runs)).fetchall())
+
+    def manifest(self, execution_id: str) -> Manifest:
+        """Return the manifest of the checkpoint after an execution. Raises StoreError where there is none."""
+        return self.manifests(execution_id, whole=False)[0]
+
+    def manifests(self, execution_id: str, *, whole: bool = True) -> list[Manifest]:
+        """Return the manifest of the checkpoint after an execution and those that it builds on, newest first.
+
+        The last has no base. Raises StoreError where there is no checkpoint, or one that it builds on is not there.
+        """
+        with self.snapshot():
+            found = self.rows("checkpoints", "seq IN (SELECT seq FROM executions WHERE execution_id = ?)", execution_id)
+            if not found:
+                raise StoreError(f"{self.path}: there is no checkpoint after {execution_id}")
+            trusted = self._trusted_upto()
+            chain = [self._manifest(found[0], trusted)]
+            while whole and (base := chain[-1].parse().get("base")) is not None:
+                found = self.rows("checkpoints", "checkpoint_id = ?", base)
+                if not found or any(one.checkpoint_id == base for one in chain):
+                    which = chain[-1].checkpoint_id
+                    raise StoreError(f"{self.path}: checkpoint {which} builds on {base}, which is not there")
+                chain.append(self._manifest(found[0], trusted))
+            return chain
+
+    def _manifest(self, row: Found, trusted: int) -> Manifest:
+        cid, text, form = row["checkpoint_id"], row["manifest"], row["format"]
+        parts = trust.checkpoint_parts(self.session_id, cid, text, form)
+        signed = row["id"] <= trusted or self.signer.is_signed(row["signature"], *parts)
+        execution_id = self.connection.execute(
+            "SELECT execution_id FROM executions WHERE seq = ?", (row["seq"],)
+        ).fetchone()
+        return Manifest(cid, execution_id[0] if execution_id else "", text, form, signed)
+
+    @property
+    def signer(self) -> trust.Signer:
+        """What tells this user's checkpoints from a stranger's."""
+        if self._signer is None:
+            self._signer = trust.signer()
+        return self._signer
+
+    def _trusted_upto(self) -> int:
+        """Return the id of the last row of `checkpoints` that the user has trusted by word; 0 for none."""
+        word = self._marks().get(("session", "trusted"))
+        if not isinstance(word, dict):
+            return 0
+        word = cast("dict[str, Json]", word)
+        if not isinstance(upto := word.get("upto"), int):
+            return 0
+        found = self.rows("checkpoints", "id <= ? ORDER BY id", upto)
+        parts = trust.session_parts(
+            self.session_id, [(row["checkpoint_id"], row["manifest"], row["format"]) for row in found]
+        )
+        return upto if self.signer.is_signed(str(word.get("signature")), *parts) else 0
+
+    def comparisons(self, execution_id: str | None = None, *, all_roots: bool = False) -> list[Comparison]:
+        """Return what re-runs were found to differ in, oldest first: those of one execution, or all."""
+        with self.snapshot():
+            found = self._comparisons(self._runs(all_roots or execution_id is not None))
+        return [one for one in found if execution_id in (None, one.execution_id)]
+
+    def _comparisons(self, runs: Sequence[int]) -> list[Comparison]:
+        where = f"seq IN (SELECT seq FROM executions WHERE run IN ({_marks(runs)})) ORDER BY id"
+        found = self.rows("divergences", where, *runs)
+        if not found:
+            return []
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: the row's checksum says so
+            return rows.comparisons_of(found, dict(self.connection.execute("SELECT seq, execution_id FROM executions")))
+        return []
+
+    # -- statements ---------------------------------------------------------------------------
 
     def _statements(self, runs: Sequence[int]) -> Iterator[tuple[Statement, tuple[Execution, ...]]]:
         starts = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
@@ -226,7 +410,7 @@ class SessionReader:
         """
         from ctxkernel.projection.engine import from_record
 
-        with self._snapshot():
+        with self.snapshot():
             seq = self._seq(statement, "projections")
             if seq is None:
                 raise StoreError(f"{self.path}: {self._why_no_projection(statement)}")
@@ -250,12 +434,12 @@ class SessionReader:
 
     def handles(self, statement: str | int | None = None) -> tuple[HandleState, ...]:
         """Return the handles as they stood after `statement`."""
-        with self._snapshot():
+        with self.snapshot():
             return self._handles(self._seq(statement, "endings"))
 
     def deltas(self, statement: str | int | None = None) -> tuple[DeltaItem, ...]:
         """Return the delta feed of the turn of `statement`."""
-        with self._snapshot():
+        with self.snapshot():
             ending = self._one("endings", self._seq(statement, "endings"))
             return rows.deltas_of(ending["deltas"]) if ending else ()
 
@@ -311,7 +495,11 @@ class SessionReader:
     # -- rows ---------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _snapshot(self) -> Generator[None]:
+    def snapshot(self) -> Generator[None]:
+        """Read all that is read inside from one state of the log, errors of SQLite's as StoreError."""
+        if self.connection.in_transaction:
+            yield
+            return
         try:
             self.connection.execute("BEGIN")
             try:
@@ -328,10 +516,15 @@ class SessionReader:
     def rows(self, table: str, where: str = "1", *values: schema.Value) -> list[Found]:
         """Return rows by column name, lone surrogates back in place, and take note of those with a wrong checksum."""
         columns = schema.columns_of(table)
+        counted = table in schema.COUNTED
         out: list[Found] = []
-        for raw in self.connection.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {where}", values):
+        read = ", ".join((*columns, "id") if counted else columns)
+        for raw in self.connection.execute(f"SELECT {read} FROM {table} WHERE {where}", values):
             row = tuple(_decoded(value) if isinstance(value, bytes) else value for value in raw)
-            out.append(dict(zip(columns, row, strict=True)))
+            out.append(dict(zip(columns, row, strict=False)))
+            if counted:
+                out[-1]["id"] = row[-1]
+                row = row[:-1]
             if schema.row_hash(row[:-1]) != row[-1]:
                 self.damage.append(f"{table} {row[0]}")
         return out
@@ -339,6 +532,33 @@ class SessionReader:
     def _damaged(self, table: str, row: Found) -> tuple[str, ...]:
         named = f"{table} {next(iter(row.values()))}"
         return (f"the stored row ({named}) does not match its checksum",) if named in self.damage else ()
+
+
+def branches_of(parents: Mapping[str, str | None]) -> list[Branch]:
+    """Return the branches of executions, each with its parent, in the order of their leaves."""
+    children = Counter(parents.values())
+    out: list[Branch] = []
+    for leaf in parents:
+        if children[leaf]:
+            continue
+        own: list[str] = []
+        at: str | None = leaf
+        while at is not None and at in parents and (not own or children[at] == 1) and at not in own:
+            own.append(at)
+            at = parents[at]
+        out.append(Branch(leaf, at if at in parents else None, tuple(reversed(own))))
+    return out
+
+
+def names_of(marks: Mapping[tuple[str, str], Json]) -> dict[str, str]:
+    """Return name → execution of the marks of a session."""
+    return {value: subject for (subject, mark), value in marks.items() if mark == "name" and isinstance(value, str)}
+
+
+def _without_id(fact: CheckpointInfo | Comparison) -> dict[str, Json]:
+    made = plain(fact)
+    del made["execution_id"]
+    return made
 
 
 def _with_notices(execution: Execution, told: Sequence[str]) -> Execution:

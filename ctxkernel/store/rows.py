@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from ctxkernel.core import events as core_events
 from ctxkernel.core.events import Delta, Event, Json
+from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.timeline import (
     Artifact,
     ChangeInfo,
@@ -83,8 +84,10 @@ def _collect(value: Any, into: list[str]) -> None:
     elif names := _names(kind):
         for name in names:
             _collect(getattr(value, name), into)
-        if kind is DeltaItem:
+        if kind is DeltaItem or kind is Divergence:
             into.append(_as_assignment(value))
+        if kind is Divergence:
+            into.append(f"{value.subject} = {value.before}\n{value.subject} = {value.after}")
     elif isinstance(value, Mapping):
         for key, item in cast("Mapping[Any, Any]", value).items():
             # A name and its value together, so that `api_key` = `'…'` is seen for what it is.
@@ -115,8 +118,8 @@ def plain(value: Any, mask: Mask) -> Json:
     return _stranger(value)
 
 
-def _as_assignment(item: DeltaItem) -> str:
-    """Return a line of the delta feed (`db_password`: `new str '…'`) so that its name speaks for its value."""
+def _as_assignment(item: DeltaItem | Divergence) -> str:
+    """Return a line about a name (`db_password`: `new str '…'`) so that its name speaks for its value."""
     return f"{item.subject} = {item.summary[_quote(item.summary) :]}"
 
 
@@ -258,7 +261,49 @@ def node_row(seq: int, n: int, handle: HandleState, mask: Mask) -> tuple[Row, st
 _NODE_STATE = tuple(field.name for field in fields(HandleState) if field.name not in {"obj_id", "name", "text"})
 
 
+def manifest_text(manifest: Mapping[str, Json], mask: Mask) -> str:
+    """Return the text of a checkpoint's manifest. Reasons quote the user's values, so they are masked."""
+    units = cast("Sequence[Mapping[str, Json]]", manifest.get("units", ()))
+    if not any("m" in unit or "p" in unit for unit in units):
+        return dump(manifest)
+    safe = [{key: plain(value, mask) if key in ("m", "p") else value for key, value in one.items()} for one in units]
+    return dump({**manifest, "units": safe})
+
+
+SAME, DIFFERS = "same", "differs"
+"""The kinds of the row of `divergences` that begins a comparison; its divergences follow it."""
+
+
+def comparison_rows(seq: int, against: int, made: Comparison, mask: Mask) -> list[Row]:
+    """Return the rows of `divergences` of one comparison."""
+    head = dump({"expected": made.expected, "time_ms": list(made.time_ms)})
+    rows: list[Row] = [(seq, against, SAME if made.same else DIFFERS, "", head)]
+    for one in made.divergences:
+        name, summary = one.subject + " = ", one.summary
+        if mask(shown := _as_assignment(one)) != shown:
+            summary = summary[: _quote(summary)] + "[masked]"
+        before, after = _beside(name, one.before, mask), _beside(name, one.after, mask)
+        body = {"summary": mask(summary), "cause": one.cause, "before": before, "after": after}
+        rows.append((seq, against, one.kind, mask(one.subject), dump(body)))
+    return rows
+
+
 # -- and back --------------------------------------------------------------------------------
+
+
+def comparisons_of(rows: Iterable[Mapping[str, Any]], executions: Mapping[int, str]) -> list[Comparison]:
+    """Return the comparisons of rows of `divergences` in the order of their ids; `executions` are ids by `seq`."""
+    made: list[Comparison] = []
+    for row in rows:
+        body = json.loads(row["body"])
+        if row["kind"] in (SAME, DIFFERS):
+            before, after = body["time_ms"]
+            ids = executions.get(row["seq"], ""), executions.get(row["against"], "")
+            made.append(Comparison(*ids, (), bool(body["expected"]), (before, after)))
+        elif made:
+            found = Divergence(row["kind"], row["subject"], **body)
+            made[-1] = replace(made[-1], divergences=(*made[-1].divergences, found))
+    return made
 
 
 def statement_of(row: Mapping[str, Any]) -> Statement:

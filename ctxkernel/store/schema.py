@@ -114,6 +114,9 @@ def _column_names(columns: str) -> tuple[str, ...]:
     return (*(name for name in names if name != "id"), "hash")
 
 
+COUNTED = frozenset(name for name, columns in TABLES.items() if columns.startswith("id "))
+"""Tables whose rows are in the order of a number `id` that SQLite gives."""
+
 _COLUMNS = {name: _column_names(columns) for name, columns in TABLES.items()}
 
 INSERT = {

@@ -2,8 +2,9 @@
 
     open    a new run; what a dead kernel left running is closed as cancelled
     begin   statement, running execution and HEAD, durable before the code runs
-    end     all that the turn made, in one transaction
+    end     all that the turn made, its checkpoint included, in one transaction
     late    output that came after the end
+    and between cells: move_head, checkpoint_state, mark, resume, trust
 
 Rule 1: no fault of disk, file or value reaches the caller: every call returns a notice for the user, or None.
 Rule 2: rows are added, never changed, and in the order of what happened.
@@ -19,19 +20,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ctxkernel.core.events import Event, Json
+from ctxkernel.core.replay import CheckpointState, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.projection.secrets import mask as mask_credentials
 from ctxkernel.projection.value import Projection
-from ctxkernel.store import opening, rows
+from ctxkernel.store import opening, rows, trust
 from ctxkernel.store.location import newest_session, notebook_name, session_path
+from ctxkernel.store.manifest import CheckpointRow
 from ctxkernel.store.reader import SessionReader
 from ctxkernel.store.rows import Mask, Masker, Row
 from ctxkernel.store.schema import sealed
 from ctxkernel.store.series import HandleSeries, RecordSeries
-from ctxkernel.store.writer import Batch, Writer, add, both
+from ctxkernel.store.writer import SPARE, Batch, Writer, add, both
 
-__all__ = ["SessionReader", "SessionStore", "newest_session", "notebook_name", "session_path"]
+__all__ = ["CheckpointRow", "SessionReader", "SessionStore", "newest_session", "notebook_name", "session_path"]
 
 _MOST_KNOWN = 200_000
 LATE_CHARS = 10_000
@@ -41,8 +44,10 @@ LATE_CHARS = 10_000
 class SessionStore:
     """An open session."""
 
-    def __init__(self, place: opening.Place, now: float) -> None:
+    def __init__(self, place: opening.Place, now: float, signer: trust.Signer | None = None) -> None:
         self.session_id = place.session_id
+        self.signer = signer or trust.signer()
+        """Signs the checkpoints; `signer.fault` says why it cannot, where it cannot."""
         self.run = place.run
         self.last_index = place.last_index
         """Index of the newest statement of earlier runs; the first of this run has the next."""
@@ -56,6 +61,8 @@ class SessionStore:
         self._known: set[str] = set()
         self._projected: Projection | None = None
         self._late: dict[int, tuple[int, dict[str, int]]] = {}
+        self._checkpoints: set[str] = set()
+        self._idle = True
         batch: Batch = []
         add(batch, "notices", [(self.run, now, None, text) for text in place.notices])
         self._writer.write(batch)
@@ -68,15 +75,17 @@ class SessionStore:
         now: Callable[[], float] = time.time,
         environment: Mapping[str, Json] | None = None,
         notebook: str | None = None,
+        signer: trust.Signer | None = None,
     ) -> SessionStore:
         """Return the store of `path`, of a sibling of it, or one in memory; `notice` says where it is not the first.
 
         `now` gives Unix seconds; `environment` is what statements run in (versions, not variables); `notebook` is
-        the notebook's file name. Never raises for what is wrong with a file.
+        the notebook's file name; `signer` signs checkpoints (default: with this user's secret). Never raises for
+        what is wrong with a file.
         """
         at = float(now())
         start = opening.Start(at, secrets.token_hex(8), notebook, environment or {})
-        return cls(opening.open_place(path, start), at)
+        return cls(opening.open_place(path, start), at, signer)
 
     @property
     def path(self) -> Path | None:
@@ -91,12 +100,17 @@ class SessionStore:
     # -- writing ------------------------------------------------------------------------------
 
     def begin(
-        self, statement: Statement, execution: Execution, outside: tuple[Statement, Execution] | None = None
+        self,
+        statement: Statement,
+        execution: Execution,
+        outside: tuple[Statement, Execution] | None = None,
+        *,
+        outside_checkpoint: CheckpointRow | None = None,
     ) -> str | None:
         """Make the start of an execution durable, and of its statement where it is its first. Returns a notice.
 
-        `outside` is the meta statement that came right before it. On return the code may run: the
-        start survives a kill of the process.
+        `outside` is the meta statement that came right before it, `outside_checkpoint` the state after that. On
+        return the code may run: the start survives a kill of the process.
         """
         if self._writer.absent:
             return None
@@ -104,23 +118,33 @@ class SessionStore:
         batch: Batch = []
         try:
             if outside is not None:
-                self._add_outside(batch, *outside)
+                self._add_outside(batch, *outside, outside_checkpoint)
             self._add_start(batch, statement, execution)
         except Exception as fault:  # a value that no row can hold must not keep the code from running
             return both(moved, self._writer.lost(execution.execution_id, fault))
         return both(moved, self._writer.write(batch, retry=True))
 
-    def end(self, result: TurnResult) -> str | None:
-        """Store a finished turn in one transaction. Returns a notice."""
+    def end(
+        self,
+        result: TurnResult,
+        *,
+        checkpoint: CheckpointRow | None = None,
+        outside_checkpoint: CheckpointRow | None = None,
+    ) -> str | None:
+        """Store a finished turn, with the state after it, in one transaction. Returns a notice.
+
+        `outside_checkpoint` is the state after `result.outside`, where `begin` was not given it. A checkpoint that
+        cannot be stored costs itself and a notice, not the turn; `has_checkpoint` tells.
+        """
         if self._writer.absent:
             return None
         lost: str | None = None
         execution = result.execution
         try:
-            batch = self._turn(result)
+            batch, lost = self._turn(result, checkpoint, outside_checkpoint)
         except Exception as fault:  # as above; that it ended, and how, is stored all the same
             lost = self._writer.lost(execution.execution_id, fault)
-            self._forget()
+            self._reset()
             batch = list[tuple[str, list[Row]]]()
             if execution.execution_id in self._seqs:
                 bare = rows.ending_row(self._seqs[execution.execution_id], _bare(execution), self._mask)
@@ -145,8 +169,70 @@ class SessionStore:
 
     def move_head(self, execution_id: str | None, reason: str, at: float) -> str | None:
         """Move HEAD to an execution, or before all of them, without running anything. Returns a notice."""
+        return self._write("heads", (self.run, float(at), execution_id, reason))
+
+    def checkpoint_state(self, checkpoint_id: str, state: CheckpointState, reason: str, at: float) -> str | None:
+        """Say what became of a checkpoint. Returns a notice."""
+        return self._write("checkpoint_states", (checkpoint_id, float(at), state, self._mask(reason)))
+
+    def has_checkpoint(self, checkpoint_id: str) -> bool:
+        """Say whether the row of a checkpoint is stored, or waits to be: whether another may build on it."""
+        if self._writer.absent:
+            return False
+        if checkpoint_id not in self._checkpoints:
+            try:
+                query = "SELECT 1 FROM checkpoints WHERE checkpoint_id = ?"
+                if not self._writer.select(query, checkpoint_id):
+                    return False
+            except Exception:  # whatever it is, a whole checkpoint is always right
+                return False
+            self._checkpoints.add(checkpoint_id)
+        return True
+
+    def mark(self, subject: str, mark: str, value: Json, at: float) -> str | None:
+        """Say something about a thing of the session; None takes it back. Returns a notice.
+
+        `name` of an execution: what the user calls the state after it. `differs`, `asks` of a statement or a
+        cell: it is expected to differ, or asks before it runs again.
+        """
+        return self._write("marks", (self.run, float(at), subject, mark, rows.dump(value, self._mask)))
+
+    def resume(self, execution_id: str, at: float) -> str | None:
+        """Go on after an execution of an earlier kernel, whose timeline is this one's from now on. Returns a notice.
+
+        Where statements have run in this kernel they stay, as a branch of their own.
+        """
         batch: Batch = []
-        add(batch, "heads", [(self.run, float(at), execution_id, reason)])
+        try:
+            if self._idle:  # a root without statements is none: a run of its own takes its place
+                about = self._writer.select("SELECT notebook, environment FROM runs WHERE run = ?", self.run)
+                add(batch, "runs", [(self.run + 1, float(at), about[0][0], execution_id, about[0][1])])
+                self.run += 1
+            add(batch, "heads", [(self.run, float(at), execution_id, "resume")])
+        except Exception as fault:  # as in `begin`
+            return self._writer.lost("the return to an earlier kernel's timeline", fault)
+        self._idle = False
+        return self._writer.write(batch)
+
+    def trust(self, at: float) -> str | None:
+        """Count all checkpoints stored by now as the user's own: on their explicit word only. Returns a notice."""
+        if self.signer.fault:
+            return f"The session cannot be trusted: {self.signer.fault}."
+        try:
+            query = "SELECT id, checkpoint_id, manifest, format FROM checkpoints ORDER BY id"
+            found = self._writer.select(query)
+            parts = trust.session_parts(self.session_id, [(row[1], row[2], row[3]) for row in found])
+            value = {"upto": found[-1][0] if found else 0, "signature": self.signer.sign(*parts)}
+            return self._write("marks", (self.run, float(at), "session", "trusted", rows.dump(value)))
+        except Exception as fault:
+            return self._writer.lost("the trust in it", fault)
+
+    def _write(self, table: str, row: Row) -> str | None:
+        batch: Batch = []
+        try:
+            add(batch, table, [row])
+        except Exception as fault:  # as in `begin`
+            return self._writer.lost(table, fault)
         return self._writer.write(batch)
 
     def close(self) -> None:
@@ -163,12 +249,19 @@ class SessionStore:
         start = (seq, eid, statement.index, execution.parent_execution_id, self.run, at)
         batch.append(("executions", [sealed(start)]))
         batch.append(("heads", [sealed((self.run, at, eid, "run"))]))
+        self._idle = False
         self._seq = self._seqs[eid] = seq
 
-    def _turn(self, result: TurnResult) -> Batch:
+    def _turn(
+        self, result: TurnResult, checkpoint: CheckpointRow | None, outside_checkpoint: CheckpointRow | None
+    ) -> tuple[Batch, str | None]:
         batch: Batch = []
-        if result.outside is not None and result.outside[1].execution_id not in self._seqs:
-            self._add_outside(batch, *result.outside)
+        lost: str | None = None
+        if result.outside is not None:
+            if result.outside[1].execution_id not in self._seqs:
+                self._add_outside(batch, *result.outside, outside_checkpoint)
+            elif outside_checkpoint is not None:
+                lost = self._add_checkpoint(batch, result.outside[1], outside_checkpoint)
         execution = result.execution
         if execution.execution_id not in self._seqs:
             self._add_start(batch, result.statement, execution)
@@ -186,14 +279,54 @@ class SessionStore:
         if result.notices:
             at = float(execution.ended_at or execution.started_at)
             add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
-        return batch
+        if checkpoint is not None:
+            lost = both(lost, self._add_checkpoint(batch, execution, checkpoint))
+        moved: HeadMove | None = getattr(result, "moved", None)
+        if moved is not None:
+            add(batch, "heads", [(self.run, float(moved.at), moved.to, moved.reason)])
+        comparison: Comparison | None = getattr(result, "comparison", None)
+        if comparison is not None:
+            lost = both(lost, self._add_comparison(batch, seq, comparison))
+        return batch, lost
 
-    def _add_outside(self, batch: Batch, statement: Statement, execution: Execution) -> None:
+    def _add_checkpoint(self, batch: Batch, execution: Execution, made: CheckpointRow) -> str | None:
+        """Add a checkpoint, signed, and its first state. Returns the notice of one that no row can hold."""
+        try:
+            at = float(execution.ended_at or execution.started_at)
+            manifest = {**made.manifest, "time_ms": made.time_ms} if made.time_ms else made.manifest
+            text = rows.manifest_text(manifest, self._mask)
+            cid, form = made.checkpoint_id, made.format
+            signature = self.signer.sign(*trust.checkpoint_parts(self.session_id, cid, text, form))
+            row = (cid, self._seqs[execution.execution_id], at, form, text, made.nbytes, signature)
+            state = (cid, at, made.state, self._mask(made.reason))
+            both_rows = sealed(row), sealed(state)
+        except Exception as fault:  # a fault of a checkpoint costs the checkpoint
+            return self._writer.lost(f"the checkpoint of {execution.execution_id}", fault)
+        batch.append(("checkpoints", [both_rows[0]]))
+        batch.append(("checkpoint_states", [both_rows[1]]))
+        self._checkpoints.add(cid)
+        return None
+
+    def _add_comparison(self, batch: Batch, seq: int, made: Comparison) -> str | None:
+        try:
+            against = self._seqs.get(made.against) or self._find(made.against)
+            masker = Masker(self._mask)
+            masker.gather(made.divergences)
+            add(batch, "divergences", rows.comparison_rows(seq, against, made, masker.ready()))
+        except Exception as fault:  # as above
+            return self._writer.lost(f"the comparison of {made.execution_id}", fault)
+        return None
+
+    def _add_outside(
+        self, batch: Batch, statement: Statement, execution: Execution, checkpoint: CheckpointRow | None
+    ) -> None:
         self._add_start(batch, statement, execution)
         mask = self._mask_for(execution, ())
         seq = self._seqs[execution.execution_id]
         batch.append(("endings", [sealed(rows.ending_row(seq, execution, mask))]))
         self._add_details(batch, seq, execution, execution.events, mask)
+        if checkpoint is not None:
+            self._add_checkpoint(batch, execution, checkpoint)
 
     def _mask_for(self, execution: Execution, events: Sequence[Event], *more: object) -> Mask:
         """Return the mask that the texts of an execution, and those in `more`, need."""
@@ -231,7 +364,15 @@ class SessionStore:
             known.update(str(row[0]) for row in fresh)
             add(batch, "blocks", fresh)
 
-    def _forget(self) -> None:
+    def _forget(self, lost: Batch) -> None:
+        """Build on nothing that was lost."""
+        for table, made in lost:
+            if table == "checkpoints":
+                self._checkpoints.difference_update(str(row[0]) for row in made)
+        if any(table not in SPARE for table, _ in lost):
+            self._reset()
+
+    def _reset(self) -> None:
         """Build the next turn on nothing: rows were lost that it would have been built on."""
         self._handles.reset()
         self._records.reset()

@@ -25,6 +25,10 @@ from ctxkernel.store.schema import INSERT, Value, sealed
 Batch = list[tuple[str, list[Row]]]
 """Rows of one transaction by table, with their checksums."""
 
+SPARE = frozenset({"checkpoints", "checkpoint_states", "divergences", "marks"})
+"""Tables whose rows are given up where a batch cannot be stored with them: that a turn ended is worth more."""
+_OURS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError, OverflowError)
+"""Faults of a value, not of the disk: trying again would not help, and would keep out all that follows."""
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
 _PAGE = 4096
 _WAITING_BYTES = 64 * 1024 * 1024
@@ -39,7 +43,7 @@ def add(batch: Batch, table: str, made: Sequence[Row]) -> None:
 class Writer:
     """The one connection that writes a session."""
 
-    def __init__(self, place: opening.Place, on_loss: Callable[[], None]) -> None:
+    def __init__(self, place: opening.Place, on_loss: Callable[[Batch], None]) -> None:
         self.path = place.path
         self.notice: str | None = None
         """What is wrong with the file now, or None."""
@@ -88,10 +92,10 @@ class Writer:
         while self._waiting:
             try:
                 self._commit(self._waiting[0])
-            except (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, OverflowError) as fault:
-                # Ours, not the disk's: trying again would not help, and would keep out all that follows.
-                lost = self.lost("a turn", fault)
-                self._on_loss()
+            except _OURS as fault:
+                lost = both(lost, self._give_up(fault))
+                if self._waiting[0]:
+                    continue
             except sqlite3.Error as fault:
                 return self._hold(fault)
             self._waiting.popleft()
@@ -100,6 +104,15 @@ class Writer:
             self._failing, self.notice = False, None
             return both(f"The session {self.name} is written again; nothing was lost.", lost)
         return lost
+
+    def _give_up(self, fault: Exception) -> str:
+        """Take the rows that may be at fault off the batch that waits first: those of SPARE tables, else all."""
+        batch = self._waiting[0]
+        rest = [part for part in batch if part[0] not in SPARE]
+        rest = rest if len(rest) < len(batch) else []
+        self._waiting[0] = rest
+        self._on_loss([part for part in batch if part[0] in SPARE] if rest else batch)
+        return self.lost("a turn", fault) if not rest else self.lost("what a return needs of a turn", fault)
 
     def _commit(self, batch: Batch) -> None:
         try:

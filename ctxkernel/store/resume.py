@@ -1,0 +1,183 @@
+"""What an earlier kernel left, for the next one to go on with.
+
+Rule 1: reading only: nothing is unpickled, written or restored here.
+Rule 2: what cannot be returned to is named with its reason (law 9); whether the state may be loaded is told apart from
+        whether it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.events import Json
+from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, HeadMove
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.store import manifest
+from ctxkernel.store.manifest import Chunks, Manifest, Presence, References, Unit
+from ctxkernel.store.opening import DIED
+from ctxkernel.store.reader import SessionReader, names_of
+
+_RETURNABLE = frozenset({"durable", "writing"})
+
+
+@dataclass(frozen=True, slots=True)
+class Resumable:
+    """The timeline of the newest root, and how near to its end one can return."""
+
+    session_id: str
+    path: Path
+    statements: tuple[tuple[Statement, tuple[Execution, ...]], ...]
+    """In the order of their index, branches and all."""
+    head: str | None
+    names: Mapping[str, str]
+    """The user's names of states: name → execution."""
+    marks: Mapping[tuple[str, str], Json]
+    """(subject, mark) → value."""
+    moves: tuple[HeadMove, ...]
+    comparisons: tuple[Comparison, ...]
+    checkpoints: Mapping[str, CheckpointInfo]
+    """By execution."""
+    target: str | None
+    """The newest execution on HEAD's path whose state is there; None where there is none."""
+    not_restorable: tuple[tuple[str, str], ...]
+    """The executions after `target` on HEAD's path, newest first, each with the reason."""
+    interrupted: Execution | None
+    """What ran when the kernel died."""
+    trusted: bool
+    """Whether all that the state of `target` consists of was signed, or trusted by word, by this user."""
+    why_not: str
+    """Why it is not trusted, and the next move; else empty."""
+
+    @property
+    def path_to_head(self) -> tuple[str, ...]:
+        """The executions from HEAD back to its reader."""
+        return tuple(_back({one.execution_id: one for _, runs in self.statements for one in runs}, self.head))
+
+
+def load_run(
+    session: Path | SessionReader,
+    *,
+    before: int | None = None,
+    chunks: Chunks | None = None,
+    references: References | None = None,
+) -> Resumable | None:
+    """Return what the newest root of a session left, or None where nothing was ever executed in it.
+
+    `before` is the run of the kernel that asks: its own statements are left out (a reader has its own). With `chunks`
+    and `references` the data of checkpoints are looked for; without, the log is believed. Raises StoreError where the
+    session cannot be read.
+    """
+    if isinstance(session, SessionReader):
+        return _load(session, chunks, references)
+    with SessionReader(session, before=before) as reader:
+        return _load(reader, chunks, references)
+
+
+def _load(reader: SessionReader, chunks: Chunks | None, references: References | None) -> Resumable | None:
+    with reader.snapshot():
+        statements = tuple(reader.statements())
+        if not statements:
+            return None
+        executions = {one.execution_id: one for _, runs in statements for one in runs}
+        head, checkpoints, marks = reader.head(), reader.checkpoints(), reader.marks()
+        presence = Presence(chunks, references, verify=False) if chunks and references else None
+        target, lost, chain = None, list[tuple[str, str]](), list[Manifest]()
+        for execution_id in _back(executions, head):
+            try:
+                chain = _chain(reader, execution_id, executions[execution_id], checkpoints, presence)
+            except StoreError as error:
+                lost.append((execution_id, str(error)))
+                continue
+            target = execution_id
+            break
+        why_not = _why_not(reader, chain)
+        newest = max(executions.values(), key=lambda one: one.started_at)
+        return Resumable(
+            reader.session_id,
+            reader.path,
+            statements,
+            head,
+            {name: at for name, at in names_of(marks).items() if at in executions},
+            marks,
+            tuple(reader.head_moves()),
+            tuple(reader.comparisons()),
+            checkpoints,
+            target,
+            tuple(lost),
+            newest if _died(newest) else None,
+            not why_not,
+            why_not,
+        )
+
+
+def unsettled(reader: SessionReader, chunks: Chunks, references: References) -> list[tuple[str, CheckpointState, str]]:
+    """Return (checkpoint, state, reason) of those that a dead kernel was still writing: what became of them.
+
+    For a kernel that has the session to itself, which hands each to `SessionStore.checkpoint_state`.
+    """
+    presence = Presence(chunks, references, verify=True)
+    out: list[tuple[str, CheckpointState, str]] = []
+    for execution_id, info in reader.checkpoints(all_roots=True).items():
+        if info.state == "writing":
+            try:
+                fault = presence.fault(_units(reader.manifests(execution_id)))
+            except StoreError as error:
+                fault = str(error)
+            told = f"the kernel died while its data were written: {fault}" if fault else ""
+            out.append((info.checkpoint_id, "damaged" if fault else "durable", told))
+    return out
+
+
+def _back(executions: Mapping[str, Execution], at: str | None) -> Iterator[str]:
+    """Yield an execution and those that it came after, newest first."""
+    seen: set[str] = set()
+    while at is not None and at in executions and at not in seen:
+        seen.add(at)
+        yield at
+        at = executions[at].parent_execution_id
+
+
+def _chain(
+    reader: SessionReader,
+    execution_id: str,
+    execution: Execution,
+    checkpoints: Mapping[str, CheckpointInfo],
+    presence: Presence | None,
+) -> list[Manifest]:
+    """Return what the state after an execution consists of. Raises StoreError with the reason where it is not there."""
+    info = checkpoints.get(execution_id)
+    if info is None:
+        raise StoreError("the kernel died while it ran" if _died(execution) else "no checkpoint was taken after it")
+    if info.state not in _RETURNABLE or (info.state == "writing" and presence is None):
+        raise StoreError(f"{info.state}: {info.reason}" if info.reason else f"it is {info.state}")
+    chain = reader.manifests(execution_id)
+    if presence is not None and (fault := presence.fault(_units(chain))):
+        raise StoreError(fault)
+    return chain
+
+
+def _units(chain: Iterable[Manifest]) -> list[Unit]:
+    """Return the units of a state, given its manifests, newest first. Raises StoreError."""
+    units: dict[str, Unit] = {}
+    for one in reversed(list(chain)):
+        manifest.apply(units, one.parse())
+    return list({id(unit): unit for unit in units.values()}.values())
+
+
+def _why_not(reader: SessionReader, chain: Iterable[Manifest]) -> str:
+    unsigned = [one.checkpoint_id for one in chain if not one.signed]
+    if not unsigned:
+        return ""
+    if reader.signer.fault:
+        return f"whose state it is cannot be told: {reader.signer.fault}"
+    return (
+        f"its state was not stored by you here ({len(unsigned)} of its checkpoints are not signed by you), and loading "
+        "it can run any code; trust it only where you know where it comes from"
+    )
+
+
+def _died(execution: Execution) -> bool:
+    return execution.status == "running" or (execution.exception is not None and execution.exception.type == DIED)

@@ -1,0 +1,177 @@
+"""Whose state it is: checkpoints are signed with a secret of the user's, and no other state is loaded.
+
+A checkpoint is a pickle, and loading a pickle runs code: a stranger's session could run anything.
+Rule 1: without a secret nothing is signed and nothing counts as signed. No fault here reaches the caller but as a text.
+Rule 2: the secret is in its file and in this process's memory, and in no row, notice or error.
+Rule 3: the user's word for a stranger's session covers what is stored by then, and nothing that comes later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import platformdirs
+
+HOME = "CTXKERNEL_HOME"
+"""The variable that names another folder for what ctxkernel keeps of a user."""
+_NAME = "secret"
+_BYTES = 32
+_PATIENCE_S = 0.5
+"""How long a secret may be half written by another process, where the file system cannot make one whole."""
+
+
+class Signer:
+    """Signs texts, and says which it has signed."""
+
+    __slots__ = ("_secret", "fault")
+
+    def __init__(self, secret: bytes | None, fault: str = "") -> None:
+        self._secret = secret
+        self.fault = fault
+        """Why there is no secret; empty where there is one."""
+
+    def __repr__(self) -> str:
+        return f"Signer({self.fault or 'ready'})"
+
+    def sign(self, *parts: str) -> str | None:
+        """Return the signature of these texts in this order, in hex; None without a secret."""
+        return None if self._secret is None else hmac.digest(self._secret, _message(parts), "sha256").hex()
+
+    def is_signed(self, signature: str | None, *parts: str) -> bool:
+        """Say whether `signature` is what this user's `sign` gives. Takes the same time for every wrong one."""
+        own = self.sign(*parts)
+        return own is not None and signature is not None and hmac.compare_digest(own.encode(), _bytes(signature))
+
+
+def _message(parts: Iterable[str]) -> bytes:
+    """Return the texts as one, from which no other texts give the same."""
+    whole = bytearray()
+    for part in parts:
+        raw = _bytes(part)
+        whole += b"%d:" % len(raw)
+        whole += raw
+    return bytes(whole)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def checkpoint_parts(session_id: str, checkpoint_id: str, manifest: str, form: int) -> tuple[str, ...]:
+    """Return what the signature of a checkpoint is over."""
+    return "checkpoint", session_id, checkpoint_id, manifest, str(form)
+
+
+def session_parts(session_id: str, checkpoints: Iterable[tuple[str, str, int]]) -> tuple[str, ...]:
+    """Return what the user's word for a session is over: (checkpoint id, manifest, format), oldest first.
+
+    A cryptographic hash of the manifests, not the checksums of their rows: those are easily made to fit.
+    """
+    digest = hashlib.sha256()
+    for checkpoint_id, manifest, form in checkpoints:
+        digest.update(_message((checkpoint_id, manifest, str(form))))
+    return "session", session_id, digest.hexdigest()
+
+
+# -- the secret ------------------------------------------------------------------------------------
+
+_known: dict[Path, Signer] = {}
+
+
+def signer(env: Mapping[str, str] | None = None) -> Signer:
+    """Return the signer of this user; the secret is made where there is none. Loaded once a process. Never raises."""
+    try:
+        folder = user_folder(os.environ if env is None else env)
+    except Exception as error:  # no home at all
+        return Signer(None, f"there is no folder for the secret that signs checkpoints ({error}); set {HOME} to one")
+    found = _known.get(folder)
+    if found is None or found.fault:  # what was wrong may have been mended
+        found = _known[folder] = load(folder)
+    return found
+
+
+def user_folder(env: Mapping[str, str]) -> Path:
+    """Return the folder of what ctxkernel keeps of this user; it need not exist."""
+    said = env.get(HOME, "").strip()
+    return Path(said).expanduser().absolute() if said else platformdirs.user_data_path("ctxkernel", appauthor=False)
+
+
+def load(folder: Path) -> Signer:
+    """Return the signer of the secret in `folder`; one is made where there is none. Never raises."""
+    path = folder / _NAME
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            return Signer(_read(path))
+        _make(path)
+        return Signer(_read(path))
+    except (OSError, ValueError) as error:
+        why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        return Signer(None, f"the secret that signs checkpoints, {path}, cannot be used: {why}")
+
+
+def _read(path: Path) -> bytes:
+    """Return the secret. Raises OSError, and ValueError with the next move where it is not this user's alone."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            _check(os.fstat(descriptor))
+            found = os.read(descriptor, _BYTES + 1)
+        finally:
+            os.close(descriptor)
+        if len(found) == _BYTES:
+            return found
+        if len(found) > _BYTES or time.monotonic() > deadline:
+            raise ValueError(
+                f"it has not {_BYTES} bytes; delete it (what it signed must then be trusted by hand), "
+                "and a new one is made"
+            )
+        time.sleep(0.01)
+
+
+def _check(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is no file")
+    if os.name != "posix":  # elsewhere the user's folder is closed to others
+        return
+    if found.st_uid != os.geteuid():
+        raise ValueError("it belongs to another user")
+    if found.st_mode & 0o077:
+        raise ValueError("other users may read or change it; take their rights off it (chmod 600), or delete it")
+
+
+def _make(path: Path) -> None:
+    """Write a secret, unless another process does first. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f".{_NAME}-{secrets.token_hex(8)}")
+    try:
+        _write(fresh)
+        try:
+            # Whole or not at all, and never in the place of another: a rename would replace.
+            (os.rename if os.name == "nt" else os.link)(fresh, path)
+        except FileExistsError:
+            pass
+        except OSError:  # no hard links on this file system
+            with contextlib.suppress(FileExistsError):
+                _write(path)
+    finally:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+
+
+def _write(path: Path) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.write(descriptor, secrets.token_bytes(_BYTES))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
