@@ -1,0 +1,294 @@
+"""Which files a cell read, and that whoever opens a file notices nothing of it."""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import io
+import json
+import os
+import pickle
+import sqlite3
+import sys
+import tarfile
+import threading
+import traceback
+from pathlib import Path
+
+import pytest
+
+from ctxkernel.core.timeline import Artifact
+from ctxkernel.kernel import reads as reads_module
+from ctxkernel.kernel.reads import FileReads
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.fixture
+def reads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = FileReads()
+    made.install()
+    yield made
+    made.uninstall()
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("a.csv", "data/b.csv"):
+        (tmp_path / name).write_text("x,y\n1,2\n3,4\n")
+    return tmp_path
+
+
+def names(found: tuple[Artifact, ...]) -> list[str]:
+    assert {one.kind for one in found} <= {"read"}
+    return [one.name for one in found]
+
+
+def test_a_file_is_named_as_the_user_knows_it_with_its_content(data, reads):
+    reads.begin()
+    open("a.csv").close()
+    Path("data/b.csv").read_text()
+    first = reads.end(never)
+    reads.begin()
+    open(data / "a.csv", mode="rb").close()
+    second = reads.end(never)
+
+    assert names(first) == ["a.csv", "data/b.csv"]
+    assert names(second) == ["a.csv"]
+    assert first[0].hash == first[1].hash == second[0].hash
+    assert first[0].hash.startswith("xxh3:")
+    assert first[0].size == 12 and first[0].data is None
+
+
+def test_changed_content_has_another_hash(data, reads):
+    """Of the same size, too, and at the same place."""
+    reads.begin()
+    open("a.csv").close()
+    before = reads.end(never)
+    (data / "a.csv").write_text("x,y\n1,2\n3,5\n")
+    reads.begin()
+    open("a.csv").close()
+    after = reads.end(never)
+
+    assert before[0].size == after[0].size
+    assert before[0].hash != after[0].hash
+
+
+def test_each_common_reader_is_seen(data, reads):
+    """pandas (both engines), numpy, json, gzip, tar, sqlite, parquet by way of pandas, memory maps."""
+    np = pytest.importorskip("numpy")
+    pd = pytest.importorskip("pandas")
+    np.save("n.npy", np.arange(3))
+    np.arange(3.0).tofile("raw.bin")
+    np.savetxt("t.txt", np.arange(3))
+    Path("j.json").write_text("{}")
+    with gzip.open("g.gz", "wb") as file:
+        file.write(b"1")
+    with tarfile.open("t.tar", "w") as file:
+        file.add("a.csv")
+    with sqlite3.connect("d.sqlite") as connection:
+        connection.execute("create table t (a)")
+    connection.close()
+
+    def database():
+        with sqlite3.connect("d.sqlite") as connection:
+            pd.read_sql("select * from t", connection)
+        connection.close()
+
+    readers = {
+        "a.csv": lambda: pd.read_csv("a.csv"),
+        "data/b.csv": lambda: pd.read_csv("data/b.csv", engine="python"),
+        "n.npy": lambda: np.load("n.npy"),
+        "raw.bin": lambda: np.fromfile("raw.bin"),
+        "t.txt": lambda: np.loadtxt("t.txt"),
+        "j.json": lambda: json.loads(Path("j.json").read_text()),
+        "g.gz": lambda: gzip.open("g.gz").close(),
+        "t.tar": lambda: tarfile.open("t.tar").close(),
+        "d.sqlite": database,
+    }
+    for name, read in readers.items():
+        reads.begin()
+        read()
+        assert names(reads.end(never)) == [name]
+
+
+def test_what_the_cell_wrote_is_not_read(data, reads):
+    reads.begin()
+    Path("new.txt").write_text("1")
+    Path("new.txt").read_text()
+    with open("a.csv", "a") as file:
+        file.write("5,6\n")
+    open("a.csv").close()
+    with sqlite3.connect("d.sqlite") as connection:
+        connection.execute("create table t (a)")
+    connection.close()
+
+    assert names(reads.end(never)) == []
+
+
+def test_python_s_own_files_and_what_is_no_file_are_left_out(data, reads):
+    reads.begin()
+    open(os.__file__).close()
+    open(pytest.__file__).close()
+    open(os.devnull).close()
+    os.mkfifo("pipe") if hasattr(os, "mkfifo") else None
+    with open(os.open("a.csv", os.O_RDONLY)) as by_descriptor:
+        by_descriptor.read()
+    with pytest.raises(FileNotFoundError), open("missing"):
+        pass
+
+    assert names(reads.end(never)) == []
+
+
+def test_nothing_is_noted_between_cells(data, reads):
+    open("a.csv").close()
+    reads.begin()
+
+    assert names(reads.end(never)) == []
+    open("a.csv").close()
+    reads.begin()
+    assert names(reads.end(never)) == []
+
+
+def test_the_error_and_its_traceback_are_those_of_open(data, reads):
+    """Ours is in no frame of it: a reader's error ends where the reader's code ends."""
+
+    def fails():
+        with open("missing"):
+            pass
+
+    try:
+        fails()
+    except FileNotFoundError as fault:
+        frames = [frame.name for frame in traceback.extract_tb(fault.__traceback__)]
+        text = str(fault)
+
+    assert frames == ["test_the_error_and_its_traceback_are_those_of_open", "fails"]
+    assert text == "[Errno 2] No such file or directory: 'missing'"
+
+
+def test_the_frames_of_the_user_s_own_opener_stay(data, reads):
+    def opener(path, flags):
+        raise ValueError("mine")
+
+    try:
+        with open("a.csv", opener=opener):
+            pass
+    except ValueError as fault:
+        frames = [frame.name for frame in traceback.extract_tb(fault.__traceback__)]
+
+    assert frames == ["test_the_frames_of_the_user_s_own_opener_stay", "opener"]
+
+
+def test_open_is_what_it_was_to_all_who_look(data, reads):
+    import builtins
+
+    class Holds:
+        opens = open
+
+    assert open is io.open is builtins.open
+    assert pickle.dumps(open, 0).split()[:2] == [b"cio", b"open"]
+    assert pickle.loads(pickle.dumps(open)) is open
+    assert pickle.loads(pickle.dumps(sqlite3.connect)) is sqlite3.connect
+    assert inspect.signature(open) == inspect.signature(open.__wrapped__)
+    assert repr(open) == repr(open.__wrapped__)
+    assert open.__name__ == "open" and open.__doc__ == open.__wrapped__.__doc__
+    Holds().opens("a.csv").close()
+
+
+def test_it_can_be_taken_off(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = (open, io.open, sqlite3.connect)
+    made = FileReads()
+    made.install()
+    made.install()
+    made.uninstall()
+
+    assert (open, io.open, sqlite3.connect) == before
+
+
+def test_a_large_file_is_known_by_its_stamp(data, reads, monkeypatch):
+    monkeypatch.setattr(reads_module, "FILE_BYTES", 10)
+    reads.begin()
+    open("a.csv").close()
+    [found] = reads.end(never)
+
+    status = os.stat("a.csv")
+    assert found.hash == f"stat:{status.st_mtime_ns}:{status.st_size}"
+
+
+def test_when_time_is_up_stamps_take_the_place_of_hashes(data, reads):
+    ticks = iter([False, False, True])
+    reads.begin()
+    open("a.csv").close()
+    open("data/b.csv").close()
+    found = reads.end(lambda: next(ticks, True))
+
+    assert names(found) == ["a.csv", "data/b.csv"]
+    assert [one.hash[:4] for one in found] == ["stat", "stat"]
+
+
+def test_thousands_of_files_are_told_by_folder(data, reads, monkeypatch):
+    monkeypatch.setattr(reads_module, "LISTED", 2)
+    for n in range(5):
+        (data / "data" / f"{n}.txt").write_text("x")
+    reads.begin()
+    for n in range(5):
+        open(f"data/{n}.txt").close()
+    found = reads.end(never)
+
+    assert names(found) == ["data/0.txt", "data/1.txt", "data/(3 more)"]
+
+
+def test_threads_are_noted_too(data, reads):
+    reads.begin()
+    thread = threading.Thread(target=lambda: open("a.csv").close())
+    thread.start()
+    thread.join()
+
+    assert names(reads.end(never)) == ["a.csv"]
+
+
+def test_a_working_folder_that_is_gone_costs_nothing(tmp_path, reads, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "a.txt").write_text("x")
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    reads.begin()
+    with pytest.raises(FileNotFoundError), open("a.txt"):
+        pass
+    open(tmp_path / "a.txt").close()
+
+    assert names(reads.end(never)) == [str(tmp_path / "a.txt")]
+    monkeypatch.chdir(tmp_path)
+
+
+def test_no_file_is_kept_open(data, reads):
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("needs /proc")
+    before = len(os.listdir("/proc/self/fd"))
+    reads.begin()
+    for _ in range(20):
+        open("a.csv").close()
+    reads.end(never)
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_modules_that_come_later_are_seen(data, reads):
+    """They take what stands in `builtins` and `io`."""
+    sys.modules.pop("bz2", None)
+    import bz2
+
+    with bz2.open("z.bz2", "wb") as file:
+        file.write(b"1")
+    os.utime("z.bz2", (1, 1))
+    reads.begin()
+    bz2.open("z.bz2").close()
+
+    assert names(reads.end(never)) == ["z.bz2"]
+    sys.modules.pop("bz2", None)
