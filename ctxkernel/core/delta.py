@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ctxkernel.core.events import Event, GroupRecomputed, NodeChanged, TickApplied
+from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution
 from ctxkernel.core.turn import DeltaItem, DeltaKind
 
 LIMIT = 30
 """Most lines of one turn; what is over it is counted in a last line."""
 
-ORDER: tuple[DeltaKind, ...] = ("error", "notice", "tick", "node", "file", "late", "variable")
+ORDER: tuple[DeltaKind, ...] = ("error", "notice", "divergence", "tick", "node", "file", "late", "variable")
+SUBJECTS = 8
+"""Most things that one line names as different."""
 
 
 def format_deltas(
@@ -19,11 +22,12 @@ def format_deltas(
     events: Sequence[Event],
     names: Mapping[str, str],
     late: Mapping[str, str],
+    comparisons: Sequence[Comparison] = (),
 ) -> tuple[DeltaItem, ...]:
     """Return the delta feed of one turn.
 
     `names` maps obj_id to the user's name for it; `late` maps a statement's id to what it printed
-    after its end, in one line.
+    after its end, in one line; `comparisons` are those of re-runs since the last turn.
     """
     sid = execution.statement_id
     items: list[DeltaItem] = []
@@ -64,11 +68,80 @@ def format_deltas(
         add("variable", name, f"{change.how}: {change.type} {was}{change.repr}")
     for name in diff.deleted:
         add("variable", name, "deleted")
+    items += format_comparisons(comparisons)
     items.sort(key=lambda item: ORDER.index(item.kind))
+    return _bounded(items, sid)
+
+
+def _bounded(items: list[DeltaItem], statement_id: str) -> tuple[DeltaItem, ...]:
     if len(items) > LIMIT:
         left = len(items) - LIMIT + 1
-        items[LIMIT - 1 :] = [DeltaItem(sid, "notice", "feed", f"… and {left} more changes")]
+        items[LIMIT - 1 :] = [DeltaItem(statement_id, "notice", "feed", f"… and {left} more changes")]
     return tuple(items)
+
+
+def format_move(
+    move: HeadMove, restored: Restored, late: Mapping[str, str], comparisons: Sequence[Comparison] = ()
+) -> tuple[DeltaItem, ...]:
+    """Return the delta feed of a move of HEAD: where it is, and what is not as it was there.
+
+    It says nothing of where HEAD came from: the same place gives the same feed, whatever was on another branch.
+    """
+    sid = _statement_of(move.to) if move.to is not None else "start"
+    place = "after " + sid if move.to is not None else "before the first statement"
+    items = [DeltaItem(sid, "notice", "timeline", f"the state is that {place} ({move.reason})")]
+    items += [DeltaItem(sid, "notice", name, one_line(f"not as it was: {why}")) for name, why in restored.lost.items()]
+    items += format_comparisons(comparisons)
+    items += [DeltaItem(one, "late", one, one_line(f"printed after its end: {line}")) for one, line in late.items()]
+    return _bounded(items, sid)
+
+
+def format_comparisons(comparisons: Sequence[Comparison]) -> list[DeltaItem]:
+    """Return one line for each re-run that came out differently, and one for all others together."""
+    items: list[DeltaItem] = []
+    same: list[str] = []
+    expected: list[str] = []
+    for one in comparisons:
+        sid = _statement_of(one.execution_id)
+        if one.same:
+            same.append(sid)
+        elif one.expected:
+            expected.append(sid)
+        else:
+            told = f"differs from {_run_told(one.against, sid)}: {_differing(one)}"
+            items.append(DeltaItem(sid, "divergence", sid, one_line(told)))
+    if same or expected:
+        parts = [f"{len(same)} came out the same"] if same else []
+        parts += [f"{len(expected)} differently, as expected: {_some(expected)}"] if expected else []
+        newest = _statement_of(comparisons[-1].execution_id)
+        items.append(DeltaItem(newest, "divergence", "re-runs", one_line("; ".join(parts))))
+    return items
+
+
+def _differing(comparison: Comparison) -> str:
+    subjects = [
+        f"{one.subject} ({one.cause})" if one.cause else one.subject
+        for one in comparison.divergences
+        if one.kind != "timing"
+    ]
+    return _some(list(dict.fromkeys(subjects)))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - SUBJECTS
+    return ", ".join(names[:SUBJECTS]) + (f", … {more} more" if more > 0 else "")
+
+
+def _statement_of(execution_id: str) -> str:
+    return execution_id.rpartition(".")[0]
+
+
+def _run_told(execution_id: str, statement_id: str) -> str:
+    """Return how an execution is called where that of `statement_id` is spoken of."""
+    other, _, number = execution_id.rpartition(".")
+    if other != statement_id:
+        return other
+    return "its first run" if number == "1" else f"its run {number}"
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -11,13 +11,14 @@ Rule 2: each step is guarded on its own; a fault in one costs that step, never t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from ctxkernel.core.delta import format_deltas, one_line
+from ctxkernel.core.delta import format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.events import Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted
+from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
 from ctxkernel.core.ports import (
@@ -31,6 +32,7 @@ from ctxkernel.core.ports import (
     Trim,
     VariableLine,
 )
+from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.scheduler import ReadyQueue, Tick, run
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import (
@@ -44,19 +46,14 @@ from ctxkernel.core.timeline import (
     Statement,
     StatementLog,
     Status,
-    TypeInfo,
     fingerprint,
 )
-from ctxkernel.core.turn import HandleState, HandleTable, Turn, TurnResult
+from ctxkernel.core.turn import DeltaItem, HandleState, HandleTable, Turn, TurnResult
 
 T = TypeVar("T")
 Guard = Callable[[str, Callable[[], T], T], T]
 """guard(step, run, otherwise): returns run(), or `otherwise` where it failed or is switched off."""
 
-
-_LOOKED_AT = 4
-"""So many times the rows of the variable table are looked at, newest first, to fill it."""
-_LIBRARY_TYPES = frozenset({"module", "builtin_function_or_method", "numpy.ufunc"})
 
 OFF = NamespaceDiff(incomplete="the namespace diff is off")
 
@@ -123,15 +120,15 @@ class Loop:
         self._environment = environment or {}
         self._guard = guard
         self._mask_value = mask_value
+        self.names = Names(namespace, self.graph, tracker, rows=self.settings.variable_rows, mask_value=mask_value)
         self._events: list[Event] = []
         self.bus.subscribe(self._events.append)
         self._open: OpenTurn | None = None
         self._history: list[tuple[Statement, Execution]] = []
-        self._handle_names: dict[str, str] = {}
-        self._changed_by: dict[str, str] = {}
+        self._passed: set[str] = set()
+        """The executions of the history."""
         self._late: dict[str, str] = {}
-        self._lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
-        self._table: tuple[VariableLine, ...] | None = None
+        self._compared: list[Comparison] = []
 
     # -- the turn -----------------------------------------------------------------------------
 
@@ -144,8 +141,13 @@ class Loop:
         kind: Kind = "python",
         cell_id: str | None = None,
         tags: Mapping[str, Json] | None = None,
+        rerun_of: str | None = None,
     ) -> OpenTurn:
-        """Append a running statement for `source`, ready for its code to run."""
+        """Append a running statement for `source`, ready for its code to run.
+
+        `rerun_of` is the statement that this is a re-run of: with the same text it becomes a new execution of that
+        one, with another text a statement of its own that is tagged with it. An unknown one counts for nothing.
+        """
         if self._open is not None:  # the kernel lost the end of a turn; close it as what it was
             self.end(
                 Outcome("cancelled", exception=ExceptionInfo("LostEnd", "the end of this cell was not seen", "")), now
@@ -153,7 +155,12 @@ class Loop:
         self.now = now
         outside = self._guard("namespace diff", lambda: self._masked(self._tracker.before(source)), NamespaceDiff())
         other = self._outside(outside, now) if outside else None
-        statement, execution = self._append(source, now, kind, author, cell_id, tags or {})
+        again = self.log.get(rerun_of) if rerun_of is not None else None
+        if again is not None and again.source == source:
+            statement, execution = self._append_run(again, now)
+        else:
+            tagged = {**(tags or {}), "rerun_of": again.statement_id} if again is not None else tags or {}
+            statement, execution = self._append(source, now, kind, author, cell_id, tagged)
         self._events.clear()
         self.graph.open(statement.statement_id)
         self._open = OpenTurn(statement, execution, other)
@@ -179,6 +186,12 @@ class Loop:
         parent_execution = parent[1].execution_id if parent else None
         execution = Execution(f"s{index}.1", statement.statement_id, parent_execution, now)
         self.log.append(statement, execution)
+        return statement, execution
+
+    def _append_run(self, statement: Statement, now: float) -> tuple[Statement, Execution]:
+        parent = self._history[-1][1].execution_id if self._history else None
+        execution = Execution(self.log.next_execution_id(statement.statement_id), statement.statement_id, parent, now)
+        self.log.append_execution(execution)
         return statement, execution
 
     def _outside(self, diff: NamespaceDiff, now: float) -> tuple[Statement, Execution]:
@@ -208,22 +221,23 @@ class Loop:
     def _finish(self, statement: Statement, execution: Execution) -> None:
         self.log.finish(execution)
         self._history.append((statement, execution))
-        diff = execution.state_diff
-        if diff or diff.incomplete:
-            self._table = None
-        for name in (*diff.added, *diff.changed):
-            self._changed_by[name] = statement.statement_id
-            value = cast("Any", self._namespace.get(name))
-            if issubclass(type(value), NodeBase):  # isinstance would run a stranger's `__class__`
-                self._handle_names[name] = value.obj_id
-            else:
-                self._handle_names.pop(name, None)
-        for name in diff.deleted:
-            self._changed_by.pop(name, None)
-            self._handle_names.pop(name, None)
+        self._passed.add(execution.execution_id)
+        self.names.follow(statement.statement_id, execution.state_diff)
 
-    def end(self, outcome: Outcome, now: float, expired: Expired = lambda: False) -> TurnResult:
-        """Close the open statement. Raises RuntimeError where none is open."""
+    def end(
+        self,
+        outcome: Outcome,
+        now: float,
+        expired: Expired = lambda: False,
+        *,
+        move: HeadMove | None = None,
+        restored: Restored | None = None,
+    ) -> TurnResult:
+        """Close the open statement. Raises RuntimeError where none is open.
+
+        With `move`, HEAD goes elsewhere when the execution has finished, which stays as a leaf where HEAD was. The
+        namespace and the handles are those of that place already; `restored` says what could not be had back.
+        """
         if self._open is None:
             raise RuntimeError("no statement is open; call begin first")
         turn, self._open = self._open, None
@@ -233,6 +247,10 @@ class Loop:
         diff = guard("namespace diff", lambda: self._masked(self._tracker.after(expired)), OFF)
         sid, eid = turn.statement.statement_id, turn.execution.execution_id
         notices = [*outcome.notices, *([diff.incomplete] if diff.incomplete and diff is not OFF else [])]
+        restored = restored or Restored()
+        notices += restored.notices
+        comparisons, self._compared = self._compared, []
+        guard("divergences", lambda: self._tell_groups(comparisons), None)
         tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.prepare)
         try:
             notices += guard("tick", lambda: run(tick), [])
@@ -257,13 +275,16 @@ class Loop:
         )
         self._finish(turn.statement, execution)
         if diff.incomplete and self.graph.nodes():
-            guard("handles", self._scan_names, None)
+            guard("handles", self.names.scan, None)
+        moved = guard("timeline", lambda: self._move(move, eid), None) if move is not None else None
         handles = guard("handles", self.handles, ())
-        names = {obj_id: name for name, obj_id in self._handle_names.items()}
         late, self._late = self._late, {}
-        deltas = guard("delta feed", lambda: format_deltas(execution, events, names, late), ())
-        state = Turn(self._history, handles, guard("variables", self.variables, ()), self._total(), deltas)
-        self.projection = guard("projection", lambda: self._projector.project(state), None)
+        if moved is not None:
+            deltas = guard("delta feed", lambda: self._move_feed(moved, restored, late, comparisons), ())
+        else:
+            names = {obj_id: name for name, obj_id in self.names.handles.items()}
+            deltas = guard("delta feed", lambda: format_deltas(execution, events, names, late, comparisons), ())
+        self._project(handles, deltas)
         return TurnResult(
             self.turn_id,
             turn.statement,
@@ -274,7 +295,95 @@ class Loop:
             self.projection,
             tuple(notices),
             turn.outside,
+            moved,
         )
+
+    def _project(self, handles: tuple[HandleState, ...], deltas: tuple[DeltaItem, ...]) -> None:
+        guard = self._guard
+        total = guard("variables", lambda: self.names.total, 0)
+        state = Turn(self._history, handles, guard("variables", self.variables, ()), total, deltas)
+        self.projection = guard("projection", lambda: self._projector.project(state), None)
+
+    # -- elsewhere in the timeline ------------------------------------------------------------
+
+    def load(
+        self,
+        statements: Iterable[tuple[Statement, Sequence[Execution]]],
+        head: str | None,
+        *,
+        movers: Iterable[str] = (),
+        turn_id: int | None = None,
+    ) -> None:
+        """Take over the timeline that an earlier kernel wrote; see `StatementLog.load` for what it takes and raises.
+
+        Ids of turns go on after `turn_id` (where that is unknown, after as many as there are executions), those of
+        handles after the newest ones that the events tell of. Namespace and handles come by themselves; `move` then
+        says that they are there.
+        """
+        self.log.load(statements, head, movers=movers)
+        self.turn_id = max(self.turn_id, self.log.executed if turn_id is None else turn_id)
+        for statement in self.log:
+            for execution in self.log.executions(statement.statement_id):
+                self.graph.continue_after(_made(execution.events))
+        self._replay()
+
+    def move(self, move: HeadMove, restored: Restored | None = None) -> None:
+        """Move HEAD without a turn: when a session goes on. Builds the projection.
+
+        Raises KeyError for an unknown place, RuntimeError while a statement is open.
+        """
+        if self._open is not None:
+            raise RuntimeError("a statement is open; give the move to end")
+        moved = self._move(move, None)
+        late, self._late = self._late, {}
+        comparisons, self._compared = self._compared, []
+        handles = self._guard("handles", self.handles, ())
+        self._project(handles, self._move_feed(moved, restored or Restored(), late, comparisons))
+
+    def _move(self, move: HeadMove, by: str | None) -> HeadMove:
+        self.log.move_head(move.to, by=by)
+        self._replay()
+        return move
+
+    def _replay(self) -> None:
+        """Be where HEAD is, whatever was before."""
+        self._history = self.log.path()
+        self._passed = {execution.execution_id for _, execution in self._history}
+        self.names.replay(self._history)
+        self.graph.release()
+
+    def _move_feed(
+        self, move: HeadMove, restored: Restored, late: Mapping[str, str], comparisons: Sequence[Comparison]
+    ) -> tuple[DeltaItem, ...]:
+        here = {statement.statement_id for statement, _ in self._history}
+        told = {statement_id: line for statement_id, line in late.items() if statement_id in here}
+        return format_move(move, restored, told, [one for one in comparisons if one.execution_id in self._passed])
+
+    def compared(self, comparison: Comparison) -> None:
+        """Tell what a re-run came out with, in the next delta feed and in the groups over what it changed.
+
+        Raises KeyError for an execution that is not in this log.
+        """
+        self.log.execution(comparison.execution_id)
+        self._compared.append(comparison)
+
+    def _tell_groups(self, comparisons: Sequence[Comparison]) -> None:
+        """Begin the summaries of groups with how many of the differences are in what their members look at."""
+        differing = [one for one in comparisons if not one.same and not one.expected]
+        if not differing:
+            return
+        for group in self.graph.nodes():
+            if not isinstance(group, GroupHandle) or group.mode == "paused":
+                continue
+            views = [member for member in group.members if isinstance(member, ViewHandle)]
+            by_statement: dict[str, list[str]] = {}
+            for one in differing:
+                for found in one.divergences:
+                    if any(view.shows(found.kind, found.subject, self._namespace) for view in views):
+                        by_statement.setdefault(one.execution_id.rpartition(".")[0], []).append(found.subject)
+            if by_statement:
+                subjects = [subject for found in by_statement.values() for subject in found]
+                group.since(divergence_line(list(by_statement), subjects))
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = 10_000) -> None:
         """Keep output that came after the end of its execution; told in the next delta feed.
@@ -284,49 +393,21 @@ class Loop:
         execution = self.log.execution(execution_id)
         kept = (execution.late.get(stream, "") + text)[:limit]
         self.log.replace_late(execution_id, {**execution.late, stream: kept})
-        self._late[execution.statement_id] = one_line(kept, 80)
-
-    def _total(self) -> int:
-        return self._guard("variables", lambda: self._tracker.total - len(self._handle_names), 0)
+        if execution_id in self._passed or execution.status == "running":  # on another branch it is no news here
+            self._late[execution.statement_id] = one_line(kept, 80)
 
     # -- the state that a projection is built from -------------------------------------------
 
     def variables(self) -> tuple[VariableLine, ...]:
-        """The user's variables, newest change first, handles left out.
-
-        Where there are more than the table has rows for, what is imported gives way: one `from math import *` would
-        else leave no row for the data.
-        """
-        if self._table is not None:  # most cells change no name
-            return self._table
-        old = self._lines
-        lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
-        rows = self.settings.variable_rows
-        newest = self._tracker.variables(_LOOKED_AT * rows + len(self._handle_names))
-        found = [(name, info) for name, info in newest if name not in self._handle_names]
-        over = len(found) - rows
-        if over > 0:
-            oldest_imports = [i for i in range(len(found) - 1, -1, -1) if _imported(found[i][1])][:over]
-            dropped = set(oldest_imports)
-            found = [row for i, row in enumerate(found) if i not in dropped][:rows]
-        for name, info in found:
-            by = self._changed_by.get(name, "")
-            kept = old.get(name)
-            if kept is None or kept[0] is not info or kept[1].statement_id != by:
-                kept = info, VariableLine(name, info.type, self._mask_value(name, info.repr), info.size, by)
-            lines[name] = kept
-        self._lines = lines  # most cells change few names, so most lines are those of the turn before
-        self._table = tuple(line for _, line in lines.values())
-        return self._table
+        """The user's variables, newest change first, handles left out."""
+        return self.names.variables()
 
     def handles(self) -> tuple[HandleState, ...]:
         """The handles as they stand: named ones, members of their groups, and running or pinned ones."""
         nodes = self.graph.nodes()
         if not nodes:
             return ()
-        names: dict[str, str] = {}
-        for name, obj_id in self._handle_names.items():
-            names.setdefault(obj_id, name)
+        names = self.names.first_names()
         seen: dict[str, NodeBase] = {}
         for node in nodes:
             if node.obj_id in names or node.pinned or node.mode == "running" or node.obj_id in self.graph.requested:
@@ -436,20 +517,8 @@ class Loop:
 
     def ls(self) -> HandleTable:
         """Return the handles with their digests; shows as a table."""
-        self._scan_names()
+        self.names.scan()
         return HandleTable(self.handles())
-
-    def _scan_names(self) -> None:
-        """Find the names of handles without the namespace diff: within a cell, or where it is off."""
-        for name, obj_id in list(self._handle_names.items()):
-            if getattr(self._namespace.get(name), "obj_id", None) != obj_id:
-                del self._handle_names[name]
-        for node in self.graph.nodes():
-            if node.obj_id not in self._handle_names.values():
-                for name, value in list(self._namespace.items()):
-                    if value is node and not name.startswith("_"):
-                        self._handle_names[name] = node.obj_id
-                        break
 
 
 for _name in ("view", "group", "show", "pin", "tick", "ls"):
@@ -457,9 +526,23 @@ for _name in ("view", "group", "show", "pin", "tick", "ls"):
     getattr(Loop, _name).__qualname__ = _name
 
 
-def _imported(info: TypeInfo) -> bool:
-    """Whether a name stands for a part of a library: a module, a function in C, a class with a module in its name."""
-    return info.type in _LIBRARY_TYPES or (info.repr.startswith("<class ") and "." in info.repr)
+def divergence_line(statements: Sequence[str], subjects: Sequence[str]) -> str:
+    """Return the line that a group's summary begins with after re-runs that changed what it shows."""
+    count = len(subjects)
+    return one_line(
+        f"since the re-run of {', '.join(statements)}: {count} divergence{'s' * (count != 1)} "
+        f"({', '.join(dict.fromkeys(subjects))})",
+        160,
+    )
+
+
+def _made(events: Iterable[Event]) -> dict[str, int]:
+    """Return by type the highest number of a handle that events tell of."""
+    counts: dict[str, int] = {}
+    for event in events:
+        if isinstance(event, MethodCalled) and event.obj_id[1:].isdecimal():
+            counts[event.obj_type] = max(counts.get(event.obj_type, 0), int(event.obj_id[1:]))
+    return counts
 
 
 def _handle(obj: object, verb: str) -> NodeBase:

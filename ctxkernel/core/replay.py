@@ -67,6 +67,16 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """What came back with a move of HEAD, and what did not."""
+
+    lost: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names that are not what they were, and why: told to the user and to the model."""
+    notices: tuple[str, ...] = ()
+    """For the user: what was done less of, and the notices of `Graph.restore`."""
+
+
+@dataclass(frozen=True, slots=True)
 class HeadMove:
     """HEAD went to another execution without running it."""
 

@@ -281,6 +281,10 @@ class StatementLog:
         """The statement of that id. Raises KeyError."""
         return self._named[statement_id]
 
+    def get(self, statement_id: str) -> Statement | None:
+        """The statement of that id, or None."""
+        return self._named.get(statement_id)
+
     # -- growing ------------------------------------------------------------------------------
 
     def append(self, statement: Statement, execution: Execution) -> None:

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from ctxkernel.core.events import Event, Json
 from ctxkernel.core.ports import VariableLine
+from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
 
-DeltaKind = Literal["variable", "node", "tick", "error", "file", "late", "notice"]
+DeltaKind = Literal["variable", "node", "tick", "error", "file", "late", "notice", "divergence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,8 @@ class HandleTable(tuple[HandleState, ...]):
 class Turn:
     """All that a projection is built from: the state after the tick, before it is projected.
 
-    Holds: `history` is the path from the root to HEAD, oldest first, and only grows at its end
-    while HEAD only moves forward (so a projector may keep what it made of the earlier part, by
-    execution id).
+    Holds: `history` is the path from the root to HEAD, oldest first. It grows at its end while HEAD moves forward, and
+    is another one after HEAD went elsewhere (what was made of an earlier part may be kept, by execution id).
     """
 
     history: Sequence[tuple[Statement, Execution]]
@@ -128,3 +128,9 @@ class TurnResult:
     notices: tuple[str, ...] = ()
     outside: tuple[Statement, Execution] | None = field(default=None)
     """The meta statement for names that changed outside of any cell, if there were any."""
+    moved: HeadMove | None = None
+    """Where HEAD went when the statement had ended, if it went elsewhere; handles and projection are those of there."""
+    checkpoint: CheckpointInfo | None = None
+    """The checkpoint that was taken of the state after it, or None where there is none."""
+    comparison: Comparison | None = None
+    """What came out differently, where it was a re-run."""

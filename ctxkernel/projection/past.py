@@ -1,7 +1,8 @@
 """The history of a projection: statements rendered once, folded under a cap, and grown block by block.
 
 Rule 1: what stands here is a function of the path from the root to HEAD and of the cap. What is kept from the last
-        projection saves time and changes nothing (law 3): where it does not fit the path any more, all is made anew.
+        projection saves time and changes nothing (law 3): where HEAD went elsewhere, the blocks that both paths begin
+        with are kept, and the fold and the run are made anew.
 Rule 2: a `Run` that a projection shares is only ever appended to; any other change makes a new one.
 """
 
@@ -34,10 +35,8 @@ class Past:
         self._layout = layout
         self._opening = opening
         self._entries: list[Entry] = []
-        self._seen = 0
-        """How much of the path has been looked at …"""
-        self._last = ""
-        """… and the id of the execution at its end."""
+        self._seen: list[str] = []
+        """The executions of the path that has been looked at."""
         self._running: list[int] = []
         """Places in the path that were still running when they were looked at."""
         self._fold = HistoryFold(0)
@@ -57,19 +56,16 @@ class Past:
     def catch_up(self, path: Path, cap: int) -> None:
         """Bring the run up to the end of `path`, under `cap` tokens."""
         if not self._continues(path):
-            self._entries = []
-            self._seen, self._last, self._running = 0, "", []
-            self._fold = HistoryFold(-1)
+            self._go_back(path)
         first = len(self._entries)
-        for place in range(self._seen, len(path)):
+        for place in range(len(self._seen), len(path)):
             statement, execution = path[place]
+            self._seen.append(execution.execution_id)
             if execution.status == "running":
                 self._running.append(place)
                 continue
             text = self._layout.text(statement, execution)
             self._entries.append(Entry(attribute(execution.execution_id), attribute(statement.statement_id), text))
-        if len(path) > self._seen:
-            self._seen, self._last = len(path), path[len(path) - 1][1].execution_id
         again = self._fold.cap != cap
         if again:
             self._fold = HistoryFold(cap)
@@ -90,9 +86,22 @@ class Past:
 
         An execution's parents never change, so the same one at the same place means the same path before it.
         """
-        if len(path) < self._seen or (self._seen and path[self._seen - 1][1].execution_id != self._last):
+        end = len(self._seen)
+        if len(path) < end or (end and path[end - 1][1].execution_id != self._seen[-1]):
             return False
         return all(path[place][1].status == "running" for place in self._running)
+
+    def _go_back(self, path: Path) -> None:
+        """Keep what was rendered of the beginning that `path` shares with what was seen."""
+        seen, same = self._seen, 0
+        while same < min(len(seen), len(path)) and path[same][1].execution_id == seen[same]:
+            if same in self._running and path[same][1].status != "running":
+                break
+            same += 1
+        del seen[same:]
+        self._running = [place for place in self._running if place < same]
+        del self._entries[same - len(self._running) :]
+        self._fold = HistoryFold(-1)
 
     def _renew(self) -> None:
         """Begin a new run: the fold changed more than its end."""

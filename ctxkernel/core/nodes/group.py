@@ -40,6 +40,7 @@ class GroupHandle(NodeBase):
         super().__init__(graph, tokens=budget, lod=2 if lod is None else lod, mode=mode or "running", freq=freq)
         self._members: list[NodeBase] = list(dict.fromkeys(map(check_member, members)))
         self._since = ("", "")
+        """A line that its summary begins with, and the statement in whose turn it was told first."""
         graph.adopt(self)
         self._update()
 
@@ -64,7 +65,7 @@ class GroupHandle(NodeBase):
     def since(self, line: str) -> None:
         """Begin its summary with `line` from the next tick on, until it is made anew in a later turn."""
         self.graph.check_open(self.obj_id, "since")
-        self._since = line, self.graph.statement_id
+        self._since = line, ""
         self.dirty = True
 
     @property
@@ -150,8 +151,9 @@ class GroupHandle(NodeBase):
         return Rendered(text, graph.count_tokens(text), level, "", cut, None, digest_hash({"text": text}))
 
     def _update(self) -> bool:
-        if self._since[0] and self._since[1] != self.graph.statement_id:
-            self._since = ("", "")
+        line, told_in = self._since
+        if line:
+            self._since = (line, self.graph.statement_id) if told_in in ("", self.graph.statement_id) else ("", "")
         old, new = self._rendered, self.render()
         changed = old.text != new.text
         self._rendered = new

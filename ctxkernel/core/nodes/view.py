@@ -76,6 +76,14 @@ class ViewHandle(NodeBase):
                 return getattr(found, name)
         return source
 
+    def shows(self, kind: str, subject: str, namespace: Mapping[str, object]) -> bool:
+        """Whether it looks at what a divergence of this kind is about: a variable, or a file."""
+        target = self.looks_at
+        if kind == "state":
+            return target is not None and subject in namespace and namespace[subject] is target
+        path = target.replace("\\", "/") if isinstance(target, str) else ""
+        return kind in ("file", "artifact") and f"/{path}".endswith("/" + subject.replace("\\", "/").lstrip("/"))
+
     def _state(self) -> dict[str, Json]:
         source = self._source
         label, named = getattr(source, "given_label", (source.label, False))

@@ -1,0 +1,154 @@
+"""The user's names: which are handles, who changed them last, and the rows of the variable table.
+
+Rule 1: what is known here follows from the diffs of the path to HEAD and from the namespace as it is; following turn
+        by turn gives what `replay` of the whole path gives (law 3).
+Rule 2: a turn costs what it changed, not what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from ctxkernel.core.nodes import Graph, NodeBase
+from ctxkernel.core.nodes.base import KINDS
+from ctxkernel.core.ports import Tracker, VariableLine
+from ctxkernel.core.timeline import Execution, NamespaceDiff, Statement, TypeInfo
+
+_LOOKED_AT = 4
+"""So many times the rows of the variable table are looked at, newest first, to fill it."""
+_LIBRARY_TYPES = frozenset({"module", "builtin_function_or_method", "numpy.ufunc"})
+
+
+class Names:
+    """The names of one namespace, as far as the timeline knows them."""
+
+    def __init__(
+        self,
+        namespace: Mapping[str, Any],
+        graph: Graph,
+        tracker: Tracker,
+        *,
+        rows: int,
+        mask_value: Callable[[str, str], str],
+    ) -> None:
+        self.handles: dict[str, str] = {}
+        """Names of handles → obj_id, in the order in which they were bound."""
+        self.changed_by: dict[str, str] = {}
+        """Names → the statement that changed them last, the newest change last."""
+        self._namespace = namespace
+        self._graph = graph
+        self._tracker = tracker
+        self._rows = rows
+        self._mask_value = mask_value
+        self._lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
+        self._table: tuple[VariableLine, ...] | None = None
+
+    @property
+    def total(self) -> int:
+        """How many variables the user has, handles left out."""
+        return self._tracker.total - len(self.handles)
+
+    def follow(self, statement_id: str, diff: NamespaceDiff) -> None:
+        """Take in what a statement did."""
+        if diff or diff.incomplete:
+            self._table = None
+        for name in (*diff.added, *diff.changed):
+            self._changed(name, statement_id)
+            node = self._node(name)
+            if node is not None:
+                self._graph.rejoin(node)
+                self.handles[name] = node.obj_id
+            else:
+                self.handles.pop(name, None)
+        self._deleted(diff)
+
+    def replay(self, path: Iterable[tuple[Statement, Execution]]) -> None:
+        """Know what the diffs of `path` and the namespace say, and nothing else."""
+        self.changed_by, self.handles = {}, {}
+        self._lines, self._table = {}, None
+        # What a name stood for on the way is known by its type only; the last word has the namespace.
+        types = {kind.__name__ for kind in KINDS.values()}
+        for statement, execution in path:
+            diff = execution.state_diff
+            for name, info in (*diff.added.items(), *diff.changed.items()):
+                self._changed(name, statement.statement_id)
+                if info.type.rpartition(".")[2] in types:
+                    self.handles[name] = ""
+                else:
+                    self.handles.pop(name, None)
+            self._deleted(diff)
+        for name in list(self.handles):
+            node = self._node(name)
+            if node is None:
+                del self.handles[name]
+            else:
+                self.handles[name] = node.obj_id
+        self.scan()
+
+    def _changed(self, name: str, statement_id: str) -> None:
+        self.changed_by.pop(name, None)
+        self.changed_by[name] = statement_id
+
+    def _deleted(self, diff: NamespaceDiff) -> None:
+        for name in diff.deleted:
+            self.changed_by.pop(name, None)
+            self.handles.pop(name, None)
+
+    def _node(self, name: str) -> NodeBase | None:
+        value = cast("Any", self._namespace.get(name))
+        return value if issubclass(type(value), NodeBase) else None  # isinstance would run a stranger's `__class__`
+
+    def scan(self) -> None:
+        """Find the names of handles without the namespace diff: within a cell, or where it is off."""
+        for name, obj_id in list(self.handles.items()):
+            if getattr(self._namespace.get(name), "obj_id", None) != obj_id:
+                del self.handles[name]
+        named = set(self.handles.values())
+        unnamed = {id(node): node for node in self._graph.nodes() if node.obj_id not in named}
+        if not unnamed:
+            return
+        for name, value in list(self._namespace.items()):
+            node = None if name.startswith("_") else unnamed.pop(id(value), None)
+            if node is not None:
+                self.handles[name] = node.obj_id
+
+    def first_names(self) -> dict[str, str]:
+        """Return the name of each named handle by its obj_id: the one that was bound first."""
+        names: dict[str, str] = {}
+        for name, obj_id in self.handles.items():
+            names.setdefault(obj_id, name)
+        return names
+
+    def variables(self) -> tuple[VariableLine, ...]:
+        """The user's variables, newest change first, handles left out.
+
+        Where there are more than the table has rows for, what is imported gives way: one `from math import *` would
+        else leave no row for the data.
+        """
+        if self._table is not None:  # most cells change no name
+            return self._table
+        old = self._lines
+        lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
+        newest = self._tracker.variables(_LOOKED_AT * self._rows + len(self.handles))
+        for name, info in self._chosen([(name, info) for name, info in newest if name not in self.handles]):
+            by = self.changed_by.get(name, "")
+            kept = old.get(name)
+            if kept is None or kept[0] is not info or kept[1].statement_id != by:
+                kept = info, VariableLine(name, info.type, self._mask_value(name, info.repr), info.size, by)
+            lines[name] = kept
+        self._lines = lines  # most cells change few names, so most lines are those of the turn before
+        self._table = tuple(line for _, line in lines.values())
+        return self._table
+
+    def _chosen(self, found: Sequence[tuple[str, TypeInfo]]) -> Sequence[tuple[str, TypeInfo]]:
+        over = len(found) - self._rows
+        if over <= 0:
+            return found
+        dropped = set([i for i in range(len(found) - 1, -1, -1) if _imported(found[i][1])][:over])
+        return [row for i, row in enumerate(found) if i not in dropped][: self._rows]
+
+
+def _imported(info: TypeInfo) -> bool:
+    """Whether a name stands for a part of a library: a module, a function in C, a class with a module in its name."""
+    return info.type in _LIBRARY_TYPES or (info.repr.startswith("<class ") and "." in info.repr)
