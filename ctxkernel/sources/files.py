@@ -33,12 +33,12 @@ class FileSource(BaseSource):
     """A file by its path. The path was made absolute, so `os.chdir` does not move the view."""
 
     kind = "file"
+    target: object
+    """The module that the file is looked at for; only set where it is for one."""
 
     def __init__(self, path: str, label: str) -> None:
         super().__init__(label)
         self.path = self.spec = os.path.abspath(path)
-        self.target: object | None = None
-        """The module that the file is looked at for, if it is for one."""
         self._stamp = ""
         self._found: Gone | Binary | Document = Gone("missing")
         self._large: LargeFile | None = None

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Final, Literal, ParamSpec, Self, TypeVar, cast
 
 from ctxkernel.core.errors import BadPolicy, NotPicklable, OutsideTurn
 from ctxkernel.core.events import Delta, Event, EventBus, Json, MethodCalled, NodeChanged
@@ -161,8 +161,8 @@ class Graph:
         return sorted(self._nodes.values(), key=lambda node: node.serial)
 
     def node(self, obj_id: str) -> NodeBase | None:
-        """The living node of that id, or None."""
-        return self._nodes.get(obj_id)
+        """The living node of that id, one that is held to be restored included, or None."""
+        return self._nodes.get(obj_id) or self._held.get(obj_id)
 
     def adopt(self, node: NodeBase) -> None:
         """Give a new node its identity. Raises OutsideTurn."""
@@ -196,16 +196,16 @@ class Graph:
     def targets(self) -> Mapping[str, object]:
         """Return by obj_id what each living view looks at: the Python object, or the path as text.
 
-        A view whose target is lost has none.
+        A view whose target is lost has none. (A path is in the view's memento too.)
         """
         found = {node.obj_id: node.looks_at for node in self.nodes()}
-        return {obj_id: target for obj_id, target in found.items() if target is not None}
+        return {obj_id: target for obj_id, target in found.items() if target is not NOTHING}
 
     def revive(self, mementos: Mapping[str, Mapping[str, Json]]) -> list[str]:
-        """Let `node(obj_id)` give a node for each memento, blank where none lived; returns notices.
+        """Let `node(obj_id)` give a node for each memento until `release`, blank where none lived; returns notices.
 
-        For whoever restores objects that hold handles before the targets of these handles are there: `restore`
-        calls it before it asks for the first target.
+        For whoever unpickles objects that hold handles, before `restore` is told what the handles look at. It changes
+        no node: the blank ones are no part of `nodes()` before `restore`.
         """
         from ctxkernel.core.nodes import memento
 
@@ -215,9 +215,10 @@ class Graph:
     def restore(self, mementos: Mapping[str, Mapping[str, Json]], targets: Callable[[str], object]) -> list[str]:
         """Bring the nodes to the state of `mementos`, in place where they live; returns notices.
 
-        `targets(obj_id)` gives what a view looks at, as `targets()` gave it, and may raise: a target that is not
-        there leaves the view with what it showed and a fault. New nodes are held until `release`. Other living nodes
-        stand aside: they are whoever's holds them, and no part of the timeline until they are called or restored.
+        `targets(obj_id)` gives the object that a view looks at, and may raise (a path stands in the memento, so it is
+        not asked for one): a target that is not there leaves the view with what it showed and a fault. New nodes are
+        held until `release`. Other living nodes stand aside: they are whoever's holds them, and no part of the
+        timeline until they are called or restored.
         """
         from ctxkernel.core.nodes import memento
 
@@ -239,15 +240,21 @@ class Graph:
             self._nodes[node.obj_id] = node
             self._aside.pop(node.obj_id, None)
 
-    def replace(self, nodes: Mapping[str, NodeBase]) -> None:
-        """Make these the nodes; all others stand aside. For `revive` only."""
-        self._held = dict(nodes)
+    def hold(self, node: NodeBase) -> None:
+        """Keep a node alive until `release`."""
+        self._held[node.obj_id] = node
+
+    def replace(self, nodes: Sequence[NodeBase]) -> None:
+        """Make these the nodes; all others stand aside. For `restore` only."""
+        stay = {node.obj_id: node for node in nodes}
         for node in list(self._nodes.values()):
-            if nodes.get(node.obj_id) is not node:
+            if node.obj_id not in stay:
                 self._aside[node.obj_id] = node
-        self._nodes = weakref.WeakValueDictionary(nodes)
-        for obj_id in nodes:
-            self._aside.pop(obj_id, None)
+        self._nodes = weakref.WeakValueDictionary(stay)
+        for node in nodes:
+            self._aside.pop(node.obj_id, None)
+            if node.obj_id[1:].isdecimal():
+                self.continue_after({node.obj_type: int(node.obj_id[1:])})
 
     def keep_basis(self, key: tuple[Any, ...], basis: object) -> None:
         """Keep what a view compares with at level 3, for when it is set back to this state."""
@@ -351,6 +358,7 @@ class TickResult:
     delta: Delta | None = None
 
 
+NOTHING: Final = object()
 KINDS: dict[str, type[NodeBase]] = {}
 """The classes of nodes by `obj_type`, for mementos."""
 
@@ -483,9 +491,9 @@ class NodeBase:
     # -- going back ---------------------------------------------------------------------------
 
     @property
-    def looks_at(self) -> object | None:
-        """The Python object that it looks at, or a path as text; None for what looks at nothing, and for a lost one."""
-        return None
+    def looks_at(self) -> object:
+        """The Python object that it looks at, or a path as text; NOTHING for a group, and where the target is lost."""
+        return NOTHING
 
     def memento(self) -> Mapping[str, Json]:
         """Return its state as JSON values, the same object until it changes. Not to be written to."""

@@ -20,30 +20,27 @@ Mementos = Mapping[str, Mapping[str, Json]]
 
 
 def revive(graph: Graph, mementos: Mementos) -> list[str]:
-    """Let there be a node for each memento, and those of no memento stand aside. Returns what could not be made.
+    """Hold a node for each memento: the one that is alive, else a blank one for `restore` to fill.
 
-    A node that was not alive is a blank one of its id until `restore` fills it.
+    Returns what cannot be made.
     """
     notices: list[str] = []
-    nodes: dict[str, NodeBase] = {}
     for obj_id, memento in mementos.items():
         node = graph.node(obj_id) or graph.aside(obj_id)
-        if node is None:
-            kind = KINDS.get(str(memento.get("obj_type")))
-            if kind is None:
-                notices.append(
-                    f"{obj_id} is a {memento.get('obj_type')}, which this ctxkernel does not know; update it"
-                )
-                continue
-            node = kind.blank(graph, obj_id)
-        nodes[obj_id] = node
-    graph.replace(nodes)
+        kind = KINDS.get(str(memento.get("obj_type")))
+        if node is not None:
+            graph.hold(node)
+        elif kind is not None:
+            graph.hold(kind.blank(graph, obj_id))
+        else:
+            notices.append(f"{obj_id} is a {memento.get('obj_type')}, which this ctxkernel does not know; update it")
     return notices
 
 
 def restore(graph: Graph, mementos: Mementos, targets: Callable[[str], object]) -> list[str]:
     """Bring the nodes to the state of their mementos. See `Graph.restore`."""
     notices = revive(graph, mementos)
+    graph.replace([node for obj_id in mementos if (node := graph.node(obj_id)) is not None])
     changed: list[tuple[NodeBase, Mapping[str, Json] | None]] = []
     for obj_id, memento in mementos.items():
         node = graph.node(obj_id)

@@ -6,9 +6,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self, cast
 
-from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.errors import BadPolicy, CtxError
 from ctxkernel.core.events import Delta, Json
-from ctxkernel.core.nodes.base import Graph, NodeBase, TickResult, digest_hash, parse_lod, parse_tokens, recorded
+from ctxkernel.core.nodes.base import (
+    NOTHING,
+    Graph,
+    NodeBase,
+    TickResult,
+    digest_hash,
+    parse_lod,
+    parse_tokens,
+    recorded,
+)
 from ctxkernel.core.nodes.lost import LostSource
 from ctxkernel.core.ports import Budget, Rendered, RenderRequest, Source
 
@@ -63,32 +72,37 @@ class ViewHandle(NodeBase):
         return node
 
     @property
-    def looks_at(self) -> object | None:
-        """The Python object that it looks at, or the path as text; None where it is lost."""
-        source = self._source
+    def looks_at(self) -> object:
+        """The Python object that it looks at, or the path as text; NOTHING where it is lost."""
+        source = cast("Any", self._source)
         if isinstance(source, LostSource):
-            return source.spec
+            return NOTHING if source.spec is None else source.spec
         if self._given:
             return source
-        found = cast("Any", source)
-        for name in ("target", "spec"):
-            if getattr(found, name, None) is not None:
-                return getattr(found, name)
-        return source
+        return getattr(source, "target", getattr(source, "spec", source))
 
     def shows(self, kind: str, subject: str, namespace: Mapping[str, object]) -> bool:
         """Whether it looks at what a divergence of this kind is about: a variable, or a file."""
         target = self.looks_at
         if kind == "state":
-            return target is not None and subject in namespace and namespace[subject] is target
+            return subject in namespace and namespace[subject] is target
         path = target.replace("\\", "/") if isinstance(target, str) else ""
         return kind in ("file", "artifact") and f"/{path}".endswith("/" + subject.replace("\\", "/").lstrip("/"))
 
     def _state(self) -> dict[str, Json]:
         source = self._source
         label, named = getattr(source, "given_label", (source.label, False))
-        self.graph.keep_basis(self._basis_key(), self._basis)
-        return {**super()._state(), "pos": self._pos, "kind": source.kind, "label": label, "named": named}
+        spec = found if isinstance(found := self.looks_at, str) else None
+        if self._basis is not None:
+            self.graph.keep_basis(self._basis_key(), self._basis)
+        return {
+            **super()._state(),
+            "pos": self._pos,
+            "kind": source.kind,
+            "label": label,
+            "named": named,
+            "spec": spec,
+        }
 
     def _basis_key(self) -> tuple[Any, ...]:
         shown = self._rendered
@@ -104,24 +118,16 @@ class ViewHandle(NodeBase):
 
     def look_again(self, memento: Mapping[str, Json], target: Callable[[], object]) -> str:
         """Open what it looks at, `target()`, anew if it is another one. Returns why that failed, or empty."""
-        try:
-            found = target()
-        except Exception as fault:  # whatever it was, it is not there
-            reason = str(fault) or type(fault).__name__
-            self._source, self._given = self._lost(memento, reason, None), False
-            return reason[:200]
-        if found is None:
-            reason = "what it looked at was not restored"
-            self._source, self._given = self._lost(memento, reason, None), False
-            return reason
-        before = self.looks_at
-        if found is before or (isinstance(found, str) and found == before):
+        spec, lost = memento["spec"], isinstance(self._source, LostSource)
+        if spec is not None and spec == self.looks_at and not lost:
             return ""
         try:
+            found = target() if spec is None else spec
+            if found is self.looks_at and not lost:
+                return ""
             self._source = self._open(found, memento)
-        except Exception as fault:  # a file that is gone, say
-            reason = str(fault) or type(fault).__name__
-            spec = found if isinstance(found, str) else None
+        except Exception as fault:  # the object was not restored, the file is gone: whatever it was, it is not there
+            reason = str(fault) if isinstance(fault, CtxError) else f"not restored ({type(fault).__name__}: {fault})"
             self._source, self._given = self._lost(memento, reason, spec), False
             return reason[:200]
         self._given = self._source is found
@@ -242,6 +248,7 @@ class ViewHandle(NodeBase):
         # The stamp first: a write between the two makes the next tick look again, never miss it.
         stamp = self._source.stamp()
         old, new = self._rendered, self.render()
+        self._set_back = False
         self._stamp = stamp  # not before: where the rendering fails, the next tick shall look again
         changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
         self._rendered = new
