@@ -1,0 +1,334 @@
+"""Writing large data beside the user's next cell: a forked child that sees the memory as it was.
+
+Rule 1: the parent never waits in `poll`, and in `submit` only for a bounded time.
+Rule 2: the child touches nothing that the parent shares: its descriptors lead nowhere, its signals are its own, it
+        ends by `os._exit`, and a timer ends it where its code hangs.
+Rule 3: the child writes a pack of its own. What it wrote is there when it says so; else the pack is removed.
+Rule 4: the process that the parent waits for is one that ends at once, so `os.wait` of the user finds no child of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.events import Json
+from ctxkernel.store.chunks import ChunkStore
+from ctxkernel.store.memory import free_memory
+from ctxkernel.store.packs import PackWriter
+
+SWITCH = "CTXKERNEL_FORK"
+"""`0` in this variable: nothing is forked, all is written while the user waits."""
+MOST_JOBS = 2
+SECONDS = 60.0
+"""What a job may take."""
+
+_PATIENCE = 1.0
+"""Seconds that `submit` waits for one of the jobs to end."""
+_SPARE_BYTES = 64 * 1024 * 1024
+_GRACE = 10.0
+"""Seconds after which a child that its timer did not end is killed."""
+_NICE = 10
+_MOST_REASON = 300
+
+Job = Callable[[ChunkStore], Json]
+"""Puts chunks into the store that it is handed, and returns a result that JSON can hold."""
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A job that was handed over."""
+
+    nbytes: int
+    """Bytes that it is about to write, as estimated."""
+    addresses: frozenset[str]
+    """Chunks that it promised to put."""
+    started: float
+    """Seconds of `time.monotonic`."""
+    done: bool = False
+    result: Json = None
+    fault: str = ""
+    """Why it failed: none of its chunks is there then. Empty while it runs, and where it succeeded."""
+    seconds: float = 0.0
+    """What it took, once it is done."""
+
+
+@dataclass(slots=True)
+class _Child:
+    """What the parent knows of a process that writes."""
+
+    pipe: int
+    pack: int
+    limit: float
+    heard: bytearray = field(default_factory=bytearray)
+    """Its number, a line feed, and a JSON object."""
+
+
+class Background:
+    """The jobs of one store. `env` is the process's own by default."""
+
+    def __init__(self, store: ChunkStore, *, env: Mapping[str, str] | None = None) -> None:
+        self._store = store
+        self._allowed = (os.environ if env is None else env).get(SWITCH, "").strip() != "0"
+        self._process = os.getpid()
+        self._running: dict[Ticket, _Child] = {}
+        self._ended: list[Ticket] = []
+
+    @property
+    def can_fork(self) -> bool:
+        """Whether a job runs beside the cell; elsewhere it runs at once, in the caller."""
+        return (
+            self._allowed
+            and sys.platform.startswith("linux")
+            and self._process == os.getpid()
+            and threading.current_thread() is threading.main_thread()
+        )
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that are under way."""
+        return sum(ticket.nbytes for ticket in self._running)
+
+    @property
+    def running(self) -> tuple[Ticket, ...]:
+        """The jobs under way."""
+        return tuple(self._running)
+
+    def has_or_pending(self, address: str) -> bool:
+        """Say whether a chunk is there, or promised by a job under way."""
+        return self._store.has(address) or any(address in ticket.addresses for ticket in self._running)
+
+    def submit(
+        self,
+        job: Job,
+        *,
+        nbytes: int,
+        seconds: float = SECONDS,
+        addresses: Collection[str] = (),
+        patience: float = _PATIENCE,
+    ) -> Ticket:
+        """Start a job and return its ticket; where it cannot be started, one that is done and says why.
+
+        The job sees all objects as they are now. Call it from the main thread, at a quiet point.
+        """
+        ticket = Ticket(nbytes, frozenset(addresses), time.monotonic())
+        if not self.can_fork:
+            return self._run_here(job, ticket)
+        if len(self._running) >= MOST_JOBS:
+            self._await(lambda: len(self._running) < MOST_JOBS, patience)
+        if len(self._running) >= MOST_JOBS:
+            return _refused(ticket, f"{len(self._running)} earlier writes are still under way")
+        free = free_memory()
+        if free is not None and free < nbytes + _SPARE_BYTES:
+            return _refused(ticket, f"{free >> 20} MB of memory are too few to write {nbytes >> 20} MB beside the cell")
+        try:
+            self._running[ticket] = self._fork(job, seconds)
+        except (OSError, StoreError, RuntimeError) as fault:
+            return _refused(ticket, f"it could not be started: {fault}")
+        return ticket
+
+    def poll(self) -> list[Ticket]:
+        """Return the jobs that ended since the last call. Never waits."""
+        if self._process == os.getpid():
+            for ticket in list(self._running):
+                self._listen(ticket)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def wait(self, seconds: float) -> list[Ticket]:
+        """Wait until all jobs ended, for `seconds` at most, and return those that did since the last call."""
+        self._await(lambda: not self._running, seconds)
+        return self.poll()
+
+    def close(self) -> None:
+        """Let go of the jobs under way: they end by themselves, and what they write is there for the next kernel."""
+        running, self._running = self._running, {}
+        for child in running.values():
+            with contextlib.suppress(OSError):
+                os.close(child.pipe)
+
+    # In the parent
+
+    def _await(self, reached: Callable[[], bool], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not reached() and (left := until - time.monotonic()) > 0:
+            poller = select.poll()
+            for child in self._running.values():
+                poller.register(child.pipe, select.POLLIN)
+            poller.poll(min(left, 0.5) * 1000)
+            for ticket in list(self._running):
+                self._listen(ticket)
+
+    def _run_here(self, job: Job, ticket: Ticket) -> Ticket:
+        try:
+            with self._store.one_pack():
+                ticket.result = json.loads(json.dumps(job(self._store)))
+        except Exception as fault:  # the user's objects are pickled here
+            ticket.fault = _reason(fault)
+        ticket.done, ticket.seconds = True, time.monotonic() - ticket.started
+        return ticket
+
+    def _fork(self, job: Job, seconds: float) -> _Child:
+        """Start the child. Raises OSError, StoreError, RuntimeError."""
+        import posix  # the real one: debuggers and others put their own in place of os.fork
+
+        writer = self._store.new_pack()
+        try:
+            pipe, its_end = os.pipe()
+        except OSError:
+            writer.close()
+            raise
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of the threads: the child uses none of them
+                between = posix.fork()
+            if not between:
+                _split(posix.fork, self._store, writer, job, its_end, seconds)
+        except BaseException:
+            os.close(pipe)
+            writer.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            os.close(its_end)
+        writer.close(keep=True)
+        with contextlib.suppress(ChildProcessError):  # a handler of the user's took it
+            os.waitpid(between, 0)
+        os.set_blocking(pipe, False)
+        return _Child(pipe, writer.number, seconds)
+
+    def _listen(self, ticket: Ticket) -> None:
+        """Take in what a child said, and end its ticket where it ended."""
+        child = self._running[ticket]
+        try:
+            while heard := os.read(child.pipe, 1 << 16):
+                child.heard += heard
+        except BlockingIOError:
+            pid = bytes(child.heard).partition(b"\n")[0]
+            if pid.isdigit() and time.monotonic() - ticket.started > child.limit + _GRACE:
+                # Its end of the pipe is open, so it lives, and the number is still its own.
+                with contextlib.suppress(OSError):
+                    os.kill(int(pid), signal.SIGKILL)
+            return
+        except OSError:  # the user closed it: nothing more will be heard
+            child.heard.clear()
+        del self._running[ticket]
+        with contextlib.suppress(OSError):
+            os.close(child.pipe)
+        self._end(ticket, child)
+        self._ended.append(ticket)
+
+    def _end(self, ticket: Ticket, child: _Child) -> None:
+        ticket.done, ticket.seconds = True, time.monotonic() - ticket.started
+        said: dict[str, Any] = {}
+        with contextlib.suppress(ValueError):
+            said = json.loads(bytes(child.heard).partition(b"\n")[2])
+        records: int = said.get("records", 0)
+        if "fault" in said:
+            ticket.fault = said["fault"]
+        elif "result" in said:
+            ticket.fault = self._take_in(child.pack, records)
+        elif ticket.seconds >= child.limit:
+            ticket.fault = f"it took longer than {child.limit:g} s"
+        else:
+            ticket.fault = "its process was killed, perhaps for want of memory"
+        if not ticket.fault:
+            ticket.result = said["result"]
+        if ticket.fault or not records:
+            self._store.discard(child.pack)
+
+    def _take_in(self, pack: int, records: int) -> str:
+        """Read the index of a child's pack; return what is wrong with it."""
+        if not records:
+            return ""
+        try:
+            there = self._store.take_in(pack)
+        except StoreError as fault:
+            return str(fault)
+        return "" if there == records else f"{records} chunks were written and {there} are there"
+
+
+def _refused(ticket: Ticket, why: str) -> Ticket:
+    ticket.done, ticket.fault = True, why
+    return ticket
+
+
+def _reason(fault: BaseException) -> str:
+    text = str(fault)[:_MOST_REASON]
+    return text if isinstance(fault, StoreError) else f"{type(fault).__name__}: {text}"
+
+
+# In the child
+
+
+def _split(
+    fork: Callable[[], int], store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float
+) -> NoReturn:
+    """Fork once more and end: the grandchild is nobody's child here."""
+    try:
+        if not fork():
+            _work(store, writer, job, pipe, seconds)
+    except BaseException as fault:
+        with contextlib.suppress(BaseException):
+            os.write(pipe, b"0\n" + json.dumps({"fault": _reason(fault)}).encode())
+    finally:
+        os._exit(0)
+
+
+def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float) -> None:
+    gc.disable()  # a collection would write to every object, and so copy the memory
+    sys.settrace(None)
+    sys.setprofile(None)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGTERM})
+    with contextlib.suppress(OSError):
+        os.setsid()  # a server that restarts the kernel kills its group: what was begun is still finished
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+    os.write(pipe, b"%d\n" % os.getpid())
+    _detach({pipe, *writer.descriptors()})
+    try:
+        store.write_to(writer)
+        result = job(store)
+        made = json.dumps({"result": result, "records": writer.records}).encode()
+    except BaseException as fault:
+        made = json.dumps({"fault": _reason(fault)}).encode()
+    view = memoryview(made)
+    while view:
+        view = view[os.write(pipe, view) :]
+
+
+def _detach(keep: Collection[int]) -> None:
+    """Let every other descriptor lead nowhere.
+
+    Sockets of the kernel would keep its ports, and a server that restarts it on them would fail; a reader of its
+    output would wait for us. The numbers stay taken, so that an object of the user's that closes or writes its
+    own cannot meet one of ours.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for name in os.listdir("/proc/self/fd"):
+        number = int(name)
+        if number != nowhere and number not in keep:
+            with contextlib.suppress(OSError):
+                os.fstat(number)  # the listing's own is closed by now
+                os.dup2(nowhere, number, inheritable=False)
+    # The kernel may kill a process to get memory: this one before the user's.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
+        file.write("800")

@@ -1,0 +1,429 @@
+"""The data of checkpoints: chunks, each under the hash of its content, in the packs of one folder.
+
+Rule 1: what is read is what was put, or StoreError names the chunk: every chunk is checked against its address.
+Rule 2: a chunk is there once its record is; killing the process at any instant loses what is being put, no more.
+Rule 3: one thread at a time; any number of processes may read beside the one that writes.
+Rule 4: a fault while writing leaves all that was there readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xxhash import xxh3_128_hexdigest
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.store import packs, pages
+from ctxkernel.store.packs import LARGE_BYTES, Entry, PackReader, PackWriter, depth_of, entry_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+CHUNK = 4 * 1024 * 1024
+"""Bytes of the chunks that large buffers are cut into."""
+MOST_LINKS = 8
+"""Deltas between a chunk and one that is stored as it is."""
+PACK_BYTES = 256 * 1024 * 1024
+"""The size at which the next pack is begun."""
+CACHE = "CTXKERNEL_CACHE"
+"""The variable that moves the data elsewhere."""
+
+_ADDRESS = re.compile(r"[xb][0-9a-f]{32}")
+_MAPPED_BYTES = 1024 * 1024
+"""Below, a copy costs less than a mapping."""
+
+
+def address_of(data: Buffer) -> str:
+    """Return the address of raw data: `x` and the xxh3_128 of its bytes."""
+    return "x" + xxh3_128_hexdigest(data)
+
+
+def stream_address(data: Buffer) -> str:
+    """Return the address of data that are trusted, such as a pickle stream: `b` and their blake2b-128."""
+    return "b" + hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What `ChunkStore.drop` did."""
+
+    addresses: frozenset[str]
+    """The chunks that are gone."""
+    bytes: int
+    """Bytes that the packs are smaller by."""
+
+
+class ChunkStore:
+    """The chunks of one session.
+
+    The folder is made by the first `put`. With `readonly`, nothing in it is changed.
+    Raises StoreError where the folder cannot be read.
+    """
+
+    def __init__(self, folder: Path, *, readonly: bool = False) -> None:
+        self.folder = folder
+        self.readonly = readonly
+        self._records: dict[str, bytes] = {}
+        self._read_to: dict[int, int] = {}
+        """For each pack, the offset in its index up to which it was read."""
+        self._verified: set[str] = set()
+        self._damaged: dict[str, set[bytes]] = {}
+        """The records of chunks that are not what they say."""
+        self._reader = PackReader(folder)
+        self._writer: PackWriter | None = None
+        self._rolls = True
+        self.refresh()
+
+    # What is there
+
+    def has(self, address: str) -> bool:
+        """Say whether a chunk is there, as far as the indexes tell."""
+        for _ in range(2 * MOST_LINKS):
+            record = self._records.get(address)
+            if record is None:
+                return False
+            if not depth_of(record):
+                return True
+            address = entry_of(record).base
+        return False
+
+    def missing(self, addresses: Iterable[str]) -> list[str]:
+        """Return those that are not there, in the order given, each once."""
+        return [address for address in dict.fromkeys(addresses) if not self.has(address)]
+
+    def size(self, address: str) -> int:
+        """Return the bytes of a chunk's content. Raises StoreError where it is not there."""
+        return self._entry(address).size
+
+    def entries(self) -> list[Entry]:
+        """Return where each chunk is, in the order in which they were written."""
+        return sorted(map(entry_of, self._records.values()), key=lambda entry: (entry.pack, entry.offset))
+
+    @property
+    def bytes_stored(self) -> int:
+        """Bytes of all packs and indexes."""
+        return sum(self._pack_bytes(number) for number in self._read_to)
+
+    def refresh(self) -> None:
+        """Take in what other processes wrote and removed. Raises StoreError where the folder cannot be read."""
+        own = self._writer.number if self._writer is not None else None
+        try:
+            there = packs.listing(self.folder)
+            gone = {number for number in self._read_to if there.get(number) != {"pack", "index"}}
+            if gone:
+                self._forget(gone)
+            for number, parts in there.items():
+                if number != own and len(parts) == 2:
+                    self._load(number)
+        except OSError as fault:
+            raise StoreError(
+                f"the checkpoint data in {self.folder} cannot be read ({fault}); make the folder readable, "
+                f"or set {CACHE} to another one"
+            ) from fault
+
+    def _load(self, number: int) -> int:
+        """Read what is new in an index; return the number of its chunks. Raises OSError."""
+        try:
+            found, self._read_to[number] = packs.read_index(self.folder, number, self._read_to.get(number, 0))
+        except FileNotFoundError:  # removed since it was listed
+            return 0
+        for address, record in found.items():
+            if record in self._damaged.get(address, ()):
+                continue
+            # A delta gives way to the same chunk stored as it is, and a damaged one to what came after it.
+            if (old := self._records.get(address)) is None or depth_of(record) <= depth_of(old):
+                self._records[address] = record
+        return len(found)
+
+    def _forget(self, numbers: set[int]) -> None:
+        self._reader.forget(numbers)
+        for number in numbers:
+            self._read_to.pop(number, None)
+        lost = [address for address, record in self._records.items() if entry_of(record).pack in numbers]
+        for address in lost:
+            del self._records[address]
+            self._verified.discard(address)
+        if lost:  # a second copy elsewhere was hidden by the one that is gone: the next refresh finds it
+            self._read_to = dict.fromkeys(self._read_to, 0)
+
+    def _entry(self, address: str) -> Entry:
+        if (record := self._records.get(address)) is not None:
+            return entry_of(record)
+        state = "damaged" if address in self._damaged else "not there"
+        raise StoreError(
+            f"chunk {address} of {self.folder} is {state}; re-run the cells that made its data, "
+            "or return to another checkpoint"
+        )
+
+    def _pack_bytes(self, number: int) -> int:
+        total = 0
+        for path in (packs.pack_path(self.folder, number), packs.index_path(self.folder, number)):
+            with contextlib.suppress(OSError):
+                total += path.stat().st_size
+        return total
+
+    # Writing
+
+    def put(self, address: str, data: Buffer, *, base: str | None = None) -> int:
+        """Store `data` under its address and return the bytes written: 0 where it is there already.
+
+        `base` is an earlier chunk of the same place: where less than half of the pages differ, those are stored.
+        `data` is contiguous. Raises StoreError where it cannot be written, or is not what the address says.
+        """
+        if self.has(address):
+            return 0
+        if not _ADDRESS.fullmatch(address):
+            raise StoreError(f"{address!r} is no address of a chunk; take it from address_of() or stream_address()")
+        view = memoryview(data)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
+        writer = self._writing()
+        try:
+            entry, stored = None, None
+            if base is not None and address not in self._damaged:
+                entry, stored = self._as_delta(address, view, base)
+            if entry is None or stored is None:
+                entry, stored = Entry(address, "", 0, 0, 0, len(view), len(view)), view
+            aligned = not entry.depth and entry.size >= LARGE_BYTES
+            offset = writer.write(stored, aligned=aligned)
+            # After the write: a thread of the user may have changed the data since they were hashed.
+            if address[0] == "x" and address_of(view) != address:
+                writer.take_back()
+                raise StoreError(f"the data of chunk {address} changed while they were stored; run the cell again")
+            record = writer.record(entry._replace(pack=writer.number, offset=offset))
+        except OSError as fault:
+            self._close_writer()
+            raise self._unwritable(fault) from fault
+        self._records[address] = record
+        self._verified.discard(address)
+        return entry.stored
+
+    @contextlib.contextmanager
+    def one_pack(self) -> Generator[None]:
+        """What is put inside lies in one new pack, in order: a buffer cut into chunks can be mapped as one."""
+        self._close_writer()
+        self._rolls = False
+        try:
+            yield
+        finally:
+            self._rolls = True
+            self._close_writer()
+
+    def _as_delta(self, address: str, view: memoryview, base: str) -> tuple[Entry | None, bytes | None]:
+        """Return the entry and the bytes of a delta; None where it is not worth it."""
+        record = self._records.get(base)
+        if record is None or len(view) < LARGE_BYTES or not self.has(base):
+            return None, None
+        old = entry_of(record)
+        if old.depth >= MOST_LINKS or old.size < LARGE_BYTES:
+            return None, None
+        try:
+            content = self._view(old)
+        except (OSError, ValueError, StoreError):  # it shall be stored as it is then
+            return None, None
+        made = pages.delta(view, content, most=len(view) // 2)
+        if made is None:
+            return None, None
+        return Entry(address, base, old.depth + 1, 0, 0, len(made), len(view)), made
+
+    def _writing(self) -> PackWriter:
+        """Return the pack to append to. Raises StoreError."""
+        if self.readonly:
+            raise StoreError(f"the checkpoint data in {self.folder} were opened for reading only")
+        writer = self._writer
+        if writer is not None and writer.process != os.getpid():
+            # A child that the user forked: two processes must not append to one pack.
+            writer.close(keep=True)
+            self._writer = writer = None
+        if writer is not None and not writer.in_place:
+            writer.close(keep=True)
+            self._writer = None
+            self.refresh()
+            raise StoreError(
+                f"the checkpoint data in {self.folder} were deleted while the kernel ran, and earlier checkpoints with "
+                "them; the next checkpoint is written anew"
+            )
+        if writer is not None and self._rolls and writer.end >= PACK_BYTES:
+            self._close_writer()
+            writer = None
+        if writer is None:
+            try:
+                writer = self._writer = PackWriter.create(self.folder)
+            except OSError as fault:
+                raise self._unwritable(fault) from fault
+            self._read_to[writer.number] = 0
+        return writer
+
+    def _unwritable(self, fault: OSError) -> StoreError:
+        return StoreError(
+            f"checkpoint data cannot be written to {self.folder} ({fault.strerror or fault}); "
+            f"free some space there, or set {CACHE} to a folder that can be written, and restart the kernel"
+        )
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    # Reading
+
+    def read(self, address: str) -> memoryview:
+        """Return a copy of a chunk, writable. Raises StoreError where it is missing or damaged."""
+        view = memoryview(bytearray(self.size(address)))
+        self.read_into(address, view)
+        return view
+
+    def read_into(self, address: str, view: memoryview) -> None:
+        """Fill `view`, bytes of the chunk's size, with a chunk. Raises StoreError where it is missing or damaged."""
+        entry = self._entry(address)
+        view = view.cast("B") if view.nbytes else view
+        if view.nbytes != entry.size:
+            raise StoreError(f"chunk {address} has {entry.size} bytes, and not {view.nbytes}")
+        try:
+            try:
+                self._fill(entry, view)
+            except FileNotFoundError:  # another process moved it to another pack
+                self.refresh()
+                entry = self._entry(address)
+                self._fill(entry, view)
+        except (OSError, ValueError) as fault:
+            raise self._failed(entry, str(fault)) from fault
+        if address not in self._verified:
+            self._check(entry, view)
+
+    def map(self, address: str, *, verify: bool = False) -> memoryview | None:
+        """Return a chunk as a private writable mapping, or None where it cannot be mapped, or is not worth it.
+
+        Nothing is read before it is touched, nor checked without `verify`. Raises StoreError where it is missing,
+        or found to be damaged.
+        """
+        return self.map_run([address], verify=verify)
+
+    def map_run(self, addresses: Iterable[str], *, verify: bool = False) -> memoryview | None:
+        """Return the chunks one after the other as one private writable mapping; None where they do not lie so.
+
+        They do where they were put in this order inside `one_pack`, each but the last a multiple of 4 KiB.
+        """
+        entries = [self._entry(address) for address in addresses]
+        if not entries or sum(entry.size for entry in entries) < _MAPPED_BYTES:
+            return None
+        first = entries[0]
+        end = first.offset
+        for entry in entries:
+            if entry.depth or entry.pack != first.pack or entry.offset != end:
+                return None
+            end += entry.size
+        try:
+            mapping = self._reader.map(first.pack, first.offset, end - first.offset, writable=True)
+        except FileNotFoundError:
+            self.refresh()
+            return None
+        except packs.ShortPack as fault:
+            raise self._failed(entries[-1], str(fault)) from fault
+        except OSError:  # no memory or descriptors for it: it can be read still
+            return None
+        if verify and mapping is not None:
+            for entry in entries:
+                at = entry.offset - first.offset
+                self._check(entry, mapping[at : at + entry.size])
+        return mapping
+
+    def verify(self, address: str) -> None:
+        """Check a chunk against its address, anew. Raises StoreError where it is missing or damaged."""
+        self._verified.discard(address)
+        self.read(address)
+
+    def _check(self, entry: Entry, view: memoryview) -> None:
+        made = address_of(view) if entry.address[0] == "x" else stream_address(view)
+        if made != entry.address:
+            raise self._failed(entry, "its content is not what was stored")
+        self._verified.add(entry.address)
+
+    def _view(self, entry: Entry) -> memoryview:
+        """Return the content of a chunk to look at, unverified. Raises OSError, ValueError, StoreError."""
+        if not entry.depth:
+            mapping = self._reader.map(entry.pack, entry.offset, entry.size, writable=False)
+            if mapping is not None:
+                return mapping
+        view = memoryview(bytearray(entry.size))
+        self._fill(entry, view)
+        return view
+
+    def _fill(self, entry: Entry, view: memoryview, links: int = 0) -> None:
+        """Fill `view` with the content of a chunk, unverified. Raises OSError, ValueError, StoreError."""
+        if not entry.depth:
+            self._reader.read_into(entry.pack, entry.offset, view)
+            return
+        if links > MOST_LINKS:
+            raise ValueError("its deltas do not end")
+        base = self._entry(entry.base)
+        if base.size <= entry.size:
+            self._fill(base, view[: base.size], links + 1)
+        else:
+            content = memoryview(bytearray(base.size))
+            self._fill(base, content, links + 1)
+            view[:] = content[: entry.size]
+        made = memoryview(bytearray(entry.stored))
+        self._reader.read_into(entry.pack, entry.offset, made)
+        pages.apply(view, made)
+
+    def _failed(self, entry: Entry, why: str) -> StoreError:
+        """Take note of a damaged chunk, so that it can be stored again, and return the error that says so."""
+        reason = ""
+        if entry.depth:
+            try:
+                self.verify(entry.base)
+            except StoreError as fault:
+                reason = str(fault)
+        if not reason:  # the fault is its own
+            self._records.pop(entry.address, None)
+            self._verified.discard(entry.address)
+            self._damaged.setdefault(entry.address, set()).add(packs.body_of(entry))
+        return StoreError(
+            f"chunk {entry.address} of {packs.pack_path(self.folder, entry.pack)} is damaged ({reason or why}); "
+            "re-run the cells that made its data, or return to another checkpoint"
+        )
+
+    # Packs that others write, and giving up chunks
+
+    def new_pack(self) -> PackWriter:
+        """Return a pack for another process to write, which tells its number when it is done. Raises StoreError."""
+        if self.readonly:
+            raise StoreError(f"the checkpoint data in {self.folder} were opened for reading only")
+        try:
+            return PackWriter.create(self.folder)
+        except OSError as fault:
+            raise self._unwritable(fault) from fault
+
+    def write_to(self, writer: PackWriter) -> None:
+        """In a forked child: append to this pack, and leave the parent's alone."""
+        writer.process = os.getpid()
+        self._reader = PackReader(self.folder)
+        self._writer = writer
+        self._rolls = False
+
+    def take_in(self, number: int) -> int:
+        """Read the index of a pack that another process finished; return the number of its chunks."""
+        self._read_to.pop(number, None)
+        try:
+            return self._load(number)
+        except OSError as fault:
+            raise StoreError(
+                f"pack {number} of {self.folder} cannot be read ({fault}); run the cell again whose data it has"
+            ) from fault
+
+    def discard(self, number: int) -> None:
+        """Remove a pack that another process did not finish."""
+        packs.remove(self.folder, number)
+        self._forget({number})
+
+    def close(self) -> None:
+        """Close all files. Twice is as good as once."""
+        self._close_writer()
+        self._reader.close()
