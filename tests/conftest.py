@@ -43,6 +43,7 @@ def isolated_environment(folder: Path) -> dict[str, str]:
         "JUPYTERLAB_WORKSPACES_DIR": "jupyter/lab/workspaces",
         "IPYTHONDIR": "ipython",
         "XDG_CACHE_HOME": "cache",
+        "CTXKERNEL_HOME": "ctxkernel",
         "MPLCONFIGDIR": "matplotlib",
     }
     made = {name: folder / below for name, below in names.items()}
@@ -57,7 +58,7 @@ os.environ.update(isolated_environment(_home))
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
 # A key in the environment would otherwise be one slip away from a bill.
 for _name in [n for n in os.environ if n.startswith(("CTXKERNEL_", "ANTHROPIC_", "JPY_", "JUPYTER_TOKEN"))]:
-    if _name != "CTXKERNEL_CHROMIUM":
+    if _name not in ("CTXKERNEL_CHROMIUM", "CTXKERNEL_HOME"):
         del os.environ[_name]
 # In a source tree that is not installed the kernels shall be those of the tree too.
 if Path(ctxkernel.__file__).resolve().is_relative_to(ROOT):

@@ -1,6 +1,8 @@
 """Manifests of checkpoints, as far as the store looks into them: what builds on what, and which names have which unit.
 
-    {"v": 1, "base": checkpoint id | null, "units": [{"n": [name …], "m": {name: reason}, …}], "gone": [name …]}
+    {"v": 1, "base": checkpoint id | null, "units": [Unit …], "gone": [name …]}
+    Unit {"n": [name …], "m": {name: why it is not stored}, "p": [part that is not stored …], "j": job, …}
+    results {job: {"units": [Unit …]}}: what the background made of a unit with a job
 
 Rule 1: a manifest is data: nothing here unpickles, and what a unit refers to is asked of `References`.
 Rule 2: a manifest that is not of this form is damaged, and no fault of the reader's: StoreError, with its checkpoint.
@@ -9,7 +11,7 @@ Rule 2: a manifest that is not of this form is damaged, and no fault of the read
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -65,22 +67,31 @@ class Manifest:
     format: int
     signed: bool
     """Whether this user signed it, or has trusted the session when it was there: else its state is not loaded."""
+    results_text: str = ""
+    """What background jobs gave, as JSON; empty where there were none, or they have not ended."""
 
     def parse(self) -> dict[str, Any]:
         """Return it as JSON values. Raises StoreError where it is not of the form above."""
-        return parse(self.text, self.checkpoint_id)
+        made = self._json(self.text)
+        if not _is_manifest(made):
+            raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
+        return made
 
+    def results(self) -> dict[str, Any]:
+        """Return job → `{"units": […]}`. Raises StoreError where it is not of the form above."""
+        made = self._json(self.results_text) if self.results_text else {}
+        if not all(isinstance(one, dict) and _is_manifest(cast("dict[str, Any]", one)) for one in made.values()):
+            raise StoreError(f"what was written in the background for checkpoint {self.checkpoint_id} is damaged")
+        return made
 
-def parse(text: str, checkpoint_id: str) -> dict[str, Any]:
-    """Return the manifest of a checkpoint as JSON values. Raises StoreError where it is damaged."""
-    try:
-        made = json.loads(text)
-        ok = isinstance(made, dict) and _is_manifest(cast("dict[str, Any]", made))
-    except (ValueError, TypeError, RecursionError):
-        made, ok = None, False
-    if not ok:
-        raise StoreError(f"the manifest of checkpoint {checkpoint_id} is damaged")
-    return cast("dict[str, Any]", made)
+    def _json(self, text: str) -> dict[str, Any]:
+        try:
+            made = json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            made = None
+        if not isinstance(made, dict):
+            raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
+        return cast("dict[str, Any]", made)
 
 
 def _is_manifest(made: Mapping[str, Any]) -> bool:
@@ -89,35 +100,83 @@ def _is_manifest(made: Mapping[str, Any]) -> bool:
     return (
         (base is None or isinstance(base, str))
         and isinstance(units, list)
-        and all(
-            isinstance(unit, dict) and _names(unit.get("n")) and isinstance(unit.get("m", {}), dict)  # pyright: ignore[reportUnknownMemberType]
-            for unit in cast("list[Any]", units)
-        )
+        and all(isinstance(unit, dict) and _is_unit(cast("dict[str, Any]", unit)) for unit in cast("list[Any]", units))
         and _names(made.get("gone", []))
     )
+
+
+def _is_unit(unit: Mapping[str, Any]) -> bool:
+    named = _names(unit.get("n")) and bool(unit["n"]) and _names(unit.get("p", []))
+    return named and isinstance(unit.get("m", {}), dict) and isinstance(unit.get("j", ""), str)
 
 
 def _names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
 
 
-def apply(units: dict[str, Unit], manifest: Mapping[str, Any]) -> dict[str, Unit]:
-    """Take a manifest's changes into names → units, in place."""
-    for name in manifest.get("gone", ()):
+def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest]:
+    """Return the manifest of the state after an execution and those that it builds on, newest first.
+
+    `manifests` are by execution. Raises StoreError where one is not there, or is damaged.
+    """
+    found = manifests.get(execution_id)
+    if found is None:
+        raise StoreError(f"there is no checkpoint after {execution_id}")
+    by_id = {one.checkpoint_id: one for one in manifests.values()}
+    out = [found]
+    while (base := out[-1].parse().get("base")) is not None:
+        if base not in by_id or len(out) > len(by_id):
+            raise StoreError(f"checkpoint {out[-1].checkpoint_id} builds on {base}, which is not there")
+        out.append(by_id[base])
+    return out
+
+
+def _changes(made: Manifest) -> tuple[Iterable[str], list[Unit]]:
+    """Return the names that are gone after a manifest, and its units, those of background jobs in their place."""
+    parsed, results = made.parse(), made.results()
+    units: list[Unit] = []
+    for unit in parsed.get("units", ()):
+        units += results[unit["j"]]["units"] if unit.get("j") in results else [unit]
+    return parsed.get("gone", ()), units
+
+
+def apply(units: dict[str, Unit], made: Manifest) -> dict[str, Unit]:
+    """Take a manifest's changes into names → units, in place. Raises StoreError where it is damaged."""
+    gone, changed = _changes(made)
+    for name in gone:
         units.pop(name, None)
-    for unit in manifest.get("units", ()):
-        for name in unit["n"]:
-            units[name] = unit
+    for unit in changed:
+        units.update(dict.fromkeys(unit["n"], unit))
     return units
 
 
-def missing_after(before: Mapping[str, str], manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names whose value is not stored after a manifest, and why, given those before it."""
+def resolve(newest_first: Sequence[Manifest]) -> dict[str, Unit]:
+    """Return names → units of a state, given its `chain`. Raises StoreError where a manifest is damaged."""
+    units: dict[str, Unit] = {}
+    for one in reversed(newest_first):
+        apply(units, one)
+    return units
+
+
+Lacks = Mapping[str, Mapping[str, str]]
+"""For each name, what of it is not stored, and why: itself, or parts of its value (`name: part`)."""
+
+
+def lacks_after(before: Lacks, made: Manifest) -> Lacks:
+    """Return what a state lacks, given what the one that it builds on lacks. Raises StoreError."""
+    gone, changed = _changes(made)
     out = dict(before)
-    for name in (*manifest.get("gone", ()), *(name for unit in manifest.get("units", ()) for name in unit["n"])):
+    for name in gone:
         out.pop(name, None)
-    for unit in manifest.get("units", ()):
-        out.update((name, str(why)) for name, why in unit.get("m", {}).items())
+    for unit in changed:
+        for name in unit["n"]:
+            out.pop(name, None)
+            if name in unit.get("m", ()):
+                out[name] = {name: str(unit["m"][name])}
+        if unit.get("p"):
+            first = unit["n"][0]
+            parts = dict.fromkeys((f"{first}: {part}" for part in unit["p"]), "cannot be stored")
+            out[first] = {**out.get(first, {}), **parts}
     return out
 
 
@@ -143,6 +202,8 @@ class Presence:
         return ""
 
     def _fault_of(self, unit: Unit) -> str:
+        if unit.get("j"):
+            return f"{', '.join(unit['n'][:3])} was still being written when the kernel ended"
         try:
             addresses = list(self._references({"units": [unit]}, self._chunks.read))
         except StoreError as error:

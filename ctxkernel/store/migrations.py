@@ -15,8 +15,35 @@ from ctxkernel.store import schema
 
 Step = Callable[[sqlite3.Connection], None]
 
-STEPS: dict[int, Step] = {}
+
+def _checkpoints(connection: sqlite3.Connection) -> None:
+    """Make the tables of checkpoints anew: version 1 had a place for them, and wrote none."""
+    tables = {
+        "checkpoints": "seq INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, format INTEGER, manifest TEXT,"
+        " bytes INTEGER, time_ms REAL, signature TEXT, hash INTEGER NOT NULL",
+        "checkpoint_states": "id INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, state TEXT, reason TEXT,"
+        " results TEXT, signature TEXT, hash INTEGER NOT NULL",
+    }
+    for name, columns in tables.items():
+        connection.execute(f"DROP TABLE {name}")  # and its triggers
+        connection.execute(f"CREATE TABLE {name} ({columns})")
+        for verb in ("UPDATE", "DELETE"):
+            connection.execute(
+                f"CREATE TRIGGER {name}_{verb.lower()} BEFORE {verb} ON {name} "
+                f"BEGIN SELECT RAISE(ABORT, 'a session is append-only: {name}'); END"
+            )
+
+
+STEPS: dict[int, Step] = {1: _checkpoints}
 """`STEPS[n]` makes version n + 1 of version n. Version 1 is the first."""
+
+CHANGED: dict[int, frozenset[str]] = {1: frozenset({"checkpoints", "checkpoint_states"})}
+"""Tables that `STEPS[n]` makes anew: for a reader they are empty in an older session."""
+
+
+def unreadable(version: int) -> frozenset[str]:
+    """Return the tables that hold nothing in a session of an older version."""
+    return frozenset[str]().union(*(CHANGED.get(step, frozenset()) for step in range(version, schema.VERSION)))
 
 
 def version_of(connection: sqlite3.Connection) -> int | None:

@@ -14,9 +14,9 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
-from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -24,7 +24,7 @@ from typing import Any, Self, cast
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
-from ctxkernel.core.timeline import Artifact, Execution, Statement, statement_to_json
+from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, StatementLog, statement_to_json
 from ctxkernel.core.turn import DeltaItem, HandleState
 from ctxkernel.store import delta, manifest, migrations, rows, schema, trust
 from ctxkernel.store.location import CHECK
@@ -32,18 +32,6 @@ from ctxkernel.store.manifest import Manifest
 
 Found = dict[str, Any]
 """A row by its column names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A line of the timeline that ends where nothing was executed after it."""
-
-    leaf: str
-    """The execution that it ends with."""
-    fork: str | None
-    """The newest execution before it from which another line goes too; None where it goes from a root on."""
-    executions: tuple[str, ...]
-    """Its own: from after the fork to the leaf, oldest first."""
 
 
 class SessionReader:
@@ -62,6 +50,8 @@ class SessionReader:
         if not path.is_file():
             raise StoreError(f"{path}: there is no such session; run the notebook on the ctxkernel first")
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._empty: frozenset[str] = frozenset()
+        """Tables that a session of an older version has in another form, and without rows."""
         self.connection = self._connect()
         weakref.finalize(self, self.connection.close)
         with self.snapshot():
@@ -119,6 +109,7 @@ class SessionReader:
             raise StoreError(f"{self.path} is no session that can be read here: {error}") from None
         if version is None:
             raise StoreError(f"{self.path} is empty: no kernel has begun to write it")
+        self._empty = migrations.unreadable(version)
 
     def _open(self, path: Path, options: str) -> sqlite3.Connection:
         return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None, timeout=5)
@@ -210,7 +201,7 @@ class SessionReader:
         query = (
             "SELECT e.run FROM executions e JOIN runs r ON r.resumed_from = e.execution_id WHERE r.run = ?"
             " UNION SELECT e.run FROM executions e JOIN heads h ON h.execution_id = e.execution_id"
-            " WHERE h.run = ? AND h.reason = 'resume'"
+            " WHERE h.run = ?"
         )
         return {found for (found,) in self.connection.execute(query, (run, run))}
 
@@ -224,11 +215,16 @@ class SessionReader:
         return [HeadMove(row["execution_id"], row["reason"], row["at"]) for row in found]
 
     def branches(self, *, all_roots: bool = False) -> list[Branch]:
-        """Return the branches, in the order of their leaves."""
+        """Return the branches, that with the newest leaf last."""
+        return list(self.log(all_roots=all_roots).branches())
+
+    def log(self, *, all_roots: bool = False) -> StatementLog:
+        """Return the tree of executions with HEAD, as the kernel had it."""
+        log = StatementLog()
         with self.snapshot():
             runs = self._runs(all_roots)
-            found = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
-            return branches_of({row["execution_id"]: row["parent_execution_id"] for row in found})
+            log.load(self._statements(runs), self._head(runs), movers=movers_of(self._marks()))
+        return log
 
     def marks(self) -> dict[tuple[str, str], Json]:
         """Return what was said about things of the session: (subject, mark) → value, without what was taken back."""
@@ -257,28 +253,23 @@ class SessionReader:
             return self._checkpoints(self._runs(all_roots))
 
     def _checkpoints(self, runs: Sequence[int]) -> dict[str, CheckpointInfo]:
-        ids = self._ids(runs)
         states = {row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "1 ORDER BY id")}
+        lacks: dict[str, manifest.Lacks] = {}
         out: dict[str, CheckpointInfo] = {}
-        missing: dict[str, dict[str, str]] = {}
-        for row in self.rows("checkpoints", "1 ORDER BY id"):
-            cid, seq = row["checkpoint_id"], row["seq"]
-            if seq not in ids:
-                continue
+        for row, made in self._manifests(runs):
+            cid = made.checkpoint_id
             last = states.get(cid)
-            state, reason = (last["state"], last["reason"]) if last else ("damaged", "its state is not known")
+            state, reason = (last["state"], last["reason"]) if last else ("durable", "")
             told = " ".join(self._damaged("checkpoints", row))
-            time_ms = 0.0
             try:
-                made = manifest.parse(row["manifest"], cid)
-                time_ms = float(made.get("time_ms", 0.0))
-                missing[cid] = manifest.missing_after(missing.get(made.get("base") or "", {}), made)
-            except (StoreError, TypeError, ValueError) as error:
+                lacks[cid] = manifest.lacks_after(lacks.get(made.parse().get("base") or "", {}), made)
+            except StoreError as error:
                 told = told or str(error)
             if told:
                 state, reason = "damaged", told
-            new = CheckpointInfo(cid, ids[seq], state, row["bytes"] or 0, time_ms, missing.get(cid, {}), reason)
-            out[ids[seq]] = new
+            missing = {name: why for of_name in lacks.get(cid, {}).values() for name, why in of_name.items()}
+            of_it = made.execution_id
+            out[of_it] = CheckpointInfo(cid, of_it, state, row["bytes"] or 0, row["time_ms"] or 0.0, missing, reason)
         return out
 
     def _ids(self, runs: Sequence[int]) -> dict[int, str]:
@@ -287,35 +278,41 @@ class SessionReader:
 
     def manifest(self, execution_id: str) -> Manifest:
         """Return the manifest of the checkpoint after an execution. Raises StoreError where there is none."""
-        return self.manifests(execution_id, whole=False)[0]
+        found = self.all_manifests(all_roots=True).get(execution_id)
+        if found is None:
+            raise StoreError(f"{self.path}: there is no checkpoint after {execution_id}")
+        return found
 
-    def manifests(self, execution_id: str, *, whole: bool = True) -> list[Manifest]:
+    def manifests(self, execution_id: str) -> list[Manifest]:
         """Return the manifest of the checkpoint after an execution and those that it builds on, newest first.
 
         The last has no base. Raises StoreError where there is no checkpoint, or one that it builds on is not there.
         """
-        with self.snapshot():
-            found = self.rows("checkpoints", "seq IN (SELECT seq FROM executions WHERE execution_id = ?)", execution_id)
-            if not found:
-                raise StoreError(f"{self.path}: there is no checkpoint after {execution_id}")
-            trusted = self._trusted_upto()
-            chain = [self._manifest(found[0], trusted)]
-            while whole and (base := chain[-1].parse().get("base")) is not None:
-                found = self.rows("checkpoints", "checkpoint_id = ?", base)
-                if not found or any(one.checkpoint_id == base for one in chain):
-                    which = chain[-1].checkpoint_id
-                    raise StoreError(f"{self.path}: checkpoint {which} builds on {base}, which is not there")
-                chain.append(self._manifest(found[0], trusted))
-            return chain
+        return manifest.chain(self.all_manifests(all_roots=True), execution_id)
 
-    def _manifest(self, row: Found, trusted: int) -> Manifest:
-        cid, text, form = row["checkpoint_id"], row["manifest"], row["format"]
-        parts = trust.checkpoint_parts(self.session_id, cid, text, form)
-        signed = row["id"] <= trusted or self.signer.is_signed(row["signature"], *parts)
-        execution_id = self.connection.execute(
-            "SELECT execution_id FROM executions WHERE seq = ?", (row["seq"],)
-        ).fetchone()
-        return Manifest(cid, execution_id[0] if execution_id else "", text, form, signed)
+    def all_manifests(self, *, all_roots: bool = False) -> dict[str, Manifest]:
+        """Return the manifests of all checkpoints by their execution, oldest first."""
+        with self.snapshot():
+            return {made.execution_id: made for _, made in self._manifests(self._runs(all_roots))}
+
+    def _manifests(self, runs: Sequence[int]) -> Iterator[tuple[Found, Manifest]]:
+        ids = self._ids(runs)
+        results = {
+            row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "results IS NOT NULL ORDER BY id")
+        }
+        seqs, states = self._trusted()
+        for row in self.rows("checkpoints", "1 ORDER BY seq"):
+            if row["seq"] not in ids:
+                continue
+            cid, text, form = row["checkpoint_id"], row["manifest"], row["format"]
+            parts = trust.checkpoint_parts(self.session_id, cid, text, form)
+            signed = row["seq"] <= seqs or self.signer.is_signed(row["signature"], *parts)
+            given, results_text = results.get(cid), ""
+            if given is not None:
+                results_text = given["results"]
+                parts = trust.results_parts(self.session_id, cid, results_text)
+                signed = signed and (given["id"] <= states or self.signer.is_signed(given["signature"], *parts))
+            yield row, Manifest(cid, ids[row["seq"]], text, form, signed, results_text)
 
     @property
     def signer(self) -> trust.Signer:
@@ -324,19 +321,15 @@ class SessionReader:
             self._signer = trust.signer()
         return self._signer
 
-    def _trusted_upto(self) -> int:
-        """Return the id of the last row of `checkpoints` that the user has trusted by word; 0 for none."""
-        word = self._marks().get(("session", "trusted"))
-        if not isinstance(word, dict):
-            return 0
-        word = cast("dict[str, Json]", word)
-        if not isinstance(upto := word.get("upto"), int):
-            return 0
-        found = self.rows("checkpoints", "id <= ? ORDER BY id", upto)
-        parts = trust.session_parts(
-            self.session_id, [(row["checkpoint_id"], row["manifest"], row["format"]) for row in found]
-        )
-        return upto if self.signer.is_signed(str(word.get("signature")), *parts) else 0
+    def _trusted(self) -> tuple[int, int]:
+        """Return up to which row of `checkpoints` and of `checkpoint_states` the user has trusted them by word."""
+        word = cast("dict[str, Json]", self._marks().get(("session", "trusted")) or {})
+        try:
+            seqs, states, signature = int(word["checkpoints"]), int(word["states"]), str(word["signature"])
+        except (KeyError, TypeError, ValueError):
+            return 0, 0
+        parts = trust.session_parts(self.session_id, stored_parts(self._select, self.session_id, seqs, states))
+        return (seqs, states) if self.signer.is_signed(signature, *parts) else (0, 0)
 
     def comparisons(self, execution_id: str | None = None, *, all_roots: bool = False) -> list[Comparison]:
         """Return what re-runs were found to differ in, oldest first: those of one execution, or all."""
@@ -515,6 +508,8 @@ class SessionReader:
 
     def rows(self, table: str, where: str = "1", *values: schema.Value) -> list[Found]:
         """Return rows by column name, lone surrogates back in place, and take note of those with a wrong checksum."""
+        if table in self._empty:
+            return []
         columns = schema.columns_of(table)
         counted = table in schema.COUNTED
         out: list[Found] = []
@@ -529,30 +524,35 @@ class SessionReader:
                 self.damage.append(f"{table} {row[0]}")
         return out
 
+    def _select(self, query: str, *values: schema.Value) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query, values).fetchall()
+
     def _damaged(self, table: str, row: Found) -> tuple[str, ...]:
         named = f"{table} {next(iter(row.values()))}"
         return (f"the stored row ({named}) does not match its checksum",) if named in self.damage else ()
 
 
-def branches_of(parents: Mapping[str, str | None]) -> list[Branch]:
-    """Return the branches of executions, each with its parent, in the order of their leaves."""
-    children = Counter(parents.values())
-    out: list[Branch] = []
-    for leaf in parents:
-        if children[leaf]:
-            continue
-        own: list[str] = []
-        at: str | None = leaf
-        while at is not None and at in parents and (not own or children[at] == 1) and at not in own:
-            own.append(at)
-            at = parents[at]
-        out.append(Branch(leaf, at if at in parents else None, tuple(reversed(own))))
-    return out
+Select = Callable[..., list[tuple[Any, ...]]]
+
+
+def stored_parts(select: Select, session_id: str, seqs: int, states: int) -> Iterator[tuple[str, ...]]:
+    """Yield the parts of the signatures of all checkpoints, and results of theirs, up to these rows."""
+    query = "SELECT checkpoint_id, manifest, format FROM checkpoints WHERE seq <= ? ORDER BY seq"
+    for cid, text, form in select(query, seqs):
+        yield trust.checkpoint_parts(session_id, cid, text, form)
+    query = "SELECT checkpoint_id, results FROM checkpoint_states WHERE id <= ? AND results IS NOT NULL ORDER BY id"
+    for cid, results in select(query, states):
+        yield trust.results_parts(session_id, cid, results)
 
 
 def names_of(marks: Mapping[tuple[str, str], Json]) -> dict[str, str]:
     """Return name → execution of the marks of a session."""
     return {value: subject for (subject, mark), value in marks.items() if mark == "name" and isinstance(value, str)}
+
+
+def movers_of(marks: Mapping[tuple[str, str], Json]) -> list[str]:
+    """Return the executions that did nothing but move HEAD."""
+    return [subject for subject, mark in marks if mark == "moved"]
 
 
 def _without_id(fact: CheckpointInfo | Comparison) -> dict[str, Json]:

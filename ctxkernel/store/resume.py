@@ -16,9 +16,9 @@ from ctxkernel.core.events import Json
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.store import manifest
-from ctxkernel.store.manifest import Chunks, Manifest, Presence, References, Unit
+from ctxkernel.store.manifest import Chunks, Manifest, Presence, References
 from ctxkernel.store.opening import DIED
-from ctxkernel.store.reader import SessionReader, names_of
+from ctxkernel.store.reader import SessionReader, movers_of, names_of
 
 _RETURNABLE = frozenset({"durable", "writing"})
 
@@ -37,9 +37,14 @@ class Resumable:
     marks: Mapping[tuple[str, str], Json]
     """(subject, mark) → value."""
     moves: tuple[HeadMove, ...]
+    """All that HEAD did, oldest first."""
+    movers: tuple[str, ...]
+    """The executions that did nothing but move HEAD."""
     comparisons: tuple[Comparison, ...]
     checkpoints: Mapping[str, CheckpointInfo]
     """By execution."""
+    manifests: Mapping[str, Manifest]
+    """By execution. One that is not `signed` must not be loaded."""
     target: str | None
     """The newest execution on HEAD's path whose state is there; None where there is none."""
     not_restorable: tuple[tuple[str, str], ...]
@@ -83,11 +88,12 @@ def _load(reader: SessionReader, chunks: Chunks | None, references: References |
             return None
         executions = {one.execution_id: one for _, runs in statements for one in runs}
         head, checkpoints, marks = reader.head(), reader.checkpoints(), reader.marks()
+        manifests = reader.all_manifests()
         presence = Presence(chunks, references, verify=False) if chunks and references else None
         target, lost, chain = None, list[tuple[str, str]](), list[Manifest]()
         for execution_id in _back(executions, head):
             try:
-                chain = _chain(reader, execution_id, executions[execution_id], checkpoints, presence)
+                chain = _chain(manifests, execution_id, executions[execution_id], checkpoints, presence)
             except StoreError as error:
                 lost.append((execution_id, str(error)))
                 continue
@@ -103,8 +109,10 @@ def _load(reader: SessionReader, chunks: Chunks | None, references: References |
             {name: at for name, at in names_of(marks).items() if at in executions},
             marks,
             tuple(reader.head_moves()),
+            tuple(movers_of(marks)),
             tuple(reader.comparisons()),
             checkpoints,
+            manifests,
             target,
             tuple(lost),
             newest if _died(newest) else None,
@@ -120,10 +128,11 @@ def unsettled(reader: SessionReader, chunks: Chunks, references: References) -> 
     """
     presence = Presence(chunks, references, verify=True)
     out: list[tuple[str, CheckpointState, str]] = []
+    manifests = reader.all_manifests(all_roots=True)
     for execution_id, info in reader.checkpoints(all_roots=True).items():
         if info.state == "writing":
             try:
-                fault = presence.fault(_units(reader.manifests(execution_id)))
+                fault = presence.fault(manifest.resolve(manifest.chain(manifests, execution_id)).values())
             except StoreError as error:
                 fault = str(error)
             told = f"the kernel died while its data were written: {fault}" if fault else ""
@@ -141,7 +150,7 @@ def _back(executions: Mapping[str, Execution], at: str | None) -> Iterator[str]:
 
 
 def _chain(
-    reader: SessionReader,
+    manifests: Mapping[str, Manifest],
     execution_id: str,
     execution: Execution,
     checkpoints: Mapping[str, CheckpointInfo],
@@ -153,18 +162,10 @@ def _chain(
         raise StoreError("the kernel died while it ran" if _died(execution) else "no checkpoint was taken after it")
     if info.state not in _RETURNABLE or (info.state == "writing" and presence is None):
         raise StoreError(f"{info.state}: {info.reason}" if info.reason else f"it is {info.state}")
-    chain = reader.manifests(execution_id)
-    if presence is not None and (fault := presence.fault(_units(chain))):
+    chain = manifest.chain(manifests, execution_id)
+    if presence is not None and (fault := presence.fault(manifest.resolve(chain).values())):
         raise StoreError(fault)
     return chain
-
-
-def _units(chain: Iterable[Manifest]) -> list[Unit]:
-    """Return the units of a state, given its manifests, newest first. Raises StoreError."""
-    units: dict[str, Unit] = {}
-    for one in reversed(list(chain)):
-        manifest.apply(units, one.parse())
-    return list({id(unit): unit for unit in units.values()}.values())
 
 
 def _why_not(reader: SessionReader, chain: Iterable[Manifest]) -> str:

@@ -270,6 +270,11 @@ def manifest_text(manifest: Mapping[str, Json], mask: Mask) -> str:
     return dump({**manifest, "units": safe})
 
 
+def results_text(results: Mapping[str, Mapping[str, Json]], mask: Mask) -> str:
+    """Return the text of what background jobs gave, masked in the same way."""
+    return "{" + ",".join(f"{dump(job)}:{manifest_text(made, mask)}" for job, made in results.items()) + "}"
+
+
 SAME, DIFFERS = "same", "differs"
 """The kinds of the row of `divergences` that begins a comparison; its divergences follow it."""
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import xxhash
 
 APPLICATION_ID = 0x6374786B  # "ctxk"
-VERSION = 1
+VERSION = 2
 
 Value = str | int | float | None
 """What a column holds. Row values are of these types on both ways."""
@@ -53,15 +53,19 @@ TABLES: dict[str, str] = {
     "late_output": "seq INTEGER, n INTEGER, stream TEXT, text TEXT, PRIMARY KEY (seq, n)",
     # What the user was told about this session.
     "notices": "id INTEGER PRIMARY KEY, run INTEGER, at REAL, execution_id TEXT, text TEXT",
-    # States that can be returned to; the data lies in the user's cache folder. What becomes of one
-    # (durable, thinned out, damaged) is a later row of checkpoint_states.
-    "checkpoints": """id INTEGER PRIMARY KEY, checkpoint_id TEXT UNIQUE, seq INTEGER, at REAL, format INTEGER,
-        manifest TEXT, bytes INTEGER, signature TEXT""",
-    "checkpoint_states": "id INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, state TEXT, reason TEXT",
-    # What the user says about a thing of the session: the name of a checkpoint or branch, private names, cells that
-    # are expected to differ, settings. The newest row of (subject, mark) holds; a null value takes it back.
+    # States that can be returned to; the data lies in the user's cache folder. `signature` is over session,
+    # checkpoint_id, manifest and format: see trust.py.
+    "checkpoints": """seq INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, format INTEGER, manifest TEXT,
+        bytes INTEGER, time_ms REAL, signature TEXT""",
+    # What became of one; the newest row holds, and one without is durable. `results` is what writing it in the
+    # background gave, signed too.
+    "checkpoint_states": """id INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, state TEXT, reason TEXT, results TEXT,
+        signature TEXT""",
+    # What is said about a thing of the session: the name of a state, private names, cells that are expected to differ,
+    # settings, executions that only moved HEAD. The newest row of (subject, mark) holds; a null value takes it back.
     "marks": "id INTEGER PRIMARY KEY, run INTEGER, at REAL, subject TEXT, mark TEXT, value TEXT",
-    # What a re-run found to be different, against the execution `against`.
+    # What a re-run found to be different, against the execution `against`: a row of kind `same` or `differs`, then
+    # one for each difference.
     "divergences": "id INTEGER PRIMARY KEY, seq INTEGER, against INTEGER, kind TEXT, subject TEXT, body TEXT",
     # The model's side of the history, which cannot be derived from statements: messages, actions, observations,
     # proposals and decisions on them, condensations, redactions, repairs.

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ctxkernel.core.events import Event, Json
-from ctxkernel.core.replay import CheckpointState, Comparison, HeadMove
+from ctxkernel.core.replay import CheckpointState, Comparison
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.projection.secrets import mask as mask_credentials
@@ -28,7 +28,7 @@ from ctxkernel.projection.value import Projection
 from ctxkernel.store import opening, rows, trust
 from ctxkernel.store.location import newest_session, notebook_name, session_path
 from ctxkernel.store.manifest import CheckpointRow
-from ctxkernel.store.reader import SessionReader
+from ctxkernel.store.reader import SessionReader, stored_parts
 from ctxkernel.store.rows import Mask, Masker, Row
 from ctxkernel.store.schema import sealed
 from ctxkernel.store.series import HandleSeries, RecordSeries
@@ -171,9 +171,27 @@ class SessionStore:
         """Move HEAD to an execution, or before all of them, without running anything. Returns a notice."""
         return self._write("heads", (self.run, float(at), execution_id, reason))
 
-    def checkpoint_state(self, checkpoint_id: str, state: CheckpointState, reason: str, at: float) -> str | None:
-        """Say what became of a checkpoint. Returns a notice."""
-        return self._write("checkpoint_states", (checkpoint_id, float(at), state, self._mask(reason)))
+    def checkpoint_state(
+        self,
+        checkpoint_id: str,
+        state: CheckpointState,
+        reason: str,
+        at: float,
+        *,
+        results: Mapping[str, Mapping[str, Json]] | None = None,
+    ) -> str | None:
+        """Say what became of a checkpoint, and what background jobs made of it: job → `{"units": […]}`, signed here.
+
+        Returns a notice.
+        """
+        try:
+            text = rows.results_text(results, self._mask) if results else None
+            parts = trust.results_parts(self.session_id, checkpoint_id, text or "")
+            signature = self.signer.sign(*parts) if text else None
+        except Exception as fault:  # as in `begin`
+            return self._writer.lost(f"the state of {checkpoint_id}", fault)
+        row = (checkpoint_id, float(at), state, self._mask(reason), text, signature)
+        return self._write("checkpoint_states", row)
 
     def has_checkpoint(self, checkpoint_id: str) -> bool:
         """Say whether the row of a checkpoint is stored, or waits to be: whether another may build on it."""
@@ -219,10 +237,10 @@ class SessionStore:
         if self.signer.fault:
             return f"The session cannot be trusted: {self.signer.fault}."
         try:
-            query = "SELECT id, checkpoint_id, manifest, format FROM checkpoints ORDER BY id"
-            found = self._writer.select(query)
-            parts = trust.session_parts(self.session_id, [(row[1], row[2], row[3]) for row in found])
-            value = {"upto": found[-1][0] if found else 0, "signature": self.signer.sign(*parts)}
+            seqs = self._writer.select("SELECT max(seq) FROM checkpoints")[0][0] or 0
+            ids = self._writer.select("SELECT max(id) FROM checkpoint_states")[0][0] or 0
+            parts = trust.session_parts(self.session_id, stored_parts(self._writer.select, self.session_id, seqs, ids))
+            value = {"checkpoints": seqs, "states": ids, "signature": self.signer.sign(*parts)}
             return self._write("marks", (self.run, float(at), "session", "trusted", rows.dump(value)))
         except Exception as fault:
             return self._writer.lost("the trust in it", fault)
@@ -281,29 +299,30 @@ class SessionStore:
             add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
         if checkpoint is not None:
             lost = both(lost, self._add_checkpoint(batch, execution, checkpoint))
-        moved: HeadMove | None = getattr(result, "moved", None)
-        if moved is not None:
+        if (moved := result.moved) is not None:
             add(batch, "heads", [(self.run, float(moved.at), moved.to, moved.reason)])
-        comparison: Comparison | None = getattr(result, "comparison", None)
-        if comparison is not None:
-            lost = both(lost, self._add_comparison(batch, seq, comparison))
+            mark = (self.run, float(moved.at), execution.execution_id, "moved", rows.dump({"to": moved.to}))
+            add(batch, "marks", [mark])
+        if result.comparison is not None:
+            lost = both(lost, self._add_comparison(batch, seq, result.comparison))
         return batch, lost
 
     def _add_checkpoint(self, batch: Batch, execution: Execution, made: CheckpointRow) -> str | None:
-        """Add a checkpoint, signed, and its first state. Returns the notice of one that no row can hold."""
+        """Add a checkpoint, signed, and its state where it is not durable. Returns the notice of one that is lost."""
         try:
             at = float(execution.ended_at or execution.started_at)
-            manifest = {**made.manifest, "time_ms": made.time_ms} if made.time_ms else made.manifest
-            text = rows.manifest_text(manifest, self._mask)
+            text = rows.manifest_text(made.manifest, self._mask)
             cid, form = made.checkpoint_id, made.format
             signature = self.signer.sign(*trust.checkpoint_parts(self.session_id, cid, text, form))
-            row = (cid, self._seqs[execution.execution_id], at, form, text, made.nbytes, signature)
-            state = (cid, at, made.state, self._mask(made.reason))
-            both_rows = sealed(row), sealed(state)
+            seq = self._seqs[execution.execution_id]
+            row = sealed((seq, cid, at, form, text, made.nbytes, made.time_ms, signature))
+            durable = made.state == "durable" and not made.reason
+            states = [] if durable else [sealed((cid, at, made.state, self._mask(made.reason), None, None))]
         except Exception as fault:  # a fault of a checkpoint costs the checkpoint
             return self._writer.lost(f"the checkpoint of {execution.execution_id}", fault)
-        batch.append(("checkpoints", [both_rows[0]]))
-        batch.append(("checkpoint_states", [both_rows[1]]))
+        batch.append(("checkpoints", [row]))
+        if states:
+            batch.append(("checkpoint_states", states))
         self._checkpoints.add(cid)
         return None
 
@@ -368,7 +387,7 @@ class SessionStore:
         """Build on nothing that was lost."""
         for table, made in lost:
             if table == "checkpoints":
-                self._checkpoints.difference_update(str(row[0]) for row in made)
+                self._checkpoints.difference_update(str(row[1]) for row in made)
         if any(table not in SPARE for table, _ in lost):
             self._reset()
 

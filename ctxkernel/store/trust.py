@@ -53,12 +53,7 @@ class Signer:
 
 def _message(parts: Iterable[str]) -> bytes:
     """Return the texts as one, from which no other texts give the same."""
-    whole = bytearray()
-    for part in parts:
-        raw = _bytes(part)
-        whole += b"%d:" % len(raw)
-        whole += raw
-    return bytes(whole)
+    return _bytes("".join([f"{len(part)}:{part}" for part in parts]))
 
 
 def _bytes(text: str) -> bytes:
@@ -70,14 +65,19 @@ def checkpoint_parts(session_id: str, checkpoint_id: str, manifest: str, form: i
     return "checkpoint", session_id, checkpoint_id, manifest, str(form)
 
 
-def session_parts(session_id: str, checkpoints: Iterable[tuple[str, str, int]]) -> tuple[str, ...]:
-    """Return what the user's word for a session is over: (checkpoint id, manifest, format), oldest first.
+def results_parts(session_id: str, checkpoint_id: str, results: str) -> tuple[str, ...]:
+    """Return what the signature of what background jobs gave is over."""
+    return "results", session_id, checkpoint_id, results
 
-    A cryptographic hash of the manifests, not the checksums of their rows: those are easily made to fit.
+
+def session_parts(session_id: str, stored: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return what the user's word for a session is over: the parts of all that has a place for a signature in it.
+
+    A cryptographic hash of them, not the checksums of their rows: those are easily made to fit.
     """
     digest = hashlib.sha256()
-    for checkpoint_id, manifest, form in checkpoints:
-        digest.update(_message((checkpoint_id, manifest, str(form))))
+    for parts in stored:
+        digest.update(_message(("", *parts)))
     return "session", session_id, digest.hexdigest()
 
 
