@@ -260,6 +260,11 @@ class StatementLog:
         return max(self._offset, self._statements[-1].index if self._statements else 0) + 1
 
     @property
+    def movers(self) -> frozenset[str]:
+        """The executions that moved HEAD."""
+        return frozenset(self._movers)
+
+    @property
     def executed(self) -> int:
         """How many executions there are."""
         return len(self._by_id)

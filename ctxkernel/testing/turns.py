@@ -1,16 +1,23 @@
-"""A loop without a kernel: in-memory sources, a tracker by equality, and a projector that keeps what it was given."""
+"""A loop without a kernel: in-memory sources, a tracker by equality, and a projector that keeps what it was given.
+
+`Turns` takes the state after every cell and goes back to it as a kernel does, with plain values in the place of a
+checkpoint: handles by their id, mementos as JSON, sources by reference with their text.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.events import EventBus
 from ctxkernel.core.loop import Loop, Outcome
-from ctxkernel.core.nodes import Graph
+from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.base import digest_hash
 from ctxkernel.core.ports import AllTokens, Rendered, RenderRequest, Source
+from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
 from ctxkernel.core.turn import Turn, TurnResult
@@ -86,6 +93,10 @@ class FakeTracker:
             tuple(name for name in old if name not in new),
         )
 
+    def adopt(self) -> None:
+        """Take the namespace as what it was: it was restored, and no cell changed it."""
+        self._before = dict(self._namespace)
+
     def variables(self, limit: int) -> Sequence[tuple[str, TypeInfo]]:
         """The names in the order of the namespace."""
         return [(name, _info(value)) for name, value in self._namespace.items()][:limit]
@@ -112,17 +123,36 @@ class KeepingProjector:
         return len(self.turns)
 
 
-class Turns:
-    """A loop whose cells are Python functions: `turns.run("h = view(src)", lambda ns: …)`."""
+@dataclass(frozen=True)
+class HandleRef:
+    """A handle in a kept state."""
 
-    def __init__(self, settings: Settings | None = None, guard: Any = None) -> None:
+    obj_id: str
+
+
+@dataclass(frozen=True)
+class KeptState:
+    """The state after an execution."""
+
+    namespace: dict[str, Any]
+    mementos: str
+    targets: dict[str, Any]
+    texts: dict[FakeSource, str]
+
+
+class Turns:
+    """A loop whose cells are text: `turns.run("h = view(src)")`."""
+
+    def __init__(self, settings: Settings | None = None, guard: Any = None, projector: Any = None) -> None:
         self.namespace: dict[str, Any] = {}
-        self.projector = KeepingProjector()
+        self.projector: Any = projector or KeepingProjector()
+        self.tracker = FakeTracker(self.namespace)
+        self.states: dict[str | None, KeptState] = {None: KeptState({}, "{}", {}, {})}
         self.now = 1000.0
         more = {} if guard is None else {"guard": guard}
         self.loop = Loop(
             namespace=self.namespace,
-            tracker=FakeTracker(self.namespace),
+            tracker=self.tracker,
             projector=self.projector,
             open_source=_as_source,
             count_tokens=count_words,
@@ -131,10 +161,12 @@ class Turns:
             **more,
         )
 
-    def run(self, code: str = "pass", seconds: float = 1.0, **outcome: Any) -> TurnResult:
+    def run(
+        self, code: str = "pass", seconds: float = 1.0, *, rerun_of: str | None = None, **outcome: Any
+    ) -> TurnResult:
         """Run `code` as a cell: plain Python with view, group, show, pin, tick and ls."""
         loop = self.loop
-        loop.begin(code, now=self.now)
+        loop.begin(code, now=self.now, rerun_of=rerun_of)
         names = {name: getattr(loop, name) for name in ("view", "group", "show", "pin", "tick", "ls")}
         given = {"status": "ok", **outcome}
         builtins = {**__builtins__, **names} if isinstance(__builtins__, dict) else {**vars(__builtins__), **names}
@@ -146,7 +178,65 @@ class Turns:
             del scope["__builtins__"]
             self.now += seconds
             result = loop.end(Outcome(**given), self.now)
+            self.states[result.execution.execution_id] = self.keep()
         return result
+
+    def keep(self) -> KeptState:
+        """Return the state as it is now."""
+        graph = self.loop.graph
+        kept = {name: _kept(value) for name, value in self.namespace.items()}
+        sources = [one for one in (*self.namespace.values(), *graph.targets().values()) if isinstance(one, FakeSource)]
+        return KeptState(
+            kept, json.dumps(graph.memento()), dict(graph.targets()), {source: source.text for source in sources}
+        )
+
+    def put_back(self, state: KeptState) -> list[str]:
+        """Make a kept state the present one; returns what the handles say."""
+        graph = self.loop.graph
+        for source, text in state.texts.items():
+            source.text = text
+        mementos = json.loads(state.mementos)
+        notices = graph.revive(mementos)
+        back = {name: _bound(value, graph) for name, value in state.namespace.items()}
+        self.namespace.clear()
+        self.namespace.update(back)
+        notices += graph.restore(mementos, state.targets.__getitem__)
+        self.tracker.adopt()
+        return notices
+
+    def goto(self, to: str | None, reason: Any = "goto", *, lost: Mapping[str, str] | None = None) -> TurnResult:
+        """Run a cell that goes to the state after `to`."""
+        self.loop.begin(f"%ctx {reason} {to}", now=self.now, kind="meta")
+        notices = self.put_back(self.states[to])
+        self.now += 1.0
+        move = HeadMove(to, reason, self.now)
+        result = self.loop.end(Outcome("ok"), self.now, move=move, restored=Restored(lost or {}, tuple(notices)))
+        self.states[result.execution.execution_id] = self.states[to]
+        return result
+
+    def resumed(self, projector: Any = None) -> Turns:
+        """Return what the next kernel makes of the log and of the kept states, at the same HEAD."""
+        new = Turns(self.loop.settings, projector=projector)
+        log = self.loop.log
+        pairs = [(statement, log.executions(statement.statement_id)) for statement in log]
+        new.loop.load(pairs, log.head, movers=log.movers)
+        new.states = dict(self.states)
+        new.now = self.now
+        notices = new.put_back(self.states[log.head])
+        new.loop.move(HeadMove(log.head, "resume", self.now), Restored({}, tuple(notices)))
+        return new
+
+
+def _kept(value: object) -> object:
+    if isinstance(value, NodeBase):
+        return HandleRef(value.obj_id)
+    return [_kept(item) for item in value] if isinstance(value, list) else value
+
+
+def _bound(value: object, graph: Graph) -> object:
+    if isinstance(value, HandleRef):
+        return graph.node(value.obj_id)
+    return [_bound(item, graph) for item in value] if isinstance(value, list) else value
 
 
 def _as_source(target: object) -> Source:
