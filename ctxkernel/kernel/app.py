@@ -10,7 +10,7 @@ import inspect
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,11 +18,13 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
 from ctxkernel._version import __version__
-from ctxkernel.kernel.reading import only_reads
-from ctxkernel.kernel.runtime import Runtime
+from ctxkernel.kernel.reading import moves_head, only_reads
+from ctxkernel.kernel.runtime import CellText, Runtime
 
 META = "ctxkernel"
 """Key of the execute request's metadata in which the front end says what a request is."""
+_DIFFERS, _ASKS = "ctx-differs", "ctx-asks"
+"""Tags of a cell that is expected to differ when it is re-run, or that asks before it runs again."""
 
 
 class CtxKernelMixin:
@@ -47,21 +49,47 @@ class CtxKernelMixin:
         """Run a cell as ipykernel does, with a statement round it where it is one."""
         ctx = self.ctx
         given = {"cell_meta": cell_meta, "cell_id": cell_id, **kwargs}
-        run = super().do_execute  # type: ignore[misc]
         known = _accepted(type(self))
         passed = given if known is None else {key: value for key, value in given.items() if key in known}
+
+        async def run(source: str) -> dict[str, Any]:
+            stock = super(CtxKernelMixin, self).do_execute  # type: ignore[misc]
+            return await stock(source, silent, store_history, user_expressions, allow_stdin, **passed)
+
         if ctx is None or threading.current_thread() is not threading.main_thread():
             if self.ctx_off and not silent:
                 print(self.ctx_off, file=sys.stderr)
                 self.ctx_off = None
             # On a subshell another cell may be open on the main thread: that one owns the turn.
-            return await run(code, silent, store_history, user_expressions, allow_stdin, **passed)
+            return await run(code)
         gesture = is_gesture(cell_meta)
-        recorded = isinstance(code, str) and (
+        cell = CellText(code, self._msg_id(), silent)
+        cell.recorded = isinstance(code, str) and (
             gesture or (not silent and store_history and not code.isspace() and code != "" and not only_reads(code))
         )
+        if cell.recorded:
+            cell.cell_id = cell_id if isinstance(cell_id, str) else None
+            cell.kind = "meta" if gesture or moves_head(code) else "python"
+            cell.author = "panel" if gesture else "human"
+            cell.rerun = _said(cell_meta).get("rerun") is True
+            cell.tags = tags_of(cell_meta)
+        reply = await self._execute(ctx, cell, run)
+        replay, ctx.replay = ctx.replay, None
+        if replay is not None:
+            reply = await replay.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
+        return reply
+
+    def _msg_id(self) -> str:
+        parent = self.get_parent("shell") or {}  # type: ignore[attr-defined]
+        return (parent.get("header") or {}).get("msg_id", "")
+
+    async def _execute(
+        self, ctx: Runtime, cell: CellText, run: Callable[[str], Awaitable[dict[str, Any]]]
+    ) -> dict[str, Any]:
+        """Run one cell, as a turn where it is to be recorded."""
+        recorded = cell.recorded
         if recorded:
-            ctx.guard("timeline", lambda: self._begin(ctx, code, cell_id, gesture), None)
+            ctx.guard("timeline", lambda: ctx.begin(cell), None)
         reply: dict[str, Any] | None = None
         interrupted = False
         broken: BaseException | None = None
@@ -69,7 +97,9 @@ class CtxKernelMixin:
             with ctx.user_code():
                 if recorded:
                     ctx.guard("time-out", ctx.timeout.start, None)
-                reply = await run(code, silent, store_history, user_expressions, allow_stdin, **passed)
+                reply = await run(cell.code)
+                if ctx.job is not None and reply.get("status") == "ok":
+                    reply = ctx.load_job(reply)
         except KeyboardInterrupt:
             interrupted = True
         except asyncio.CancelledError as fault:
@@ -85,26 +115,15 @@ class CtxKernelMixin:
         if broken is not None:
             reply = {"status": "error", "ename": type(broken).__name__, "evalue": str(broken), "traceback": []}
         elif reply is None:
-            reply = interrupted_reply(self, silent)
+            reply = interrupted_reply(self, cell.silent)
         if recorded:
             interrupted = interrupted or reply.get("ename") in ("KeyboardInterrupt", "CancelledError")
-            ctx.guard("timeline", lambda: ctx.end(reply, interrupted, timed_out), None)
+            ended = reply
+            ctx.guard("timeline", lambda: ctx.end(ended, interrupted, timed_out), None)
         ctx.interrupts.pending = False
         if broken is not None:
             raise broken
         return reply
-
-    def _begin(self, ctx: Runtime, code: str, cell_id: str | None, gesture: bool) -> None:
-        parent = self.get_parent("shell") or {}  # type: ignore[attr-defined]
-        msg_id = (parent.get("header") or {}).get("msg_id", "")
-        ctx.begin(
-            code,
-            msg_id=msg_id,
-            cell_id=cell_id if isinstance(cell_id, str) else None,
-            kind="meta" if gesture else "python",
-            author="panel" if gesture else "human",
-            tags={},
-        )
 
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
@@ -141,10 +160,22 @@ class CtxKernelMixin:
         self.saved_sigint_handler = ctx.interrupts.mask()
 
 
-def is_gesture(cell_meta: object) -> bool:
-    """Whether the metadata of a request say that it is a gesture. They are a stranger's: anything may stand there."""
+def _said(cell_meta: object) -> dict[str, Any]:
+    """Return what the metadata of a request say to us. They are a stranger's: anything may stand there."""
     meta = cell_meta.get(META) if isinstance(cell_meta, dict) else None
-    return isinstance(meta, dict) and meta.get("kind") == "meta"
+    return meta if isinstance(meta, dict) else {}
+
+
+def is_gesture(cell_meta: object) -> bool:
+    """Whether the metadata of a request say that it is a gesture."""
+    return _said(cell_meta).get("kind") == "meta"
+
+
+def tags_of(cell_meta: object) -> dict[str, Any]:
+    """Return what the tags of a cell say about its re-runs, as a statement's tags."""
+    tags = cell_meta.get("tags") if isinstance(cell_meta, dict) else None
+    said = tags if isinstance(tags, list) else []
+    return {name: True for name, tag in (("differs", _DIFFERS), ("asks", _ASKS)) if tag in said}
 
 
 def runs_code_of(namespace: dict[str, Any], frame: Any) -> bool:

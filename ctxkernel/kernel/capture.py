@@ -204,6 +204,8 @@ class Capture:
         self._open: dict[str, Collector] = {}
         self._closed: OrderedDict[str, str] = OrderedDict()
         self._mute = threading.local()
+        self._unsent: set[str] = set()
+        """Requests whose output is kept and not sent: statements that the log runs again."""
         self.late: deque[tuple[str, str, str]] = deque(maxlen=10_000)
         """(execution_id, stream, text) that arrived after the end, not yet fetched."""
         self._session: Any = None
@@ -218,13 +220,18 @@ class Capture:
         self._send = self._session.send
         self._send_multipart = self._thread.send_multipart
         iopub = {id(self._thread), id(self._kernel.iopub_socket)}
-        send, send_multipart, mute = self._send, self._send_multipart, self._mute
+        send, send_multipart, mute, unsent = self._send, self._send_multipart, self._mute, self._unsent
 
         def tapped_send(
             stream: Any, msg_or_type: Any, content: Any = None, parent: Any = None, *args: Any, **kw: Any
         ) -> Any:
             if id(stream) not in iopub:
                 return send(stream, msg_or_type, content, parent, *args, **kw)
+            if unsent and not getattr(mute, "ours", False) and _kind(msg_or_type) in KEPT:
+                header = (msg_or_type.get("parent_header") if isinstance(msg_or_type, dict) else None) or parent or {}
+                if header.get("header", header).get("msg_id") in unsent:
+                    self._keep(msg_or_type, content, parent)
+                    return None
             # What goes through here also passes send_multipart; it must be kept once only.
             mute.depth = getattr(mute, "depth", 0) + 1
             try:
@@ -290,13 +297,16 @@ class Capture:
         if msg_type == "stream" and (execution_id := self._closed.get(msg_id)):
             self.late.append((execution_id, content["name"], content["text"]))
 
-    def open(self, msg_id: str, execution_id: str) -> Collector:
-        """Begin to collect for a cell."""
+    def open(self, msg_id: str, execution_id: str, *, unsent: bool = False) -> Collector:
+        """Begin to collect for a cell; where it is `unsent`, nothing of it reaches a front end."""
+        if unsent:
+            self._unsent.add(msg_id)
         collector = self._open[msg_id] = Collector(execution_id, self._settings)
         return collector
 
     def close(self, msg_id: str) -> None:
         """The cell is over; what still comes for it is late."""
+        self._unsent.discard(msg_id)
         collector = self._open.get(msg_id)
         if collector is not None:
             # First where late output goes, then the end of the other way: nothing falls between.
@@ -305,6 +315,10 @@ class Capture:
                 self._closed.popitem(last=False)
             collector.close()
             del self._open[msg_id]
+
+
+def _kind(msg_or_type: Any) -> Any:
+    return msg_or_type["header"]["msg_type"] if isinstance(msg_or_type, dict) else msg_or_type
 
 
 class _Muted:

@@ -28,6 +28,7 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
+from ctxkernel.kernel import moving
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -229,6 +230,19 @@ def _help(ctx: Runtime, args: Sequence[str]) -> Shown:
     return Shown(aligned(rows) + "\n%ctx SUB? shows one; functions: view group ls show pin tick (view? for help)")
 
 
+def _moving(run: Callable[[Runtime, Sequence[str]], str | None]) -> Callable[[Runtime, Sequence[str]], Shown | None]:
+    """Show what a command of `moving` says; JSON as it is, for who reads it."""
+
+    def shown(ctx: Runtime, args: Sequence[str]) -> Shown | None:
+        text = run(ctx, args)
+        if text is not None and "--json" in args:
+            print(text)
+            return None
+        return Shown(text) if text is not None else None
+
+    return shown
+
+
 COMMANDS: dict[str, Command] = {
     "status": Command(_status, "status", "what works, where the session is kept, what the projection costs"),
     "timeline": Command(
@@ -241,6 +255,31 @@ COMMANDS: dict[str, Command] = {
     "why": Command(_why, "why BLOCK", "why a block is in the projection, or why not"),
     "timeout": Command(
         _timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)
+    ),
+    "goto": Command(
+        _moving(moving.goto),
+        "goto N [--before] [--dry-run]",
+        "return to the state after statement N (10, s10, a name; 0: before all)",
+        ("--before", "--dry-run", "--json"),
+    ),
+    "undo": Command(_moving(moving.undo), "undo [K]", "take back the last K statements and returns", ("--dry-run",)),
+    "rerun": Command(
+        _moving(moving.rerun),
+        "rerun N[..M] [--dry-run]",
+        "return to the state before N, run N..M again, and say what came out differently",
+        ("--dry-run", "--json", "--yes"),
+    ),
+    "diff": Command(
+        _moving(moving.diff), "diff N [M]", "what lies between two states: names, outputs, handles", ("--json",)
+    ),
+    "branches": Command(_moving(moving.branches), "branches", "the branches of the timeline", ("--json",)),
+    "checkpoint": Command(_moving(moving.checkpoint), "checkpoint [NAME]", "name the state after the last statement"),
+    "mark": Command(_moving(moving.mark), "mark N differs|asks|none", "what a re-run of N should know", moving.MARKS),
+    "resume": Command(
+        _moving(moving.resume),
+        "resume [--dry-run]",
+        "bring back what the last kernel of this notebook had: timeline, handles, state",
+        ("--dry-run", "--trust"),
     ),
     "pin": Command(
         lambda ctx, a: _pinned(ctx, a, "pin"), "pin HANDLE [REASON]", "keep a handle in the projection before others"

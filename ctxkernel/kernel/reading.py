@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-READING = frozenset(("status", "timeline", "projection", "why", "help", "show", "panel"))
+READING = frozenset(("status", "timeline", "projection", "why", "help", "show", "panel", "branches", "diff"))
 """Subcommands of `%ctx` that change nothing."""
+MOVING = frozenset(("goto", "undo", "rerun", "resume"))
+"""Subcommands that fill a whole cell: they move HEAD, and may run other cells."""
 
 _COMMAND = re.compile(r"%ctx(?:\s+(?P<sub>[\w-]+))?(?:\s|\?|$)")
 
@@ -20,7 +22,19 @@ def only_reads(code: str) -> bool:
         if not text or text.startswith("#"):
             continue
         match = _COMMAND.match(text)
-        if match is None or not (text.endswith("?") or (match["sub"] or "help") in READING):
+        if match is None or not (text.endswith("?") or (match["sub"] or "help") in READING or _DRY.search(text)):
             return False
         seen = True
     return seen
+
+
+_DRY = re.compile(rf"%ctx\s+(?:{'|'.join(sorted(MOVING))})\s(?:.*\s)?--dry-run(?:\s|$)")
+
+
+def moves_head(code: str) -> bool:
+    """Whether `code` is one `%ctx` command that moves HEAD, and nothing else but comments."""
+    if "%ctx" not in code:
+        return False
+    lines = [text for line in code.splitlines() if (text := line.strip()) and not text.startswith("#")]
+    match = _COMMAND.match(lines[0]) if len(lines) == 1 else None
+    return match is not None and match["sub"] in MOVING

@@ -16,14 +16,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ctxkernel._version import __version__
+from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop, OpenTurn, Outcome
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Kind, Status
+from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Kind, Statement, Status
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.capture import Capture, Collector
 from ctxkernel.kernel.display import LiveDisplays
@@ -40,10 +41,36 @@ from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources import open_named
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.store.location import notebook_name, session_path
-from ctxkernel.store.session import SessionStore
+from ctxkernel.store.session import CheckpointRow, SessionStore
 
+if TYPE_CHECKING:
+    from ctxkernel.kernel.replay import Replay
+    from ctxkernel.kernel.returning import Job, Prepared, Returning
+
+T = TypeVar("T")
 TRACE_CHARS = 4000
 NAMES = ("view", "group", "ls", "show", "pin", "tick", "All")
+
+
+@dataclasses.dataclass(slots=True)
+class CellText:
+    """A cell that is to be run."""
+
+    code: str
+    msg_id: str
+    silent: bool = False
+    recorded: bool = False
+    """It becomes a statement; the rest says which."""
+    cell_id: str | None = None
+    kind: Kind = "python"
+    author: Author = "human"
+    tags: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    rerun: bool = False
+    """It is one of the cells that a notebook runs again from a checkpoint on."""
+    rerun_of: Statement | None = None
+    """The statement that the log runs again …"""
+    against: str = ""
+    """… and the execution that it is compared with."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -76,15 +103,19 @@ class Runtime:
             notebook=notebook_name(None, os.environ, os.getcwd()),
         )
         namespace = self.shell.user_ns
+        self.returning: Returning | None = None
+        """The checkpoints; None where they are off."""
+        self.tracker = NamespaceTracker(
+            namespace,
+            hidden=lambda: self.shell.user_ns_hidden,
+            settings=self.settings,
+            transform=self.shell.transform_cell,
+            is_handle=lambda value: issubclass(type(value), NodeBase),
+            extras=lambda name: self.returning.value(name) if self.returning is not None else None,
+        )
         self.loop = Loop(
             namespace=namespace,
-            tracker=NamespaceTracker(
-                namespace,
-                hidden=lambda: self.shell.user_ns_hidden,
-                settings=self.settings,
-                transform=self.shell.transform_cell,
-                is_handle=lambda value: issubclass(type(value), NodeBase),
-            ),
+            tracker=self.tracker,
             projector=ProjectionEngine(self.settings, count_tokens),
             open_source=lambda target: open_named(target, namespace, self.settings),
             count_tokens=count_tokens,
@@ -100,6 +131,15 @@ class Runtime:
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.displays = LiveDisplays(self.shell)
         self.panel = Panel(self)
+        self.job: Job | None = None
+        """A return that the running cell asked for."""
+        self.prepared: Prepared | None = None
+        """… with all that it needs, loaded."""
+        self.replay: Replay | None = None
+        """Statements that shall run when the cell's turn is over."""
+        self._against = ""
+        """The execution that the running cell is a re-run of."""
+        self._outside_row: CheckpointRow | None = None
         self._cell: Cell | None = None
         self._pid = os.getpid()
         self.last: TurnResult | None = None
@@ -124,6 +164,9 @@ class Runtime:
         guard("display of handles", self.displays.install, None)
         guard("magics", self._magics, None)
         guard("panel", self.panel.install, None)
+        self.returning = guard("checkpoints", self._checkpoints, None)
+        if os.environ.get("CTXKERNEL_RESUME", "").strip() not in ("", "0"):
+            guard("resuming", self._resume, None)
         # On the main thread, which is SQLite's: shutdown requests are served on the one of the control channel.
         atexit.register(self.close)
         if self.store.notice:
@@ -135,6 +178,18 @@ class Runtime:
             setattr(builtins, name, getattr(self.loop, name))
         setattr(builtins, NAMES[-1], All)
 
+    def _checkpoints(self) -> Returning:
+        from ctxkernel.kernel.returning import Returning
+
+        return Returning(self)
+
+    def _resume(self) -> None:
+        try:
+            if self.returning is not None:
+                self.returning.resume_at_start()
+        except CtxError as refused:
+            self.notices.append(f"not resumed: {refused}")
+
     def _magics(self) -> None:
         from ctxkernel.kernel.magics import register
 
@@ -143,7 +198,14 @@ class Runtime:
     def close(self) -> None:
         """Switch everything off that outlives the kernel object."""
         self.worker.close()
+        self._returning(lambda back: back.close())
+        self._durable()
         self.guard("session store", self.store.close, None)
+
+    def write(self, text: str) -> None:
+        """Write to the cell's stdout, as ours."""
+        with self.capture.ours():
+            self.kernel.send_response(self.kernel.iopub_socket, "stream", {"name": "stdout", "text": text})
 
     def tell(self, text: str) -> None:
         """Write one line to the cell's stderr, as ours: it does not count as the cell's output."""
@@ -152,17 +214,33 @@ class Runtime:
 
     # -- one cell -----------------------------------------------------------------------------
 
-    def begin(
-        self, code: str, *, msg_id: str, cell_id: str | None, kind: Kind, author: Author, tags: dict[str, Any]
-    ) -> None:
+    def begin(self, cell: CellText) -> None:
         """A cell is about to run."""
         self._fetch_late()
+        self._durable()
         now = time.time()
-        turn = self.loop.begin(code, now=now, author=author, kind=kind, cell_id=cell_id, tags=tags)
+        if cell.rerun:
+            self._returning(lambda back: back.pair(cell))
+        again = cell.rerun_of
+        turn = self.loop.begin(
+            cell.code,
+            now=now,
+            author=cell.author,
+            kind=cell.kind,
+            cell_id=cell.cell_id,
+            tags=cell.tags,
+            rerun_of=again.statement_id if again is not None else None,
+        )
+        self._against = cell.against
         stored = turn.statement, turn.execution, turn.outside
         self._notice(self.guard("session store", lambda: self.store.begin(*stored), None))
-        collector = self.capture.open(msg_id, turn.execution.execution_id)
-        self._cell = Cell(turn, collector, msg_id, now, time.perf_counter())
+        if turn.outside is not None:
+            outside = turn.outside[1].execution_id
+            self._outside_row = self._returning(lambda back: back.take(outside))
+        collector = self.capture.open(
+            cell.msg_id, turn.execution.execution_id, unsent=cell.rerun_of is not None and not cell.rerun
+        )
+        self._cell = Cell(turn, collector, cell.msg_id, now, time.perf_counter())
         self.guard("panel", lambda: self.panel.begin(turn), None)
 
     @property
@@ -180,11 +258,71 @@ class Runtime:
         self.guard("output of C code and subprocesses", self.streams.settle, None)
         self.capture.close(cell.msg_id)
         outcome = self._outcome(cell, reply, elapsed, interrupted, timed_out, expired)
-        result = self.loop.end(outcome, cell.started + elapsed, expired)
+        prepared, self.prepared = self.prepared, None
+        went = self._returning(lambda back: back.commit(prepared)) if prepared is not None else None
+        move, restored = went or (None, None)
+        ended = self.loop.end(outcome, cell.started + elapsed, expired, move=move, restored=restored)
+        if prepared is not None and move is not None and prepared.job.statements:
+            self.replay = self._replay(prepared.job)
+        row: CheckpointRow | None = None
+        if move is None:
+            row = self._returning(lambda back: back.take(ended.execution.execution_id))
+        result = self._returning(lambda back: back.took(ended, self._against)) or ended
         self.last = result
-        self._notice(self.guard("session store", lambda: self.store.end(result), None))
+        rows, self._outside_row = (row, self._outside_row), None
+        self._notice(
+            self.guard(
+                "session store", lambda: self.store.end(result, checkpoint=rows[0], outside_checkpoint=rows[1]), None
+            )
+        )
         self.guard("display of handles", lambda: self.displays.update(self.loop.graph, self.capture), None)
         self.guard("panel", lambda: self.panel.turn(result), None)
+
+    def _replay(self, job: Job) -> Replay:
+        from ctxkernel.kernel.replay import Replay
+
+        return Replay(self, job)
+
+    def keep_mark(self, subject: str, mark: str, value: str | None) -> None:
+        """Write down what the user says about a thing of the session."""
+        told = self.guard("session store", lambda: self.store.mark(subject, mark, value, time.time()), None)
+        self._notice(told)
+
+    def _returning(self, step: Callable[[Returning], T]) -> T | None:
+        """Do something with the checkpoints; None where they are off."""
+        back = self.returning
+        return None if back is None else self.guard("checkpoints", lambda: step(back), None)
+
+    def _durable(self) -> None:
+        """Tell the log which checkpoints the background has finished."""
+        for info, rows in self._returning(lambda back: back.durable()) or ():
+            told = self.guard(
+                "session store",
+                lambda i=info, r=rows: self.store.checkpoint_state(
+                    i.checkpoint_id, i.state, i.reason, time.time(), results=r
+                ),
+                None,
+            )
+            self._notice(told)
+            self.guard("panel", lambda i=info: self.panel.checkpoint(i), None)
+
+    def load_job(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """Load what the return that the cell asked for needs; nothing is changed yet. Returns the cell's reply."""
+        job, self.job = self.job, None
+        back = self.returning
+        if job is None or back is None:
+            return reply
+        try:
+            self.prepared = back.prepare(job)
+        except CtxError as refusal:
+            return self.refused(str(refusal))
+        return reply
+
+    def refused(self, why: str) -> dict[str, Any]:
+        """Show why a command could not be carried out, and return the cell's reply."""
+        content = {"ename": "CtxError", "evalue": why, "traceback": [why]}
+        self.kernel.send_response(self.kernel.iopub_socket, "error", content)
+        return {"status": "error", "execution_count": self.kernel.execution_count, **content}
 
     def _deadline(self) -> Callable[[], bool]:
         end = time.perf_counter() + self.settings.end_phase_ms / 1000

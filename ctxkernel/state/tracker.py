@@ -154,6 +154,10 @@ class NamespaceTracker:
         """The hashes (xxh3_128, one every `digest.CHUNK` bytes) of a block of memory that the last look read whole."""
         return self._hashed.get((address, nbytes))
 
+    def owners_of_memory(self, address: int) -> set[str]:
+        """The names whose values lie in the block of memory that begins at `address`."""
+        return self._sharing.owners(frozenset((-address,)))
+
     def watch(self, name: str) -> None:
         """Follow what `extras(name)` gives, as if it were a variable. Never in a diff."""
         if name not in self._variables:

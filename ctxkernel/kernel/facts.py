@@ -1,0 +1,44 @@
+"""What a namespace says about a statement that ran again: the functions that it may call, what its names stand for."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from ctxkernel.replay.causes import names_used
+from ctxkernel.replay.divergence import Details
+from ctxkernel.state.reflect import class_module, class_qualname, is_kind, is_own_class
+
+_MOST_FUNCTIONS = 50
+
+
+def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream: Mapping[str, str]) -> Details:
+    """Return what is known about a statement beyond its executions. Runs none of the user's code."""
+    functions: dict[str, str] = {}
+    meaning: dict[str, str] = {}
+    module = str(namespace.get("__name__", "__main__"))
+    todo, seen = list(names_used(source)), set[str]()
+    while todo and len(functions) < _MOST_FUNCTIONS:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        value = namespace.get(name)
+        own = type(value) is types.FunctionType and value.__globals__ is namespace
+        if own or (is_kind(type(value), type) and is_own_class(value, module)):  # type: ignore[arg-type]
+            try:
+                text = inspect.getsource(value)  # type: ignore[arg-type]
+            except (OSError, TypeError, ValueError, IndexError):
+                continue
+            functions[name] = text
+            todo += names_used(text)
+        elif type(value) is types.ModuleType:
+            meaning[name] = str(value.__dict__.get("__name__", name))
+        elif type(value) in (types.FunctionType, types.BuiltinFunctionType):
+            meaning[name] = f"{getattr(value, '__module__', None) or 'builtins'}.{value.__name__}"  # type: ignore[union-attr]
+        elif is_kind(type(value), type):
+            meaning[name] = f"{class_module(value)}.{class_qualname(value)}"  # type: ignore[arg-type]
+    old = old_source if old_source != source else None
+    return Details(source=source, old_source=old, functions=functions, meaning=meaning, upstream=upstream)

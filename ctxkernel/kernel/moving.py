@@ -1,0 +1,242 @@
+"""The `%ctx` commands that go back, run again and compare: goto undo rerun branches checkpoint mark diff resume.
+
+Rule 1: a command that moves HEAD only plans here; the kernel carries it out when the cell has run (`Runtime.job`).
+Rule 2: `--dry-run` shows the plan and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.core.delta import one_line
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.turn import aligned
+from ctxkernel.kernel.reading import moves_head
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.returning import Job, Returning, Target
+    from ctxkernel.kernel.runtime import Runtime
+
+_RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
+MARKS = ("differs", "asks", "none")
+
+
+def _back(ctx: Runtime) -> Returning:
+    if ctx.returning is None or "checkpoints" in ctx.guard.off:
+        why = ctx.guard.off.get("checkpoints", "this kernel has none")
+        raise BadCommand(
+            f"checkpoints are off ({why}); restart the kernel, then %ctx status says whether they are back"
+        )
+    return ctx.returning
+
+
+def _job(*args: Any, **options: Any) -> Job:
+    from ctxkernel.kernel.returning import Job
+
+    return Job(*args, **options)
+
+
+def _place(execution_id: str | None, told: str) -> Target:
+    from ctxkernel.kernel.returning import Target
+
+    return Target(execution_id, told)
+
+
+def _flags(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[set[str], list[str]]:
+    flags = {arg for arg in args if arg.startswith("--")}
+    for flag in sorted(flags - set(known)):
+        raise BadCommand(f"%ctx {sub} has no option {flag}; it has {', '.join(known)}")
+    return flags, [arg for arg in args if not arg.startswith("--")]
+
+
+def _plan(ctx: Runtime, job: Job, flags: set[str]) -> str | None:
+    """Have the kernel carry out a job when the cell is over, or return its plan where only that is asked for."""
+    if "--dry-run" in flags:
+        plan = _back(ctx).plan(job)
+        return json.dumps(plan.to_json(), indent=1) if "--json" in flags else plan.text()
+    running = ctx.running
+    if running is None or not moves_head(running.statement.source):
+        raise BadCommand(f"%ctx {job.action} moves you to another state, so it needs a cell of its own")
+    ctx.job = job
+    return None
+
+
+def goto(ctx: Runtime, args: Sequence[str]) -> str | None:
+    """Go to the state after a statement, or before it."""
+    flags, rest = _flags(args, ("--before", "--dry-run", "--json"), "goto")
+    if len(rest) != 1:
+        raise BadCommand("%ctx goto N: after which statement? %ctx timeline lists them; 0 is before all of them")
+    back = _back(ctx)
+    target = back.target(rest[0], before="--before" in flags)
+    job = _job("goto", target, back.difference(target), as_json="--json" in flags)
+    return _plan(ctx, job, flags)
+
+
+def undo(ctx: Runtime, args: Sequence[str]) -> str | None:
+    """Go to where HEAD was before the last statements and returns."""
+    flags, rest = _flags(args, ("--dry-run", "--json"), "undo")
+    if len(rest) > 1 or (rest and (not rest[0].isdecimal() or int(rest[0]) < 1)):
+        raise BadCommand(f"%ctx undo {' '.join(rest)}: how many steps? Use one whole number from 1")
+    back = _back(ctx)
+    target, at = back.undone(int(rest[0]) if rest else 1)
+    job = _job("undo", target, back.difference(target), at=at, as_json="--json" in flags)
+    return _plan(ctx, job, flags)
+
+
+def rerun(ctx: Runtime, args: Sequence[str]) -> str | None:
+    """Go to the state before a statement, and run it and those after it again."""
+    flags, rest = _flags(args, ("--dry-run", "--json", "--yes"), "rerun")
+    if len(rest) != 1:
+        raise BadCommand("%ctx rerun N, or N..M: from which statement on? %ctx timeline lists them")
+    back = _back(ctx)
+    match = _RANGE.fullmatch(rest[0])
+    first, last = (match["first"], match["last"]) if match else (rest[0], "")
+    statements = _between(ctx, back, first, last)
+    parent = statements[0][1].parent_execution_id
+    target = _place(parent, f"before {statements[0][0].statement_id}")
+    job = _job(
+        "rerun",
+        target,
+        back.difference(target),
+        statements=tuple(statements),
+        as_json="--json" in flags,
+        confirmed="--yes" in flags,
+    )
+    return _plan(ctx, job, flags)
+
+
+def _between(ctx: Runtime, back: Returning, first: str, last: str) -> list[tuple[Statement, Execution]]:
+    """Return the statements from `first` to `last` (or to the end of the branch that `first` is on)."""
+    log = ctx.loop.log
+    start = back.target(first)
+    if start.execution_id is None:
+        raise BadCommand("%ctx rerun 0: statements begin at 1")
+    path = log.path()
+    if all(execution.execution_id != start.execution_id for _, execution in path):
+        newest = max(
+            (branch for branch in log.branches() if _leads(ctx, start.execution_id, branch.leaf)),
+            key=lambda b: b.leaf,
+            default=None,
+        )
+        path = log.path(newest.leaf if newest is not None else start.execution_id)
+    at = next(place for place, (_, execution) in enumerate(path) if execution.execution_id == start.execution_id)
+    end = len(path)
+    if last:
+        stop = back.target(last)
+        end = next((place for place, (_, run) in enumerate(path) if run.execution_id == stop.execution_id), -1) + 1
+        if end <= at:
+            raise BadCommand(f"%ctx rerun {first}..{last}: {last} does not come after {first} on one branch")
+    running = ctx.running
+    return [(s, e) for s, e in path[at:end] if running is None or e.execution_id != running.execution.execution_id]
+
+
+def _leads(ctx: Runtime, execution_id: str, leaf: str) -> bool:
+    return any(execution.execution_id == execution_id for _, execution in ctx.loop.log.path(leaf))
+
+
+def branches(ctx: Runtime, args: Sequence[str]) -> str:
+    """List the branches of the timeline."""
+    flags, _ = _flags(args, ("--json",), "branches")
+    found = ctx.loop.log.branches()
+    if "--json" in flags:
+        return json.dumps(
+            [{"leaf": b.leaf, "fork": b.fork, "statements": list(b.statements), "head": b.has_head} for b in found],
+            indent=1,
+        )
+    if not found:
+        return "no statement yet: run a cell"
+    rows = [["", "ends at", "since", "statements", "last"]]
+    for branch in found:
+        last = ctx.loop.log.statement(branch.leaf.rpartition(".")[0])
+        rows.append(
+            [
+                "*" if branch.has_head else "",
+                branch.leaf,
+                branch.fork or "the start",
+                str(len(branch.statements)),
+                one_line(last.source, 60),
+            ]
+        )
+    return aligned(rows) + "\n* has HEAD; %ctx goto N goes to a statement of any branch"
+
+
+def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
+    """Name the state after the last statement, or list the names."""
+    back = _back(ctx)
+    if not args:
+        if not back.named:
+            return "no state has a name; %ctx checkpoint NAME names the one after the last statement"
+        return aligned([["name", "after"], *([name, where] for name, where in back.named.items())])
+    name = args[0]
+    if len(args) > 1 or not re.fullmatch(r"[^\W\d][\w-]*", name) or re.fullmatch(r"s\d+(\.\d+)?", name):
+        raise BadCommand(f"%ctx checkpoint {' '.join(args)}: use one word that begins with a letter, such as `fitted`")
+    path = ctx.loop.log.path()
+    running = ctx.running
+    done = [e for _, e in path if running is None or e.execution_id != running.execution.execution_id]
+    if not done:
+        raise BadCommand("there is no statement yet whose state could be named: run a cell first")
+    where = done[-1].execution_id
+    back.named[name] = where
+    ctx.keep_mark(where, "name", name)
+    return f"{name} is the state after {where.rpartition('.')[0]}; %ctx goto {name} returns to it"
+
+
+def mark(ctx: Runtime, args: Sequence[str]) -> str:
+    """Say what a re-run of a statement should know."""
+    back = _back(ctx)
+    if len(args) != 2 or args[1] not in MARKS:
+        raise BadCommand(
+            "%ctx mark N differs (its re-run is expected to differ), asks (not run again unasked), or none"
+        )
+    target = back.target(args[0])
+    if target.execution_id is None:
+        raise BadCommand("%ctx mark 0: statements begin at 1")
+    statement = ctx.loop.log.statement(target.execution_id.rpartition(".")[0])
+    for subject in filter(None, (statement.statement_id, statement.cell_id)):
+        if args[1] == "none":
+            back.marks.pop(subject, None)
+        else:
+            back.marks[subject] = args[1]
+        ctx.keep_mark(subject, "rerun", None if args[1] == "none" else args[1])
+    told = {
+        "differs": "is expected to differ when it runs again",
+        "asks": "is not run again unasked",
+        "none": "has no mark",
+    }
+    return f"{statement.statement_id} {told[args[1]]}"
+
+
+def diff(ctx: Runtime, args: Sequence[str]) -> str:
+    """Compare the states after two statements: names, outputs, handles."""
+    flags, rest = _flags(args, ("--json",), "diff")
+    back = _back(ctx)
+    if len(rest) not in (1, 2):
+        raise BadCommand("%ctx diff N M: which two statements? With one, it is compared with now")
+    here = ctx.loop.log.head
+    old = back.target(rest[0])
+    new = back.target(rest[1]) if len(rest) == 2 else _place(here, "now")
+    found = back.differences(old, new)
+    if "--json" in flags:
+        return json.dumps({"from": old.execution_id, "to": new.execution_id, **found}, indent=1)
+    lines = [f"{old.told} → {new.told}"]
+    for kind, sign in (("added", "+"), ("changed", "~"), ("deleted", "−")):
+        lines += [f"{sign} {one['name']}: {one['told']}" for one in found["namespace"][kind]]
+    lines += [f"handle {one['name']}: {one['told']}" for one in found["handles"]]
+    lines += [f"{one['name']}: {one['told']}" for one in found["outputs"]]
+    if len(lines) == 1:
+        lines.append("no difference")
+    return "\n".join(lines)
+
+
+def resume(ctx: Runtime, args: Sequence[str]) -> str | None:
+    """Bring back what the last kernel of this notebook had."""
+    flags, rest = _flags(args, ("--dry-run", "--trust", "--json"), "resume")
+    if rest:
+        raise BadCommand("%ctx resume takes no statement; %ctx goto N goes to one when the session is back")
+    back = _back(ctx)
+    job = back.resume_job(trust="--trust" in flags)
+    return _plan(ctx, job, flags)

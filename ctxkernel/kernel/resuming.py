@@ -1,0 +1,109 @@
+"""Going on with what an earlier kernel of this notebook left: its timeline, its handles, its state.
+
+Rule 1: reading what is offered costs nothing before somebody asks, and loads no state.
+Rule 2: a state that this user's kernels did not sign is loaded on the user's word only (`--trust`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.core.errors import BadCommand, StoreError
+from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.kernel.returning import Job, Returning, Target
+from ctxkernel.store.manifest import Manifest
+from ctxkernel.store.resume import Resumable, load_run
+from ctxkernel.store.session import SessionReader
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.runtime import Runtime
+
+RESUME = "CTXKERNEL_RESUME"
+"""The variable that makes a kernel resume when it starts."""
+
+
+def find(ctx: Runtime) -> Resumable | None:
+    """Return what an earlier kernel left in this session, or None. Raises StoreError."""
+    path = ctx.store.path
+    return load_run(path, before=ctx.store.run) if path is not None else None
+
+
+def offer(ctx: Runtime) -> dict[str, Any] | None:
+    """Return what the panel and `%ctx status` say of it; None where there is nothing, or it is back already."""
+    try:
+        found = find(ctx)
+    except StoreError as fault:
+        return {"statements": 0, "head": None, "at": 0.0, "interrupted": None, "restorable": None, "reason": str(fault)}
+    if found is None:
+        return None
+    last = found.statements[-1]
+    sources = {run.execution_id: statement.source for statement, runs in found.statements for run in runs}
+    interrupted = found.interrupted
+    return {
+        "statements": len(found.statements),
+        "head": found.head,
+        "at": max(run.ended_at or run.started_at for run in last[1]),
+        "interrupted": sources[interrupted.execution_id] if interrupted is not None else None,
+        "restorable": found.target,
+        "reason": found.why_not or "; ".join(f"{where}: {why}" for where, why in found.not_restorable[:3]),
+    }
+
+
+def job(ctx: Runtime, back: Returning, *, trust: bool) -> Job:
+    """Return the job that brings it back, with its checkpoints known. Raises BadCommand."""
+    try:
+        found = find(ctx)
+        if found is not None and not found.trusted and trust:
+            ctx.store.trust(time.time())
+            found = find(ctx)
+    except StoreError as fault:
+        raise BadCommand(f"the earlier session cannot be read: {fault}") from None
+    if found is None:
+        raise BadCommand("there is nothing to resume: no earlier kernel of this notebook left a statement here")
+    if not found.trusted:
+        raise BadCommand(f"{found.why_not}. Its state is a pickle, which runs code: %ctx resume --trust loads it")
+    if ctx.loop.graph.nodes():
+        raise BadCommand(
+            "this kernel has handles already, whose ids are those of the earlier ones; restart, and resume first"
+        )
+    assert ctx.store.path is not None
+    with SessionReader(ctx.store.path, before=ctx.store.run) as reader:
+        _known(back, reader.all_manifests(), found)
+    target = found.target
+    told = target.rpartition(".")[0] if target else "before all statements"
+    return Job("resume", Target(target, told), back.difference(Target(target, told)), resumable=found)
+
+
+def _known(back: Returning, manifests: Mapping[str, Manifest], found: Resumable) -> None:
+    """Take in the manifests of the earlier kernel, those that are signed."""
+    for execution_id, made in manifests.items():
+        if not made.signed:
+            continue
+        try:
+            _load(back, execution_id, made, found.checkpoints[execution_id])
+        except (StoreError, KeyError, TypeError, ValueError):  # the return to that one says that it is not there
+            continue
+
+
+def _load(back: Returning, execution_id: str, made: Manifest, info: CheckpointInfo) -> None:
+    manifest = made.parse()
+    back.checkpoints.load(execution_id, manifest, info)
+    back.checkpoints.load_results(made.results())
+    prints = manifest.get("f")
+    if isinstance(prints, dict):
+        back.fingerprints[execution_id] = {str(name): str(one) for name, one in prints.items()}
+
+
+def join(ctx: Runtime, back: Returning, found: Resumable) -> None:
+    """Put the earlier timeline in front of this kernel's own."""
+    ctx.loop.join(found.statements, movers=found.movers)
+    back.named |= found.names
+    back.marks |= {subject: str(value) for (subject, mark), value in found.marks.items() if mark == "rerun"}
+    back.trail = [
+        None,
+        *[move.to for move in found.moves if move.to in ctx.loop.log or move.to is None],
+        *back.trail[1:],
+    ]
+    back.at = len(back.trail) - 1

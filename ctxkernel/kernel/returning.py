@@ -1,0 +1,456 @@
+"""Checkpoints in the kernel: taken after every cell, and the way back to one.
+
+Rule 1: what a checkpoint holds of the interpreter is said here: the variables, `Out` with `_`, the handles and what
+        they look at, and the parts of `state.ambient`.
+Rule 2: a plan is made and can be shown before anything is touched; a return that was interrupted leaves the state in
+        which it was, or the one that it says.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.nodes import NodeBase
+from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.turn import TurnResult
+from ctxkernel.kernel.facts import details
+from ctxkernel.replay.divergence import DivergenceSettings, compare
+from ctxkernel.state.ambient import Ambient
+from ctxkernel.state.checkpoints import Checkpointer
+from ctxkernel.state.pickling import Packer
+from ctxkernel.state.restore import Difference, Fetched, Restorer
+from ctxkernel.state.variables import NOTHING
+from ctxkernel.store import quota
+from ctxkernel.store.background import Background
+from ctxkernel.store.chunks import ChunkStore, stream_address
+from ctxkernel.store.memory import free_memory
+from ctxkernel.store.resume import Resumable
+from ctxkernel.store.session import CheckpointRow
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.runtime import CellText, Runtime
+
+Action = Literal["goto", "undo", "rerun", "resume"]
+_LAST = ("_", "__", "___")
+LAST = "ambient:last results"
+_LAST_SECONDS = 5.0
+"""What the end of a kernel waits for data that are still being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A place in the timeline to return to."""
+
+    execution_id: str | None
+    """None is the state before all statements."""
+    told: str
+    """How the user knows it: `s10`, `before s10`, `fitted`."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A return that a cell asked for."""
+
+    action: Action
+    target: Target
+    difference: Difference
+    statements: tuple[tuple[Statement, Execution], ...] = ()
+    """What runs again afterwards."""
+    at: int | None = None
+    """Where on HEAD's trail an undo goes."""
+    as_json: bool = False
+    confirmed: bool = False
+    """Statements that are marked as ones that ask may run."""
+    resumable: Resumable | None = None
+    """The timeline of an earlier kernel that this one goes on with."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A return with all that it needs in memory."""
+
+    job: Job
+    fetched: Fetched
+
+
+class Returning:
+    """The checkpoints of one kernel."""
+
+    def __init__(self, ctx: Runtime) -> None:
+        self._ctx = ctx
+        self.chunks = ChunkStore(quota.root_folder(os.environ) / ctx.store.session_id)
+        self.background = Background(self.chunks)
+        namespace = ctx.shell.user_ns
+        self.packer = Packer(
+            namespace,
+            module=str(namespace.get("__name__", "__main__")),
+            is_handle=lambda value: issubclass(type(value), NodeBase),
+        )
+        self.ambient = Ambient()
+        self._outs: set[int] = set()
+        self._mementos: Mapping[str, Any] = {}
+        self._targets: set[str] = set()
+        common = {
+            "tracker": ctx.tracker,
+            "packer": self.packer,
+            "chunks": self.chunks,
+            "address": stream_address,
+            "value": self.value,
+        }
+        self.checkpoints = Checkpointer(background=self.background, **common)
+        self.restorer = Restorer(
+            self.checkpoints, bind=self._bind, handle=ctx.loop.graph.node, free_memory=free_memory, **common
+        )
+        self.trail: list[str | None] = [None]
+        """Where HEAD was, oldest first; `undo` walks back on it."""
+        self.at = 0
+        self.named: dict[str, str] = {}
+        self.marks: dict[str, str] = {}
+        """Statement or cell → `differs` or `asks`."""
+        self.fingerprints: dict[str, dict[str, str]] = {}
+        """Execution → content hashes of the names that it added or changed."""
+        self.divergence = DivergenceSettings()
+        self.diverged: dict[str, str] = {}
+        """Names that a re-run since the last return gave another value, and the cause."""
+        self._offer: tuple[dict[str, Any] | None] | None = None
+        self._resumed = False
+
+    # -- what belongs to a state --------------------------------------------------------------
+
+    def value(self, name: str) -> Any:
+        """Return a variable, or what a pseudo-name stands for; NOTHING where there is none."""
+        namespace = self._ctx.shell.user_ns
+        if name.startswith("Out["):
+            return namespace.get("_oh", {}).get(int(name[4:-1]), NOTHING)
+        if name.startswith("target:"):
+            return self._ctx.loop.graph.targets().get(name[7:], NOTHING)
+        return namespace.get(name, NOTHING)
+
+    def _plain(self) -> tuple[dict[str, Any], list[str]]:
+        """Return what changed of the plain parts of the state, and which went away; watch what is new."""
+        ctx, tracker = self._ctx, self._ctx.tracker
+        changed: dict[str, Any] = {}
+        gone: list[str] = []
+        outs = ctx.shell.user_ns.get("_oh", {})
+        if len(outs) != len(self._outs) or (outs and next(reversed(outs)) not in self._outs):
+            for number in [one for one in outs if one not in self._outs]:
+                tracker.watch(f"Out[{number}]")
+            for number in [one for one in self._outs if one not in outs]:
+                tracker.unwatch(f"Out[{number}]")
+                gone.append(f"Out[{number}]")
+            self._outs = set(outs)
+            changed[LAST] = self._last_results(outs)
+        mementos = ctx.loop.graph.memento()
+        if mementos or self._mementos:
+            old = self._mementos
+            for obj_id, memento in mementos.items():
+                if old.get(obj_id) is not memento:
+                    changed[f"handle:{obj_id}"] = memento
+            gone += [f"handle:{obj_id}" for obj_id in old if obj_id not in mementos]
+            self._mementos = mementos
+            targets = {one for one, target in ctx.loop.graph.targets().items() if not isinstance(target, str)}
+            for obj_id in targets - self._targets:
+                tracker.watch(f"target:{obj_id}")
+            for obj_id in self._targets - targets:
+                tracker.unwatch(f"target:{obj_id}")
+                gone.append(f"target:{obj_id}")
+            self._targets = targets
+        return changed, gone
+
+    def _last_results(self, outs: Mapping[int, Any]) -> dict[str, int]:
+        """Return which entries of `Out` the names `_`, `__` and `___` stand for."""
+        namespace = self._ctx.shell.user_ns
+        found: dict[str, int] = {}
+        for name in _LAST:
+            value = namespace.get(name, NOTHING)
+            for number in reversed(outs):
+                if outs[number] is value:
+                    found[name] = number
+                    break
+        return found
+
+    def _bind(self, values: Mapping[str, Any], gone: Sequence[str]) -> None:
+        """Set and remove names and pseudo-names."""
+        ctx = self._ctx
+        namespace = ctx.shell.user_ns
+        outs = namespace.get("_oh", {})
+        for name in gone:
+            if name.startswith("Out["):
+                number = int(name[4:-1])
+                outs.pop(number, None)
+                namespace.pop(f"_{number}", None)
+            elif ":" not in name:
+                namespace.pop(name, None)
+        for name, value in values.items():
+            if name.startswith("Out["):
+                number = int(name[4:-1])
+                outs[number] = namespace[f"_{number}"] = value
+            elif ":" not in name:
+                namespace[name] = value
+        for name, number in values.get(LAST, {}).items():
+            if number in outs:
+                namespace[name] = outs[number]
+
+    # -- taking -------------------------------------------------------------------------------
+
+    def take(self, execution_id: str) -> CheckpointRow:
+        """Take the state as it is now, as that after `execution_id`."""
+        changed, gone = self._plain()
+        for name, value in self.ambient.capture().items():
+            changed[f"ambient:{name}"] = value
+        base = self.checkpoints.base
+        whole = base is not None and not self._ctx.store.has_checkpoint(f"c{base}")
+        taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
+        info = taken.info
+        diff = self._ctx.loop.log.execution(execution_id).state_diff
+        names = [*diff.added, *diff.changed]
+        if names:
+            self.fingerprints[execution_id] = taken.manifest["f"] = {name: self._now(name) for name in names}
+        return CheckpointRow(
+            info.checkpoint_id,
+            taken.manifest,
+            info.bytes_new,
+            state=info.state,
+            reason=info.reason,
+            time_ms=info.time_ms,
+        )
+
+    def took(self, result: TurnResult, against: str) -> TurnResult:
+        """Return the turn with what its checkpoint says, and how it compares with the execution that it re-ran."""
+        execution_id = result.execution.execution_id
+        if result.moved is None:
+            del self.trail[self.at + 1 :]
+            self.trail.append(execution_id)
+            self.at += 1
+        comparison = self._compare(result.execution, against) if against else None
+        if comparison is not None:
+            self._ctx.loop.compared(comparison)
+        return replace(result, checkpoint=self.checkpoints.info(execution_id), comparison=comparison)
+
+    def close(self) -> None:
+        """Give what is still being written a moment, and let go of the store."""
+        self.checkpoints.wait(_LAST_SECONDS)
+        self.background.close()
+
+    # -- running again ------------------------------------------------------------------------
+
+    def pair(self, cell: CellText) -> None:
+        """Find what a notebook's cell is a re-run of: the last run of that cell, else of that text."""
+        log = self._ctx.loop.log
+        best: Statement | None = None
+        for statement in reversed(list(log)):
+            if cell.cell_id is not None and statement.cell_id == cell.cell_id:
+                best = statement
+                break
+            if best is None and statement.source == cell.code:
+                best = statement
+        if best is not None:
+            cell.rerun_of = best
+            cell.against = log.executions(best.statement_id)[-1].execution_id
+
+    def asks(self, statement: Statement) -> bool:
+        """Whether a statement is not to be run again unasked."""
+        return self._mark(statement) == "asks" or statement.tags.get("asks") is True
+
+    def _mark(self, statement: Statement) -> str:
+        return self.marks.get(statement.statement_id) or self.marks.get(statement.cell_id or "", "")
+
+    def _compare(self, new: Execution, against: str) -> Comparison:
+        log = self._ctx.loop.log
+        old = log.execution(against)
+        statement = log.statement(new.statement_id)
+        expected = self._mark(statement) == "differs" or statement.tags.get("differs") is True
+        names = {*old.state_diff.added, *old.state_diff.changed, *new.state_diff.added, *new.state_diff.changed}
+        found = compare(
+            old,
+            new,
+            old_state={name: self._fingerprint(name, against) for name in names},
+            new_state={name: self._now(name) for name in names},
+            details=details(
+                self._ctx.shell.user_ns,
+                self._source(new),
+                self._source(old),
+                self.diverged,
+            ),
+            settings=replace(self.divergence, expected=expected),
+        )
+        self.diverged |= {one.subject: one.cause for one in found.divergences if one.kind == "state"}
+        return found
+
+    def _source(self, execution: Execution) -> str:
+        return self._ctx.loop.log.statement(execution.statement_id).source
+
+    def _now(self, name: str) -> str:
+        try:
+            return self._ctx.tracker.fingerprint(name)
+        except KeyError:  # not there
+            return ""
+
+    def _fingerprint(self, name: str, execution_id: str) -> str:
+        """Return the content hash that a name had after an execution, as far as it is known."""
+        for _, execution in reversed(self._ctx.loop.log.path(execution_id)):
+            found = self.fingerprints.get(execution.execution_id, {})
+            if name in found:
+                return found[name]
+        return ""
+
+    @property
+    def resume_offer(self) -> dict[str, Any] | None:
+        """What an earlier kernel of this notebook left, where it is not back yet."""
+        from ctxkernel.kernel import resuming
+
+        if self._offer is None and not self._resumed:
+            self._offer = (resuming.offer(self._ctx),)
+        return self._offer[0] if self._offer is not None and not self._resumed else None
+
+    def resume_job(self, *, trust: bool) -> Job:
+        """Return the job that brings it back. Raises BadCommand."""
+        from ctxkernel.kernel import resuming
+
+        if self._resumed:
+            raise BadCommand("the earlier session is back already; %ctx timeline shows it")
+        return resuming.job(self._ctx, self, trust=trust)
+
+    def resume_at_start(self) -> None:
+        """Bring it back before the first cell."""
+        job = self.resume_job(trust=False)
+        move, restored = self.commit(self.prepare(job))
+        self._ctx.loop.move(move, restored)
+        self._ctx.store.resume(move.to, move.at) if move.to is not None else None
+
+    def durable(self) -> list[tuple[CheckpointInfo, dict[str, Any]]]:
+        """Return the checkpoints that the background has finished since the last call."""
+        return self.checkpoints.poll()
+
+    # -- where to -----------------------------------------------------------------------------
+
+    def target(self, text: str, *, before: bool = False) -> Target:
+        """Return the place that `10`, `s10`, `s10.2`, a name, or `0` (before all) means. Raises BadCommand."""
+        log = self._ctx.loop.log
+        execution: Execution | None = None
+        if text in self.named:
+            execution = log.execution(self.named[text])
+        elif text in ("0", "s0"):
+            return Target(None, "before all statements")
+        else:
+            key = text if text.startswith("s") else f"s{text}"
+            try:
+                execution = log.execution(key) if "." in key else log.newest_execution(key, log.path())
+            except KeyError:
+                names = f" or a name ({', '.join(sorted(self.named)[:5])})" if self.named else ""
+                raise BadCommand(
+                    f"there is no statement {text!r} here; use its number from %ctx timeline{names}"
+                ) from None
+        if execution.status == "running":
+            raise BadCommand(f"{execution.statement_id} is running; go back to an earlier one")
+        if before:
+            return Target(execution.parent_execution_id, f"before {execution.statement_id}")
+        return Target(execution.execution_id, text if text in self.named else execution.statement_id)
+
+    def undone(self, steps: int) -> tuple[Target, int]:
+        """Return where HEAD was `steps` moves ago, and the place of that on its trail. Raises BadCommand."""
+        at = self.at - steps
+        if at < 0:
+            most = f"; {self.at} can be" if self.at else ""
+            raise BadCommand(f"{steps} steps cannot be undone{most}")
+        where = self.trail[at]
+        return Target(where, where.rpartition(".")[0] if where else "before all statements"), at
+
+    def difference(self, target: Target) -> Difference:
+        """Return what lies between now and a place. Raises CheckpointError."""
+        return self.restorer.compare(target.execution_id)
+
+    # -- going --------------------------------------------------------------------------------
+
+    def prepare(self, job: Job) -> Prepared:
+        """Load what a return needs; the user's state stays as it is. Raises CtxError."""
+        mementos = self._mementos_of(job.difference)
+        self._ctx.loop.graph.revive({**self._ctx.loop.graph.memento(), **mementos})
+        return Prepared(job, self.restorer.fetch(job.difference))
+
+    def _mementos_of(self, difference: Difference) -> dict[str, Any]:
+        """Return the mementos of a state's handles; they are plain, and small."""
+        found: dict[str, Any] = {}
+        for name, unit in difference.target.items():
+            if name.startswith("handle:"):
+                found[name.removeprefix("handle:")] = self.restorer.plain(unit)
+        return found
+
+    def commit(self, prepared: Prepared) -> tuple[HeadMove, Restored]:
+        """Put a loaded state in place; says in the cell what was done."""
+        ctx, job, fetched = self._ctx, prepared.job, prepared.fetched
+        if job.resumable is not None:
+            from ctxkernel.kernel import resuming
+
+            resuming.join(ctx, self, job.resumable)
+            self._resumed = True
+        mementos = self._mementos_of(job.difference)
+        lost = self.restorer.settle(fetched)
+        graph = ctx.loop.graph
+        values = fetched.values
+
+        def looked_at(obj_id: str) -> Any:
+            name = f"target:{obj_id}"
+            return values[name] if name in values else graph.targets()[obj_id]
+
+        notices = graph.restore(mementos, looked_at)
+        graph.release()
+        ctx.tracker.take_dirty()
+        self._mementos = graph.memento()
+        self._targets = {one for one, target in graph.targets().items() if not isinstance(target, str)}
+        self._outs = set(ctx.shell.user_ns.get("_oh", {}))
+        self.ambient.restore(
+            {n.removeprefix("ambient:"): v for n, v in values.items() if n.startswith("ambient:") and n != LAST}
+        )
+        self.diverged = {}
+        if job.at is not None:
+            self.at = job.at
+        else:
+            del self.trail[self.at + 1 :]
+            self.trail.append(job.target.execution_id)
+            self.at += 1
+        loaded = sorted(
+            name for unit in job.difference.load for name in unit.names if ":" not in name and name not in lost
+        )
+        told = [
+            f"at {job.target.told}: {len(loaded)} names restored{_some(loaded)}, "
+            f"{_kept(job.difference)} kept as they are"
+        ]
+        told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
+        told += notices
+        if not job.as_json:
+            ctx.write("\n".join(told) + "\n")
+        move = HeadMove(job.target.execution_id, job.action, time.time())
+        return move, Restored({n: why for n, why in lost.items() if not n.startswith("class:")}, tuple(notices))
+
+    def info(self, execution_id: str) -> CheckpointInfo | None:
+        """What is known of the checkpoint after an execution."""
+        return self.checkpoints.info(execution_id)
+
+    def names(self) -> dict[str, str]:
+        """Names of checkpoints → executions."""
+        return dict(self.named)
+
+    def storage(self) -> dict[str, Any]:
+        """What is stored, and what is not durable yet."""
+        return {
+            "bytes": self.chunks.bytes_stored,
+            "quota": quota.limit_bytes(os.environ),
+            "pending_bytes": self.background.pending_bytes,
+            "pending_s": max((time.monotonic() - one.started for one in self.background.running), default=0.0),
+            "folder": str(self.chunks.folder),
+        }
+
+
+def _kept(difference: Difference) -> int:
+    return sum(":" not in name for name in difference.keep)
+
+
+def _some(names: Sequence[str]) -> str:
+    return f" ({', '.join(names[:8])}{' …' if len(names) > 8 else ''})" if names else ""
