@@ -1,0 +1,438 @@
+"""Where a difference may come from: which sources of chance reach which name or output of a cell. Pure; runs nothing.
+
+Rule 1: a guess from the source text, by following values through assignments, calls, loops and the functions that are
+        known. What cannot be parsed (another language's cell, half a statement) gives nothing, and no error.
+Rule 2: a generator that was seeded, in the cell or by a state that is equal before, is no source of chance.
+Rule 3: it says where to look, never that there is no difference.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+Causes = frozenset[str]
+NONE: Causes = frozenset()
+
+DEPTH = 200
+SOURCE_CHARS = 200_000
+"""A longer cell is not looked at."""
+
+ALIASES = {
+    "np": "numpy",
+    "pd": "pandas",
+    "dt": "datetime",
+    "plt": "matplotlib.pyplot",
+    "tf": "tensorflow",
+    "nr": "numpy.random",
+    "npr": "numpy.random",
+    "rnd": "random",
+    "tm": "time",
+}
+"""What names mean that were imported elsewhere and are not told."""
+
+_CLOCK = re.compile(
+    r"time\.(?:time|perf_counter|monotonic|process_time|thread_time|clock_gettime)(?:_ns)?|time\.(?:ctime|asctime|localtime|gmtime)"
+    r"|time\.strftime|(?:.*\.)?(?:datetime|Timestamp|date|arrow|pendulum)\.(?:now|utcnow|today)|timeit\..*|(?:.*\.)?default_timer"
+)
+_ENTROPY = re.compile(
+    r"secrets\..*|uuid\.uuid[14]|os\.urandom|os\.getrandom|(?:.*\.)?SystemRandom(?:\..*)?|tempfile\..*|random\.seed|numpy\.random\.seed"
+)
+_GLOBAL = {
+    "random": re.compile(
+        r"random\.(?:random|randint|randrange|randbytes|choices?|shuffle|sample|uniform|triangular|getrandbits|\w*variate|gauss)"
+    ),
+    "numpy": re.compile(r"numpy\.random\.[a-z]\w*|scipy\.stats\..*\.rvs|(?:.*\.)?rvs|scipy\.sparse\.random\w*"),
+    "torch": re.compile(
+        r"torch\.(?:rand\w*|normal|bernoulli|multinomial|poisson)|torch\.nn\.[A-Z]\w*|torch\.nn\.init\.\w+"
+        r"|torch\.utils\.data\.(?:DataLoader|random_split)"
+    ),
+    "tensorflow": re.compile(r"tensorflow\.random\..*|(?:tensorflow\.)?keras\..*"),
+}
+_NEW_GENERATORS = re.compile(
+    r"numpy\.random\.(?:default_rng|RandomState|SeedSequence|PCG64\w*|Philox|MT19937|SFC64)|random\.Random|torch\.Generator"
+)
+_SEEDS = {
+    "random.seed": "random",
+    "random.setstate": "random",
+    "numpy.random.seed": "numpy",
+    "numpy.random.set_state": "numpy",
+    "torch.manual_seed": "torch",
+    "torch.random.manual_seed": "torch",
+    "torch.set_rng_state": "torch",
+    "tensorflow.random.set_seed": "tensorflow",
+}
+_QUIET = re.compile(
+    r"numpy\.random\.(?:get_state|set_state|seed|Generator|BitGenerator|bit_generator)|torch\.nn\.(?:functional|Module|Parameter).*"
+)
+# Of scikit-learn and its kin, what draws from NumPy's global generator unless told otherwise.
+_ESTIMATORS = re.compile(
+    r"train_test_split|(?:Random|Extra)(?:Forest|Trees?)\w*|IsolationForest|RandomTreesEmbedding|Bagging\w+|AdaBoost\w+|GradientBoosting\w+"
+    r"|DecisionTree\w+|ExtraTree\w+|(?:MiniBatch)?KMeans|BisectingKMeans|SpectralClustering|MLP\w+|SGD\w+|Perceptron|PassiveAggressive\w+"
+    r"|TSNE|UMAP|MDS|GaussianMixture|BayesianGaussianMixture|FastICA|NMF|DictionaryLearning|LatentDirichletAllocation|TruncatedSVD"
+    r"|ShuffleSplit|StratifiedShuffleSplit|GroupShuffleSplit|RandomizedSearchCV|RepeatedKFold|RepeatedStratifiedKFold|BernoulliRBM"
+    r"|GaussianRandomProjection|SparseRandomProjection|Nystroem|RBFSampler|permutation_importance|make_[a-z]\w+|resample|sample"
+)
+_FILES = re.compile(
+    r"(?:.*\.)?(?:open|read_\w+|load|loadtxt|genfromtxt|fromfile|memmap|imread|loadmat|read_text|read_bytes|ExcelFile|HDFStore|connect|File"
+    r"|load_\w+|iterdir|glob|rglob|listdir|scandir|walk)"
+)
+_NETWORK = re.compile(r"(?:requests|httpx|urllib|urllib3|aiohttp)\..*|(?:.*\.)?(?:urlopen|urlretrieve|fetch_\w+)")
+_ENVIRONMENT = re.compile(
+    r"os\.(?:environ|getenv|getpid|getppid|cpu_count|getlogin|uname|getcwd|stat|times|getloadavg)\b.*|platform\..*|sys\.(?:version\w*|path|argv|executable)"
+    r"|socket\.gethostname|getpass\.\w+|psutil\..*|resource\..*|(?:.*\.)?__version__|gc\..*|tracemalloc\..*"
+)
+_SETS = re.compile(r"set|frozenset|hash|(?:.*\.)?(?:union|intersection|difference|symmetric_difference)")
+_THREADS = re.compile(r"(?:.*\.)?(?:as_completed|imap_unordered|gather|ThreadPoolExecutor|ProcessPoolExecutor|Thread)")
+_UNORDERED = frozenset(
+    ("sorted", "len", "sum", "min", "max", "any", "all", "set", "frozenset", "bool", "isinstance", "Counter")
+)
+"""Calls whose result does not depend on the order of a set."""
+_CLOCK_MAGIC = re.compile(r"^\s*%%?(?:time|timeit|prun|mprun|memit)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Which causes reach what. A cause is `clock`, `file`, `set order`, …; a seed's is `seed:` and its generator."""
+
+    names: Mapping[str, Causes] = field(default_factory=dict[str, Causes])
+    printed: Causes = NONE
+    """What is printed or displayed by calls."""
+    result: Causes = NONE
+    """The value of the last expression."""
+    anything: Causes = NONE
+    """All that there are in the cell and in the functions that it calls."""
+
+
+def flow(
+    source: str,
+    *,
+    functions: Mapping[str, str] | None = None,
+    meaning: Mapping[str, str] | None = None,
+    upstream: Collection[str] = (),
+) -> Flow:
+    """Return which sources of chance reach which names and outputs of `source`.
+
+    `functions` are the sources of functions and classes of the namespace that it may call, `meaning` the dotted names
+    that names of the namespace stand for (`np` → `numpy`), `upstream` names whose values differed before it ran.
+    """
+    timed: Causes = frozenset(("clock",)) if _CLOCK_MAGIC.search(source[:SOURCE_CHARS]) else NONE
+    tree = _parse(source)
+    if tree is None:
+        return Flow(printed=timed, anything=timed)
+    walk = _Walk(functions or {}, {**ALIASES, **(meaning or {})}, upstream)
+    with suppress(RecursionError):  # thousands of nested parentheses; what was found so far stands
+        walk.block(tree.body)
+    result = NONE
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        result = walk.last
+    return Flow(walk.env, walk.printed | timed, result | walk.printed | timed, walk.anything | timed)
+
+
+def names_used(source: str) -> frozenset[str]:
+    """Return the names that a source mentions; none where it cannot be parsed."""
+    tree = _parse(source)
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) if tree else frozenset()
+
+
+_MAGIC = re.compile(
+    r"^(?P<indent>\s*)(?:(?P<target>[\w ,]+?)\s*=\s*)?(?P<sign>%{1,2}|!{1,2})(?P<rest>[^\n]*)$", re.MULTILINE
+)
+_CODE_MAGICS = ("time", "timeit", "capture", "prun", "memit", "mprun")
+
+
+def _plain(found: re.Match[str]) -> str:
+    """A line of magic or shell as Python that mentions what it assigns and what code it holds."""
+    word, _, code = found["rest"].partition(" ")
+    if found["sign"] in ("%", "%%") and word in _CODE_MAGICS:
+        code = re.sub(r"^(?:\s*-[a-zA-Z]\s?\w*)+\s*", "", code).strip()
+        line = code if found["sign"] == "%" and code else "pass"
+    else:
+        line = "pass"
+    if found["target"] and found["target"].replace(",", "").replace(" ", "").isidentifier():
+        line = f"{found['target']} = ({line})" if line != "pass" else f"{found['target']} = None"
+    return found["indent"] + line
+
+
+def _parse(source: str) -> ast.Module | None:
+    if len(source) > SOURCE_CHARS:
+        return None
+    for text in (source, _MAGIC.sub(_plain, source)):
+        try:
+            return ast.parse(re.sub(r"(?m)\?{1,2}\s*$", "", text) if text is not source else text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    return None
+
+
+class _Walk:
+    """One pass over a cell, in the order in which it runs."""
+
+    def __init__(self, functions: Mapping[str, str], meaning: Mapping[str, str], upstream: Collection[str]) -> None:
+        self.env: dict[str, Causes] = {name: frozenset(("upstream",)) for name in upstream}
+        self.printed: Causes = NONE
+        self.anything: Causes = NONE
+        self.last: Causes = NONE
+        self._functions = functions
+        self._meaning = dict(meaning)
+        self._known: dict[str, Causes] = {}
+        self._seeded: set[str] = set()
+        self._under: list[Causes] = []
+        """What the conditions depend on that the walk is inside of."""
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def block(self, body: Iterable[ast.stmt]) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    self._meaning[alias.asname or alias.name.partition(".")[0]] = (
+                        alias.name if alias.asname else alias.name.partition(".")[0]
+                    )
+            case ast.ImportFrom():
+                for alias in node.names:
+                    self._meaning[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}"
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                self._known[node.name] = self._inside(node)
+                self.env[node.name] = NONE
+            case ast.Assign():
+                value = self._value(node.value)
+                for target in node.targets:
+                    self._assign(target, value)
+            case ast.AnnAssign():
+                if node.value is not None:
+                    self._assign(node.target, self._value(node.value))
+            case ast.AugAssign():
+                self._assign(node.target, self._value(node.value) | self._value(node.target))
+            case ast.For() | ast.AsyncFor():
+                over = self._value(node.iter)
+                self._assign(node.target, over)
+                self._twice(node.body, over)
+                self.block(node.orelse)
+            case ast.While():
+                self._twice(node.body, self._value(node.test))
+                self.block(node.orelse)
+            case ast.If():
+                self._under.append(self._value(node.test))
+                self.block(node.body)
+                self.block(node.orelse)
+                self._under.pop()
+            case ast.With() | ast.AsyncWith():
+                for item in node.items:
+                    value = self._value(item.context_expr)
+                    if item.optional_vars is not None:
+                        self._assign(item.optional_vars, value)
+                self.block(node.body)
+            case ast.Try() | ast.TryStar():
+                self.block(node.body)
+                for handler in node.handlers:
+                    self.block(handler.body)
+                self.block(node.orelse)
+                self.block(node.finalbody)
+            case ast.Match():
+                self._under.append(self._value(node.subject))
+                for case in node.cases:
+                    self.block(case.body)
+                self._under.pop()
+            case ast.Expr():
+                self.last = self._value(node.value)
+            case _:
+                for child in ast.iter_child_nodes(node):
+                    if isinstance(child, ast.expr):
+                        self._value(child)
+
+    def _twice(self, body: list[ast.stmt], under: Causes) -> None:
+        # Twice: what one round leaves, the next may read.
+        self._under.append(under)
+        self.block(body)
+        self.block(body)
+        self._under.pop()
+
+    def _assign(self, target: ast.expr, causes: Causes) -> None:
+        for under in self._under:
+            causes |= under
+        match target:
+            case ast.Name():
+                held = self.env.get(target.id, NONE) if self._under else NONE
+                self.env[target.id] = held | causes
+            case ast.Tuple() | ast.List():
+                for one in target.elts:
+                    self._assign(one, causes)
+            case ast.Starred():
+                self._assign(target.value, causes)
+            case ast.Attribute() | ast.Subscript():
+                self._touch(target.value, causes)
+            case _:
+                pass
+
+    def _touch(self, node: ast.expr, causes: Causes) -> None:
+        """Something within what `node` names changed."""
+        while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Call):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        if isinstance(node, ast.Name) and causes:
+            self.env[node.id] = self.env.get(node.id, NONE) | causes
+
+    # -- expressions --------------------------------------------------------------------------
+
+    def _value(self, node: ast.expr | None) -> Causes:
+        if node is None:
+            return NONE
+        match node:
+            case ast.Name():
+                return self.env.get(node.id, NONE)
+            case ast.Constant():
+                return NONE
+            case ast.Call():
+                return self._call(node)
+            case ast.Attribute():
+                return self._value(node.value) | self._own(self._dotted(node), None)
+            case ast.Set() | ast.SetComp():
+                return self._children(node) | self._note("set order")
+            case ast.NamedExpr():
+                value = self._value(node.value)
+                self._assign(node.target, value)
+                return value
+            case ast.ListComp() | ast.GeneratorExp() | ast.DictComp():
+                for clause in node.generators:
+                    self._assign(clause.target, self._value(clause.iter))
+                return self._children(node)
+            case ast.Compare():
+                order = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+                causes = self._children(node)
+                return causes - {"set order"} if order else causes
+            case ast.Lambda():
+                return self._inside(node)
+            case _:
+                return self._children(node)
+
+    def _children(self, node: ast.AST) -> Causes:
+        causes = NONE
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                causes |= self._value(child)
+            elif isinstance(child, ast.comprehension):
+                causes |= self._value(child.iter)
+                for test in child.ifs:
+                    causes |= self._value(test)
+            elif isinstance(child, ast.keyword | ast.FormattedValue):
+                causes |= self._value(child.value)
+        return causes
+
+    def _call(self, node: ast.Call) -> Causes:
+        dotted = self._dotted(node.func)
+        given = NONE
+        for argument in node.args:
+            given |= self._value(argument)
+        for keyword in node.keywords:
+            given |= self._value(keyword.value)
+        own = self._own(dotted, node)
+        held = self._value(node.func.value) if isinstance(node.func, ast.Attribute) else self._value(node.func)
+        own |= held
+        short = dotted.rpartition(".")[2] if dotted else ""
+        if short in ("print", "display", "pprint", "show"):
+            self.printed |= given | own
+            for under in self._under:
+                self.printed |= under
+        if isinstance(node.func, ast.Attribute):
+            self._touch(node.func.value, given | own)
+        if own:
+            for argument in node.args:
+                if isinstance(argument, ast.Name):  # `shuffle(x)`: it may be changed in place
+                    self._touch(argument, own)
+        causes = own | given
+        return causes - {"set order"} if short in _UNORDERED and short not in ("set", "frozenset") else causes
+
+    def _dotted(self, node: ast.expr) -> str:
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            parts.append(self._meaning.get(node.id, node.id))
+        elif isinstance(node, ast.Call):
+            parts.append(self._dotted(node.func))
+        else:
+            parts.append("")
+        return ".".join(reversed(parts))
+
+    def _note(self, cause: str) -> Causes:
+        self.anything |= {cause}
+        return frozenset((cause,))
+
+    def _own(self, dotted: str, call: ast.Call | None) -> Causes:
+        """The causes that using `dotted` brings by itself."""
+        if not dotted:
+            return NONE
+        if call is None:
+            return self._note("environment") if _ENVIRONMENT.fullmatch(dotted) else NONE
+        short = dotted.rpartition(".")[2]
+        given = bool(call.args or call.keywords)
+        if dotted in _SEEDS and given:
+            self._seeded.add(_SEEDS[dotted])
+            return NONE
+        if _CLOCK.fullmatch(dotted):
+            whole = short in ("ctime", "asctime", "localtime", "gmtime")
+            if (whole and given) or (short == "strftime" and len(call.args) > 1):
+                return NONE
+            return self._note("clock")
+        if _NEW_GENERATORS.fullmatch(dotted):
+            return NONE if given else self._note("seed:entropy")
+        if _ENTROPY.fullmatch(dotted):
+            return self._note("seed:entropy")
+        for generator, pattern in _GLOBAL.items():
+            if pattern.fullmatch(dotted) and not _QUIET.fullmatch(dotted):
+                return NONE if generator in self._seeded else self._note(f"seed:{generator}")
+        if _ESTIMATORS.fullmatch(short) and "numpy" not in self._seeded:
+            state = next((one.value for one in call.keywords if one.arg == "random_state"), None)
+            if state is None or (isinstance(state, ast.Constant) and state.value is None):
+                return self._note("seed:numpy")
+        if short == "input" and dotted == "input":
+            return self._note("input")
+        for cause, pattern in _TABLE:
+            if pattern.fullmatch(dotted):
+                return self._note(cause)
+        return self._function(dotted)
+
+    def _function(self, name: str) -> Causes:
+        """The causes in a function of the namespace, and in those that it calls."""
+        known = self._known.get(name)
+        if known is not None:
+            return known
+        source = self._functions.get(name)
+        if source is None:
+            return NONE
+        self._known[name] = NONE  # one that calls itself
+        tree = _parse(textwrap.dedent(source))
+        self._known[name] = found = self._inside(tree) if tree is not None else NONE
+        return found
+
+    def _inside(self, node: ast.AST) -> Causes:
+        """All causes within a function's or class's own code, whatever its flow."""
+        causes = NONE
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call):
+                causes |= self._own(self._dotted(inner.func), inner)
+            elif isinstance(inner, ast.Attribute):
+                causes |= self._own(self._dotted(inner), None)
+            elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
+                causes |= self.env.get(inner.id, NONE)
+            elif isinstance(inner, ast.Set | ast.SetComp):
+                causes |= self._note("set order")
+        return causes
+
+
+_TABLE = (
+    ("network", _NETWORK),
+    ("file", _FILES),
+    ("set order", _SETS),
+    ("threads", _THREADS),
+    ("environment", _ENVIRONMENT),
+)

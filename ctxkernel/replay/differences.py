@@ -1,0 +1,262 @@
+"""What lies between two places of a timeline: names, outputs, handles. Pure.
+
+Rule 1: the same content is no difference, whatever was done to a name in between; where the content is not known, the
+        difference says so.
+Rule 2: a place is the path of executions that leads to it; what both share is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ctxkernel.core.delta import one_line
+from ctxkernel.core.events import Json, plain
+from ctxkernel.core.nodes.base import delta_of
+from ctxkernel.core.timeline import ChangeInfo, Execution, Path, Statement, TypeInfo
+from ctxkernel.core.turn import HandleState
+from ctxkernel.replay.divergence import DivergenceSettings, compare
+
+Fingerprints = Mapping[str, Mapping[str, str]]
+"""Execution → name → content hash of each name that it added or changed; an empty hash means: not known."""
+
+_SHORT = 60
+_SHOWN = ("output", "error")
+_COUNTS = ("revision", "rendered_tokens")
+"""Fields of a digest that say how often and how long it was rendered, not what it is."""
+_WHOLE = frozenset(("NoneType", "bool", "int", "float", "complex", "str", "bytes"))
+"""Types whose description says all of the value, where it is not cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameDifference:
+    """A variable that one place has and the other has not, or has with another content."""
+
+    name: str
+    told: str
+    """One line: `int 3`, `was int 3`, `int 3 → 4`, `DataFrame 3×2 → 3×3`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDifference:
+    """Something that a cell shows otherwise at the two places."""
+
+    name: str
+    """Statement and part of its output: `s5 result`."""
+    told: str
+    before: str
+    """The execution whose output it was …"""
+    after: str
+    """… and is."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandleDifference:
+    """A handle that one place has and the other has not, or has in another state."""
+
+    name: str
+    how: Literal["added", "changed", "removed"]
+    told: str
+    """One line: what it looks at, or the fields of its digest that differ."""
+    fields: Mapping[str, tuple[Json, Json]]
+    """Field of the digest → (before, after); empty where it is on one side only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """All that differs between two places."""
+
+    added: tuple[NameDifference, ...] = ()
+    changed: tuple[NameDifference, ...] = ()
+    deleted: tuple[NameDifference, ...] = ()
+    outputs: tuple[OutputDifference, ...] = ()
+    handles: tuple[HandleDifference, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Why differences of names may be missing."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.deleted or self.outputs or self.handles)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return `{namespace: {added, changed, deleted}, outputs, handles, notes}`, of lists of objects."""
+        names = {"added": self.added, "changed": self.changed, "deleted": self.deleted}
+        whole = {"namespace": names, "outputs": self.outputs, "handles": self.handles, "notes": self.notes}
+        return {key: plain(value) for key, value in whole.items()}
+
+    def text(self) -> str:
+        """Return one line a difference; `no difference` where there is none."""
+        lines = [f"+ {one.name}: {one.told}" for one in self.added]
+        lines += [f"~ {one.name}: {one.told}" for one in self.changed]
+        lines += [f"− {one.name}: {one.told}" for one in self.deleted]
+        lines += [f"handle {one.name}: {one.told}" for one in self.handles]
+        lines += [f"output of {one.name}: {one.told}" for one in self.outputs]
+        return "\n".join([*(lines or ["no difference"]), *(f"note: {note}" for note in self.notes)])
+
+
+def differences(
+    old: Path,
+    new: Path,
+    *,
+    fingerprints: Fingerprints,
+    old_handles: Iterable[HandleState] = (),
+    new_handles: Iterable[HandleState] = (),
+    settings: DivergenceSettings | None = None,
+) -> Differences:
+    """Return what the place at the end of `new` has otherwise than that at the end of `old`.
+
+    Both are paths from a root on (`StatementLog.path`), oldest first; an empty one is the place before all statements.
+    """
+    before, after = _names(old, fingerprints), _names(new, fingerprints)
+    return Differences(
+        added=tuple(NameDifference(name, _said(after[name].info)) for name in after if name not in before),
+        changed=tuple(_changed(before, after)),
+        deleted=tuple(
+            NameDifference(name, f"was {_said(one.info)}") for name, one in before.items() if name not in after
+        ),
+        outputs=tuple(_outputs(old, new, settings)),
+        handles=tuple(_handles(old_handles, new_handles)),
+        notes=tuple(_notes(old, new)),
+    )
+
+
+# -- names ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    info: TypeInfo | ChangeInfo
+    fingerprint: str
+    since: str
+    """The execution that added or changed it last."""
+
+
+def _names(path: Path, fingerprints: Fingerprints) -> dict[str, _Value]:
+    found: dict[str, _Value] = {}
+    for _, execution in path:
+        diff, known = execution.state_diff, fingerprints.get(execution.execution_id, {})
+        for name in diff.deleted:
+            found.pop(name, None)
+        for name, info in (*diff.added.items(), *diff.changed.items()):
+            found[name] = _Value(info, known.get(name, ""), execution.execution_id)
+    return found
+
+
+def _changed(before: Mapping[str, _Value], after: Mapping[str, _Value]) -> Iterator[NameDifference]:
+    for name, two in after.items():
+        one = before.get(name)
+        if one is None or one.since == two.since or (one.fingerprint and one.fingerprint == two.fingerprint):
+            continue
+        is_known = bool(one.fingerprint and two.fingerprint)
+        if is_known or _told(one.info) != _told(two.info):
+            yield NameDifference(name, _change(one.info, two.info, "content differs"))
+        elif not _is_whole(one.info):
+            yield NameDifference(name, _change(one.info, two.info, "may differ: its content was not kept"))
+
+
+def _told(info: TypeInfo | ChangeInfo) -> tuple[object, ...]:
+    return info.type, info.repr, info.size.get("shape"), info.size.get("len")
+
+
+def _is_whole(info: TypeInfo | ChangeInfo) -> bool:
+    return info.type in _WHOLE and not info.repr.endswith(("…", "…'", '…"'))
+
+
+def _said(info: TypeInfo | ChangeInfo) -> str:
+    text = one_line(info.repr, _SHORT)
+    # The description of a frame, a handle or an instance begins with its type.
+    return text if text.lstrip("<").startswith(info.type) else f"{info.type} {text}".rstrip()
+
+
+def _change(one: TypeInfo | ChangeInfo, two: TypeInfo | ChangeInfo, otherwise: str) -> str:
+    if one.type != two.type:
+        return f"{_said(one)} → {_said(two)}"
+    shapes = [_shape(info) for info in (one, two)]
+    if shapes[0] != shapes[1]:
+        return f"{one.type} {shapes[0]} → {shapes[1]}"
+    texts = [one_line(info.repr, _SHORT) for info in (one, two)]
+    if texts[0] != texts[1]:
+        return f"{_said(one)} → {texts[1].removeprefix(f'{one.type} ')}"
+    return f"{one.type} {shapes[1]}, {otherwise}" if shapes[1] else f"{_said(two)}, {otherwise}"
+
+
+def _shape(info: TypeInfo | ChangeInfo) -> str:
+    """Return `3×2`, or for a collection whose description is cut `1,000 items`; empty where neither says anything."""
+    shape, length = info.size.get("shape"), info.size.get("len")
+    if isinstance(shape, list):
+        return "×".join(map(str, shape)) or "0-dimensional"
+    return f"{length:,} items" if isinstance(length, int) and "…" in info.repr else ""
+
+
+# -- outputs ----------------------------------------------------------------------------------------
+
+
+def _outputs(old: Path, new: Path, settings: DivergenceSettings | None) -> Iterator[OutputDifference]:
+    for (_, before), (statement, after) in _pairs(old, new):
+        # Names are compared as states above, so no fingerprints here; and of one cell only what it shows.
+        found = compare(before, after, old_state={}, new_state={}, settings=settings)
+        for one in found.divergences:
+            if one.kind in _SHOWN:
+                told = f"{one.subject} {one.summary}" if one.kind == "error" else one.summary
+                subject = "error" if one.kind == "error" else one.subject
+                name = f"{statement.statement_id} {subject}"
+                yield OutputDifference(name, told, before.execution_id, after.execution_id)
+
+
+Run = tuple[Statement, Execution]
+Key = tuple[str, str]
+
+
+def _pairs(old: Path, new: Path) -> Iterator[tuple[Run, Run]]:
+    """Yield the newest runs of each cell whose newest run is another on the two paths: by cell, else by source."""
+    before, after = _newest(old), _newest(new)
+    by_source = {_source(run): run for key, run in before.items() if key not in after}
+    for key, run in after.items():
+        was = before.get(key) or by_source.get(_source(run))
+        if was is not None and was[1].execution_id != run[1].execution_id:
+            yield was, run
+
+
+def _newest(path: Path) -> dict[Key, Run]:
+    cells = (run for run in path if run[0].kind == "python")
+    return {("cell", run[0].cell_id) if run[0].cell_id else _source(run): run for run in cells}
+
+
+def _source(run: Run) -> Key:
+    return "source", run[0].source.strip()
+
+
+# -- handles ----------------------------------------------------------------------------------------
+
+
+def _handles(old: Iterable[HandleState], new: Iterable[HandleState]) -> Iterator[HandleDifference]:
+    before, after = ({state.obj_id: state for state in states} for states in (old, new))
+    for obj_id, state in after.items():
+        was = before.get(obj_id)
+        if was is None:
+            yield HandleDifference(state.name, "added", f"added, {_looks_at(state)}", {})
+            continue
+        fields = {key: pair for key, pair in delta_of(was.digest, state.digest).fields.items() if key not in _COUNTS}
+        if fields:
+            told = [f"{key} {one} → {two}" for key, (one, two) in fields.items() if key != "fingerprint"]
+            told += ["content changed"] if "fingerprint" in fields else []
+            yield HandleDifference(state.name, "changed", one_line(", ".join(told)), fields)
+    for obj_id, state in before.items():
+        if obj_id not in after:
+            yield HandleDifference(state.name, "removed", f"not there any more, {_looks_at(state)}", {})
+
+
+def _looks_at(state: HandleState) -> str:
+    return one_line(f"{state.obj_type} of {state.digest.get('target', '?')}", _SHORT)
+
+
+# -- what may be missing ----------------------------------------------------------------------------
+
+
+def _notes(old: Path, new: Path) -> Iterator[str]:
+    shared = {execution.execution_id for _, execution in old} & {execution.execution_id for _, execution in new}
+    for path in (old, new):
+        for statement, execution in path:
+            if execution.state_diff.incomplete and execution.execution_id not in shared:
+                why = one_line(execution.state_diff.incomplete, _SHORT)
+                yield f"changes of {statement.statement_id} may be missing: {why}"

@@ -1,0 +1,90 @@
+"""Figures compared as a reader sees them: PNG and JPEG by pixels, SVG by its drawing, without ids and dates.
+
+Pillow does the work where it is installed (matplotlib needs it); without it equal bytes are all that can be told.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import re
+from dataclasses import dataclass
+
+from ctxkernel.history.pixels import pixels
+
+MAX_PIXELS = 40_000_000
+"""A larger image is not decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class PixelDifference:
+    """How far two images are apart: the share of pixels that differ by more than the step, and the root mean square
+    of the differences of all values, in 0 … 255.
+    """
+
+    share: float
+    rms: float
+    sizes: tuple[tuple[int, int], tuple[int, int]]
+
+    def within(self, share: float, rms: float) -> bool:
+        """Whether both are of one size and as near as that."""
+        return self.sizes[0] == self.sizes[1] and self.share <= share and self.rms <= rms
+
+
+def compare_images(old: str, new: str, *, step: int = 8) -> PixelDifference | None:
+    """Return how far two base64 images are apart; None where they cannot be decoded here.
+
+    `step` is the difference of one channel, of 255, up to which a pixel counts as the same.
+    """
+    sizes = pixels(old), pixels(new)
+    if sizes[0] is None or sizes[1] is None:
+        return None
+    if sizes[0] != sizes[1]:
+        return PixelDifference(1.0, 255.0, (sizes[0], sizes[1]))
+    if sizes[0][0] * sizes[0][1] > MAX_PIXELS:
+        return None
+    try:
+        from PIL import Image, ImageChops
+    except ImportError:
+        return None
+    try:
+        first, second = (
+            Image.open(io.BytesIO(base64.b64decode(data)), formats=("PNG", "JPEG", "GIF")).convert("RGBA")
+            for data in (old, new)
+        )
+        difference = ImageChops.difference(first, second)
+    except (OSError, ValueError, SyntaxError, binascii.Error, Image.DecompressionBombError):
+        return None
+    bands = difference.split()
+    squares = 0
+    for band in bands:
+        squares += sum(count * value * value for value, count in enumerate(band.histogram()))
+    worst = bands[0]
+    for band in bands[1:]:
+        worst = ImageChops.lighter(worst, band)
+    counts = worst.histogram()
+    total = sum(counts)
+    return PixelDifference(
+        share=sum(counts[step + 1 :]) / total if total else 0.0,
+        rms=(squares / (total * len(bands))) ** 0.5 if total else 0.0,
+        sizes=(sizes[0], sizes[1]),
+    )
+
+
+_ID = re.compile(r"\b(?:id|xlink:href|href)=\"#?([^\"]{1,200})\"|url\(#([^)]{1,200})\)")
+_DATE = re.compile(r"<dc:date>[^<]*</dc:date>|<!-- Created with [^>]*-->|<dc:title>Matplotlib v[^<]*</dc:title>")
+
+
+def plain_svg(text: str) -> str:
+    """Return an SVG text with ids in their order of appearance and without its date."""
+    text = _DATE.sub("", text)
+    known: dict[str, str] = {}
+
+    def renamed(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if name.startswith(("http:", "https:", "data:")):
+            return found[0]
+        return found[0].replace(name, known.setdefault(name, f"id{len(known)}"))
+
+    return _ID.sub(renamed, text)

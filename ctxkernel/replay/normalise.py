@@ -1,0 +1,361 @@
+"""Text made comparable: what differs at each run of the same program, and says nothing of it, gets one spelling.
+
+Rule 1: a rule has a name and is a function from text to text; `RULES` holds them in the order in which they are
+        applied, and takes more: `RULES["run id"] = lambda text: re.sub(r"run-\\w+", "run", text)`.
+Rule 2: a rule masks no more than its name says. A blanket mask of all hexadecimal numbers or of all dates would hide
+        results: an address is one only where Python prints one, a date only where it is that of the run.
+Rule 3: a rule that fails changes nothing. Each takes linear time; texts are the bounded copies of the timeline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from time import gmtime, localtime
+
+Rule = Callable[[str], str]
+
+Span = tuple[float, float]
+"""When an execution ran: Unix seconds, begin and end."""
+
+LINE = 4000
+"""A longer line is data (HTML on one line, a base64 text): the rules that look for a bar leave it alone."""
+
+# -- the terminal ---------------------------------------------------------------------------------
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+
+def ansi(text: str) -> str:
+    """Colours and other escape sequences of a terminal."""
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
+
+
+def overwritten(text: str) -> str:
+    """What a carriage return or backspaces wrote over: the last state of a line stays."""
+    if "\r" not in text and "\b" not in text:
+        return text
+    lines = [_last_state(line) for line in text.replace("\r\n", "\n").split("\n")]
+    return "\n".join(lines)
+
+
+def _last_state(line: str) -> str:
+    parts = [part for part in line.split("\r") if part.strip()]
+    if not parts:
+        return ""
+    # A shorter state leaves the end of a longer one standing, but bars fill it up with blanks: their end is blank.
+    line = parts[-1]
+    if "\b" not in line:
+        return line
+    out: list[str] = []
+    at = 0
+    for sign in line:
+        if sign == "\b":
+            at = max(0, at - 1)
+        else:
+            out[at : at + 1] = [sign]
+            at += 1
+    return "".join(out)
+
+
+# -- progress bars --------------------------------------------------------------------------------
+
+_BLOCKS = "\u2588\u2589\u258a\u258b\u258c\u258d\u258e\u258f\u2591\u2592\u2593\u2501\u2578\u257a\u2500\u25a0"
+_COUNT = r"[\d.,]+[kKMGTP]?i?B?"
+_TIME = r"(?:\d+:)?\d+:\d\d|\?"
+_TQDM = re.compile(
+    rf"(?P<share>\d{{1,3}}%)?\|[^|\n]{{0,300}}\|[ ]{{0,4}}(?P<count>{_COUNT}/{_COUNT})"
+    rf"[ ]\[(?:{_TIME})(?:<(?:{_TIME}))?(?:,[ ]*[\d.?e+-]+[ ]?[\w/]*(?:/s|s/[\w/]+))?(?P<more>[^\]\n]{{0,300}})\]"
+)
+_TQDM_PLAIN = re.compile(
+    rf"(?P<count>\b\d+[\w]*)[ ]\[(?:{_TIME}),[ ]*[\d.?e+-]+[ ]?\w*(?:/s|s/\w+)(?P<more>[^\]\n]*)\]"
+)
+_KERAS = re.compile(
+    rf"(?P<count>\b\d+/\d+)[ ](?:\[[=>.]{{5,100}}\]|[{_BLOCKS}]{{5,100}})"
+    r"(?:[ ]-)?(?:[ ](?:ETA:[ ])?[\d:]+(?:[dhms]|ms|us)?)?(?:[ ][\d.]+(?:ms|us|s)/(?:step|epoch|sample))?"
+)
+_RATE = re.compile(
+    rf"[ ]*[{_BLOCKS}]{{5,200}}[ ]*(?P<count>{_COUNT}/{_COUNT}(?:[ ][kKMGT]?i?B)?)?"
+    r"(?:[ ]+[\d.]+[ ]?[kKMGT]?i?B/s)?(?:[ ]+(?:eta[ ])?(?:\d+:)*\d+:\d\d)?"
+)
+_WIDGET = re.compile(
+    r"\b(?:HBox|VBox)\(children=\((?:(?!\n).){0,2000}?(?:Float|Int)Progress\((?:(?!\n).){0,2000}", re.ASCII
+)
+_JOBLIB = re.compile(r"(\[Parallel\(n_jobs=-?\d+\)\]:[^\n|]*\|[ ]elapsed:)[ ]*[\d.]+(?:s|min)(?:[ ]remaining:[^\n]*)?")
+
+
+def progress(text: str) -> str:
+    """Progress bars (tqdm, Keras, pip, rich, joblib, widgets): the bar, times and rates; the counts stay."""
+    if not any(sign in text for sign in ("|", "[", "Progress", "\u2501")):
+        return text
+    lines = text.split("\n")
+    for n, line in enumerate(lines):
+        if 8 <= len(line) <= LINE:
+            lines[n] = _bar(line)
+    return "\n".join(lines)
+
+
+def _bar(line: str) -> str:
+    line = _TQDM.sub(lambda found: f"{found['share'] or ''} {found['count']} <progress>{found['more']}", line)
+    line = _TQDM_PLAIN.sub(r"\g<count> <progress>\g<more>", line)
+    line = _KERAS.sub(r"\g<count> <progress>", line)
+    line = _RATE.sub(lambda found: f" {found['count'] or ''} <progress>", line)
+    line = _WIDGET.sub("<progress>", line)
+    return _JOBLIB.sub(r"\1 <progress>", line)
+
+
+# -- where things are, and what they are called ---------------------------------------------------
+
+_PATHS = (
+    (re.compile(r"<ipython-input-\d+-[0-9a-f]+>"), "<cell>"),
+    (re.compile(r"(?:/[\w.+-]+){1,8}/ipykernel_\d+/\d+\.py"), "<cell>"),
+    (re.compile(r"(?:[A-Za-z]:)?(?:\\[\w .~+-]+){1,8}\\ipykernel_\d+\\\d+\.py"), "<cell>"),
+    (re.compile(r"ipykernel_\d+"), "ipykernel"),
+    (re.compile(r"/proc/\d+/"), "/proc/pid/"),
+    (re.compile(r"/(?:private/)?var/folders/\w\w/\w+/T\b"), "<temp>"),
+    (
+        re.compile(r"(?<![\w-])((?:/tmp|/var/tmp|/dev/shm|<temp>)/(?:[\w.-]+/){0,3}?)tmp[a-z0-9_]{8}(?![a-z0-9_])"),
+        r"\1<tmp>",
+    ),
+    (re.compile(r"(\\Temp\\)tmp[a-z0-9_]{8}(?![a-z0-9_])"), r"\1<tmp>"),
+)
+
+
+def path(text: str) -> str:
+    """Temporary files and folders, the files that cells are compiled as, a process's folder in /proc."""
+    if "tmp" in text or "ipy" in text or "/proc/" in text or "/T" in text:
+        for pattern, instead in _PATHS:
+            text = pattern.sub(instead, text)
+    return text
+
+
+_AT_SPACE = re.compile(r"\bat 0x[0-9a-fA-F]{4,16}\b")
+_IN_REPR = re.compile(r"(<[A-Za-z_][\w.]*(?: [^<>\n]{0,200})?[ =:(])0x[0-9a-fA-F]{4,16}(?=[^<>\n]{0,200}>)")
+
+
+def address(text: str) -> str:
+    """Addresses in default reprs: `<X at 0x7f…>`; other hexadecimal numbers stay."""
+    if "0x" not in text:
+        return text
+    return _IN_REPR.sub(r"\g<1>0x…", _AT_SPACE.sub("at 0x…", text))
+
+
+_UUID = re.compile(r"(?<![0-9a-fA-F-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9a-fA-F-])")
+_IDS = (
+    (re.compile(r"\bid(=|: ?|\()\d{12,20}\b"), r"id\1…"),
+    (_UUID, "<uuid>"),
+    (re.compile(r"\b(IPY_MODEL_|model_id=['\"]?|\"model_id\": ?\")[0-9a-f]{32}\b"), r"\1…"),
+    (re.compile(r"\b((?:sk-(?:container-id|estimator-id)|altair-viz|vega-embed)-)[0-9a-f]+\b"), r"\1…"),
+    (re.compile(r"(?<=[\"'#\s])T_[0-9a-f]{5}(?=[\"'_\s])"), "T_…"),
+    (
+        re.compile(r"\b(id|for|data-root-id|data-target|aria-labelledby)=(['\"])(?:[\w-]*[-_])?[0-9a-f]{16,40}\2"),
+        r"\1=\2…\2",
+    ),
+    (
+        re.compile(r"\b((?:mpl|bk|plotly|fig_el|bokeh|df|container|section)[-_]+(?:[a-z]+[-_])*)[0-9a-f]{8,40}\b"),
+        r"\1…",
+    ),
+    (re.compile(r"(['\"]p)\d{4,6}(?=['\"])"), r"\1…"),
+)
+
+
+def object_id(text: str) -> str:
+    """Ids made at each run: `id=139…`, UUIDs, and those in the HTML of widgets, tables and figures."""
+    for pattern, instead in _IDS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+_PROMPTS = (
+    (re.compile(r"\b(Cell In|Input In|In|Out) ?\[\d+\]"), r"\1 [n]"),
+    (re.compile(r"(\[n\], (?:in )?)<(?:cell line: \d+|module)>(?:\(\))?"), r"\1<cell>"),
+)
+
+
+def prompt(text: str) -> str:
+    """Numbers of prompts, as tracebacks and warnings have them: `Cell In[5], line 2`."""
+    if "In" in text or "Out" in text:
+        for pattern, instead in _PROMPTS:
+            text = pattern.sub(instead, text)
+    return text
+
+
+_FIGURE = re.compile(r"<Figure size [\d.e+]+x[\d.e+]+ with \d+ Axes>")
+
+
+def figure_size(text: str) -> str:
+    """`<Figure size 640x480 with 1 Axes>`: the figure itself is compared by its pixels."""
+    return _FIGURE.sub("<Figure>", text) if "<Figure" in text else text
+
+
+_PROCESS = (
+    (re.compile(r"\b(pid|PID|process|Process)([ =:#]{1,2})\d{2,8}\b"), r"\1\2…"),
+    (re.compile(r"\b(\w*PoolWorker-|Thread-|ThreadPoolExecutor-\d{1,6}_|Process-)\d+\b"), r"\1…"),
+    (re.compile(r"(<_?\w*Thread\([^()\n]{0,80}(?:\([^()\n]{0,80}\))?[^()\n]{0,80}, started(?: daemon)? )\d+"), r"\1…"),
+)
+
+
+def process(text: str) -> str:
+    """Numbers of processes and threads."""
+    if "rocess" in text or "hread" in text or "Worker" in text or "id" in text.lower():
+        for pattern, instead in _PROCESS:
+            text = pattern.sub(instead, text)
+    return text
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+_NUMBER = r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?"
+_UNIT = r"(?:ns|[uµμ]s|ms|s|sec(?:onds?)?|min(?:utes?)?|h|hours?|d|days?)"
+_LOOP = "<duration> per loop"
+_LENGTH = rf"{_NUMBER} ?{_UNIT}(?:,? {_NUMBER} ?{_UNIT})*"
+_NAMED = (
+    r"Wall time|Compiler|Parser|[Ee]lapsed(?: time)?|[Tt]ook|Total time|(?:[Ff]inished|[Dd]one|[Cc]ompleted|[Rr]an) in"
+)
+_CLOCK = (
+    (re.compile(rf"{_LENGTH} ± {_LENGTH} per loop \(mean ± std\. dev\. of \d+ runs?, [\d,]+ loops? each\)"), _LOOP),
+    (re.compile(rf"[\d,]+ loops?, best of \d+: {_LENGTH} per loop"), _LOOP),
+    (re.compile(r"The slowest run took [\d.]+ times longer than the fastest\.[^\n]*\n?"), ""),
+    (re.compile(rf"\bCPU times: (?:(?:user|sys|total):? {_LENGTH}(?:, )?)+"), "CPU times: <duration>"),
+    (re.compile(rf"\b({_NAMED})(: | )(?:{_LENGTH})(?![\w.])"), r"\1\2<duration>"),
+)
+
+
+def clock(text: str) -> str:
+    """Durations where they are named as such: `%time`, `%timeit`, `Wall time: 1.2 s`, `finished in 3 s`."""
+    for pattern, instead in _CLOCK:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def trailing_spaces(text: str) -> str:
+    """Spaces at the ends of lines, and empty lines at the end."""
+    return "\n".join(line.rstrip() for line in text.split("\n")).rstrip("\n")
+
+
+class Now:
+    """Dates and times that are those of the run itself, to the minute; other dates are data."""
+
+    slack = 60.0
+
+    def __call__(self, text: str) -> str:
+        """Return `text`: where it is not known when it was printed, no time in it is the time of the run."""
+        return text
+
+    def at(self, span: Span, text: str) -> str:
+        """Return `text` with the times that lie in `span` spelled `<now>`, and its days `<today>`."""
+        low, high = span[0] - self.slack, span[1] + self.slack
+
+        def masked(found: re.Match[str]) -> str:
+            return "<now>" if _moments(found, low, high) else found[0]
+
+        text = _EPOCH.sub(lambda found: "<now>" if low <= _seconds(found[0]) <= high else found[0], text)
+        for pattern in (_STAMP, _REPR, _CTIME):
+            text = pattern.sub(masked, text)
+        for day in _days(low, high):
+            text = day.sub("<today>", text)
+        return _TIME_OF_DAY.sub(lambda found: "<now>" if _on_clock(found, low, high) else found[0], text)
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_STAMP = re.compile(
+    r"(?<![\d.])(?P<Y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)[T ](?P<H>\d\d):(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,]\d{1,9})?)?"
+    r"(?: ?(?:Z|UTC|GMT|(?P<zone>[+-]\d\d:?\d\d)))?(?!\d)"
+)
+_REPR = re.compile(
+    r"(?<=\bdatetime\()(?P<Y>\d{4}), (?P<m>\d{1,2}), (?P<d>\d{1,2}), (?P<H>\d{1,2}), (?P<M>\d{1,2})"
+    r"(?:, (?P<S>\d{1,2})(?:, \d{1,6})?)?"
+)
+_CTIME = re.compile(
+    r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? "
+    r"(?:(?P<month>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2})|(?P<d2>\d{1,2}) (?P<month2>[A-Z][a-z]{2}) (?P<Y2>\d{4}))"
+    r" (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?: [A-Z]{3,4}| (?P<zone>[+-]\d{4}))?(?: (?P<Y>\d{4}))?"
+)
+_EPOCH = re.compile(r"(?<![\w.])\d{10}(?:\d{3}|\d{6}|\d{9})?(?:\.\d+)?(?!\w)")
+_TIME_OF_DAY = re.compile(r"(?<![\d:.])(\d\d):(\d\d):(\d\d)(?:[.,]\d{1,6})?(?![\d:])")
+
+
+def _moments(found: re.Match[str], low: float, high: float) -> bool:
+    """Whether a clock, of local time or UTC or of the zone that is written, showed this between `low` and `high`."""
+    parts = found.groupdict()
+    month = parts.get("month") or parts.get("month2")
+    try:
+        at = datetime(  # noqa: DTZ001 - the zone is what is to be found out
+            int(parts.get("Y") or parts.get("Y2") or 0),
+            _MONTHS.index(month) + 1 if month else int(parts["m"]),
+            int(parts.get("d") or parts.get("d2") or 0),
+            int(parts["H"]),
+            int(parts["M"]),
+            int(parts["S"] or 0),
+        )
+        if zone := parts.get("zone"):
+            hours, minutes = int(zone[1:3]), int(zone[-2:])
+            at -= timedelta(hours=hours, minutes=minutes) * (1 if zone[0] == "+" else -1)
+        return any(low - 1 <= at.replace(tzinfo=zone).timestamp() <= high for zone in (UTC, None))
+    except (ValueError, OverflowError, OSError):  # 30 February, the year 0
+        return False
+
+
+def _seconds(digits: str) -> float:
+    whole = digits.partition(".")[0]
+    return float(digits) / 10.0 ** (len(whole) - 10)  # seconds, or their thousandths, millionths, billionths
+
+
+def _days(low: float, high: float) -> Iterator[re.Pattern[str]]:
+    """How the days of the span may be written."""
+    days = {localtime(at)[:3] for at in (low, high)} | {gmtime(at)[:3] for at in (low, high)}
+    for year, month, day in days:
+        spelled = "|".join(
+            (
+                f"{year}-{month:02}-{day:02}",
+                f"{month:02}/{day:02}/{year}",
+                f"{day:02}/{month:02}/{year}",
+                rf"{day:02}\.{month:02}\.{year}",
+                rf"(?<=\bdate\(){year}, {month}, {day}(?=\))",
+                f"{_MONTHS[month - 1]} {day:02},? {year}",
+                f"{day:02} {_MONTHS[month - 1]} {year}",
+            )
+        )
+        yield re.compile(rf"(?<!\d)(?:{spelled})(?!\d)")
+
+
+def _on_clock(found: re.Match[str], low: float, high: float) -> bool:
+    shown = int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3])
+    offsets = {0, localtime(low).tm_gmtoff}
+    return any((shown - low - offset) % 86400 <= high - low for offset in offsets)
+
+
+now = Now()
+
+RULES: dict[str, Rule] = {
+    "ansi": ansi,
+    "overwritten": overwritten,
+    "progress": progress,
+    "path": path,
+    "address": address,
+    "object id": object_id,
+    "prompt": prompt,
+    "figure size": figure_size,
+    "clock": clock,
+    "now": now,
+    "process": process,
+    "trailing spaces": trailing_spaces,
+}
+"""The rules by name, in the order in which they are applied."""
+
+
+def normalise(text: str, rules: Iterable[str] | None = None, *, span: Span | None = None) -> str:
+    """Return `text` after the rules of these names (all, where None), in the order of `RULES`.
+
+    `span` is when the text was printed. Names that no rule has are passed over; a rule that raises changes nothing.
+    """
+    wanted = None if rules is None else set(rules)
+    for name, rule in list(RULES.items()):
+        if wanted is not None and name not in wanted:
+            continue
+        try:
+            text = str(rule.at(span, text) if isinstance(rule, Now) and span is not None else rule(text))
+        except Exception:  # a rule may be the user's own: it must not cost the comparison
+            continue
+    return text

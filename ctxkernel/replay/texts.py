@@ -1,0 +1,197 @@
+"""Texts, tables and JSON compared by what they say: numbers with a tolerance, tables by cells, all else exactly."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import cast
+
+from ctxkernel.core.events import Json
+
+SameText = Callable[[str, str], bool]
+
+_FLOAT = re.compile(r"(?<![\w.])[+-]?(?:\d+\.\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?![\w])")
+_BLANKS = re.compile(r"[ \t]+")
+_RULER = re.compile(r"(?:-{3,}|={3,}|─{3,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Two floats are the same where |a - b| <= max(rel * max(|a|, |b|), abs); nan is nan."""
+
+    rel: float = 1e-9
+    abs: float = 1e-12
+
+    def same(self, a: float, b: float) -> bool:
+        """Whether two numbers are the same."""
+        return a == b or (a != a and b != b) or math.isclose(a, b, rel_tol=self.rel, abs_tol=self.abs)
+
+
+def same_text(old: str, new: str, tolerance: Tolerance) -> bool:
+    """Whether two texts are equal but for floats within the tolerance, and the blanks that go with their length."""
+    if old == new:
+        return True
+    first, second = _FLOAT.findall(old), _FLOAT.findall(new)
+    if not first or len(first) != len(second):
+        return False
+    if _frame(old) != _frame(new):
+        return False
+    return all(a == b or tolerance.same(float(a), float(b)) for a, b in zip(first, second, strict=True))
+
+
+def _frame(text: str) -> str:
+    # A number that is a digit longer moves what stands right of it, and the line under a head.
+    return "\n".join(line.strip() for line in _RULER.sub("---", _BLANKS.sub(" ", _FLOAT.sub("#", text))).split("\n"))
+
+
+def same_json(old: Json, new: Json, tolerance: Tolerance, text: SameText) -> bool:
+    """Whether two JSON values are equal; `text(a, b)` compares texts."""
+    if isinstance(old, str) and isinstance(new, str):
+        return old == new or text(old, new)
+    if isinstance(old, bool) or isinstance(new, bool) or old is None or new is None:
+        return old is new
+    if isinstance(old, int | float) and isinstance(new, int | float):
+        exact = isinstance(old, int) and isinstance(new, int)
+        return old == new if exact else tolerance.same(float(old), float(new))
+    if isinstance(old, list) and isinstance(new, list):
+        first, second = cast("list[Json]", old), cast("list[Json]", new)
+        each = zip(first, second, strict=False)
+        return len(first) == len(second) and all(same_json(a, b, tolerance, text) for a, b in each)
+    if isinstance(old, dict) and isinstance(new, dict):
+        one, two = cast("dict[str, Json]", old), cast("dict[str, Json]", new)
+        return one.keys() == two.keys() and all(same_json(one[key], two[key], tolerance, text) for key in one)
+    return False
+
+
+def as_json(data: Json) -> Json:
+    """Return a payload as JSON: parsed where it is a text."""
+    if isinstance(data, str):
+        try:
+            return json.loads(data)
+        except ValueError:
+            return data
+    return data
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+Grid = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Html:
+    """What an HTML text says: its tables as grids of cells, and the text around them."""
+
+    tables: tuple[Grid, ...]
+    text: str
+    code: str
+    """Scripts and the rest that is no text."""
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tables: list[list[list[str]]] = []
+        self.text: list[str] = []
+        self.code: list[str] = []
+        self._depth = 0
+        self._cell: list[str] | None = None
+        self._hidden = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self._depth += 1
+            if self._depth == 1:
+                self.tables.append([])
+        elif self._depth and tag == "tr" and self._depth == 1:
+            self.tables[-1].append([])
+        elif self._depth and tag in ("td", "th") and self._depth == 1:
+            self._close()
+            self._cell = []
+            if not self.tables[-1]:
+                self.tables[-1].append([])
+        elif tag in ("style", "script"):
+            self._hidden = tag
+        elif tag in ("img", "source", "a", "iframe"):
+            self.code.append(
+                f"{tag} " + " ".join(value or "" for name, value in attrs if name in ("src", "href", "srcdoc"))
+            )
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._hidden:
+            self._hidden = ""
+        elif tag in ("td", "th", "tr") and self._depth == 1:
+            self._close()
+        elif tag == "table" and self._depth:
+            self._close()
+            self._depth -= 1
+
+    def handle_data(self, data: str) -> None:
+        if self._hidden == "style":
+            return
+        if self._hidden:
+            self.code.append(data)
+        elif self._cell is not None:
+            self._cell.append(data)
+        elif data.strip():
+            self.text.append(data.strip())
+
+    def _close(self) -> None:
+        if self._cell is not None:
+            self.tables[-1][-1].append(" ".join("".join(self._cell).split()))
+            self._cell = None
+
+
+def read_html(text: str) -> Html:
+    """Return what an HTML text says. Any text is read; none raises."""
+    reader = _Reader()
+    try:
+        reader.feed(text)
+        reader.close()
+    except (ValueError, AssertionError, IndexError):  # html.parser on some broken declarations
+        return Html((), text, "")
+    tables = tuple(tuple(tuple(row) for row in table if row) for table in reader.tables)
+    return Html(tuple(table for table in tables if table), "\n".join(reader.text), "\n".join(reader.code))
+
+
+@dataclass(frozen=True, slots=True)
+class CellDifference:
+    """What differs between two grids."""
+
+    summary: str
+    before: str
+    after: str
+
+
+def compare_grids(old: Grid, new: Grid, same: SameText) -> CellDifference | None:
+    """Return how two grids of cells differ, None where they do not; `same(a, b)` compares the text of two cells."""
+    if len(old) != len(new) or list(map(len, old)) != list(map(len, new)):
+        sizes = [f"{len(grid)} × {max(map(len, grid), default=0)}" for grid in (old, new)]
+        if sizes[0] == sizes[1]:
+            sizes[1] += " (other rows are longer)"
+        return CellDifference(f"table of {sizes[0]} cells → {sizes[1]}", _rows(old), _rows(new))
+    found: list[tuple[int, int]] = []
+    total = 0
+    for y, (first, second) in enumerate(zip(old, new, strict=True)):
+        for x, (a, b) in enumerate(zip(first, second, strict=True)):
+            total += 1
+            if a != b and not same(a, b):
+                found.append((y, x))
+    if not found:
+        return None
+    y, x = found[0]
+    head = old[0][x] if y and len(old[0]) > x else ""
+    row = old[y][0] if x else ""
+    place = ", ".join(filter(None, (f"row {row}" if row else "", f"column {head}" if head else "")))
+    where = f" at {place}" if place else ""
+    return CellDifference(
+        f"{len(found)} of {total} cells differ, first{where}: {old[y][x]} → {new[y][x]}", old[y][x], new[y][x]
+    )
+
+
+def _rows(grid: Grid) -> str:
+    return "\n".join(" | ".join(row) for row in grid[:5])
