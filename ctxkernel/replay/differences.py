@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.events import Json, plain
@@ -184,7 +184,7 @@ def _shape(info: TypeInfo | ChangeInfo) -> str:
     """Return `3×2`, or for a collection whose description is cut `1,000 items`; empty where neither says anything."""
     shape, length = info.size.get("shape"), info.size.get("len")
     if isinstance(shape, list):
-        return "×".join(map(str, shape)) or "0-dimensional"
+        return "×".join(str(each) for each in cast("list[Json]", shape)) or "0-dimensional"
     return f"{length:,} items" if isinstance(length, int) and "…" in info.repr else ""
 
 
