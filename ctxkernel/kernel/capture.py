@@ -192,6 +192,7 @@ def _artifact(name: str, mime: str, payload: Any, bound: int) -> Artifact:
 
 
 KEPT = frozenset(("stream", "display_data", "execute_result", "update_display_data", "clear_output"))
+SHOWN = KEPT | {"error"}
 
 
 class Capture:
@@ -227,7 +228,7 @@ class Capture:
         ) -> Any:
             if id(stream) not in iopub:
                 return send(stream, msg_or_type, content, parent, *args, **kw)
-            if unsent and not getattr(mute, "ours", False) and _kind(msg_or_type) in KEPT:
+            if unsent and not getattr(mute, "ours", False) and _kind(msg_or_type) in SHOWN:
                 header = (msg_or_type.get("parent_header") if isinstance(msg_or_type, dict) else None) or parent or {}
                 if header.get("header", header).get("msg_id") in unsent:
                     self._keep(msg_or_type, content, parent)

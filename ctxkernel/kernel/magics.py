@@ -93,9 +93,12 @@ def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
     statements = list(log)
     if not statements:
         return Shown("no statement yet: run a cell")
-    rows = [["", "at", "author", "status", "ms", "changes", "source"]]
+    rows = [["", "", "at", "author", "status", "ms", "state", "changes", "source"]]
+    here = {execution.execution_id for _, execution in log.path()}
+    names = {where: name for name, where in ctx.returning.named.items()} if ctx.returning is not None else {}
     for statement in statements[-limit:]:
-        for run in log.executions(statement.statement_id):
+        runs = log.executions(statement.statement_id)
+        for run in runs:
             diff = run.state_diff
             marks = [
                 *(f"+{name}" for name in diff.added),
@@ -103,20 +106,24 @@ def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
                 *(f"−{name}" for name in diff.deleted),
             ]
             clock = datetime.datetime.fromtimestamp(run.started_at).strftime("%H:%M:%S")
+            info = ctx.returning.info(run.execution_id) if ctx.returning is not None else None
             rows.append(
                 [
-                    statement.statement_id,
+                    "*" if run.execution_id == log.head else "" if run.execution_id in here else "·",
+                    statement.statement_id if len(runs) == 1 else run.execution_id,
                     clock,
                     statement.author,
                     run.status,
                     f"{run.cost.time_ms:.0f}",
+                    names.get(run.execution_id) or ("" if info is None or info.state == "durable" else info.state),
                     one_line(" ".join(marks), 40),
                     one_line(statement.source, 60),
                 ]
             )
     older = len(statements) - limit
     head = f"… {older} older; %ctx timeline {len(statements)} shows all\n" if older > 0 else ""
-    return Shown(head + aligned(rows))
+    aside = any(row[0] == "·" for row in rows)
+    return Shown(head + aligned(rows) + ("\n* is HEAD, · is on another branch" if aside else ""))
 
 
 def _projection(ctx: Runtime, args: Sequence[str]) -> Shown | None:

@@ -251,6 +251,9 @@ class Checkpointer:
                 packed = self._packer.pack(values, expired=lambda: self._clock() > end)
             except OutOfTime:
                 later = True
+            except Exception as fault:  # ours, or of a class that breaks the rules: it costs this unit
+                self._lost(tuple(values), f"{type(fault).__name__} while it was stored: {fault}"[:200], taking)
+                return
             else:
                 self._keep(tuple(values), packed, taking)
                 return
@@ -258,6 +261,13 @@ class Checkpointer:
         taking.later[unit.job] = values
         taking.add(unit)
         for name in values:
+            self._current[name] = unit
+
+    def _lost(self, names: tuple[str, ...], why: str, taking: _Taking) -> None:
+        unit = Unit(names, missing=dict.fromkeys(names, why))
+        taking.missing.update(unit.missing)
+        taking.add(unit)
+        for name in names:
             self._current[name] = unit
 
     def _keep(self, names: tuple[str, ...], packed: Packed, taking: _Taking) -> None:
