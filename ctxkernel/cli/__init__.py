@@ -101,6 +101,8 @@ def build_parser() -> argparse.ArgumentParser:
     projection = reader("projection", "show exactly what a model would be sent")
     projection.add_argument("--statement", metavar="N", help="as it was after statement N (default: the newest)")
 
+    reader("verify", "check a session, and say what is damaged and what can still be returned to")
+
     install = command(
         "install",
         "register this Python's ctxkernel with Jupyter",
@@ -126,6 +128,10 @@ def _find(name: str) -> Command:
         from ctxkernel.cli import read
 
         return read.timeline if name == "timeline" else read.projection
+    if name == "verify":
+        from ctxkernel.cli.verify import verify
+
+        return verify
     if name == "run":
         from ctxkernel.cli.run import run
 

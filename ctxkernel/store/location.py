@@ -22,7 +22,7 @@ HINT = "JPY_SESSION_NAME"
 CONSOLE = "console"
 """The name of the session of a kernel that knows no notebook."""
 
-CHECK = "python -m ctxkernel.store.verify"
+CHECK = "ctxkernel verify"
 """What a message tells to run on a session that seems damaged."""
 
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"

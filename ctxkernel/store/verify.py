@@ -1,22 +1,28 @@
-"""Everything that can be said about the soundness of a session file, without writing to it.
+"""Everything that can be said about the soundness of a session, without writing to it: `ctxkernel verify`.
 
-    python -m ctxkernel.store.verify FILE …
-
-Rule 1: a finding is a sentence that names the row; an empty list means that all was looked at and is sound.
+Rule 1: a finding is a sentence that names the row; where there is none, all was looked at and is sound.
+Rule 2: damage is what is not as it was stored. What was given up on purpose (a checkpoint that was skipped or thinned
+        out), or is not this user's, is told, and is none.
+Rule 3: nothing is unpickled.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.store import rows, schema
+from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.store import manifest, rows, schema
+from ctxkernel.store.manifest import Chunks, Manifest, Presence, References, Unit
 from ctxkernel.store.reader import SessionReader
 
 _REFERENCES = (
     ("executions", "idx", "statements", "idx"),
+    ("executions", "parent_execution_id", "executions", "execution_id"),
     ("endings", "seq", "executions", "seq"),
     ("endings", "nodes_base", "endings", "seq"),
     ("events", "seq", "endings", "seq"),
@@ -30,80 +36,214 @@ _REFERENCES = (
     ("late_output", "seq", "executions", "seq"),
     ("statements", "run", "runs", "run"),
     ("executions", "run", "runs", "run"),
+    ("runs", "resumed_from", "executions", "execution_id"),
     ("checkpoints", "seq", "executions", "seq"),
     ("checkpoint_states", "checkpoint_id", "checkpoints", "checkpoint_id"),
+    ("divergences", "seq", "executions", "seq"),
+    ("divergences", "against", "executions", "seq"),
     ("responses", "receipt_id", "receipts", "id"),
 )
 _MOST = 100
 """Findings of one kind that are told one by one."""
 
 
-def verify(path: Path) -> list[str]:
-    """Return what is wrong with a session. Raises StoreError where it cannot be opened at all."""
-    found: list[str] = []
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found."""
+
+    path: Path
+    damage: tuple[str, ...] = ()
+    """What is not as it was stored, a sentence each."""
+    remarks: tuple[str, ...] = ()
+    """What the user should know, and is no damage."""
+    session_id: str = ""
+    statements: int = 0
+    """Those that can be read."""
+    checkpoints: int = 0
+    lost: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Checkpoints that cannot be returned to, by their ids, and why."""
+    looked: bool = False
+    """Whether the data of checkpoints were looked at."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is no damage."""
+        return not self.damage
+
+    @property
+    def restorable(self) -> int:
+        """How many checkpoints can be returned to, as far as was looked."""
+        return self.checkpoints - len(self.lost)
+
+    def lines(self) -> list[str]:
+        """Return the report for people, a line each."""
+        out = [f"damaged: {line}" for line in self.damage]
+        if self.checkpoints:
+            out.append(f"restorable: {self.restorable} of {self.checkpoints} checkpoints")
+            for why, ids in _by_reason(self.lost):
+                out.append(f"  {_few(ids)} {'is' if len(ids) == 1 else 'are'} not: {why}")
+        out += self.remarks
+        many = f"{self.statements} statement{'' if self.statements == 1 else 's'}"
+        out.append(f"{many}, all sound" if self.sound else f"{many} can be read; what is damaged stands above")
+        return out
+
+
+def _by_reason(lost: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    reasons: dict[str, list[str]] = {}
+    for checkpoint_id, why in lost.items():
+        reasons.setdefault(why, []).append(checkpoint_id)
+    return list(reasons.items())
+
+
+def _few(ids: list[str]) -> str:
+    return ", ".join(ids) if len(ids) <= 6 else f"{', '.join(ids[:3])} … {ids[-1]} ({len(ids)})"
+
+
+def verify(path: Path, chunks: Chunks | None = None, references: References | None = None) -> Report:
+    """Look at everything in a session; with `chunks` and `references` at the data of its checkpoints too, all of them.
+
+    Raises StoreError where it cannot be opened at all.
+    """
     with SessionReader(path) as reader:
-        connection = reader.connection
+        found = [*_structure(reader.connection), *_rows(reader), *_missing(reader), *_projections(reader)]
+        presence = Presence(chunks, references, verify=True) if chunks and references else None
         try:
-            lines = connection.execute(f"PRAGMA integrity_check({_MOST})").fetchall()
-            found += [f"SQLite: {line}" for (line,) in lines if line != "ok"]
-        except sqlite3.Error as error:
-            found.append(f"SQLite: {error}")
-        for table in schema.TABLES:
-            try:
-                reader.damage.clear()
-                stored = reader.rows(table)
-            except sqlite3.Error as error:
-                found.append(f"{table}: not all rows can be read ({error})")
-                continue
-            found += [f"{one}: the row does not match its checksum" for one in reader.damage[:_MOST]]
-            if table == "blocks":
-                other = [row["address"] for row in stored if rows.address(row["text"]) != row["address"]]
-                found += [f"blocks {one}: the text is another" for one in other[:_MOST]]
-        for table, column, there, key in _REFERENCES:
-            query = (
-                f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"
-                f" AND NOT EXISTS (SELECT 1 FROM {there} t WHERE t.{key} = {table}.{column}) LIMIT {_MOST}"
-            )
-            try:
-                missing = connection.execute(query).fetchall()
-            except sqlite3.Error:
-                continue  # told above
-            found += [f"{table}: {column} {value} is not in {there}" for (value,) in missing]
-        found += _projections(reader)
-    return found
-
-
-def main(arguments: list[str]) -> int:
-    """Print what is wrong with each session; exit status 1 where something is."""
-    status = 0
-    for argument in arguments:
-        try:
-            found = verify(Path(argument))
+            checkpoints = _Checkpoints(reader, presence)
+            lost, remarks = checkpoints.lost, checkpoints.remarks
+            found += checkpoints.damage
+            many = len(checkpoints.infos)
         except StoreError as error:
-            found = [str(error)]
-        sys.stdout.write("".join(f"{argument}: {line}\n" for line in found or ["sound"]))
-        status |= bool(found)
-    return status
+            found.append(f"checkpoints: {error}")
+            lost, remarks, many = {}, [], 0
+        try:
+            statements = len(reader.statements(all_roots=True))
+        except StoreError as error:
+            found.append(f"the timeline: {error}")
+            statements = 0
+        told = tuple(dict.fromkeys(found))
+        return Report(path, told, tuple(remarks), reader.session_id, statements, many, lost, presence is not None)
 
 
-def _projections(reader: SessionReader) -> list[str]:
-    found: list[str] = []
-    for statement, _ in _readable(reader):
+def _structure(connection: sqlite3.Connection) -> list[str]:
+    try:
+        lines = connection.execute(f"PRAGMA integrity_check({_MOST})").fetchall()
+    except sqlite3.Error as error:
+        return [f"SQLite: {error}"]
+    return [f"SQLite: {line}" for (line,) in lines if line != "ok"]
+
+
+def _rows(reader: SessionReader) -> Iterator[str]:
+    for table in schema.TABLES:
+        try:
+            reader.damage.clear()
+            stored = reader.rows(table)
+        except sqlite3.Error as error:
+            yield f"{table}: not all rows can be read ({error})"
+            continue
+        yield from (f"{one}: the row does not match its checksum" for one in reader.damage[:_MOST])
+        if table == "blocks":
+            other = [row["address"] for row in stored if rows.address(row["text"]) != row["address"]]
+            yield from (f"blocks {one}: the text is another" for one in other[:_MOST])
+    reader.damage.clear()
+
+
+def _missing(reader: SessionReader) -> Iterator[str]:
+    for table, column, there, key in _REFERENCES:
+        query = (
+            f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL EXCEPT SELECT {key} FROM {there} LIMIT {_MOST}"
+        )
+        try:
+            missing = reader.connection.execute(query).fetchall()
+        except sqlite3.Error:
+            continue  # told by _rows
+        yield from (f"{table}: {column} {value} is not in {there}" for (value,) in missing)
+
+
+def _projections(reader: SessionReader) -> Iterator[str]:
+    query = "SELECT DISTINCT e.idx FROM projections p JOIN executions e ON e.seq = p.seq ORDER BY 1"
+    try:
+        statements = reader.connection.execute(query).fetchall()
+    except sqlite3.Error:
+        return  # told by _rows
+    for (statement,) in statements:
         try:
             reader.projection(statement)
         except StoreError as error:
             if "damaged" in str(error):
-                found.append(str(error))
-    return found
+                yield str(error)
 
 
-def _readable(reader: SessionReader) -> list[tuple[int, str]]:
-    try:
-        query = "SELECT DISTINCT e.idx, '' FROM projections p JOIN executions e ON e.seq = p.seq ORDER BY 1"
-        return reader.connection.execute(query).fetchall()
-    except sqlite3.Error:
-        return []
+class _Checkpoints:
+    """What is wrong with the checkpoints of a session, and which of them can be returned to. Raises StoreError."""
 
+    def __init__(self, reader: SessionReader, presence: Presence | None) -> None:
+        with reader.snapshot():
+            self.infos = reader.checkpoints(all_roots=True)
+            self._manifests = reader.all_manifests(all_roots=True)
+        self.damage: list[str] = []
+        self.remarks: list[str] = []
+        self.lost: dict[str, str] = {}
+        self._look(presence)
+        self._signatures(reader)
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    def _look(self, presence: Presence | None) -> None:
+        parsed = {one.checkpoint_id: self._parsed(one) for one in self._manifests.values()}
+        waiting = Counter(base for base, _ in parsed.values() if base)
+        states: dict[str, dict[str, Unit] | str] = {}
+        for execution_id, made in self._manifests.items():
+            cid, info = made.checkpoint_id, self.infos[execution_id]
+            base, broken = parsed[cid]
+            state: dict[str, Unit] | str = broken
+            if not broken:
+                before = states.get(base, f"it builds on {base}, which is not there") if base else {}
+                state = before if isinstance(before, str) else manifest.apply(dict(before), made)
+            if base:
+                waiting[base] -= 1
+                if not waiting[base]:  # else the states of a thousand cells are held at once
+                    states.pop(base, None)
+            if waiting[cid]:
+                states[cid] = state
+            self._judge(info, state, presence)
+
+    @staticmethod
+    def _parsed(made: Manifest) -> tuple[str | None, str]:
+        """Return what a manifest builds on, and what is wrong with it or an empty text."""
+        try:
+            made.results()
+            return made.parse().get("base"), ""
+        except StoreError as error:
+            return None, str(error)
+
+    def _judge(self, info: CheckpointInfo, state: Mapping[str, Unit] | str, presence: Presence | None) -> None:
+        """Take down a checkpoint that cannot be returned to, and whether that is damage."""
+        damaged = isinstance(state, str)
+        if isinstance(state, str):
+            why = state
+        elif info.state in ("skipped", "thinned", "damaged"):
+            why = f"{info.state}: {info.reason}" if info.reason else info.state
+        elif presence is not None:
+            why = presence.fault(state.values())
+            damaged = info.state == "durable"
+        else:
+            why = "its data were being written when the kernel ended" if info.state == "writing" else ""
+        if why:
+            self.lost[info.checkpoint_id] = why
+        if why and damaged:
+            self.damage.append(f"checkpoint {info.checkpoint_id}: {why}")
+
+    def _signatures(self, reader: SessionReader) -> None:
+        unsigned = [one.checkpoint_id for one in self._manifests.values() if not one.signed]
+        if not unsigned:
+            return
+        many, of = len(unsigned), len(self._manifests)
+        if reader.signer.fault:
+            self.remarks.append(f"whose checkpoints these are cannot be told: {reader.signer.fault}")
+        elif many == of:
+            self.remarks.append(
+                "none of its checkpoints is signed by you: their state is not loaded unless you say that you trust it"
+            )
+        else:
+            self.remarks.append(
+                f"{many} of {of} checkpoints are not signed by you ({_few(unsigned)}): added by someone else, or "
+                "changed; their state is not loaded unless you say that you trust it"
+            )

@@ -1,0 +1,80 @@
+"""`ctxkernel verify`: what is damaged in a session, and what of it can still be returned to.
+
+Rule 1: nothing is unpickled, executed or written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ctxkernel.cli.output import has_colour, one_line, paint, show, show_json
+from ctxkernel.cli.read import find_session
+from ctxkernel.core.errors import StoreError
+from ctxkernel.state import units
+from ctxkernel.store import quota
+from ctxkernel.store.chunks import ChunkStore
+from ctxkernel.store.manifest import Read
+from ctxkernel.store.reader import SessionReader
+from ctxkernel.store.verify import Report
+from ctxkernel.store.verify import verify as look
+
+
+def references(manifest: Mapping[str, Any], read: Read) -> Iterable[str]:
+    """Yield the addresses that the units of a manifest need."""
+    blobs, chunks = units.references(manifest)
+    yield from sorted(blobs)
+    yield from units.recipe_addresses(manifest, read)
+    yield from sorted(chunks)
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Carry out `ctxkernel verify`; status 1 where there is damage."""
+    path = find_session(arguments.notebook, arguments.session)
+    report, data = _report(path)
+    if arguments.json:
+        show_json(_as_json(report, data))
+    else:
+        show(_as_text(report, data))
+    return 0 if report.sound else 1
+
+
+def _report(path: Path) -> tuple[Report, Path | None]:
+    """Return what was found, and the folder of the checkpoints' data where there is one."""
+    try:
+        with SessionReader(path) as reader:
+            folder = quota.root_folder(os.environ) / (reader.session_id or "-")
+        if not folder.is_dir():
+            return look(path), None
+        return look(path, ChunkStore(folder, readonly=True), references), folder
+    except StoreError as error:
+        return Report(path, (str(error),)), None
+
+
+def _as_json(report: Report, data: Path | None) -> dict[str, Any]:
+    return {
+        "session": report.session_id,
+        "path": str(report.path),
+        "sound": report.sound,
+        "damage": list(report.damage),
+        "remarks": list(report.remarks),
+        "statements": report.statements,
+        "checkpoints": report.checkpoints,
+        "restorable": report.restorable if data else 0,
+        "lost": dict(report.lost),
+        "data": str(data) if data else None,
+    }
+
+
+def _as_text(report: Report, data: Path | None) -> str:
+    lines = report.lines()
+    if report.checkpoints and data is None:
+        told = f"restorable: none of {report.checkpoints} checkpoints: their data are not on this machine"
+        lines = [told if line.startswith("restorable:") else line for line in lines if not line.startswith("  ")]
+    colour = "green" if report.sound else "red"
+    lines = [one_line(line) if not line.startswith("  ") else "  " + one_line(line) for line in lines]
+    verdict = paint(lines.pop(), colour if has_colour() else None)
+    return "\n".join([*lines, f"{verdict} · {report.path}"])

@@ -1,0 +1,326 @@
+"""Whose state it is: the user's secret, signatures, and a stranger's session."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_store import statement, turn
+
+from ctxkernel.store import schema, trust
+from ctxkernel.store.resume import load_run
+from ctxkernel.store.session import CheckpointRow, SessionReader, SessionStore
+from ctxkernel.store.trust import Signer
+from ctxkernel.store.verify import verify
+
+posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
+texts = st.lists(st.text(st.characters() | st.sampled_from(":0123456789\ud800"), max_size=6), max_size=4)
+
+
+# -- the secret ------------------------------------------------------------------------------------
+
+
+def test_the_secret_is_made_once_and_is_the_users_alone(tmp_path):
+    home = tmp_path / "some" / "home"
+    first, second = trust.load(home), trust.load(home)
+    assert first.fault == second.fault == ""
+    assert second.is_signed(first.sign("a"), "a")
+    assert os.listdir(home) == ["secret"]
+    assert (home / "secret").stat().st_size == 32
+    if os.name == "posix":
+        assert stat.S_IMODE((home / "secret").stat().st_mode) == 0o600
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
+def test_another_home_is_another_user(tmp_path):
+    one, other = trust.load(tmp_path / "a"), trust.load(tmp_path / "b")
+    assert not other.is_signed(one.sign("a"), "a")
+
+
+def test_the_secret_lies_where_the_user_keeps_data(tmp_path):
+    assert trust.user_folder({"CTXKERNEL_HOME": str(tmp_path)}) == tmp_path
+    assert trust.user_folder({}).name == "ctxkernel"
+    assert trust.signer({"CTXKERNEL_HOME": str(tmp_path)}) is trust.signer({"CTXKERNEL_HOME": str(tmp_path)})
+
+
+def _signed(folder: str) -> str | None:
+    return trust.load(Path(folder)).sign("x")
+
+
+def test_kernels_that_start_at_once_agree_on_one_secret(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        signatures = pool.map(_signed, [str(tmp_path / "home")] * 16, chunksize=1)
+    assert len(set(signatures)) == 1
+    assert None not in signatures
+    assert os.listdir(tmp_path / "home") == ["secret"]
+
+
+def test_a_file_system_without_hard_links_will_do(tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", none)
+    assert trust.load(tmp_path).sign("a") == trust.load(tmp_path).sign("a") is not None
+    assert os.listdir(tmp_path) == ["secret"]
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"x" * 33])
+def test_a_secret_that_is_none_signs_nothing_and_is_left_as_it_is(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(trust, "_PATIENCE_S", 0.0)
+    (tmp_path / "secret").write_bytes(content)
+    (tmp_path / "secret").chmod(0o600)
+    found = trust.load(tmp_path)
+    assert "delete it" in found.fault
+    assert str(tmp_path / "secret") in found.fault
+    assert found.sign("a") is None
+    assert (tmp_path / "secret").read_bytes() == content
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o622, 0o666])
+def test_a_secret_that_others_may_know_is_none(tmp_path, mode):
+    assert trust.load(tmp_path).fault == ""
+    (tmp_path / "secret").chmod(mode)
+    found = trust.load(tmp_path)
+    assert "chmod 600" in found.fault
+    assert not found.is_signed(found.sign("a"), "a")
+
+
+@posix
+def test_a_secret_of_another_user_is_none(tmp_path, monkeypatch):
+    trust.load(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert "another user" in trust.load(tmp_path).fault
+
+
+@posix
+def test_a_link_to_a_secret_is_not_followed(tmp_path):
+    trust.load(tmp_path / "theirs")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "secret").symlink_to(tmp_path / "theirs" / "secret")
+    assert trust.load(tmp_path / "mine").fault != ""
+
+
+def test_where_no_secret_can_be_made_the_reason_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    found = trust.load(tmp_path / "file" / "below")
+    assert "cannot be used" in found.fault
+    assert trust.signer({"CTXKERNEL_HOME": str(tmp_path / "file" / "below")}).sign("a") is None
+
+
+def test_what_was_mended_is_tried_again(tmp_path):
+    env = {"CTXKERNEL_HOME": str(tmp_path / "home")}
+    (tmp_path / "home").touch()
+    assert trust.signer(env).fault
+    (tmp_path / "home").unlink()
+    assert not trust.signer(env).fault
+
+
+# -- signatures ------------------------------------------------------------------------------------
+
+
+@given(texts, texts)
+def test_a_signature_is_of_these_texts_in_this_order_and_of_no_others(one, other):
+    signer = Signer(b"k" * 32)
+    signature = signer.sign(*one)
+    assert signer.is_signed(signature, *one)
+    assert signer.is_signed(signature, *other) == (one == other)
+    assert not Signer(b"l" * 32).is_signed(signature, *one)
+
+
+@pytest.mark.parametrize("signature", [None, "", "0", "é\udc80", "a" * 64])
+def test_what_is_no_signature_is_none(signature):
+    assert not Signer(b"k" * 32).is_signed(signature, "a")
+    assert not Signer(None, "no secret").is_signed(signature, "a")
+
+
+def test_the_secret_is_not_told(tmp_path):
+    signer = Signer(b"k" * 32)
+    assert "k" * 32 not in repr(signer)
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+ME, STRANGER = Signer(b"m" * 32), Signer(b"s" * 32)
+
+
+def row(index: int, base: int | None = None, **more) -> CheckpointRow:
+    manifest = {"v": 1, "base": f"cs{base}.1" if base else None, "units": [{"n": ["x"], "d": "00"}], "gone": []}
+    return CheckpointRow(f"cs{index}.1", manifest, 10, **more)
+
+
+def record(path: Path, signer: Signer, first: int = 1, last: int = 3) -> SessionStore:
+    """Write statements with checkpoints, each built on the one before; the store stays open."""
+    store = SessionStore.open(path, signer=signer)
+    for index in range(first, last + 1):
+        made, running = statement(index)
+        parent = f"s{index - 1}.1" if index > first else None
+        running = dataclasses.replace(running, parent_execution_id=parent)
+        assert store.begin(made, running) is None
+        result = turn(index)
+        ended = dataclasses.replace(result.execution, parent_execution_id=parent)
+        base = index - 1 if index > first else None
+        assert store.end(dataclasses.replace(result, execution=ended), checkpoint=row(index, base)) is None
+    return store
+
+
+def signed(path: Path, signer: Signer) -> list[bool]:
+    with SessionReader(path, signer=signer) as reader:
+        return [one.signed for one in reader.all_manifests(all_roots=True).values()]
+
+
+def trusted(path: Path, signer: Signer) -> tuple[bool, str]:
+    with SessionReader(path, signer=signer) as reader:
+        found = load_run(reader)
+        assert found is not None
+        return found.trusted, found.why_not
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "note.sqlite"
+
+
+def test_my_own_checkpoints_are_mine_and_a_strangers_are_not(path):
+    record(path, STRANGER).close()
+    assert signed(path, STRANGER) == [True] * 3
+    assert trusted(path, STRANGER) == (True, "")
+    assert signed(path, ME) == [False] * 3
+    ok, why = trusted(path, ME)
+    assert not ok
+    assert "can run any code" in why
+
+
+def test_without_a_secret_nothing_is_signed_and_the_reason_is_told(path):
+    lame = Signer(None, "the secret cannot be used: no space left")
+    record(path, lame).close()
+    assert signed(path, lame) == [False] * 3
+    assert "no space left" in trusted(path, lame)[1]
+    assert sqlite3.connect(path).execute("SELECT signature FROM checkpoints").fetchall() == [(None,)] * 3
+
+
+CHANGES = {
+    "manifest": 'UPDATE checkpoints SET manifest = replace(manifest, \'"d":"00"\', \'"d":"01"\') WHERE seq = 1',
+    "format": "UPDATE checkpoints SET format = 2 WHERE seq = 1",
+    "id": "UPDATE checkpoints SET checkpoint_id = 'cs7.1' WHERE seq = 1",
+    "signature of another": "UPDATE checkpoints SET signature = (SELECT signature FROM checkpoints WHERE seq = 2) "
+    "WHERE seq = 1",
+    "no signature": "UPDATE checkpoints SET signature = NULL WHERE seq = 1",
+    "session": "UPDATE session SET value = 'other' WHERE key = 'id'",
+}
+
+
+def tamper(path: Path, *changes: str) -> None:
+    """Change rows of a session as someone would who knows its format: triggers off, checksums right again."""
+    with sqlite3.connect(path) as connection:
+        for name in ("session", "checkpoints", "checkpoint_states", "marks"):
+            connection.execute(f"DROP TRIGGER {name}_update")
+        for change in changes:
+            assert connection.execute(change).rowcount == 1
+        for name in ("session", "checkpoints", "checkpoint_states"):
+            columns = schema.columns_of(name)
+            key = columns[0] if name != "checkpoint_states" else "id"
+            for found in connection.execute(f"SELECT {', '.join(columns)}, {key} FROM {name}").fetchall():
+                seal = schema.row_hash(found[:-2])
+                connection.execute(f"UPDATE {name} SET hash = ? WHERE {key} = ?", (seal, found[-1]))
+    connection.close()
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_whatever_was_changed_in_a_checkpoint_is_no_longer_mine(path, change):
+    """The row's checksum is no help: whoever changes a row can make that fit."""
+    record(path, ME).close()
+    tamper(path, change)
+    assert signed(path, ME)[0] is False
+    if "checkpoint_id =" not in change:  # else the chain is broken, and there is nothing to load
+        assert not trusted(path, ME)[0]  # the newest state builds on that one
+    if change != CHANGES["session"]:
+        assert not any("checksum" in line for line in verify(path).damage)
+
+
+def test_what_the_background_made_is_signed_too(path):
+    store = record(path, ME)
+    results = {"s3.1:0": {"units": [{"n": ["x"], "d": "11"}]}}
+    assert store.checkpoint_state("cs3.1", "durable", "", 9.0, results=results) is None
+    store.close()
+    assert signed(path, ME) == [True] * 3
+    with SessionReader(path, signer=ME) as reader:
+        assert reader.manifest("s3.1").results() == results
+    tamper(path, "UPDATE checkpoint_states SET results = replace(results, '11', '12')")
+    assert signed(path, ME) == [True, True, False]
+    assert not trusted(path, ME)[0]
+
+
+def test_my_word_makes_a_strangers_session_mine_as_it_is_then_and_no_further(path):
+    theirs = record(path, STRANGER)
+    theirs.checkpoint_state("cs3.1", "durable", "", 9.0, results={"j": {"units": []}})
+    theirs.close()
+    mine = SessionStore.open(path, signer=ME)
+    assert mine.trust(10.0) is None
+    mine.close()
+    assert signed(path, ME) == [True] * 3
+    assert trusted(path, ME) == (True, "")
+    assert signed(path, Signer(b"t" * 32)) == [False] * 3  # nobody else's
+
+    record(path, STRANGER, 4, 5).close()
+    assert signed(path, ME) == [True] * 3 + [False] * 2
+    mine = SessionStore.open(path, signer=ME)
+    assert mine.trust(11.0) is None
+    mine.close()
+    assert signed(path, ME) == [True] * 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        CHANGES["manifest"],
+        "UPDATE checkpoint_states SET results = '{}'",
+        "UPDATE marks SET value = replace(value, '\"checkpoints\":2', '\"checkpoints\":3') WHERE mark = 'trusted'",
+    ],
+    ids=["a manifest", "what the background made", "how far the word goes"],
+)
+def test_my_word_does_not_cover_what_was_changed_after_it(path, change):
+    theirs = record(path, STRANGER, 1, 2)
+    theirs.checkpoint_state("cs2.1", "durable", "", 9.0, results={"j": {"units": []}})
+    theirs.close()
+    mine = SessionStore.open(path, signer=ME)
+    mine.trust(10.0)
+    mine.close()
+    record(path, STRANGER, 3, 3).close()
+    assert signed(path, ME) == [True, True, False]
+    tamper(path, change)
+    assert signed(path, ME) == [False] * 3
+
+
+def test_the_word_of_a_stranger_is_worth_nothing(path):
+    theirs = record(path, STRANGER)
+    theirs.trust(10.0)
+    theirs.close()
+    assert signed(path, ME) == [False] * 3
+    with sqlite3.connect(path) as connection:
+        value = json.loads(connection.execute("SELECT value FROM marks").fetchone()[0])
+    assert set(value) == {"checkpoints", "states", "signature"}
+
+
+def test_without_a_secret_the_word_cannot_be_given(path):
+    store = record(path, Signer(None, "no secret here"))
+    assert "no secret here" in (store.trust(1.0) or "")
+    store.close()
+
+
+def test_verify_tells_whose_they_are(path):
+    record(path, STRANGER).close()
+    report = verify(path)  # by this process's own secret
+    assert report.sound
+    assert "none of its checkpoints is signed by you" in report.remarks[0]
+    mine = record(path, trust.signer(), 4, 4)
+    mine.close()
+    assert "3 of 4 checkpoints are not signed by you (cs1.1, cs2.1, cs3.1)" in verify(path).remarks[0]
