@@ -418,7 +418,7 @@ class SessionReader:
     def _why_no_projection(self, statement: str | int | None) -> str:
         if statement is None:
             return "there is no projection of this session; run a cell first"
-        index = int(str(statement).removeprefix("s"))
+        index = int(str(statement).removeprefix("s").partition(".")[0])
         if not self.rows("statements", "idx = ?", index):
             return f"there is no statement {statement}; `ctxkernel timeline` lists statements"
         after = self.rows("statements", "idx > ? AND kind = 'python' ORDER BY idx LIMIT 1", index)
@@ -426,7 +426,7 @@ class SessionReader:
         return f"{what}; take {after[0]['statement_id']}, the cell after it" if after else f"{what}; take one before it"
 
     def handles(self, statement: str | int | None = None) -> tuple[HandleState, ...]:
-        """Return the handles as they stood after `statement`."""
+        """Return the handles as they stood after `statement`: its newest execution, or the one named (`s10.2`)."""
         with self.snapshot():
             return self._handles(self._seq(statement, "endings"))
 
@@ -473,9 +473,11 @@ class SessionReader:
         if statement is None:
             runs = self._runs(all_roots=False)
             return self.connection.execute(query + f"e.run IN ({_marks(runs)})", runs).fetchone()[0]
-        digits = str(statement).removeprefix("s")
-        if not digits.isdecimal():
+        digits, dot, run = str(statement).removeprefix("s").partition(".")
+        if not digits.isdecimal() or (dot and not run.isdecimal()):
             raise StoreError(f"{statement!r} is no statement; give its number, as `10` or `s10`")
+        if dot:
+            return self.connection.execute(query + "e.execution_id = ?", (f"s{digits}.{run}",)).fetchone()[0]
         return self.connection.execute(query + "e.idx = ?", (int(digits),)).fetchone()[0]
 
     def _text(self, address: str) -> str:
