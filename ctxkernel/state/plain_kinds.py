@@ -16,6 +16,7 @@ import pathlib
 import random
 import re
 import uuid
+import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, repeat
@@ -305,6 +306,7 @@ def opaque(look: Look, obj: object) -> Children:
 
 
 KINDS: dict[type, tuple[bool, Body]] = {
+    weakref.ref: (True, lambda look, obj: _weak(look, obj)),
     **dict.fromkeys((int, float, bool, complex, type(None), type(Ellipsis)), (False, atom)),
     str: (False, text),
     bytes: (False, block),
@@ -364,6 +366,15 @@ def _exception(look: Look, obj: Any) -> Children:
     return iter((BaseException.__dict__["args"].__get__(obj),))
 
 
+def _weak(look: Look, obj: Any) -> Children:
+    # What it refers to is not its content; but that it refers to this one object is a connection with whoever has it.
+    target = weakref.ref.__call__(obj)
+    look.out += b"w1;" if target is not None else b"w0;"
+    if target is not None:
+        look.also.add(id(target))
+    return None
+
+
 BASES: dict[type, Base] = {
     int: Base(_as_int, noted=False),
     float: Base(_as_float, noted=False),
@@ -379,6 +390,7 @@ BASES: dict[type, Base] = {
     set: Base(items_of_set),
     frozenset: Base(items_of_set),
     collections.deque: Base(items_of_deque),
+    weakref.ref: Base(_weak),
     BaseException: Base(_exception),
     random.Random: Base(random_state),
     dt.datetime: Base(reduced(dt.datetime), noted=False),

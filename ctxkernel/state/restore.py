@@ -11,8 +11,10 @@ Rule 3: what could not be brought back is named with the reason; no restore pret
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +24,7 @@ from ctxkernel.state import units
 from ctxkernel.state.checkpoints import PLAIN, Checkpointer, CheckpointError, Chunks
 from ctxkernel.state.digest import CHUNK
 from ctxkernel.state.pickling import Packer
-from ctxkernel.state.reflect import is_kind
+from ctxkernel.state.reflect import class_dict, is_kind
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING
@@ -151,19 +153,31 @@ class Restorer:
             )
         self._checkpoints.settle_writes(difference.target)
         fetched = Fetched(difference, lost=dict(difference.lost))
-        self._packer.define(
-            {
-                name.removeprefix("class:"): (lambda unit=unit: self._stream(unit))
-                for name, unit in difference.target.items()
-                if name.startswith("class:") and unit.digest
-            }
-        )
         for unit in difference.load:
             if unit.names[0].startswith("class:"):
                 fetched.classes.append(unit)
                 continue
             self._guarded(fetched, unit, lambda unit=unit: self._fetch(fetched, unit))
         return fetched
+
+    def _class(self, target: State, uid: str) -> type | None:
+        """Make a class of a state that is not alive; instances of it are being loaded."""
+        unit = target.get(f"class:{uid}")
+        return None if unit is None or not unit.digest else self._load_class(target, unit)
+
+    def _load_class(self, target: State, unit: Unit) -> type:
+        made = self._packer.unpack(
+            self._stream(unit), [], handles=self._handle, classes=lambda uid: self._class(target, uid)
+        )
+        return made[unit.names[0]]  # type: ignore[return-value]
+
+    def _redefine(self, target: State, unit: Unit) -> None:
+        """Give a class that is alive what it had: instances of it may be kept in place, or be held by others."""
+        uid = unit.names[0].removeprefix("class:")
+        live = self._packer.class_of(uid)
+        made = self._load_class(target, unit)
+        if live is not None and live is not made and _take_members(live, made):
+            self._packer.know(uid, live)
 
     def _guarded(self, fetched: Fetched, unit: Unit, step: Callable[[], None]) -> None:
         try:
@@ -184,7 +198,17 @@ class Restorer:
             return
         living = self._checkpoints.living(unit)
         buffers = [self._memory(buffer) for buffer in unit.buffers]
-        fetched.values |= self._packer.unpack(self._stream(unit), buffers, handles=self._handle, live=living.get)
+        target, said = fetched.difference.target, list[str]()
+        fetched.values |= self._packer.unpack(
+            self._stream(unit),
+            buffers,
+            handles=self._handle,
+            live=living.get,
+            classes=lambda uid: self._class(target, uid),
+            report=said,
+        )
+        for one in said:
+            fetched.lost.setdefault(f"{unit.names[0]}: {one}", "it cannot be had back")
 
     def plain(self, unit: Unit) -> Any:
         """Return the value of a unit that holds plain values. Raises StoreError."""
@@ -233,13 +257,36 @@ class Restorer:
         for view, chunk in fetched.patches:
             self._chunks.read_into(chunk, view)
         for unit in fetched.classes:
-            self._guarded(fetched, unit, lambda unit=unit: self._packer.redefine(unit.names[0], self._stream(unit)))
+            self._guarded(fetched, unit, lambda unit=unit: self._redefine(difference.target, unit))
         gone = {name for name in lost if name in difference.target and name not in fetched.values}
         self._bind(fetched.values, [*difference.drop, *gone])
         loaded = [name for unit in difference.load for name in unit.names]
         self._tracker.rebase([name for name in loaded if ":" not in name or name.startswith("target:")])
         self._checkpoints.settled(difference.execution_id, difference.target, gone)
         return lost
+
+
+_NOT_MEMBERS = frozenset(("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"))
+
+
+def _take_members(live: type, made: type) -> bool:
+    """Give `live` the members of `made`, another making of the same class; False where their layouts differ."""
+    members, old = dict(class_dict(made)), dict(class_dict(live))
+    if live.__bases__ != made.__bases__ or members.get("__slots__") != old.get("__slots__"):
+        return False
+    for name in old.keys() - members.keys() - _NOT_MEMBERS:
+        type.__delattr__(live, name)
+    for name, value in members.items():
+        kind = type(value)
+        if name in _NOT_MEMBERS or kind in (types.MemberDescriptorType, types.GetSetDescriptorType):
+            continue
+        function = value.__func__ if kind in (staticmethod, classmethod) else value
+        for cell in getattr(function, "__closure__", None) or () if type(function) is types.FunctionType else ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                if cell.cell_contents is made:  # `super()` finds its class there
+                    cell.cell_contents = live
+        type.__setattr__(live, name, value)
+    return True
 
 
 def _allocate(nbytes: int) -> memoryview:
