@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import re
+import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from xxhash import xxh3_128_hexdigest
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store import packs, pages
+from ctxkernel.store.lock import SessionLock
 from ctxkernel.store.packs import LARGE_BYTES, Entry, PackReader, PackWriter, depth_of, entry_of
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ CACHE = "CTXKERNEL_CACHE"
 """The variable that moves the data elsewhere."""
 
 _ADDRESS = re.compile(r"[xb][0-9a-f]{32}")
+_LOCK_SECONDS = 0.3
 _MAPPED_BYTES = 1024 * 1024
 """Below, a copy costs less than a mapping."""
 
@@ -63,11 +66,11 @@ class Dropped:
 class ChunkStore:
     """The chunks of one session.
 
-    The folder is made by the first `put`. With `readonly`, nothing in it is changed.
-    Raises StoreError where the folder cannot be read.
+    The folder is made by the first `put`. With `readonly`, nothing in it is changed. `lock` is the folder's own, where
+    the caller has it already; the store releases it. Raises StoreError where the folder cannot be read.
     """
 
-    def __init__(self, folder: Path, *, readonly: bool = False) -> None:
+    def __init__(self, folder: Path, *, readonly: bool = False, lock: SessionLock | None = None) -> None:
         self.folder = folder
         self.readonly = readonly
         self._records: dict[str, bytes] = {}
@@ -79,7 +82,14 @@ class ChunkStore:
         self._reader = PackReader(folder)
         self._writer: PackWriter | None = None
         self._rolls = True
-        self.refresh()
+        self._lock = lock
+        if lock is None and not readonly and folder.is_dir():
+            self._take_lock()
+        try:
+            self.refresh()
+        except StoreError:
+            self.close()
+            raise
 
     # What is there
 
@@ -105,6 +115,15 @@ class ChunkStore:
     def entries(self) -> list[Entry]:
         """Return where each chunk is, in the order in which they were written."""
         return sorted(map(entry_of, self._records.values()), key=lambda entry: (entry.pack, entry.offset))
+
+    @property
+    def growing(self) -> bool:
+        """Whether another process writes here: that of a kernel that was killed finishes what it had begun.
+
+        Always False where files cannot be locked.
+        """
+        own = self._writer.number if self._writer is not None else None
+        return any(number != own and packs.is_held(self.folder, number) for number in packs.listing(self.folder))
 
     @property
     def bytes_stored(self) -> int:
@@ -190,8 +209,7 @@ class ChunkStore:
                 entry, stored = self._as_delta(address, view, base)
             if entry is None or stored is None:
                 entry, stored = Entry(address, "", 0, 0, 0, len(view), len(view)), view
-            aligned = not entry.depth and entry.size >= LARGE_BYTES
-            offset = writer.write(stored, aligned=aligned)
+            offset = writer.write(stored, aligned=_is_aligned(entry))
             # After the write: a thread of the user may have changed the data since they were hashed.
             if address[0] == "x" and address_of(view) != address:
                 writer.take_back()
@@ -234,8 +252,7 @@ class ChunkStore:
 
     def _writing(self) -> PackWriter:
         """Return the pack to append to. Raises StoreError."""
-        if self.readonly:
-            raise StoreError(f"the checkpoint data in {self.folder} were opened for reading only")
+        self._may_write()
         writer = self._writer
         if writer is not None and writer.process != os.getpid():
             # A child that the user forked: two processes must not append to one pack.
@@ -258,7 +275,21 @@ class ChunkStore:
             except OSError as fault:
                 raise self._unwritable(fault) from fault
             self._read_to[writer.number] = 0
+            if self._lock is None:
+                self._take_lock()
         return writer
+
+    def _take_lock(self) -> None:
+        """Tell those who clear up other sessions that this one is in use. It need not be had to write."""
+        until = time.monotonic() + _LOCK_SECONDS
+        with contextlib.suppress(OSError):
+            while (lock := SessionLock.take(self.folder)) is None and time.monotonic() < until:
+                time.sleep(0.02)  # it is being cleared up just now
+            self._lock = lock
+
+    def _may_write(self) -> None:
+        if self.readonly:
+            raise StoreError(f"the checkpoint data in {self.folder} are open for reading only; open them for writing")
 
     def _unwritable(self, fault: OSError) -> StoreError:
         return StoreError(
@@ -348,9 +379,7 @@ class ChunkStore:
     def _view(self, entry: Entry) -> memoryview:
         """Return the content of a chunk to look at, unverified. Raises OSError, ValueError, StoreError."""
         if not entry.depth:
-            mapping = self._reader.map(entry.pack, entry.offset, entry.size, writable=False)
-            if mapping is not None:
-                return mapping
+            return self._stored(entry)
         view = memoryview(bytearray(entry.size))
         self._fill(entry, view)
         return view
@@ -369,9 +398,7 @@ class ChunkStore:
             content = memoryview(bytearray(base.size))
             self._fill(base, content, links + 1)
             view[:] = content[: entry.size]
-        made = memoryview(bytearray(entry.stored))
-        self._reader.read_into(entry.pack, entry.offset, made)
-        pages.apply(view, made)
+        pages.apply(view, self._stored(entry))
 
     def _failed(self, entry: Entry, why: str) -> StoreError:
         """Take note of a damaged chunk, so that it can be stored again, and return the error that says so."""
@@ -390,12 +417,102 @@ class ChunkStore:
             "re-run the cells that made its data, or return to another checkpoint"
         )
 
-    # Packs that others write, and giving up chunks
+    # Giving up chunks
+
+    def drop(self, addresses: Iterable[str]) -> Dropped:
+        """Give chunks up, and their space: packs that have some of them are written anew without.
+
+        A chunk stays where one that stays is a delta of it, and where its pack is being appended to. At any
+        instant all that stays is on the disk, so a kill loses nothing. Raises StoreError where the disk is too full
+        to write a pack anew; what was done by then is done.
+        """
+        self._may_write()
+        self._close_writer()
+        self.refresh()
+        doomed = self._droppable(addresses)
+        before = self.bytes_stored
+        self._remove_empty()
+        of_pack: dict[int, list[Entry]] = {}
+        for entry in self.entries():
+            of_pack.setdefault(entry.pack, []).append(entry)
+        kept = {
+            number: [entry for entry in there if entry.address not in doomed]
+            for number, there in of_pack.items()
+            if any(entry.address in doomed for entry in there) and not packs.is_held(self.folder, number)
+        }
+        # Those that leave the least first: they give space for the others.
+        for number in sorted(kept, key=lambda number: sum(entry.stored for entry in kept[number])):
+            self._rewrite(number, kept[number])
+            for entry in of_pack[number]:
+                if entry.address in doomed:
+                    del self._records[entry.address]
+                    self._verified.discard(entry.address)
+        return Dropped(frozenset(a for a in doomed if not self.has(a)), before - self.bytes_stored)
+
+    def _droppable(self, addresses: Iterable[str]) -> set[str]:
+        doomed = {address for address in addresses if address in self._records}
+        for address, record in self._records.items():
+            if depth_of(record) and address not in doomed:
+                entry: Entry | None = entry_of(record)
+                while entry is not None and entry.depth:
+                    doomed.discard(entry.base)
+                    below = self._records.get(entry.base)
+                    entry = entry_of(below) if below is not None else None
+        return doomed
+
+    def _rewrite(self, number: int, kept: list[Entry]) -> None:
+        """Replace a pack by one that holds `kept` only. Raises StoreError."""
+        made: dict[str, bytes] = {}
+        if kept:
+            writer = self.new_pack()
+            try:
+                for entry in kept:
+                    with contextlib.suppress(packs.ShortPack):  # what is torn off cannot be kept
+                        stored = self._stored(entry)
+                        offset = writer.write(stored, aligned=_is_aligned(entry))
+                        made[entry.address] = writer.record(entry._replace(pack=writer.number, offset=offset))
+                writer.sync()  # before the old one goes
+            except BaseException as fault:
+                writer.close(keep=True)
+                packs.remove(self.folder, writer.number)
+                if isinstance(fault, OSError):
+                    raise self._unwritable(fault) from fault
+                raise
+            writer.close()
+            self._read_to[writer.number] = 0
+        self._reader.forget([number])
+        packs.remove(self.folder, number)
+        self._read_to.pop(number, None)
+        for entry in kept:
+            if entry.address in made:
+                self._records[entry.address] = made[entry.address]
+            else:
+                del self._records[entry.address]
+
+    def _remove_empty(self) -> None:
+        """Remove packs that hold no chunk: a kill leaves some, and so does a chunk that was written twice."""
+        used = {entry_of(record).pack for record in self._records.values()}
+        for number in packs.listing(self.folder):
+            if number not in used and not packs.is_held(self.folder, number):
+                self._reader.forget([number])
+                packs.remove(self.folder, number)
+                self._read_to.pop(number, None)
+
+    def _stored(self, entry: Entry) -> memoryview:
+        """Return the bytes of a chunk in its pack. Raises OSError."""
+        if entry.stored >= _MAPPED_BYTES:
+            mapping = self._reader.map(entry.pack, entry.offset, entry.stored, writable=False)
+            if mapping is not None:
+                return mapping
+        view = memoryview(bytearray(entry.stored))
+        self._reader.read_into(entry.pack, entry.offset, view)
+        return view
+
+    # Packs that another process writes
 
     def new_pack(self) -> PackWriter:
         """Return a pack for another process to write, which tells its number when it is done. Raises StoreError."""
-        if self.readonly:
-            raise StoreError(f"the checkpoint data in {self.folder} were opened for reading only")
+        self._may_write()
         try:
             return PackWriter.create(self.folder)
         except OSError as fault:
@@ -427,3 +544,10 @@ class ChunkStore:
         """Close all files. Twice is as good as once."""
         self._close_writer()
         self._reader.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _is_aligned(entry: Entry) -> bool:
+    return not entry.depth and entry.size >= LARGE_BYTES
