@@ -179,31 +179,26 @@ class SessionReader:
     def _runs(self, all_roots: bool) -> list[int]:  # noqa: FBT001
         """Return the kernel starts whose statements are asked for: those of the newest root, oldest first.
 
-        A start that resumed goes on in the root of another.
+        A start that resumed, at once or later, goes on in the root of another.
         """
         if all_roots:
             return [row["run"] for row in self.rows("runs", "1 ORDER BY run")]
         bound = 2**62 if self.before is None else self.before
         runs = [row["run"] for row in self.rows("runs", "run < ? ORDER BY run", bound)]
-        newest = self.connection.execute(
-            "SELECT run FROM heads WHERE run < ? ORDER BY id DESC LIMIT 1", (bound,)
-        ).fetchone()
+        newest = self._select("SELECT run FROM heads WHERE run < ? ORDER BY id DESC LIMIT 1", bound)
+        # Two are of one root where the HEAD of one was ever at an execution of the other.
+        together: dict[int, set[int]] = defaultdict(set)
+        query = "SELECT DISTINCT h.run, e.run FROM heads h JOIN executions e ON e.execution_id = h.execution_id"
+        for run, of in self._select(f"{query} WHERE h.run < ?", bound):
+            together[run].add(of)
+            together[of].add(run)
         found: set[int] = set()
-        open_ones: set[int] = {newest[0] if newest else max(runs, default=0)} & set(runs)
+        open_ones: set[int] = {newest[0][0] if newest else max(runs, default=0)} & set(runs)
         while open_ones:
             run = open_ones.pop()
             found.add(run)
-            open_ones |= self._resumed(run) & set(runs) - found
+            open_ones |= together[run] & set(runs) - found
         return sorted(found)
-
-    def _resumed(self, run: int) -> set[int]:
-        """Return the runs whose timeline a run has gone on with: at its start, or later."""
-        query = (
-            "SELECT e.run FROM executions e JOIN runs r ON r.resumed_from = e.execution_id WHERE r.run = ?"
-            " UNION SELECT e.run FROM executions e JOIN heads h ON h.execution_id = e.execution_id"
-            " WHERE h.run = ?"
-        )
-        return {found for (found,) in self.connection.execute(query, (run, run))}
 
     def head_moves(self, *, all_roots: bool = False) -> list[HeadMove]:
         """Return all that HEAD did, oldest first: it went to each execution that began, and where it was sent."""
