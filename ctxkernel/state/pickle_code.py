@@ -1,0 +1,496 @@
+"""How functions, classes and what code is made of are taken apart and put together.
+
+Rule 1: what a module that can be imported has under its name is that name.
+Rule 2: a function of the namespace comes back with the namespace as its globals; one of a module's code with the
+module's; one that was made by `exec` in a dict of its own with that dict.
+Rule 3: a class of the user's is its uid. Its content is stored once, by the pack that is asked for `class:<uid>`, and
+comes back as it was: neither its metaclass nor `__init_subclass__` nor `__set_name__` is run a second time.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import gc
+import marshal
+import sys
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.state.pickle_core import Part, Reduction
+from ctxkernel.state.reflect import (
+    HEAP_TYPE,
+    class_dict,
+    class_flags,
+    class_module,
+    class_mro,
+    class_name,
+    class_qualname,
+    is_kind,
+    loaded,
+    module_dict,
+)
+
+if TYPE_CHECKING:
+    from ctxkernel.state.reducers import Kind, Taking
+
+_CODE = Part("code")
+_CODE_ARGS = Part("code_from")
+_CELL = Part("cell")
+_FILL_CELL = Part("fill_cell")
+_FUNCTION = Part("function")
+_FILL_FUNCTION = Part("fill_function")
+_MEMBER = Part("member")
+_BOUND = Part("bound")
+_OWN_CLASS = Part("own_class")
+_MAKE_CLASS = Part("make_class")
+_FILL_CLASS = Part("fill_class")
+_TYPEVAR = Part("type_variable")
+_NEW_TYPE = Part("new_type")
+_ALIAS = Part("type_alias")
+_MODULE = Part("module")
+_REMEMBERING = Part("remembering")
+_WRAPPER = Part("wrapper")
+_FILL = Part("fill")
+_DICT_VIEW = Part("dict_view")
+
+
+# -- functions ----------------------------------------------------------------------------------
+
+
+def function(taking: Taking, obj: types.FunctionType) -> Reduction:
+    """A function: a name, a member of a class, or its code with all that it holds."""
+    scope: Any = obj.__globals__
+    module, path = obj.__module__, obj.__qualname__
+    if type(module) is str and module != taking.module and _by_import(module, path, obj):
+        return NotImplemented
+    if scope is taking.namespace:
+        owner = _owner(taking, path, obj)
+        if owner is not None:
+            return _MEMBER, (owner, path.rpartition(".")[2])
+    else:
+        name = dict.get(scope, "__name__")
+        if type(name) is str and loaded(name) is scope:
+            scope = name
+    cells = obj.__closure__ or ()
+    taking.cells.update(map(id, cells))
+    content = tuple([(cell, held[0]) for cell in cells if (held := _held(cell))])
+    more = (obj.__dict__ or None, getattr(obj, "__type_params__", ()) or None)
+    state = (
+        *(obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None),
+        *(content, *more),
+    )
+    return _FUNCTION, (obj.__code__, scope, cells), state, None, None, _FILL_FUNCTION
+
+
+def _by_import(module: str, path: str, obj: object) -> bool:
+    """Say whether the pickler finds `obj` by its name: it asks as `getattr` does, so nothing may be in between."""
+    parts = path.split(".")
+    if "<locals>" in parts:
+        return False
+    found: Any = loaded(module).get(parts[0])
+    for part in parts[1:]:
+        if not is_kind(type(found), type):
+            return False
+        found = next((class_dict(base)[part] for base in class_mro(found) if part in class_dict(base)), None)
+        if type(found) is staticmethod:
+            found = found.__func__
+    return found is obj
+
+
+def _owner(taking: Taking, path: str, obj: object) -> type | None:
+    """Return the class of the user's that has a function as its member, where it is stored by itself."""
+    holder, _, name = path.rpartition(".")
+    if not holder or "<" in path:
+        return None
+    parts = holder.split(".")
+    found: Any = dict.get(taking.namespace, parts[0])
+    for part in parts[1:]:
+        found = class_dict(found).get(part) if is_kind(type(found), type) else None
+    if not is_kind(type(found), type) or id(found) in taking.by_value:
+        return None
+    return found if _function_of(class_dict(found).get(name)) is obj else None
+
+
+def _function_of(member: Any) -> Any:
+    return member.__func__ if type(member) in (staticmethod, classmethod) else member
+
+
+def _held(cell: types.CellType) -> tuple[Any] | None:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:  # empty
+        return None
+
+
+def cell(taking: Taking, obj: types.CellType) -> Reduction:
+    """A cell of a closure. With a function it is made empty: its content may be that function."""
+    held = _held(obj)
+    if id(obj) in taking.cells or held is None:
+        return _CELL, ()
+    return _CELL, (), held, None, None, _FILL_CELL
+
+
+def code(taking: Taking, obj: types.CodeType) -> Reduction:
+    """A code object."""
+    try:
+        return _CODE, (sys.version_info[:2], marshal.dumps(obj))
+    except ValueError:  # a constant that no compiler makes
+        names = (
+            *("argcount", "posonlyargcount", "kwonlyargcount", "nlocals", "stacksize", "flags", "code", "consts"),
+            *("names", "varnames", "filename", "name", "qualname", "firstlineno", "linetable", "exceptiontable"),
+            *("freevars", "cellvars"),
+        )
+        return _CODE_ARGS, (sys.version_info[:2], tuple([getattr(obj, f"co_{name}") for name in names]))
+
+
+def method(taking: Taking, obj: types.MethodType) -> Reduction:
+    """A bound method: found again in the class where it is the class's own, else the function and what it is of."""
+    func, owner = obj.__func__, obj.__self__
+    name = getattr(func, "__name__", None)
+    cls: Any = owner if is_kind(type(owner), type) else type(owner)
+    if type(name) is str and id(cls) not in taking.by_value:
+        for base in class_mro(cls):
+            if name in class_dict(base):
+                if _function_of(class_dict(base)[name]) is func:
+                    return _BOUND, (owner, name)
+                break
+    return types.MethodType, (func, owner)
+
+
+def remembering(taking: Taking, obj: Any) -> Reduction:
+    """A function under `functools.lru_cache`: the cache starts empty."""
+    module, path = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
+    if type(module) is str and type(path) is str and module != taking.module and _by_import(module, path, obj):
+        return NotImplemented  # the pickler finds it by its `__reduce__`
+    members = obj.__dict__
+    wrapped = members["__wrapped__"]
+    if obj.cache_info().currsize:
+        taking.note(f"the cache of {getattr(wrapped, '__name__', 'a function')}: empty")
+    settings = obj.cache_parameters()
+    return _REMEMBERING, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, Part("update_dict")
+
+
+def wrapper(taking: Taking, obj: Any) -> Reduction:
+    """A staticmethod or classmethod."""
+    return _WRAPPER, (type(obj), obj.__func__)
+
+
+def property_(taking: Taking, obj: property) -> Reduction:
+    """A property, exactly."""
+    return property, (obj.fget, obj.fset, obj.fdel, obj.__doc__)
+
+
+def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
+    """A read-only view of a mapping: of the same mapping again."""
+    (below,) = gc.get_referents(obj)
+    owner = getattr(below.get("__dict__"), "__objclass__", None) if type(below) is dict else None
+    if owner is not None and class_dict(owner) == obj:
+        return Part("class_dict"), (owner,)
+    return types.MappingProxyType, (below,)
+
+
+def dict_view(taking: Taking, obj: Any) -> Reduction:
+    """`d.keys()`, `d.values()`, `d.items()`: of the same dict again."""
+    (below,) = gc.get_referents(obj)
+    return _DICT_VIEW, (below, type(obj).__name__.rpartition("_")[2])
+
+
+# -- classes ------------------------------------------------------------------------------------
+
+
+def class_(taking: Taking, obj: Any) -> Reduction:
+    """A class: a name that can be imported, a uid, or, where this pack stores it, its content."""
+    if id(obj) in taking.by_value:
+        return _class_content(taking, obj)
+    singleton = _SINGLETONS.get(id(obj))
+    if singleton is not None:
+        return type, (singleton[0],)
+    if class_module(obj) != taking.module and _by_import(class_module(obj), class_qualname(obj), obj):
+        return NotImplemented
+    if not class_flags(obj) & HEAP_TYPE:
+        where = _BUILTIN_TYPES.get(id(obj))
+        if where is not None:
+            return getattr, (sys.modules["types"], where)
+        raise TypeError("a type that no module has under its name")
+    uid = taking.packer.uid(obj)
+    taking.classes[uid] = obj
+    return _OWN_CLASS, (uid, class_qualname(obj))
+
+
+_SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
+_BUILTIN_TYPES = {id(one): name for name, one in vars(types).items() if type(one) is type and name[0].isupper()}
+
+
+_OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__module__", "__slotnames__"))
+
+
+def _class_content(taking: Taking, obj: type) -> Reduction:
+    meta = type(obj)
+    names: list[str] = []
+    slots: list[str] = []
+    members: dict[str, Any] = {}
+    for name, member in list(class_dict(obj).items()):
+        if name in _OF_THE_TYPE:
+            continue
+        kind = type(member)
+        if kind is types.MemberDescriptorType and member.__objclass__ is obj:
+            slots.append(name)
+            continue
+        if kind.__name__ == "CField" or (kind is types.GetSetDescriptorType and member.__objclass__ is obj):
+            continue  # made anew with the class
+        names.append(name)
+        members[name] = member
+    fixed: list[str] | None = None
+    if "__slots__" in members:
+        fixed = [*slots, *(name for name in ("__dict__", "__weakref__") if name in class_dict(obj))]
+    registered: list[Any] = []
+    if is_kind(meta, abc.ABCMeta):
+        registered = [one for ref in abc._get_dump(obj)[0] if (one := ref()) is not None]  # type: ignore[attr-defined]
+    bases = type.__dict__["__bases__"].__get__(obj)
+    args = (
+        *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
+        *(names, fixed),
+    )
+    return _MAKE_CLASS, args, (members, registered), None, None, _FILL_CLASS
+
+
+def type_variable(taking: Taking, obj: Any) -> Reduction:
+    """A TypeVar, ParamSpec or TypeVarTuple."""
+    module, name = obj.__module__, obj.__name__
+    if module != taking.module and loaded(module).get(name) is obj:
+        return name
+    kind = type(obj).__name__
+    extra: dict[str, Any] = {}
+    if kind == "TypeVar" or kind == "ParamSpec":
+        extra = {"bound": obj.__bound__, "covariant": obj.__covariant__, "contravariant": obj.__contravariant__}
+    if getattr(obj, "__infer_variance__", False):
+        extra["infer_variance"] = True
+    if getattr(obj, "has_default", bool)():
+        extra["default"] = obj.__default__
+    return _TYPEVAR, (type(obj).__module__, kind, name, getattr(obj, "__constraints__", ()), extra, module)
+
+
+def type_alias(taking: Taking, obj: Any) -> Reduction:
+    """What `type X = …` made."""
+    return _ALIAS, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)
+
+
+def new_type(taking: Taking, obj: Any) -> Reduction:
+    """A typing.NewType."""
+    name, module = obj.__name__, obj.__module__
+    if module != taking.module and loaded(module).get(name) is obj:
+        return name
+    return _NEW_TYPE, (name, obj.__supertype__, module, obj.__qualname__)
+
+
+def module_(taking: Taking, obj: Any) -> Reduction:
+    """A module that can be imported: its name."""
+    name = module_dict(obj).get("__name__")
+    if type(name) is str and sys.modules.get(name) is obj:
+        return _MODULE, (name,)
+    spec = module_dict(obj).get("__spec__")
+    known = getattr(spec, "name", None)
+    if type(known) is str and sys.modules.get(known) is obj:
+        return _MODULE, (known,)
+    return taking.refuse(obj, "a module that is made by hand cannot be imported again")
+
+
+KINDS: dict[Any, Kind] = {
+    types.FunctionType: function,
+    types.CellType: cell,
+    types.CodeType: code,
+    types.MethodType: method,
+    types.ModuleType: module_,
+    staticmethod: wrapper,
+    classmethod: wrapper,
+    property: property_,
+    types.MappingProxyType: mapping_proxy,
+    **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), dict_view),
+    functools._lru_cache_wrapper: remembering,  # type: ignore[attr-defined]
+    typing.TypeVar: type_variable,
+    typing.ParamSpec: type_variable,
+    typing.TypeVarTuple: type_variable,
+    typing.NewType: new_type,
+}
+if sys.version_info >= (3, 12):
+    KINDS[typing.TypeAliasType] = type_alias
+BELOW: dict[Any, Kind] = {types.ModuleType: module_}
+
+
+# -- together again -----------------------------------------------------------------------------
+
+
+class _Quiet:
+    """A base that keeps `__init_subclass__` of the other bases from running."""
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        """Do nothing."""
+
+
+_HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins", __name__))
+
+
+class CodeParts:
+    """The constructors of functions and classes."""
+
+    namespace: dict[str, Any]
+
+    def code(self, version: tuple[int, int], data: bytes) -> Any:
+        """Return a code object. Raises ValueError for one of another Python."""
+        _same_version(version)
+        return marshal.loads(data)  # noqa: S302 - as trusted as the pickle that it stands in
+
+    def code_from(self, version: tuple[int, int], args: tuple[Any, ...]) -> Any:
+        """Return a code object from its parts."""
+        _same_version(version)
+        return types.CodeType(*args)
+
+    def cell(self) -> Any:
+        """Return an empty cell."""
+        return types.CellType()
+
+    def fill_cell(self, cell: Any, held: tuple[Any]) -> None:
+        """Put its content into a cell."""
+        cell.cell_contents = held[0]
+
+    def function(self, code: Any, scope: Any, cells: tuple[Any, ...]) -> Any:
+        """Return a function without its attributes; `scope` is its globals or the name of a module."""
+        if type(scope) is str:
+            scope = vars(self.module(scope))
+        return types.FunctionType(code, scope, None, None, cells or None)
+
+    def fill_function(self, func: Any, state: tuple[Any, ...]) -> None:
+        """Give a function its attributes, and its cells their content."""
+        name, path, module, doc, defaults, keyword, annotations, content, members, variables = state
+        func.__name__, func.__qualname__, func.__module__, func.__doc__ = name, path, module, doc
+        func.__defaults__, func.__kwdefaults__ = defaults, keyword
+        if annotations:
+            func.__annotations__ = annotations
+        if members:
+            func.__dict__.update(members)
+        if variables:
+            func.__type_params__ = variables
+        for cell, held in content:
+            cell.cell_contents = held
+
+    def member(self, cls: Any, name: str) -> Any:
+        """Return a function that is a member of a class."""
+        return _function_of(class_dict(cls)[name])
+
+    def bound(self, owner: Any, name: str) -> Any:
+        """Return a bound method, as the class of `owner` has it."""
+        cls: Any = owner if is_kind(type(owner), type) else type(owner)
+        for base in class_mro(cls):
+            if name in class_dict(base):
+                return types.MethodType(_function_of(class_dict(base)[name]), owner)
+        raise AttributeError(f"{class_qualname(cls)} has no {name} any more")
+
+    def remembering(self, func: Any, size: int | None, typed: bool) -> Any:
+        """Return a function under a new, empty `functools.lru_cache`."""
+        return functools.lru_cache(maxsize=size, typed=typed)(func)
+
+    def update_dict(self, obj: Any, members: dict[str, Any]) -> None:
+        """Give an object the attributes that it had."""
+        obj.__dict__.update(members)
+
+    def wrapper(self, kind: Any, func: Any) -> Any:
+        """Return a staticmethod or classmethod."""
+        return kind(func)
+
+    def class_dict(self, cls: Any) -> Any:
+        """Return `vars` of a class."""
+        return vars(cls)
+
+    def dict_view(self, below: dict[Any, Any], which: str) -> Any:
+        """Return `keys`, `values` or `items` of a dict."""
+        return getattr(below, which)()
+
+    def type_variable(
+        self, home: str, kind: str, name: str, constraints: tuple[Any, ...], extra: dict[str, Any], module: str
+    ) -> Any:
+        """Return a TypeVar, ParamSpec or TypeVarTuple."""
+        made = getattr(self.module(home), kind)(name, *constraints, **extra)
+        made.__module__ = module
+        return made
+
+    def new_type(self, name: str, base: Any, module: str, path: str) -> Any:
+        """Return a typing.NewType."""
+        made: Any = typing.NewType(name, base)  # type: ignore[misc]
+        made.__module__, made.__qualname__ = module, path
+        return made
+
+    def type_alias(self, name: str, value: Any, variables: tuple[Any, ...], module: str) -> Any:
+        """Return what `type X = …` makes."""
+        return typing.TypeAliasType(name, value, type_params=variables)  # type: ignore[attr-defined]
+
+    def module(self, name: str) -> Any:
+        """Return a module, imported where it is not yet."""
+        import importlib
+
+        return sys.modules.get(name) or importlib.import_module(name)
+
+    def make_class(
+        self,
+        uid: str,
+        meta: Any,
+        name: str,
+        path: str,
+        bases: tuple[Any, ...],
+        module: str,
+        names: list[str],
+        slots: list[str] | None,
+    ) -> Any:
+        """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
+        members: dict[str, Any] = {"__module__": module, "__qualname__": path, **dict.fromkeys(names)}
+        if slots is None:
+            members.pop("__slots__", None)
+        else:
+            members["__slots__"] = tuple(slots)
+        made = _without_hooks(meta, name, bases, members)
+        if is_kind(meta, abc.ABCMeta):
+            abc._abc_init(made)  # type: ignore[attr-defined]
+        self.made_class(uid, made)
+        return made
+
+    def made_class(self, uid: str, cls: type) -> None:
+        """Know a class by its uid."""
+        raise NotImplementedError
+
+    def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
+        """Give a class its members."""
+        members, registered = state
+        for name, value in members.items():
+            if name == "__doc__" and class_dict(cls).get(name) is value:
+                continue
+            type.__setattr__(cls, name, value)
+        for one in registered:
+            abc._abc_register(cls, one)  # type: ignore[attr-defined]
+
+
+def _same_version(version: tuple[int, int]) -> None:
+    if tuple(version) != sys.version_info[:2]:
+        raise ValueError(f"made by Python {version[0]}.{version[1]}, and this is another one")
+
+
+def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[str, Any]) -> Any:
+    """Make a class as `type` does, without what a metaclass or a base does on top of it."""
+    make = type.__new__
+    hooked = any(
+        "__init_subclass__" in class_dict(each) and class_module(each) not in _HARMLESS
+        for base in bases
+        for each in class_mro(base)
+        if class_flags(each) & HEAP_TYPE
+    )
+    if hooked:
+        try:
+            made = make(meta, name, (_Quiet, *bases), dict(members))
+            type.__dict__["__bases__"].__set__(made, bases)
+            return made
+        except TypeError:  # memory laid out in another way
+            pass
+    try:
+        return make(meta, name, bases, members)
+    except TypeError:  # a metaclass that is made in C
+        return meta.__new__(meta, name, bases, members)

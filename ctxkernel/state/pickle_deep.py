@@ -1,0 +1,269 @@
+"""The slow ways: a pickler for what lies too deep for the C one, an unpickler that goes on where something fails.
+
+Both are the standard library's own picklers in Python, of which these replace what recurses and what raises.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, ClassVar
+
+from ctxkernel.state.pickle_core import said, short
+from ctxkernel.state.pickle_restore import Restorer, find
+
+_Base: Any = pickle._Pickler  # type: ignore[attr-defined]
+_BaseLoader: Any = pickle._Unpickler  # type: ignore[attr-defined]
+_SIZES = {1: pickle.TUPLE1, 2: pickle.TUPLE2, 3: pickle.TUPLE3}
+_BATCH = 1000
+Steps = Iterator[object]
+
+
+class DeepPickler(_Base):
+    """Writes what the C pickler writes, with a stack of its own: no depth is too deep."""
+
+    reducer_override: Callable[[Any], Any]
+
+    def dump(self, obj: object) -> None:
+        """Write `obj`."""
+        self.write(pickle.PROTO + bytes([self.proto]))
+        self.framer.start_framing()
+        stack: list[Steps] = [iter((obj,))]
+        while stack:
+            for one in stack[-1]:
+                steps = self._begin(one)
+                if steps is not None:
+                    stack.append(steps)
+                    break
+            else:
+                stack.pop()
+        self.write(pickle.STOP)
+        self.framer.end_framing()
+
+    def _begin(self, obj: Any) -> Steps | None:
+        """Write what needs no other object; return the steps of what does."""
+        self.framer.commit_frame()
+        known = self.memo.get(id(obj))
+        if known is not None:
+            self.write(self.get(known[0]))
+            return None
+        inner = _INNER.get(type(obj))
+        if inner is not None:
+            return inner(self, obj)
+        if type(obj) in _ATOMS:
+            self.dispatch[type(obj)](self, obj)
+            return None
+        reduction = self.reducer_override(obj)
+        if reduction is NotImplemented:
+            if isinstance(obj, type) or type(obj) in self.dispatch:
+                self.save(obj)  # a name, or a buffer
+                return None
+            reduction = obj.__reduce_ex__(5)
+        if isinstance(reduction, str):
+            self.save_global(obj, reduction)
+            return None
+        return self._reduced(obj, *reduction)
+
+    def _list(self, obj: list[Any]) -> Steps:
+        self.write(pickle.EMPTY_LIST)
+        self.memoize(obj)
+        yield from self._batches(iter(obj), pickle.APPEND, pickle.APPENDS)
+
+    def _batches(self, items: Iterator[Any], one: bytes, many: bytes, pairs: bool = False) -> Steps:
+        while some := list(islice(items, _BATCH)):
+            if len(some) > 1 or one == many:
+                self.write(pickle.MARK)
+            for item in some:
+                if pairs:
+                    yield from item
+                else:
+                    yield item
+            self.write(many if len(some) > 1 or one == many else one)
+
+    def _dict(self, obj: dict[Any, Any]) -> Steps:
+        self.write(pickle.EMPTY_DICT)
+        self.memoize(obj)
+        yield from self._batches(iter(obj.items()), pickle.SETITEM, pickle.SETITEMS, pairs=True)
+
+    def _set(self, obj: set[Any]) -> Steps:
+        self.write(pickle.EMPTY_SET)
+        self.memoize(obj)
+        yield from self._batches(iter(obj), pickle.ADDITEMS, pickle.ADDITEMS)
+
+    def _frozenset(self, obj: frozenset[Any]) -> Steps:
+        self.write(pickle.MARK)
+        yield from obj
+        self._end(obj, pickle.FROZENSET, pickle.POP_MARK)
+
+    def _tuple(self, obj: tuple[Any, ...]) -> Steps:
+        size = len(obj)
+        if not size:
+            self.write(pickle.EMPTY_TUPLE)
+            return
+        if size > 3:
+            self.write(pickle.MARK)
+        yield from obj
+        self._end(obj, _SIZES.get(size, pickle.TUPLE), pickle.POP * size if size <= 3 else pickle.POP_MARK)
+
+    def _end(self, obj: object, made: bytes, undo: bytes) -> None:
+        """Finish an immutable: it may have been written while its items were, as an item of one of them."""
+        known = self.memo.get(id(obj))
+        if known is None:
+            self.write(made)
+            self.memoize(obj)
+        else:
+            self.write(undo + self.get(known[0]))
+
+    def _reduced(
+        self,
+        obj: Any,
+        func: Any,
+        args: Any,
+        state: Any = None,
+        items: Any = None,
+        pairs: Any = None,
+        setter: Any = None,
+    ) -> Steps:
+        name = getattr(func, "__name__", "")
+        if name == "__newobj_ex__":
+            yield from args
+            made = pickle.NEWOBJ_EX
+        elif name == "__newobj__":
+            yield args[0]
+            yield args[1:]
+            made = pickle.NEWOBJ
+        else:
+            yield func
+            yield args
+            made = pickle.REDUCE
+        self.write(made)
+        known = self.memo.get(id(obj))
+        if known is None:
+            self.memoize(obj)
+        else:
+            self.write(pickle.POP + self.get(known[0]))
+        if items is not None:
+            yield from self._batches(iter(items), pickle.APPEND, pickle.APPENDS)
+        if pairs is not None:
+            yield from self._batches(iter(pairs), pickle.SETITEM, pickle.SETITEMS, pairs=True)
+        if state is None:
+            return
+        if setter is None:
+            yield state
+            self.write(pickle.BUILD)
+            return
+        yield setter
+        yield obj
+        yield state
+        self.write(pickle.TUPLE2 + pickle.REDUCE + pickle.POP)
+
+
+_INNER: dict[type, Callable[[DeepPickler, Any], Steps]] = {
+    list: DeepPickler._list,
+    dict: DeepPickler._dict,
+    set: DeepPickler._set,
+    frozenset: DeepPickler._frozenset,
+    tuple: DeepPickler._tuple,
+}
+_ATOMS = frozenset((type(None), bool, int, float, str, bytes, bytearray))
+
+
+class CarefulLoader(_BaseLoader):
+    """Puts a stand-in where something cannot be put together, and goes on. Tells the restorer."""
+
+    restorer: Restorer
+    dispatch: ClassVar[dict[int, Callable[..., None]]] = dict(_BaseLoader.dispatch)
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a module has under a name, or a stand-in."""
+        try:
+            return find(self.restorer, super().find_class, module, name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as fault:
+            return self._lose(f"{module}.{name}", fault)
+
+    def _lose(self, what: str, fault: BaseException | None = None) -> Any:
+        return self.restorer.lose(short(what, 80) + (f" ({said(fault)})" if fault is not None else ""))
+
+    def _is_lost(self, obj: object) -> bool:
+        return any(obj is one for one in self.restorer.stand_ins)
+
+    def _call(self, what: str, make: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return make(*args)
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as fault:
+            return self._lose(what, fault)
+
+    def _reduce(self) -> None:
+        args = self.stack.pop()
+        func = self.stack[-1]
+        if self._is_lost(func):
+            return  # the stand-in of what would have made it stands for it
+        self.stack[-1] = self._call(_named(func, args), func, *args)
+
+    def _newobj(self) -> None:
+        args = self.stack.pop()
+        cls = self.stack.pop()
+        lost = self._is_lost(cls)
+        self.append(cls if lost else self._call(_named(cls, ()), lambda: cls.__new__(cls, *args)))
+
+    def _newobj_ex(self) -> None:
+        keywords = self.stack.pop()
+        args = self.stack.pop()
+        cls = self.stack.pop()
+        lost = self._is_lost(cls)
+        self.append(cls if lost else self._call(_named(cls, ()), lambda: cls.__new__(cls, *args, **keywords)))
+
+    def _build(self) -> None:
+        if self._is_lost(self.stack[-2]):
+            self.stack.pop()
+            return
+        obj, depth = self.stack[-2], len(self.stack)
+        self._call(f"the state of a {_named(type(obj), ())}", _BaseLoader.load_build, self)
+        del self.stack[depth - 1 :]
+
+
+def _named(func: Any, args: tuple[Any, ...]) -> str:
+    """Return what a call would have made."""
+    if args and isinstance(args[0], type) and getattr(func, "__self__", None) is not None:
+        return args[0].__qualname__
+    return str(getattr(func, "__qualname__", type(func).__name__)).rpartition(".")[2]
+
+
+def _item_loader(load: Callable[..., None], taken: int) -> Callable[..., None]:
+    """Guard an opcode that adds to the object below what it takes; `taken` 0: all down to the mark."""
+
+    def guarded(self: CarefulLoader) -> None:
+        if not taken:
+            items = self.pop_mark()
+            target = self.stack[-1]
+            if not self._is_lost(target):
+                self.metastack.append(self.stack)
+                self.stack = items
+                self.append = items.append
+                self._call(f"items of a {type(target).__name__}", load, self)
+            return
+        below = self.stack[: len(self.stack) - taken]
+        if not self._is_lost(below[-1]):
+            self._call(f"an item of a {type(below[-1]).__name__}", load, self)
+        del self.stack[len(below) :]
+
+    return guarded
+
+
+for _opcode, _load in (
+    (pickle.REDUCE, CarefulLoader._reduce),
+    (pickle.NEWOBJ, CarefulLoader._newobj),
+    (pickle.NEWOBJ_EX, CarefulLoader._newobj_ex),
+    (pickle.BUILD, CarefulLoader._build),
+    (pickle.APPENDS, _item_loader(_BaseLoader.load_appends, 0)),
+    (pickle.SETITEMS, _item_loader(_BaseLoader.load_setitems, 0)),
+    (pickle.ADDITEMS, _item_loader(_BaseLoader.load_additems, 0)),
+    (pickle.APPEND, _item_loader(_BaseLoader.load_append, 1)),
+    (pickle.SETITEM, _item_loader(_BaseLoader.load_setitem, 2)),
+):
+    CarefulLoader.dispatch[_opcode[0]] = _load

@@ -1,0 +1,355 @@
+"""How instances of classes that no table names are taken apart and put together.
+
+Rule 1: what the class says itself (`__reduce__`, `__getstate__`, `copyreg`, …) is done, as pickle does it.
+Rule 2: where it says nothing, the instance is its attributes, and what a built-in base holds. These are read by the
+base's own methods and put back by them: no `__setattr__`, `__setitem__` or `__iter__` of the user's runs.
+Rule 3: `object.__reduce_ex__` remembers the names of slots on the class: not on the user's.
+"""
+
+from __future__ import annotations
+
+import collections
+import copyreg
+import sys
+import types
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ctxkernel.state.pickle_core import Part, Reduction
+from ctxkernel.state.reflect import HEAP_TYPE, Plan, class_dict, class_flags, class_mro, importable, is_kind
+
+if TYPE_CHECKING:
+    from ctxkernel.state.reducers import Kind, Taking
+
+_NEW = Part("new")
+_FILL = Part("fill")
+_ADOPT = Part("adopt")
+_VALUE = Part("value")
+_ENUM_MEMBER = Part("enum_member")
+_NEWOBJ: Any = copyreg.__newobj__  # type: ignore[attr-defined]
+
+_IMMUTABLE: tuple[type, ...] = (int, float, complex, str, bytes, tuple, frozenset)
+_CONTAINERS: dict[type, Callable[[Any], Any]] = {
+    list: lambda obj: list.__getitem__(obj, slice(None)),
+    collections.OrderedDict: lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
+    collections.defaultdict: lambda obj: (
+        collections.defaultdict.__dict__["default_factory"].__get__(obj),
+        dict(dict.items(obj)),
+    ),
+    dict: lambda obj: dict(dict.items(obj)),
+    set: lambda obj: set(set.__iter__(obj)),
+    collections.deque: lambda obj: (
+        collections.deque.__dict__["maxlen"].__get__(obj),
+        list(collections.deque.__iter__(obj)),
+    ),
+    bytearray: lambda obj: bytearray.__getitem__(obj, slice(None)),
+}
+"""Built-in bases whose content is written down, and how it is read. The more special ones come first."""
+
+_CUSTOM = (
+    *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"),
+    *("__getattribute__", "__class__"),
+)
+
+
+class _Row(NamedTuple):
+    field: int
+
+
+_ROW_ARGS = class_dict(_Row)["__getnewargs__"].__code__
+"""What every named tuple has: it says no more than that it is a tuple."""
+
+
+def _customs(cls: type) -> set[str]:
+    """Return what of the pickling protocol the classes above built-in ones define."""
+    found: set[str] = set()
+    for base in class_mro(cls):
+        if class_flags(base) & HEAP_TYPE:
+            members = class_dict(base)
+            for name in _CUSTOM:
+                member = members.get(name)
+                if member is not None and getattr(member, "__code__", None) is not _ROW_ARGS:
+                    found.add(name)
+    return found
+
+
+def _registered(cls: type) -> bool:
+    """Say whether `copyreg` has a reducer for `cls`, without asking a metaclass for a hash."""
+    meta = type(cls)
+    if meta is not type and any(
+        "__hash__" in class_dict(base) or "__eq__" in class_dict(base)
+        for base in class_mro(meta)
+        if class_flags(base) & HEAP_TYPE
+    ):
+        return any(each is cls for each in copyreg.dispatch_table)
+    return cls in copyreg.dispatch_table
+
+
+def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
+    """Return the reducer for instances of `cls`."""
+    if id(cls) in taking.by_value and _is_enum(cls):
+        return _enum_member
+    customs = _customs(cls)
+    if _registered(cls) or customs:
+        return _careful_own if plan.own else _careful
+    solid = next(base for base in class_mro(cls) if not class_flags(base) & HEAP_TYPE)
+    if solid is object:
+        return _plain(taking, cls, plan)
+    for base, read in _CONTAINERS.items():
+        if is_kind(solid, base):
+            return _container(plan, base, read)
+    for base in _IMMUTABLE:
+        if solid is base:
+            return _value(plan, base)
+    return _careful_own if plan.own else _careful
+
+
+def _is_enum(cls: type) -> bool:
+    enum = sys.modules.get("enum")
+    return enum is not None and is_kind(cls, enum.Enum)
+
+
+# -- as the class says --------------------------------------------------------------------------
+
+
+def careful(taking: Taking, obj: Any) -> Reduction:
+    """Do what the class of `obj` says, or what its type does by itself. Raises what that raises."""
+    cls = type(obj)
+    reducer = copyreg.dispatch_table.get(cls) if _registered(cls) else None
+    reduction = reducer(obj) if reducer is not None else obj.__reduce_ex__(5)
+    return checked(taking, obj, reduction)
+
+
+_careful = careful
+
+
+def _careful_own(taking: Taking, obj: Any) -> Reduction:
+    before = [base for base in class_mro(type(obj)) if "__slotnames__" not in class_dict(base)]
+    try:
+        return careful(taking, obj)
+    finally:
+        for base in before:
+            if "__slotnames__" in class_dict(base) and not importable(base):
+                type.__delattr__(base, "__slotnames__")
+
+
+_KNOWN_ITERATORS = frozenset(
+    id(type(one))
+    for one in (iter([]), iter({}.items()), iter(collections.OrderedDict().items()), iter(collections.deque()))
+)
+
+
+def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
+    """Return a reduction that the pickler will not choke on. Raises TypeError for one that is none."""
+    if type(reduction) is str:
+        return _by_name(taking, obj, reduction)
+    if not isinstance(reduction, tuple) or not 2 <= len(reduction) <= 6:
+        raise TypeError(f"its __reduce__ returned {type(reduction).__name__}, not a string or a tuple of 2 to 6")
+    func, args, *rest = reduction
+    if not callable(func) or not isinstance(args, tuple):
+        raise TypeError("its __reduce__ did not return a callable and a tuple of arguments")
+    for at in (1, 2):
+        if len(rest) > at and rest[at] is not None and id(type(rest[at])) not in _KNOWN_ITERATORS:
+            rest[at] = iter(list(rest[at]))  # the user's iterator runs here, where a fault is his
+    if func is _NEWOBJ and (
+        not args or not isinstance(args[0], type) or args[0] is not getattr(obj, "__class__", None)
+    ):
+        func = _NEW
+    return (func, args, *rest)
+
+
+def _by_name(taking: Taking, obj: Any, name: str) -> Reduction:
+    module = getattr(obj, "__module__", None)
+    if module is None:
+        for found, holder in list(sys.modules.items()):
+            if found not in ("__main__", "__mp_main__", taking.module) and _reach(holder, name) is obj:
+                module = found
+                break
+    if module == taking.module:
+        # A name of the user's, perhaps the very one that is stored here: by its attributes then.
+        return _NEW, (type(obj),), _state(taking, obj), None, None, _FILL
+    if type(module) is str and _reach(sys.modules.get(module), name) is obj:
+        return name
+    raise TypeError(f"it says that it is {name}, and no module has it under that name")
+
+
+def _reach(found: Any, path: str) -> Any:
+    for part in path.split("."):
+        if found is None:
+            return None
+        found = getattr(found, part, None)
+    return found
+
+
+# -- attributes ---------------------------------------------------------------------------------
+
+
+def _state(taking: Taking, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
+    """Return what `Restorer.fill` takes: the dict, slots, and what a built-in base holds."""
+    plan = taking.plan(type(obj))
+    return plan.dict_of(obj) or None, dict(_slots(plan, obj)) or None, base, content
+
+
+def _slots(plan: Plan, obj: Any) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, get in plan.slots:
+        try:
+            found.append((name, get(obj)))
+        except AttributeError:
+            continue
+    return found
+
+
+class _Probe:
+    pass
+
+
+def _references() -> int:
+    """Return what `sys.getrefcount` says of a `__dict__` that only its object, and one local variable, refer to."""
+    probe = _Probe()
+    probe.x = 1  # type: ignore[attr-defined]
+    members = probe.__dict__
+    return sys.getrefcount(members)
+
+
+_ALONE = _references()
+
+
+def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
+    get = plan.get_dict
+    made_by = _python_new(cls)
+    new: Any = _NEW if made_by or not plan.honest else _NEWOBJ
+    args = (cls,)
+    if not plan.slots and get is not None:
+
+        def reduce(taking: Taking, obj: Any) -> Reduction:
+            members = get(obj)
+            if sys.getrefcount(members) > _ALONE or type(members) is not dict:
+                return _NEW, args, members, None, None, _ADOPT  # `vars(obj)` has a name of its own
+            return new, args, members or None
+
+        return reduce
+    if not plan.slots:
+        return lambda taking, obj: (new, args)
+    return lambda taking, obj: (_NEW, args, _state(taking, obj), None, None, _FILL)
+
+
+def _python_new(cls: type) -> bool:
+    return any("__new__" in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE)
+
+
+def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:
+    def reduce(taking: Taking, obj: Any) -> Reduction:
+        members = plan.dict_of(obj)
+        if members is not None and members is obj:  # `self.__dict__ = self`
+            return _NEW, (plan.cls,), (obj, None, base, read(obj)), None, None, _FILL
+        return _NEW, (plan.cls,), _state(taking, obj, base, read(obj)), None, None, _FILL
+
+    return reduce
+
+
+def _value(plan: Plan, base: type) -> Kind:
+    bare = not plan.slots and plan.get_dict is None
+    as_base: Callable[[Any], Any] = {
+        tuple: lambda obj: tuple.__getitem__(obj, slice(None)),
+        str: str.__str__,
+        bytes: lambda obj: bytes.__getitem__(obj, slice(None)),
+        int: int.__int__,
+        float: float.__float__,
+        complex: lambda obj: complex.__add__(obj, 0),
+        frozenset: lambda obj: frozenset(frozenset.__iter__(obj)),
+    }[base]
+
+    def reduce(taking: Taking, obj: Any) -> Reduction:
+        # An exact copy of the base's part: the same object must not come back here.
+        args = (base, plan.cls, as_base(obj))
+        if bare:
+            return _VALUE, args
+        return _VALUE, args, _state(taking, obj), None, None, _FILL
+
+    return reduce
+
+
+def _enum_member(taking: Taking, obj: Any) -> Reduction:
+    """A member of an enumeration that is itself in this pack: by its attributes."""
+    cls = type(obj)
+    solid = next((base for base in _IMMUTABLE if is_kind(cls, base)), object)
+    content = None if solid is object else _content_of(solid, obj)
+    return _ENUM_MEMBER, (solid, cls, content), (taking.plan(cls).dict_of(obj), None, None, None), None, None, _FILL
+
+
+def _content_of(base: Any, obj: Any) -> Any:
+    if base is tuple:
+        return tuple(tuple.__iter__(obj))
+    return {int: int.__int__, float: float.__float__, str: str.__str__}.get(base, base)(obj)
+
+
+# -- together again -----------------------------------------------------------------------------
+
+
+class InstanceParts:
+    """The constructors of instances."""
+
+    def new(self, cls: Any, *args: Any) -> Any:
+        """Make an empty instance, by the class's own `__new__` where that takes what pickle would give it."""
+        try:
+            return cls.__new__(cls, *args)
+        except TypeError:
+            native: Any = next(base for base in class_mro(cls) if not class_flags(base) & HEAP_TYPE)
+            return native.__new__(cls)
+
+    def value(self, base: Any, cls: Any, content: Any) -> Any:
+        """Make an instance of a subclass of a built-in immutable."""
+        return base.__new__(cls, content)
+
+    def enum_member(self, base: Any, cls: Any, content: Any) -> Any:
+        """Make a member of an enumeration that is being put together."""
+        return base.__new__(cls) if base is object else base.__new__(cls, content)
+
+    def adopt(self, obj: Any, members: Any) -> None:
+        """Make `members` the `__dict__` of `obj`, as an object and not as a copy."""
+        for base in class_mro(type(obj)):
+            found = class_dict(base).get("__dict__")
+            if type(found) is types.GetSetDescriptorType:
+                found.__set__(obj, members)
+                return
+        obj.__dict__ = members
+
+    def fill(self, obj: Any, state: tuple[Any, ...]) -> None:
+        """Give an instance its attributes, and what a built-in base of it holds."""
+        members, slots, base, content = state
+        if base is not None:
+            _put(base, obj, content)
+        if members is not None:
+            if members is obj:
+                self.adopt(obj, members)
+            else:
+                Plan(type(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
+        for name, value in (slots or {}).items():
+            for each in class_mro(type(obj)):
+                member = class_dict(each).get(name)
+                if type(member) is types.MemberDescriptorType:
+                    member.__set__(obj, value)
+                    break
+
+
+def _put(base: type, obj: Any, content: Any) -> None:
+    if base is list:
+        list.extend(obj, content)
+    elif base is dict:
+        dict.update(obj, content)
+    elif base is set:
+        set.update(obj, content)
+    elif base is bytearray:
+        bytearray.extend(obj, content)
+    elif base is collections.OrderedDict:
+        for key, value in content.items():
+            collections.OrderedDict.__setitem__(obj, key, value)
+    elif base is collections.defaultdict:
+        collections.defaultdict.__dict__["default_factory"].__set__(obj, content[0])
+        dict.update(obj, content[1])
+    elif base is collections.deque:
+        collections.deque.__init__(obj, content[1], content[0])
+    elif base is array:
+        array.extend(obj, content)

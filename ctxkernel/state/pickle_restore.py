@@ -1,0 +1,113 @@
+"""How objects are put together again from a stream.
+
+Rule: a class of the user's is looked for by its uid: alive, then by the caller; never by its name.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.state.pickle_arrays import ArrayParts
+from ctxkernel.state.pickle_code import CodeParts
+from ctxkernel.state.pickle_instances import InstanceParts
+from ctxkernel.state.pickle_things import ThingParts
+
+if TYPE_CHECKING:
+    from ctxkernel.state.pickling import Packer
+
+
+class Restorer(ArrayParts, InstanceParts, CodeParts, ThingParts):
+    """The constructors of one stream; `part` gives them by name."""
+
+    def __init__(
+        self,
+        packer: Packer,
+        buffers: Sequence[Any],
+        handles: Callable[[str], object],
+        live: Callable[[str], object | None],
+        lost: Callable[[str], object],
+        classes: Callable[[str], object | None],
+        adopt: Callable[[int, int], Any] | None,
+    ) -> None:
+        self.packer = packer
+        self.namespace = packer.namespace
+        self.buffers = buffers
+        self._handles = handles
+        self._live = live
+        self._lost = lost
+        self._classes = classes
+        self._adopt = adopt
+        self.said: list[str] = []
+        """What could not be put together, and why."""
+        self.stand_ins: list[object] = []
+
+    def part(self, name: str) -> Any:
+        """Return a constructor by its name. Raises AttributeError for a name that this version does not know."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self, name)
+
+    def memory(self, data: Any) -> Any:
+        """Return bytes of the stream, or the buffer with that number."""
+        if type(data) is not int:
+            return data
+        return self.buffers[data]
+
+    def own_memory(self, data: int) -> Any:
+        """Return the buffer with that number, to be kept as the memory of what is restored."""
+        given = self.buffers[data]
+        return given if self._adopt is None else self._adopt(data, memoryview(given).nbytes)
+
+    def made_class(self, uid: str, cls: type) -> None:
+        """Know a class by its uid."""
+        self.packer.know(uid, cls)
+
+    def own_class(self, uid: str, name: str) -> Any:
+        """Return a class of the user's. Raises LookupError where it is gone."""
+        found = self.packer.class_of(uid)
+        if found is None:
+            found = self._classes(uid)
+        if found is None:
+            raise LookupError(f"the class {name} is gone")
+        return found
+
+    def handle(self, obj_id: str) -> Any:
+        """Return a handle by its id."""
+        return self._handles(obj_id)
+
+    def live(self, token: str, what: str) -> Any:
+        """Return what is alive still, or a stand-in."""
+        found = self._live(token)
+        return self.lose(what) if found is None else found
+
+    def lose(self, what: str) -> Any:
+        """Return a stand-in."""
+        self.said.append(what)
+        made = self._lost(what)
+        self.stand_ins.append(made)
+        return made
+
+
+class Loader(pickle.Unpickler):
+    """The C unpickler; names of the namespace's module are looked up in the namespace."""
+
+    restorer: Restorer
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a module has under a name."""
+        return find(self.restorer, super().find_class, module, name)
+
+
+def find(restorer: Restorer, otherwise: Callable[[str, str], Any], module: str, name: str) -> Any:
+    """Return what a module has under a name; the namespace stands for its module."""
+    if module == restorer.packer.module:
+        first, *rest = name.split(".")
+        if first not in restorer.namespace:
+            raise LookupError(f"{name} is not there")
+        found = restorer.namespace[first]
+        for each in rest:
+            found = getattr(found, each)
+        return found
+    return otherwise(module, name)

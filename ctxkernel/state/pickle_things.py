@@ -1,0 +1,550 @@
+"""How what belongs to the process is taken apart: locks, files, databases, weak references; and plain library types.
+
+Rule 1: what cannot be had again without a side effect or a loss is no copy: it is alive in this process, or lost.
+Rule 2: what is made anew instead of being restored is said (`Taking.note`).
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import ctypes
+import datetime as dt
+import decimal
+import fractions
+import io
+import itertools
+import mmap
+import operator
+import os
+import pathlib
+import random
+import re
+import sqlite3
+import stat
+import sys
+import threading
+import types
+import uuid
+import warnings
+import weakref
+from pickle import PickleBuffer
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.state.pickle_core import SMALL, Part, Reduction
+from ctxkernel.state.pickle_instances import careful
+from ctxkernel.state.reflect import is_kind, loaded
+
+if TYPE_CHECKING:
+    from ctxkernel.state.reducers import Kind, Taking
+
+_LOCK = Part("lock")
+_FILE = Part("file")
+_CLOSED_FILE = Part("closed_file")
+_TEXT_FILE = Part("text_in_memory")
+_CLOSED_MEMORY = Part("closed_memory")
+_DATABASE = Part("database")
+_WEAK = Part("weak")
+_WEAK_METHOD = Part("weak_method")
+_PROXY = Part("weak_proxy")
+_WEAK_CONTAINER = Part("weak_container")
+_FILL_WEAK = Part("fill_weak_container")
+_ARRAY = Part("machine_values")
+_MEMORYVIEW = Part("memoryview")
+_RELEASED = Part("released_memoryview")
+_MMAP = Part("anonymous_map")
+_GLOBAL = Part("found")
+_EXCEPTION = Part("exception")
+_FILL_EXCEPTION = Part("fill_exception")
+
+_DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
+_PATHS = (pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
+PLAIN: tuple[type, ...] = (
+    *(complex, range, slice, type(Ellipsis), type(NotImplemented), re.Pattern, decimal.Decimal, fractions.Fraction),
+    *(uuid.UUID, *_DATES, *_PATHS, collections.OrderedDict, collections.defaultdict, collections.Counter),
+    *(collections.deque, types.SimpleNamespace, types.GenericAlias, types.UnionType),
+    *(operator.itemgetter, operator.attrgetter, operator.methodcaller),
+)
+"""Exact types that the pickler stores right by itself, and without code of the user's."""
+
+
+# -- what is alive only -------------------------------------------------------------------------
+
+
+def _live(reason: str) -> Kind:
+    return lambda taking, obj: taking.refuse(obj, reason)
+
+
+_RUNS = "it is running code, which has no stored form"
+
+
+# -- locks --------------------------------------------------------------------------------------
+
+
+def _lock(taking: Taking, obj: Any) -> Reduction:
+    taking.note("lock: a new, open one")
+    return _LOCK, ("RLock" if type(obj) is _RLOCK else "Lock",)
+
+
+_RLOCK = type(threading.RLock())
+
+
+# -- files --------------------------------------------------------------------------------------
+
+
+def file(taking: Taking, obj: Any) -> Reduction:
+    """An open file: for reading it is opened again where it stood; any other is alive or lost."""
+    for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"):
+        if getattr(sys, name, None) is obj:
+            return _GLOBAL, ("sys", name)
+    mode = getattr(obj, "mode", None)
+    name = getattr(obj, "name", None)
+    if obj.closed:
+        return _CLOSED_FILE, (_file_kind(obj), name if isinstance(name, (str, bytes, os.PathLike)) else None, mode)
+    if not isinstance(name, str | bytes | os.PathLike):
+        return taking.refuse(obj, "it has no name under which it could be opened again")
+    if not isinstance(mode, str):
+        mode = "rb"
+    if any(letter in mode for letter in "wax+"):
+        return taking.refuse(obj, "it is open for writing")
+    path = os.path.abspath(os.fspath(name))
+    known, there = os.fstat(obj.fileno()), os.stat(path)
+    if not stat.S_ISREG(known.st_mode) or (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
+        return taking.refuse(obj, "it is no regular file, or the file under its name is another one")
+    text = (obj.encoding, obj.errors, obj.newlines) if isinstance(obj, io.TextIOWrapper) else None
+    return _FILE, (_file_kind(obj), path, name, mode, text and text[:2], obj.tell())
+
+
+def _file_kind(obj: Any) -> str:
+    if isinstance(obj, io.TextIOWrapper):
+        return "text"
+    return "raw" if isinstance(obj, io.FileIO) else "buffered"
+
+
+def _memory_file(taking: Taking, obj: Any) -> Reduction:
+    if obj.closed:
+        return _CLOSED_MEMORY, (type(obj),)
+    return careful(taking, obj)
+
+
+# -- databases ----------------------------------------------------------------------------------
+
+
+def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
+    """A connection of sqlite3: one in memory with its content, one of a file by its path."""
+    cursor = sqlite3.Connection.cursor(obj)
+    cursor.row_factory = None
+    listed = list(sqlite3.Cursor.execute(cursor, "PRAGMA database_list"))
+    if [row[1] for row in listed if row[1] != "temp"] != ["main"]:
+        return taking.refuse(obj, "other databases are attached to it")
+    settings = (obj.isolation_level, obj.row_factory, obj.text_factory)
+    path = listed[0][2]
+    if obj.in_transaction:
+        taking.note("sqlite3 connection: the open transaction is not restored as one")
+    taking.note("sqlite3 connection: functions that were registered with it are gone")
+    content = None if path else sqlite3.Connection.serialize(obj)
+    return _DATABASE, (type(obj), path, content, settings)
+
+
+# -- weak references ----------------------------------------------------------------------------
+
+
+def weak(taking: Taking, obj: Any) -> Reduction:
+    """A weak reference: to what is in this pack it is one again."""
+    target = obj()
+    if target is None:
+        return _WEAK, (None, None)
+    taking.targets.append(target)
+    if taking.members is None:
+        return _WEAK, (None, None)
+    if id(target) not in taking.members:
+        return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
+    return _WEAK, (target, obj.__callback__)
+
+
+def weak_method(taking: Taking, obj: Any) -> Reduction:
+    """A weakref.WeakMethod."""
+    bound = obj()
+    if bound is None:
+        return _WEAK, (None, None)
+    taking.targets.append(bound.__self__)
+    if taking.members is None or id(bound.__self__) not in taking.members:
+        return _WEAK, (None, None)
+    return _WEAK_METHOD, (bound,)
+
+
+def weak_proxy(taking: Taking, obj: Any) -> Reduction:
+    """A weakref.proxy."""
+    target = obj.__repr__.__self__
+    taking.targets.append(target)
+    if taking.members is None:
+        return _WEAK, (None, None)
+    if id(target) not in taking.members:
+        return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
+    return _PROXY, (target,)
+
+
+def weak_container(taking: Taking, obj: Any) -> Reduction:
+    """A weak set or dict: with those of its items that are in this pack."""
+    if is_kind(type(obj), weakref.WeakSet):
+        items: list[Any] = [(one, None) for one in obj]
+        watched = [pair[0] for pair in items]
+    else:
+        items = list(obj.items())
+        at = 1 if is_kind(type(obj), weakref.WeakValueDictionary) else 0
+        watched = [pair[at] for pair in items]
+    taking.targets.extend(watched)
+    known = taking.members or ()
+    kept = [pair for pair, one in zip(items, watched, strict=True) if id(one) in known]
+    if taking.members is not None and len(kept) < len(items):
+        taking.note(f"{type(obj).__name__}: without what only others hold")
+    return _WEAK_CONTAINER, (type(obj),), kept, None, None, _FILL_WEAK
+
+
+# -- memory -------------------------------------------------------------------------------------
+
+
+def machine_values(taking: Taking, obj: Any) -> Reduction:
+    """An array.array."""
+    memory = memoryview(obj).cast("B")
+    data: Any = bytes(memory) if memory.nbytes < SMALL else taking.buffer(memory)
+    return _ARRAY, (obj.typecode, data)
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (
+        *(("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t)),
+        *(("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int)),
+        *(("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p)),
+        *(("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p)),
+    )
+
+
+_FULL_RO = 0x011C
+
+
+def address(memory: Any) -> int:
+    """Return where the first item of a buffer lies."""
+    found = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), ctypes.byref(found), ctypes.c_int(_FULL_RO))
+    at = found.buf or 0
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
+    return at
+
+
+def view(taking: Taking, obj: memoryview) -> Reduction:
+    """A memoryview: of the same object again, the same part of it."""
+    try:
+        below = obj.obj
+    except ValueError:
+        return _RELEASED, ()
+    if below is None or obj.ndim == 0 or (obj.ndim > 1 and not obj.c_contiguous):
+        return taking.refuse(obj, "its memory is laid out in a way that cannot be restored")
+    offset = address(obj) - address(below)
+    return _MEMORYVIEW, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
+
+
+def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
+    """An mmap that is of no file."""
+    if obj.closed or obj.size() != 0:
+        return taking.refuse(obj, "it maps a file")
+    return _MMAP, (obj[:], obj.tell())
+
+
+def _pickle_buffer(taking: Taking, obj: PickleBuffer) -> Reduction:
+    return PickleBuffer, (memoryview(obj),)
+
+
+# -- others -------------------------------------------------------------------------------------
+
+
+def iterator(taking: Taking, obj: Any) -> Reduction:
+    """An iterator of itertools. The interpreter warns that later ones cannot be stored: not the user's concern."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return careful(taking, obj)
+
+
+def _known(module: str, name: str) -> Any:
+    return loaded(module).get(name)
+
+
+def _instance_or(*known: tuple[str, str]) -> Kind:
+    """Return a reducer that writes objects which live in a module as their name, and others as they say."""
+
+    def reduce(taking: Taking, obj: Any) -> Reduction:
+        for module, name in known:
+            if _known(module, name) is obj:
+                return _GLOBAL, (module, name)
+        return careful(taking, obj)
+
+    return reduce
+
+
+_random = _instance_or(("random", "_inst"))
+_field_kind = _instance_or(
+    *(("dataclasses", "_FIELD"), ("dataclasses", "_FIELD_CLASSVAR"), ("dataclasses", "_FIELD_INITVAR")),
+    *(("dataclasses", "MISSING"), ("dataclasses", "KW_ONLY"), ("dataclasses", "_HAS_DEFAULT_FACTORY")),
+)
+
+
+def exception(taking: Taking, obj: BaseException) -> Reduction:
+    """An exception with its cause and context, without the frames of its traceback."""
+    cls = type(obj)
+    if any(
+        "__reduce__" in vars(base) or "__reduce_ex__" in vars(base) or "__getstate__" in vars(base)
+        for base in cls.__mro__
+        if base.__flags__ & (1 << 9)
+    ):
+        return careful(taking, obj)
+    if obj.__traceback__ is not None:
+        taking.leave_out(obj, f"the traceback of a {cls.__name__}")
+    native: Any = next(base for base in cls.__mro__ if not base.__flags__ & (1 << 9))
+    args = native.__reduce__(obj)[1]
+    plan = taking.plan(cls)
+    slots = [(name, get(obj)) for name, get in plan.slots if _has(get, obj)]
+    state = (
+        plan.dict_of(obj) or None,
+        slots or None,
+        obj.__cause__,
+        obj.__context__,
+        obj.__suppress_context__,
+        obj.args,
+    )
+    return _EXCEPTION, (native, cls, args), state, None, None, _FILL_EXCEPTION
+
+
+def _has(get: Any, obj: object) -> bool:
+    try:
+        get(obj)
+    except AttributeError:
+        return False
+    return True
+
+
+def _figure(taking: Taking, obj: Any) -> Reduction:
+    func, args, state, *rest = careful(taking, obj)
+    if isinstance(state, dict):
+        state.pop("_restore_to_pylab", None)  # a restored figure is nobody's current one
+    return (func, args, state, *rest)
+
+
+def _shell(taking: Taking, obj: Any) -> Reduction:
+    return _GLOBAL, ("IPython", "get_ipython", True)
+
+
+_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+_ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, type))
+
+KINDS: dict[Any, Kind] = {
+    type(threading.Lock()): _lock,
+    _RLOCK: _lock,
+    **dict.fromkeys(_FILES, file),
+    io.BytesIO: _memory_file,
+    io.StringIO: _memory_file,
+    array.array: machine_values,
+    memoryview: view,
+    mmap.mmap: anonymous_map,
+    PickleBuffer: _pickle_buffer,
+    random.Random: _random,
+    weakref.ref: weak,
+    weakref.WeakMethod: weak_method,
+    **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), weak_proxy),
+    **dict.fromkeys((weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary), weak_container),
+    weakref.finalize: _live("it is registered with this process"),
+    **dict.fromkeys(
+        (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType), _live(_RUNS)
+    ),
+    types.TracebackType: _live("it holds frames of code that ran"),
+    **dict.fromkeys(_ITERTOOLS, iterator),
+}
+
+BELOW: dict[Any, Kind] = {
+    BaseException: exception,
+    io.TextIOWrapper: file,
+    sqlite3.Connection: database,
+    threading.Thread: _live("a thread"),
+}
+
+_PROCESS = "it belongs to this process"
+TABLE: tuple[tuple[str, str, Kind], ...] = (
+    ("dataclasses", "_FIELD_BASE", _field_kind),
+    ("dataclasses", "_MISSING_TYPE", _field_kind),
+    ("dataclasses", "_KW_ONLY_TYPE", _field_kind),
+    ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
+    ("os", "_Environ", _instance_or(("os", "environ"), ("os", "environb"))),
+    ("logging", "Handler", _live("a handler of logging " + _PROCESS)),
+    ("subprocess", "Popen", _live(_PROCESS)),
+    ("concurrent.futures", "Executor", _live(_PROCESS)),
+    ("concurrent.futures", "Future", _live(_PROCESS)),
+    ("multiprocessing.process", "BaseProcess", _live(_PROCESS)),
+    ("multiprocessing.pool", "Pool", _live(_PROCESS)),
+    ("multiprocessing.managers", "BaseManager", _live(_PROCESS)),
+    ("multiprocessing.shared_memory", "SharedMemory", _live(_PROCESS)),
+    ("asyncio", "AbstractEventLoop", _live(_PROCESS)),
+    ("selectors", "BaseSelector", _live(_PROCESS)),
+    ("socket", "socket", _live(_PROCESS)),
+    ("zipfile", "ZipFile", _live("it is an open archive")),
+    ("tarfile", "TarFile", _live("it is an open archive")),
+    ("gzip", "GzipFile", _live("it is an open archive")),
+    ("bz2", "BZ2File", _live("it is an open archive")),
+    ("lzma", "LZMAFile", _live("it is an open archive")),
+    ("h5py", "HLObject", _live("it is an open file")),
+    ("ipywidgets", "Widget", _live("a widget lives with its front end")),
+    ("IPython.core.interactiveshell", "InteractiveShell", _shell),
+    ("matplotlib", "RcParams", _instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
+    ("matplotlib.figure", "Figure", _figure),
+)
+
+
+# -- together again -----------------------------------------------------------------------------
+
+
+class ThingParts:
+    """The constructors of what belongs to the process."""
+
+    def found(self, module: str, name: str, call: bool = False) -> Any:
+        """Return what a module has under a name, or what that returns."""
+        import importlib
+
+        one = getattr(importlib.import_module(module), name)
+        return one() if call else one
+
+    def lock(self, kind: str) -> Any:
+        """Return a new, open lock."""
+        return getattr(threading, kind)()
+
+    def file(self, kind: str, path: Any, name: Any, mode: str, text: Any, position: int) -> Any:
+        """Open a file for reading, where it stood. Raises OSError."""
+        raw = io.FileIO(path, "r")
+        raw.name = name
+        if kind == "raw":
+            raw.seek(position)
+            return raw
+        buffered = io.BufferedReader(raw)
+        if kind == "buffered":
+            buffered.seek(position)
+            return buffered
+        opened = io.TextIOWrapper(buffered, encoding=text[0], errors=text[1])
+        opened.mode = mode  # type: ignore[misc]
+        opened.seek(position)
+        return opened
+
+    def closed_file(self, kind: str, name: Any, mode: str | None) -> Any:
+        """Return a closed file of that name."""
+        writing = mode is not None and any(letter in mode for letter in "wax")
+        raw = io.FileIO(os.devnull, "w" if writing else "r")
+        if name is not None:
+            raw.name = name
+        made: Any = raw
+        if kind != "raw":
+            made = io.BufferedWriter(raw) if writing else io.BufferedReader(raw)
+        if kind == "text":
+            made = io.TextIOWrapper(made, encoding="utf-8")
+            if mode is not None:
+                made.mode = mode
+        made.close()
+        return made
+
+    def closed_memory(self, kind: Any) -> Any:
+        """Return a closed BytesIO or StringIO."""
+        made = kind()
+        made.close()
+        return made
+
+    def database(self, kind: Any, path: str, content: bytes | None, settings: tuple[Any, ...]) -> Any:
+        """Open a database. Raises sqlite3.Error where its file is gone."""
+        if path and not os.path.exists(path):
+            raise FileNotFoundError(path)
+        made = kind(path or ":memory:")
+        if content is not None:
+            sqlite3.Connection.deserialize(made, content)
+        made.isolation_level, made.row_factory, made.text_factory = settings
+        return made
+
+    def weak(self, target: Any, callback: Any) -> Any:
+        """Return a weak reference; to something that is gone where there is no target."""
+        if target is None:
+            target = ThingParts()
+        return weakref.ref(target, callback) if callback is not None else weakref.ref(target)
+
+    def weak_method(self, bound: Any) -> Any:
+        """Return a weak reference to a bound method."""
+        return weakref.WeakMethod(bound)
+
+    def weak_proxy(self, target: Any) -> Any:
+        """Return a weak proxy."""
+        return weakref.proxy(target)
+
+    def weak_container(self, kind: Any) -> Any:
+        """Return an empty weak set or dict."""
+        return kind()
+
+    def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
+        """Give a weak set or dict its items."""
+        for key, value in pairs:
+            if isinstance(made, weakref.WeakSet):
+                made.add(key)
+            else:
+                made[key] = value
+
+    def machine_values(self, typecode: str, data: Any) -> Any:
+        """Return an array.array."""
+        made = array.array(typecode)
+        made.frombytes(self.memory(data))
+        return made
+
+    def memory(self, data: Any) -> Any:
+        """Return bytes of the stream, or the buffer with that number."""
+        raise NotImplementedError
+
+    def memoryview(
+        self, below: Any, offset: int, format: Any, shape: tuple[int, ...], strides: tuple[int, ...], readonly: bool
+    ) -> Any:
+        """Return a view of a part of an object's memory."""
+        whole = memoryview(below)
+        if whole.format != "B" or whole.ndim != 1:
+            whole = whole.cast("B")
+        item = memoryview(b"").cast(format).itemsize if format != "B" else 1
+        if len(shape) == 1:
+            size, step = shape[0], strides[0]
+            low = offset + min(0, (size - 1) * step) if size else offset
+            high = (offset + max(0, (size - 1) * step) + item) if size else offset
+            part = whole[low:high].cast(format) if format != "B" else whole[low:high]
+            if step != item and size:
+                part = part[:: step // item]
+        else:
+            size = item
+            for each in shape:
+                size *= each
+            part = whole[offset : offset + size].cast(format, shape)
+        return part.toreadonly() if readonly and not part.readonly else part
+
+    def released_memoryview(self) -> Any:
+        """Return a memoryview that was released."""
+        made = memoryview(b"")
+        made.release()
+        return made
+
+    def anonymous_map(self, content: bytes, position: int) -> Any:
+        """Return an anonymous mmap."""
+        made = mmap.mmap(-1, len(content))
+        made[:] = content
+        made.seek(position)
+        return made
+
+    def exception(self, native: Any, cls: Any, args: tuple[Any, ...]) -> Any:
+        """Return an exception as its built-in base makes it."""
+        made = native.__new__(cls, *args)
+        native.__init__(made, *args)
+        return made
+
+    def fill_exception(self, obj: Any, state: tuple[Any, ...]) -> None:
+        """Give an exception its attributes, cause and context."""
+        members, slots, cause, context, suppress, args = state
+        if members:
+            obj.__dict__.update(members)
+        for name, value in slots or ():
+            object.__setattr__(obj, name, value)
+        obj.__cause__, obj.__context__, obj.__suppress_context__ = cause, context, suppress
+        obj.args = args

@@ -1,0 +1,409 @@
+"""Packs of values: a stream, and large memory beside it; what two names share, they share again when it is unpacked.
+
+Rule 1: a value that cannot be stored costs its own name; something inside of one becomes a stand-in. Both are said.
+Rule 2: large memory is not copied: `Packed.buffers` are the user's own arrays and must be let go of before the user's
+code runs again (a bytearray cannot be resized while it is looked at).
+Rule 3: packing changes nothing of the user's, and keeps nothing alive but `Packed.buffers` and `Packed.live`.
+
+A stream: magic, version, number of seeds, then the places at which large memory was cut out of the pickle, then which
+buffers the pickle asks for in turn, then the pickle of `(values, names that are faults)`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import itertools
+import operator
+import pickle
+import struct
+import sys
+import uuid
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxkernel.state import pickle_deep
+from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, never, part_seed, said
+from ctxkernel.state.pickle_lost import Lost
+from ctxkernel.state.pickle_paths import places
+from ctxkernel.state.pickle_restore import Loader, Restorer
+from ctxkernel.state.reducers import Taking
+
+__all__ = ["Lost", "OutOfTime", "Packed", "Packer"]
+
+_HEAD = struct.Struct("<4sBBII")
+_CUT = struct.Struct("<QI")
+_MAGIC = b"ctxp"
+_VERSION = 1
+_SEED = b"\x97\x94\x30"
+"""NEXT_BUFFER, MEMOIZE, POP: takes one seed into the memo."""
+_FRAME = 0x95
+_TRIES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Values as a stream, and what to know about it."""
+
+    stream: bytes
+    buffers: tuple[memoryview, ...] = ()
+    """Memory of at least 64 KiB each, as bytes, where it lies."""
+    faults: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names that have no stored form, and why. Unpacking gives them while they are alive (`live`), and else not."""
+    parts: tuple[str, ...] = ()
+    """What is not stored inside of values that are: `generator in d['x']`."""
+    live: Mapping[str, object] = field(default_factory=dict[str, object])
+    """By token, what is not stored but alive in this process."""
+    classes: Mapping[str, type] = field(default_factory=dict[str, type])
+    """By uid, the classes of the user's that it refers to."""
+    rebuilt: tuple[str, ...] = ()
+    """What is made anew rather than restored: `lock: a new, open one`."""
+    finalised: bool = False
+    """Something in it has a `__del__`: a copy for trying would run that."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stream and the buffers."""
+        return len(self.stream) + sum(one.nbytes for one in self.buffers)
+
+
+class _Out:
+    """What the pickler writes to: cuts out large pieces, which it hands over without copying them."""
+
+    def __init__(self, taking: Taking) -> None:
+        self.taking = taking
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.cuts: list[tuple[int, int]] = []
+
+    def write(self, data: Any) -> int:
+        if self.taking.expired():
+            raise OutOfTime
+        size = len(data)
+        if size < SMALL or _is_frame(data, size):
+            self.pieces.append(bytes(data))
+            self.size += size
+        else:
+            self.cuts.append((self.size, self.taking.buffer(memoryview(data).cast("B"))))
+        return size
+
+
+def _is_frame(data: Any, size: int) -> bool:
+    at = 2 if data[0] == 0x80 else 0
+    return data[at] == _FRAME and int.from_bytes(data[at + 1 : at + 9], "little") + at + 9 == size
+
+
+class _In:
+    """What the unpickler reads from: puts the large pieces back in."""
+
+    def __init__(self, pieces: list[memoryview]) -> None:
+        self._pieces = iter([piece for piece in pieces if piece.nbytes])
+        self._piece = memoryview(b"")
+        self._at = 0
+
+    def _next(self) -> bool:
+        while self._at >= self._piece.nbytes:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return False
+            self._piece, self._at = piece, 0
+        return True
+
+    def read(self, size: int) -> bytes:
+        found = bytearray()
+        while len(found) < size and self._next():
+            some = self._piece[self._at : self._at + size - len(found)]
+            self._at += some.nbytes
+            found += some
+        return bytes(found)
+
+    def readinto(self, into: Any) -> int:
+        whole = memoryview(into).cast("B")
+        done = 0
+        while done < whole.nbytes and self._next():
+            some = self._piece[self._at : self._at + whole.nbytes - done]
+            whole[done : done + some.nbytes] = some
+            self._at += some.nbytes
+            done += some.nbytes
+        return done
+
+    def readline(self) -> bytes:
+        found = bytearray()
+        while not found.endswith(b"\n") and self._next():
+            found += self.read(1)
+        return bytes(found)
+
+
+class Packer:
+    """Packs and unpacks values of one namespace, whose module has the name `module`."""
+
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        *,
+        module: str = "__main__",
+        is_handle: Callable[[object], bool] = lambda _: False,
+    ) -> None:
+        self.namespace = namespace
+        self.module = module
+        self.is_handle = is_handle
+        self.part = part_seed
+        self._uids: dict[int, tuple[weakref.ref[type], str]] = {}
+        self._classes: dict[str, weakref.ref[type]] = {}
+        self._tokens: dict[int, tuple[weakref.ref[object], str]] = {}
+        self._process = uuid.uuid4().hex[:8]
+        self._count = itertools.count(1)
+        self._found: tuple[object, ...] = (None,) * len(SEEDS)
+        self._memo: dict[int, tuple[int, object]] = {}
+
+    # -- classes and tokens -----------------------------------------------------------------------
+
+    def uid(self, cls: type) -> str:
+        """Return the uid of a class of the user's; it keeps it for life."""
+        known = self._uids.get(id(cls))
+        if known is not None and known[0]() is cls:
+            return known[1]
+        made = uuid.uuid4().hex[:16]
+        self.know(made, cls)
+        return made
+
+    def know(self, uid: str, cls: type) -> None:
+        """Take `cls` as the class with this uid."""
+        key = id(cls)
+
+        def forget(ref: weakref.ref[type]) -> None:
+            if (found := self._uids.get(key)) is not None and found[0] is ref:
+                del self._uids[key]
+            if self._classes.get(uid) is ref:
+                del self._classes[uid]
+
+        ref = weakref.ref(cls, forget)
+        self._uids[key] = ref, uid
+        self._classes[uid] = ref
+
+    def class_of(self, uid: str) -> type | None:
+        """Return the class with this uid, where it is alive."""
+        ref = self._classes.get(uid)
+        return None if ref is None else ref()
+
+    def token(self, obj: object) -> str:
+        """Return the token of an object that is alive only; the same one as long as it is."""
+        key = id(obj)
+        known = self._tokens.get(key)
+        if known is not None and known[0]() is obj:
+            return known[1]
+        made = f"{self._process}-{next(self._count)}"
+        try:
+            ref = weakref.ref(obj, lambda _: self._tokens.pop(key, None) and None)
+        except TypeError:
+            return made
+        self._tokens[key] = ref, made
+        return made
+
+    # -- packing ----------------------------------------------------------------------------------
+
+    def pack(self, values: Mapping[str, object], *, expired: Expired = never) -> Packed:
+        """Pack values by name. A name `class:<uid>` stores that class itself. Raises OutOfTime."""
+        limit = sys.getrecursionlimit()
+        try:
+            return self._pack(dict(values), expired)
+        finally:
+            if sys.getrecursionlimit() != limit:  # a `__reduce__` of the user's changed it
+                sys.setrecursionlimit(limit)
+
+    def _pack(self, values: dict[str, object], expired: Expired) -> Packed:
+        refused: dict[int, str] = {}
+        alone: dict[str, str] = {}
+        members: set[int] | None = None
+        deep = False
+        for _ in range(_TRIES):
+            taking = self._taking(values, expired, refused, members, deep=deep)
+            out = _Out(taking)
+            try:
+                pickler = self._dump(taking, out, values)
+            except (OutOfTime, KeyboardInterrupt):
+                raise
+            except RecursionError:
+                if deep:
+                    raise
+                deep = True
+                continue
+            except Exception as fault:
+                culprit = taking.current
+                if culprit is not None and id(culprit) not in refused:
+                    refused[id(culprit)] = said(fault)
+                else:
+                    alone |= self._faulty(values, expired, said(fault))
+                    values = {name: value for name, value in values.items() if name not in alone}
+                continue
+            if taking.targets and members is None:
+                known = pickler.memo.copy()
+                members = {id(one) for one in taking.targets if id(one) in known}
+                del known
+                continue
+            return _packed(taking, out, values, alone)
+        reason = "it cannot be stored together with what it shares objects with"
+        return Packed(b"", faults=dict.fromkeys(values, reason) | alone)
+
+    def _taking(
+        self,
+        values: dict[str, object],
+        expired: Expired,
+        refused: dict[int, str],
+        members: set[int] | None,
+        *,
+        deep: bool,
+    ) -> Taking:
+        tops: dict[int, list[str]] = {}
+        by_value: dict[int, str] = {}
+        for name, value in values.items():
+            tops.setdefault(id(value), []).append(name)
+            if name.startswith("class:"):
+                by_value[id(value)] = name[6:]
+        taking = Taking(self, expired, tops, by_value)
+        taking.refused = refused
+        taking.members = members
+        taking.deep = deep
+        return taking
+
+    def _dump(self, taking: Taking, out: _Out, values: dict[str, object]) -> Any:
+        make = pickle_deep.DeepPickler if taking.deep else _Pickler
+        pickler: Any = make(out, 5, buffer_callback=taking.keep_out)
+        pickler.reducer_override = taking.reduce
+        pickler.memo = dict(self._seeds()) if taking.deep else self._seeds()
+        faults: list[str] = []
+        taking.fault_names = faults
+        pickler.dump((values, faults))
+        return pickler
+
+    def _seeds(self) -> dict[int, tuple[int, object]]:
+        """Return the memo with which a pickle begins: by id of a seed, its number and itself."""
+        get = self.namespace.get
+        found = (
+            *(self.namespace, builtins.__dict__, part_seed, sys.modules, sys.path, sys.argv),
+            *(get("_ih"), get("_oh"), get("_dh")),
+        )
+        if not all(map(operator.is_, found, self._found)):
+            self._found = found
+            self._memo = {}
+            for at, seed in enumerate(found):
+                one: object = [] if seed is None or id(seed) in self._memo else seed
+                self._memo[id(one)] = at, one
+        return self._memo
+
+    def _faulty(self, values: dict[str, object], expired: Expired, reason: str) -> dict[str, str]:
+        """Return the names that cannot even be packed by themselves; all, where none is to blame."""
+        found: dict[str, str] = {}
+        for name, value in values.items():
+            taking = self._taking({name: value}, expired, {}, None, deep=False)
+            try:
+                self._dump(taking, _Out(taking), {name: value})
+            except (OutOfTime, KeyboardInterrupt):
+                raise
+            except Exception as fault:
+                found[name] = said(fault)
+        return found or dict.fromkeys(values, reason)
+
+    # -- unpacking --------------------------------------------------------------------------------
+
+    def unpack(
+        self,
+        stream: Any,
+        buffers: Sequence[Any] = (),
+        *,
+        handles: Callable[[str], object] = Lost,
+        live: Callable[[str], object | None] = lambda _: None,
+        lost: Callable[[str], object] = Lost,
+        classes: Callable[[str], object | None] = lambda _: None,
+        adopt: Callable[[int, int], Any] | None = None,
+        report: list[str] | None = None,
+    ) -> dict[str, object]:
+        """Return the values by name.
+
+        `buffers` are those of the pack, in its order; one that can be written to becomes the memory of what is
+        restored. `adopt(number, size)` may give other memory, with the same content, for a restored array.
+        `classes(uid)` may make a class that is not alive. What cannot be put together is a stand-in that `lost` makes;
+        `report` is told. Raises ValueError for what is no stream of ours.
+        """
+        whole = memoryview(stream)
+        head: tuple[bytes, int, int, int, int] = (b"", 0, 0, 0, 0)
+        if whole.nbytes >= _HEAD.size:
+            head = _HEAD.unpack_from(whole)  # type: ignore[assignment]
+        magic, version, seeds, cuts, turns = head
+        if magic != _MAGIC or version != _VERSION or seeds > len(SEEDS):
+            raise ValueError("not a pack that this version can read")
+        restorer = Restorer(self, buffers, handles, live, lost, classes, adopt)
+        at = _HEAD.size
+        places_ = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
+        at += cuts * _CUT.size
+        order = struct.unpack_from(f"<{turns}I", whole, at)
+        body = whole[at + 4 * turns :]
+        limit = sys.getrecursionlimit()
+        try:
+            values, faults = self._load(restorer, body, places_, order, seeds)
+        finally:
+            if sys.getrecursionlimit() != limit:
+                sys.setrecursionlimit(limit)
+        if report is not None:
+            report.extend(restorer.said)
+        stand_ins = {id(one) for one in restorer.stand_ins}
+        return {name: value for name, value in values.items() if name not in faults or id(value) not in stand_ins}
+
+    def _load(
+        self, restorer: Restorer, body: memoryview, cuts: list[Any], order: Sequence[int], seeds: int
+    ) -> tuple[dict[str, object], list[str]]:
+        given = {"part": restorer.part}
+        known = self._seeds().values()
+        memo = [given.get(name, seed) for name, (_, seed) in zip(SEEDS, known, strict=True)][:seeds]
+
+        def turns() -> Any:
+            yield from memo
+            for number in order:
+                yield restorer.buffers[number]
+
+        def source() -> Any:
+            if not cuts:
+                return io.BytesIO(_SEED * seeds + body)
+            pieces, start = [memoryview(_SEED * seeds)], 0
+            for at, number in cuts:
+                pieces += body[start:at], memoryview(restorer.buffers[number]).cast("B")
+                start = at
+            return _In([*pieces, body[start:]])
+
+        loader = Loader(source(), buffers=turns())
+        loader.restorer = restorer
+        try:
+            return loader.load()
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException:  # of the user's code, or of a library that is not what it was: the careful way
+            restorer.said.clear()
+            restorer.stand_ins.clear()
+            careful = pickle_deep.CarefulLoader(source(), buffers=turns())
+            careful.restorer = restorer
+            return careful.load()
+
+
+class _Pickler(pickle.Pickler):
+    """The C pickler, as a class of its own so that it asks for `reducer_override`."""
+
+
+def _packed(taking: Taking, out: _Out, values: dict[str, object], alone: dict[str, str]) -> Packed:
+    head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(out.cuts), len(taking.ordered))]
+    head += [_CUT.pack(*cut) for cut in out.cuts]
+    head.append(struct.pack(f"<{len(taking.ordered)}I", *taking.ordered))
+    parts = (
+        places(values, [*taking.missing, *taking.left_out], taking.expired) if taking.missing or taking.left_out else ()
+    )
+    return Packed(
+        stream=b"".join([*head, *out.pieces]),
+        buffers=tuple(taking.buffers),
+        faults=taking.faults | alone,
+        parts=tuple(parts),
+        live=taking.live,
+        classes=taking.classes,
+        rebuilt=tuple(taking.rebuilt),
+        finalised=taking.finalised,
+    )
