@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
 
-RENDERER = Path(__file__).parent.parent / "lab" / "app" / "render.js"
+APP = Path(__file__).parent.parent / "lab" / "app"
+PARTS = (
+    "base.js",
+    "tree.js",
+    "details.js",
+    "timeline.js",
+    "changes.js",
+    "comparisons.js",
+    "handles.js",
+    "projection.js",
+    "returning.js",
+    "render.js",
+)
+"""The renderer's modules, each after those that it imports."""
+STYLES = ("style.css", "returning.css")
+
+
+def renderer() -> str:
+    """Return the renderer as one module: a widget's module can import nothing beside it."""
+    text = "\n".join((APP / name).read_text(encoding="utf-8") for name in PARTS)
+    text = re.sub(r"^import \{[^}]*\} from '\./[^']+';\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
 
 
 def inline_panel(ctx: Runtime) -> Any:
@@ -18,8 +40,8 @@ def inline_panel(ctx: Runtime) -> Any:
     import traitlets
 
     class InlinePanel(anywidget.AnyWidget):
-        _esm = RENDERER.read_text(encoding="utf-8")
-        _css = (RENDERER.parent / "style.css").read_text(encoding="utf-8")
+        _esm = renderer()
+        _css = "\n".join((APP / name).read_text(encoding="utf-8") for name in STYLES)
         state = traitlets.Dict().tag(sync=True)
 
     widget = InlinePanel(state=ctx.panel.snapshot())

@@ -1,20 +1,26 @@
 """The panel's side in the kernel: frozen rows, one comm a front end, and a control message for while a cell runs.
 
-Rule 1: handlers only read what the last turn left (law 1); they may run on another thread.
+Rule 1: handlers only read what the last turn left (law 1); they may run on another thread. A plan reads too.
 Rule 2: messages are those of `docs/panel-protocol.md`; all texts in them are untrusted.
+Rule 3: nothing is made that nobody looks at, and a kernel without checkpoints has a panel without them.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel._version import __version__
+from ctxkernel.core.errors import CtxError
 from ctxkernel.core.events import plain
 from ctxkernel.core.loop import OpenTurn
+from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
+from ctxkernel.kernel.reading import moves_head
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -22,10 +28,40 @@ if TYPE_CHECKING:
 TARGET = "ctxkernel.panel"
 PROTOCOL = 1
 ROWS = 500
+"""Rows of a snapshot: the newest ones …"""
+ROWS_OF_PATH = 100
+"""… of which so many may be the last of the way to HEAD, where that lies further back."""
 DELTAS = 300
 STREAM_CHARS = 2000
 TEXT_CHARS = 4000
 CONTROL = "ctxkernel_snapshot_request"
+CONTROL_PLAN = "ctxkernel_plan_request"
+ACTIONS = ("goto", "undo", "rerun")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a turn said of an execution that the timeline does not keep."""
+
+    deltas: tuple[DeltaItem, ...] = ()
+    moved: HeadMove | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a person said: names of states by execution, marks by statement or cell."""
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    marks: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def of(self, statement: Statement, execution_id: str) -> dict[str, Any]:
+        """Return what a row tells of it; that may change when the row is old."""
+        own = {self.marks.get(statement.statement_id), self.marks.get(statement.cell_id or "")}
+        return {
+            "names": sorted(name for name, where in self.names.items() if where == execution_id),
+            "marks": {what: what in own or statement.tags.get(what) is True for what in ("differs", "asks")},
+        }
 
 
 class Panel:
@@ -35,29 +71,58 @@ class Panel:
         self._ctx = ctx
         self._comms: dict[str, Any] = {}
         self._widgets: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._turns: deque[tuple[Statement, Execution, tuple[DeltaItem, ...]]] = deque(maxlen=ROWS)
-        self._seen = 0
+        self._told: dict[str, Told] = {}
+        self._said = Said()
+        """What a person had said of states and statements at the last turn."""
 
     def install(self) -> None:
         """Listen for front ends."""
         kernel = self._ctx.kernel
         kernel.comm_manager.register_target(TARGET, self._opened)
-        kernel.control_handlers[CONTROL] = self._control
+        kernel.control_handlers[CONTROL] = self._control("ctxkernel_snapshot_reply", lambda _: self.snapshot())
+        kernel.control_handlers[CONTROL_PLAN] = self._control("ctxkernel_plan_reply", self.plan)
 
     def _opened(self, comm: Any, message: Any) -> None:
         self._comms[comm.comm_id] = comm
         comm.on_close(lambda _: self._comms.pop(comm.comm_id, None))
-        comm.on_msg(lambda message: self._asked(comm, message))
+        comm.on_msg(lambda message: self.answer(comm.send, _data(message)))
         comm.send(self.snapshot())
 
-    def _asked(self, comm: Any, message: Any) -> None:
-        if ((message.get("content") or {}).get("data") or {}).get("type") == "snapshot":
-            comm.send(self.snapshot())
+    def answer(self, send: Callable[[dict[str, Any]], None], asked: Mapping[str, Any]) -> None:
+        """Answer what a front end asks by its comm, or an inline panel by its widget."""
+        if asked.get("type") == "snapshot":
+            send(self.snapshot())
+        elif asked.get("type") == "plan":
+            send(self.plan(asked))
 
-    def _control(self, stream: Any, ident: Any, parent: Any) -> None:
+    def _control(self, reply: str, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Callable[..., None]:
         """Answer on the control channel: it is served while a cell runs, the comm is not."""
-        kernel = self._ctx.kernel
-        kernel.session.send(stream, "ctxkernel_snapshot_reply", self.snapshot(), parent, ident=ident)
+
+        def handle(stream: Any, ident: Any, parent: Any) -> None:
+            asked = parent.get("content") if isinstance(parent, dict) else None
+            answer = make(asked if isinstance(asked, dict) else {})
+            self._ctx.kernel.session.send(stream, reply, answer, parent, ident=ident)
+
+        return handle
+
+    def plan(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a return or a re-run would do, or why it cannot be done. Changes nothing."""
+        answer = {"type": "plan", "id": asked.get("id"), "plan": None, "error": None}
+        action, target, upto = asked.get("action"), asked.get("target"), asked.get("upto")
+        back = self._back
+        if action not in ACTIONS or not isinstance(target, str):
+            return {**answer, "error": f"there is no plan for {action!r} of {target!r}"}
+        if back is None:
+            return {**answer, "error": "checkpoints are off in this kernel; %ctx status says why"}
+        try:
+            made = back.plan_json(
+                action, target, before=asked.get("before") is True, upto=upto if isinstance(upto, str) else None
+            )
+        except CtxError as refusal:
+            return {**answer, "error": str(refusal)}
+        except Exception as fault:  # a fault of ours is told; the kernel goes on
+            return {**answer, "error": f"the plan failed: {type(fault).__name__}: {fault}"}
+        return {**answer, "plan": made}
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._ctx.capture.ours():
@@ -69,6 +134,11 @@ class Panel:
     def follow(self, widget: Any) -> None:
         """Send later turns to an inline panel too."""
         self._widgets.add(widget)
+        widget.on_msg(lambda widget, content, buffers: self.answer(widget.send, content))
+
+    @property
+    def _back(self) -> Any:
+        return getattr(self._ctx, "returning", None)
 
     @property
     def _watched(self) -> bool:
@@ -76,24 +146,43 @@ class Panel:
 
     def begin(self, turn: OpenTurn) -> None:
         """A statement began."""
-        if turn.outside is not None:
-            self._add(*turn.outside, ())
         if self._watched:
-            self._send({"type": "begin", "statement": _begun(turn)})
+            self._send({"type": "begin", "statement": _begun(turn), "head": self._ctx.loop.log.head})
 
     def turn(self, result: TurnResult) -> None:
         """A turn is over."""
-        self._add(result.statement, result.execution, result.deltas)
-        if self._watched:
-            told = row(result.statement, result.execution, result.deltas)
-            message = {"type": "turn", "statement": told, **self._state(result)}
-            if result.outside is not None:
-                message["outside"] = row(*result.outside, ())
-            self._send(message)
+        execution = result.execution
+        told = Told(result.deltas, result.moved, result.comparison)
+        if told != Told():
+            self._told[execution.execution_id] = told
+            if len(self._told) > ROWS:
+                del self._told[next(iter(self._told))]
+        if not self._watched:
+            return
+        before, said = self._said, self._says()
+        self._said = said
+        message = {"type": "turn", "statement": self._row(result.statement, execution, said), **self._state(result)}
+        if result.outside is not None:
+            message["outside"] = self._row(*result.outside, said)
+        if before != said:
+            message["rows"] = self._amended(before, said)
+        if result.moved is not None:
+            message["branches"] = self._branches()
+        self._send(message)
 
-    def _add(self, *turn: Any) -> None:
-        self._turns.append(turn)  # rows are made of it when somebody looks
-        self._seen += 1
+    def checkpoint(self, info: CheckpointInfo) -> None:
+        """The data of a checkpoint have come to the disk, or did not."""
+        if not self._watched:
+            return
+        message = {"type": "checkpoint", "execution_id": info.execution_id, "checkpoint": _checkpoint(info)}
+        self._send({**message, "storage": self._storage()})
+
+    def resumed(self, comparisons: tuple[Comparison, ...] = ()) -> None:
+        """The log has what an earlier kernel wrote: tell all of it anew, with what its re-runs came to."""
+        for one in comparisons:
+            self._told[one.execution_id] = Told(comparison=one)
+        if self._watched:
+            self._send(self.snapshot())
 
     def _state(self, result: TurnResult | None) -> dict[str, Any]:
         ctx = self._ctx
@@ -104,12 +193,15 @@ class Panel:
             "deltas": [plain(item) for item in result.deltas] if result else [],
             "projection": projection,
             "notices": [*ctx.notices, *(f"{step} is off: {why}" for step, why in ctx.guard.off.items())],
+            "storage": self._storage(),
+            "resume": getattr(self._back, "resume_offer", None),
         }
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that a panel shows."""
         ctx = self._ctx
-        running = ctx.running
+        running, said = ctx.running, self._says()
+        chosen, others = self._chosen()
         return {
             "type": "snapshot",
             "protocol": PROTOCOL,
@@ -118,19 +210,94 @@ class Panel:
             "session": ctx.store.session_id,
             "path": str(ctx.store.path) if ctx.store.path else None,
             "running": _begun(running) if running else None,
-            "statements": [row(*turn) for turn in tuple(self._turns)],
-            "timeline_truncated": max(0, self._seen - ROWS),
+            "statements": [self._row(*one, said) for one in chosen],
+            "timeline_truncated": others,
             "sent": False,
             **self._state(ctx.last),
+            "branches": self._branches(),
             # All that is remembered, where a turn tells its own: a page that was reloaded shows the whole feed.
-            "deltas": [plain(item) for *_, deltas in tuple(self._turns) for item in deltas][-DELTAS:],
+            "deltas": [plain(item) for told in tuple(self._told.values()) for item in told.deltas][-DELTAS:],
         }
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def _chosen(self) -> tuple[list[tuple[Statement, Execution]], int]:
+        """Return the executions that a snapshot shows, oldest first, and how many more there are."""
+        log = self._ctx.loop.log
+        ended = [(s, e) for s in tuple(log) for e in log.executions(s.statement_id) if e.status != "running"]
+        if len(ended) > ROWS:
+            # HEAD may lie far back: what leads to it must be seen.
+            path = {e.execution_id for _, e in log.path()[-ROWS_OF_PATH:]}
+            newest = nlargest(ROWS - len(path), ended, key=_started)
+            shown = path | {e.execution_id for _, e in newest}
+            chosen = [one for one in ended if one[1].execution_id in shown]
+        else:
+            chosen = ended
+        return sorted(chosen, key=_started), len(ended) - len(chosen)
+
+    def _row(self, statement: Statement, execution: Execution, said: Said) -> dict[str, Any]:
+        told = self._told.get(execution.execution_id, Told())
+        moved: dict[str, Any] | None = None
+        if told.moved is not None:
+            moved = {"to": told.moved.to, "reason": told.moved.reason}
+        elif execution.status == "ok" and moves_head(statement.source):  # by an earlier kernel
+            moved = {"to": None, "reason": "goto"}
+        back = self._back
+        info = back.info(execution.execution_id) if back is not None else None
+        return {
+            **row(statement, execution, told.deltas),
+            "moved": moved,
+            "checkpoint": _checkpoint(info) if info is not None else None,
+            "comparison": told.comparison and {**plain(told.comparison), "same": told.comparison.same},
+            **said.of(statement, execution.execution_id),
+        }
+
+    def _says(self) -> Said:
+        back = self._back
+        return Said(back.names(), dict(back.marks)) if back is not None else Said()
+
+    def _amended(self, before: Said, now: Said) -> list[dict[str, Any]]:
+        """Return what rows that are told already say otherwise now."""
+        rows, _ = self._chosen()
+        told = [(run.execution_id, before.of(s, run.execution_id), now.of(s, run.execution_id)) for s, run in rows]
+        return [{"execution_id": execution_id, **says} for execution_id, said, says in told if says != said]
+
+    def _branches(self) -> list[dict[str, Any]]:
+        return [
+            {"leaf": one.leaf, "fork": one.fork, "statements": list(one.statements), "head": one.has_head}
+            for one in self._ctx.loop.log.branches()
+        ]
+
+    def _storage(self) -> dict[str, Any] | None:
+        back = self._back
+        return back.storage() if back is not None else None
+
+
+def _data(message: Any) -> Mapping[str, Any]:
+    data = (message.get("content") or {}).get("data") if isinstance(message, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def _started(one: tuple[Statement, Execution]) -> float:
+    return one[1].started_at
+
+
+def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
+    return {
+        "state": info.state,
+        "bytes_new": info.bytes_new,
+        "time_ms": info.time_ms,
+        "missing": dict(info.missing),
+        "reason": info.reason,
+    }
 
 
 def _begun(turn: OpenTurn) -> dict[str, Any]:
     statement = turn.statement
     return {
         "statement_id": statement.statement_id,
+        "execution_id": turn.execution.execution_id,
+        "parent_execution_id": turn.execution.parent_execution_id,
         "index": statement.index,
         "source": statement.source,
         "author": statement.author,
@@ -146,6 +313,7 @@ def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...
         "statement_id": statement.statement_id,
         "index": statement.index,
         "execution_id": execution.execution_id,
+        "parent_execution_id": execution.parent_execution_id,
         "cell_id": statement.cell_id,
         "author": statement.author,
         "kind": statement.kind,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 import ctxkernel
 
@@ -38,6 +38,8 @@ FLAGS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
+# Two cores may be shared with others: a kernel's start alone can take ten seconds there.
+expect.set_options(timeout=20_000)
 NO_BROWSER = (
     "No Chromium was found, and none could be fetched. Install one (Debian: apt install chromium), "
     "or name one: CTXKERNEL_CHROMIUM=/path/to/chromium"

@@ -1,12 +1,14 @@
 /**
- * The JupyterLab side of the panel: one comm per notebook, one widget in the right area, three commands.
+ * The JupyterLab side of the panel: one comm per notebook, one widget in the right area, its commands.
  *
  * Rule 1: the front end opens the comm. One that a kernel opens before this page knows its target is closed by Lab.
  * Rule 2: it opens by itself for kernels whose kernel_info says `ctxkernel`, and never for another.
  * Rule 3: every part of Lab that this needs is optional: where one is missing (Notebook 7's file list has no
  *         notebooks), the plugin does less and nothing breaks.
- * Rule 4: nothing is sent but the comm's messages; gestures are execute requests elsewhere.
+ * Rule 4: nothing is sent from here but the comm's messages; gestures are execute requests (notebook.js).
  */
+
+import { NotebookHands } from './notebook.js?v=0.1.0';
 
 const ID = 'jupyter-ctxkernel:plugin';
 const PANEL_ID = 'ctxkernel-panel';
@@ -19,6 +21,16 @@ const ANSWER_MS = 5000;
 const SETTLE_MS = 1000;
 /** Width of the panel at its first opening, in pixels. */
 const WIDTH = 370;
+
+const STYLES = ['style.css', 'returning.css'];
+const RERUN = 'ctxkernel:rerun-from-here';
+const GO_BACK = 'ctxkernel:go-back-to-cell';
+const UNDO = 'ctxkernel:undo';
+
+const RERUN_ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="16">
+  <g class="jp-icon3" fill="#616161">
+    <path d="M5.2 4.5 2 7.7l3.2 3.2 1.2-1.2-1.2-1.1H9V7H5.2l1.2-1.2zM10.5 5v14l11-7z"/>
+  </g></svg>`;
 
 const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="16">
   <g class="jp-icon3" fill="#616161">
@@ -42,7 +54,8 @@ export async function createPlugin(shared, version) {
     { IStateDB },
     { Widget },
     { LabIcon },
-    { KernelMessage }
+    { KernelMessage },
+    { CodeCell }
   ] = await Promise.all(
     [
       '@jupyterlab/notebook',
@@ -51,7 +64,8 @@ export async function createPlugin(shared, version) {
       '@jupyterlab/statedb',
       '@lumino/widgets',
       '@jupyterlab/ui-components',
-      '@jupyterlab/services'
+      '@jupyterlab/services',
+      '@jupyterlab/cells'
     ].map(shared)
   );
   return {
@@ -73,6 +87,7 @@ export async function createPlugin(shared, version) {
         Widget,
         LabIcon,
         KernelMessage,
+        CodeCell,
         NotebookActions
       };
       new Panel(lab).start();
@@ -106,7 +121,9 @@ class Link {
     this.comm = null;
     this.live = false;
     this.cellEnd = null;
+    this.hands = new NotebookHands(this, lab.CodeCell);
     this.view = lab.renderer.mount(this.host, {
+      ...this.hands.actions,
       version: lab.version,
       tab: owner.tab,
       onTab: (tab) => owner.setTab(tab),
@@ -178,13 +195,13 @@ class Link {
     return reply.content;
   }
 
-  controlMessage(kernel, msgType) {
+  controlMessage(kernel, msgType, content = {}) {
     return this.lab.KernelMessage.createMessage({
       msgType,
       channel: 'control',
       session: kernel.clientId,
       username: kernel.username,
-      content: {}
+      content
     });
   }
 
@@ -271,6 +288,7 @@ class Link {
         this.owner.mark(this);
         return;
       }
+      if (data?.type === 'plan') return this.hands.answered(data);
       this.view.message(data);
       // A statement that this page never saw (a message was lost): ask for all, once for each such hole.
       const hole = data?.type === 'turn' ? this.view.hole() : 0;
@@ -502,6 +520,7 @@ class Panel {
     const { app, tracker, settings, state } = this.lab;
     tracker.widgetAdded.connect((_, notebook) => this.adopt(notebook));
     tracker.currentChanged.connect(() => this.follow());
+    tracker.activeCellChanged.connect(() => this.tellCommands());
     this.lab.NotebookActions.executed?.connect((_, args) => this.executed(args));
     // Comms of a page that goes away would stay in the kernel and be sent to for nothing.
     window.addEventListener('pagehide', () => {
@@ -599,10 +618,12 @@ class Panel {
     widget.title.caption = 'ctxkernel: timeline, handles, projection';
     widget.node.setAttribute('aria-label', 'ctxkernel');
     widget.node.setAttribute('role', 'region');
-    const style = document.createElement('link');
-    style.rel = 'stylesheet';
-    style.href = new URL(`style.css?v=${version}`, import.meta.url).href;
-    document.head.append(style);
+    for (const name of STYLES) {
+      const style = document.createElement('link');
+      style.rel = 'stylesheet';
+      style.href = new URL(`${name}?v=${version}`, import.meta.url).href;
+      document.head.append(style);
+    }
     this.none = document.createElement('p');
     this.none.className = 'ctxk-none';
     this.none.textContent = 'Open a notebook: this panel follows the one in front.';
@@ -679,6 +700,7 @@ class Panel {
 
   /** State for styles, tests and whoever looks: what the view in front shows. */
   mark(link) {
+    if (link.front) this.tellCommands();
     if (!this.widget || !link.front) return;
     this.widget.node.dataset.phase = link.live ? 'live' : (link.phase ?? '');
     this.widget.node.dataset.session = link.live ? 'yes' : 'no';
@@ -723,5 +745,57 @@ class Panel {
       this.show();
       this.link?.reconnect();
     });
+    const rerunIcon = new this.lab.LabIcon({ name: 'jupyter-ctxkernel:rerun', svgstr: RERUN_ICON });
+    const onCell = (command, label, caption, icon, execute) => {
+      app.commands.addCommand(command, {
+        // The palette lists it among ours; in a menu of the notebook its place says enough.
+        label: (args) => (args.isPalette ? `ctxkernel: ${label}` : label),
+        caption,
+        icon,
+        isEnabled: () => this.cellInReach() !== null,
+        isVisible: () => this.cellInReach() !== null,
+        execute: () => {
+          const cellId = this.cellInReach();
+          if (cellId === null) return;
+          this.show();
+          execute(this.link.view, cellId, this.link.hands.codeCells);
+        }
+      });
+      palette?.addItem({ command, category: 'ctxkernel', args: { isPalette: true } });
+    };
+    onCell(
+      RERUN,
+      'Re-run from here',
+      'Re-run from here (restores the state before this cell)',
+      rerunIcon,
+      (view, cellId, all) => void view.rerunFromCell(cellId, all)
+    );
+    onCell(
+      GO_BACK,
+      'Go back to after this cell',
+      'Restore the state after this cell as it was when it last ran',
+      undefined,
+      (view, cellId) => void view.goBackToCell(cellId)
+    );
+    onCell(
+      UNDO,
+      'Undo the last cell or move',
+      'Restore the state before the last cell, or before the last move',
+      undefined,
+      (view) => void view.undo()
+    );
+  }
+
+  /** The id of the code cell that is active in the notebook in front, where that one's kernel can go back; else null. */
+  cellInReach() {
+    const { link } = this;
+    if (!link?.live || !link.view.canMove()) return null;
+    const cell = link.notebook.content.activeCell;
+    return cell?.model.type === 'code' ? cell.model.id : null;
+  }
+
+  /** Buttons and menus look whether a command is there only when they are told that it may have changed. */
+  tellCommands() {
+    for (const command of [RERUN, GO_BACK, UNDO]) this.lab.app.commands.notifyCommandChanged(command);
   }
 }

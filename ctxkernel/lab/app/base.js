@@ -1,0 +1,241 @@
+/**
+ * The small things that every part of the panel is made of: elements, texts, numbers for people, icons.
+ *
+ * Rule 1: every text is untrusted (cells, reprs, exceptions, models). It enters the page as a text node or as the
+ *         `title` property, never as HTML, never as an attribute that does something.
+ * Rule 2: names are unique over all parts: the inline widget (`%ctx panel`) joins them into one module.
+ */
+
+/**
+ * Make an element. Strings become text nodes; `on*` keys are listeners; the rest of `props` are attributes of OUR making.
+ * @param {string} tag
+ * @param {Record<string, any> | null} [props]
+ * @param {...any} children
+ * @returns {any}
+ */
+export function h(tag, props, ...children) {
+  const el = document.createElement(tag);
+  for (const [key, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === 'class') el.className = value;
+    else if (key === 'title') el.title = clean(value);
+    else if (key.startsWith('on')) el.addEventListener(key.slice(2), value);
+    else el.setAttribute(key, value === true ? '' : String(value));
+  }
+  put(el, ...children);
+  return el;
+}
+
+/** Append children; nothing for null, undefined and false. */
+export function put(el, ...children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    el.append(child instanceof Node ? child : document.createTextNode(clean(child)));
+  }
+  return el;
+}
+
+// ESC sequences: CSI, OSC and other strings up to their terminator, and two-byte ones.
+const ANSI = /[\x1b\x9b](?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)|[ -/]*[0-~])?/g;
+
+// Other control characters, and the bidirectional ones that make code read otherwise than it runs.
+const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\ufeff]/g;
+
+/** Text as it may be shown: no terminal codes, no invisible tricks; of a line that was overwritten, its last state. */
+export function clean(value) {
+  if (value === null || value === undefined) return '';
+  const text = typeof value === 'string' ? value : String(value);
+  return text
+    .replace(ANSI, '')
+    .replace(/\r+\n/g, '\n')
+    .replace(/^.*\r(?=[^\n])/gm, '')
+    .replace(CONTROL, '\ufffd');
+}
+
+export const list = (value) => (Array.isArray(value) ? value : []);
+export const dict = (value) => (value && typeof value === 'object' && !Array.isArray(value) ? value : {});
+export const number = (value) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
+const integer = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
+export const count = (value) => integer.format(number(value) ?? 0);
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+
+/** Milliseconds for people: `0.4 ms`, `120 ms`, `1.24 s`, `2 m 05 s`, `1 h 02 m`. */
+export function duration(ms) {
+  if (number(ms) === null) return '';
+  if (ms < 1) return '<1 ms';
+  if (ms < 999.5) return `${Math.round(ms)} ms`;
+  if (ms < 9995) return `${(ms / 1000).toFixed(2)} s`;
+  if (ms < 59950) return `${(ms / 1000).toFixed(1)} s`;
+  const s = Math.round(ms / 1000);
+  if (s < 3600) return `${Math.floor(s / 60)} m ${String(s % 60).padStart(2, '0')} s`;
+  return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, '0')} m`;
+}
+
+/** Bytes for people. */
+export function bytes(n) {
+  if (number(n) === null) return '';
+  const units = ['B', 'KB', 'MB', 'GB', 'TB'];
+  let i = 0;
+  while (n >= 999.5 && i < units.length - 1) {
+    n /= 1000;
+    i += 1;
+  }
+  return `${i && n < 9.95 ? n.toFixed(1) : Math.round(n)} ${units[i]}`;
+}
+
+/** A time of day, in the reader's zone. */
+export function clock(unix) {
+  if (number(unix) === null) return '';
+  return new Date(unix * 1000).toLocaleTimeString([], { hour12: false });
+}
+
+const ICONS = {
+  human: ['M8 8a3 3 0 1 0 0-6 3 3 0 0 0 0 6Z', 'M2.5 14a5.5 5.5 0 0 1 11 0Z'],
+  model: [
+    'M8 1l1.6 4.4L14 7l-4.4 1.6L8 13 6.4 8.6 2 7l4.4-1.6Z',
+    'M13 11l.7 1.8 1.8.7-1.8.7L13 16l-.7-1.8-1.8-.7 1.8-.7Z'
+  ],
+  panel: ['M2 2h12v12H2Zm1.5 1.5v9h5v-9Zm6.5 0v9h2.5v-9Z'],
+  chevron: ['M6 4l4 4-4 4V4Z'],
+  pin: ['M5 1.5h6v1.4l-1 .8v3.6l2 2v1.4H8.7V15h-1.4v-4.3H4V9.3l2-2V3.7l-1-.8Z'],
+  close: ['M3.4 2.4 8 7l4.6-4.6 1 1L9 8l4.6 4.6-1 1L8 9l-4.6 4.6-1-1L7 8 2.4 3.4Z'],
+  more: [
+    'M3.2 6.7a1.3 1.3 0 1 0 0 2.6 1.3 1.3 0 0 0 0-2.6Zm4.8 0a1.3 1.3 0 1 0 0 2.6 1.3 1.3 0 0 0 0-2.6Zm4.8 0a1.3 1.3 0 1 0 0 2.6 1.3 1.3 0 0 0 0-2.6Z'
+  ],
+  undo: ['M6.2 2.2 2 6.4l4.2 4.2 1-1-2.5-2.5h4.6a2.7 2.7 0 0 1 0 5.4H6V14h3.3a4.2 4.2 0 0 0 0-8.4H4.7l2.5-2.4Z'],
+  fork: [
+    'M4 1.6a1.9 1.9 0 0 0-.7 3.7v5.4a1.9 1.9 0 1 0 1.4 0V9.2c.5.3 1.2.4 2 .4h1.6c1.6 0 2.5-.7 2.7-2.3a1.9 1.9 0 1 0-1.4 0c-.1.7-.5.9-1.3.9H6.7c-1.3 0-2-.6-2-1.6V5.3A1.9 1.9 0 0 0 4 1.6Z'
+  ],
+  play: ['M4.5 3 13 8l-8.5 5Z'],
+  flag: ['M3.4 1.6h1.3v.8h7.5l-1.7 3.1 1.7 3.1H4.7v5.8H3.4Z'],
+  durable: ['M8 5.4a2.6 2.6 0 1 0 0 5.2 2.6 2.6 0 0 0 0-5.2Z'],
+  partial: [
+    'M8 4.2a3.8 3.8 0 1 0 0 7.6 3.8 3.8 0 0 0 0-7.6Zm0 1.3a2.5 2.5 0 1 1 0 5 2.5 2.5 0 0 1 0-5Z',
+    'M8 5.5a2.5 2.5 0 0 1 0 5Z'
+  ],
+  thinned: ['M8 4.2a3.8 3.8 0 1 0 0 7.6 3.8 3.8 0 0 0 0-7.6Zm0 1.3a2.5 2.5 0 1 1 0 5 2.5 2.5 0 0 1 0-5Z'],
+  writing: ['M8 3.6a4.4 4.4 0 1 0 4.4 4.4h-1.5A2.9 2.9 0 1 1 8 5.1Z'],
+  skipped: ['M4.6 7.3h6.8v1.4H4.6Z'],
+  damaged: ['M8 2.6 14.2 13.4H1.8Zm-.7 4v3.3h1.4V6.6Zm0 4.2v1.4h1.4v-1.4Z']
+};
+
+/** @param {keyof typeof ICONS} name */
+export function icon(name, label) {
+  const ns = 'http://www.w3.org/2000/svg';
+  const svg = document.createElementNS(ns, 'svg');
+  svg.setAttribute('viewBox', '0 0 16 16');
+  svg.setAttribute('class', `ctxk-icon ctxk-icon-${name}`);
+  if (label) {
+    svg.setAttribute('role', 'img');
+    svg.setAttribute('aria-label', label);
+    const title = document.createElementNS(ns, 'title');
+    title.textContent = label;
+    svg.append(title);
+  } else {
+    svg.setAttribute('aria-hidden', 'true');
+  }
+  for (const d of ICONS[name]) {
+    const path = document.createElementNS(ns, 'path');
+    path.setAttribute('d', d);
+    svg.append(path);
+  }
+  return svg;
+}
+
+export const AUTHORS = { human: 'you', model: 'the model', panel: 'the panel' };
+
+export const STATUSES = {
+  ok: ['✓', 'ok'],
+  error: ['✕', 'error'],
+  cancelled: ['■', 'cancelled'],
+  timeout: ['◷', 'timeout'],
+  running: ['●', 'running']
+};
+
+export const statusOf = (row) => (row.status in STATUSES ? row.status : 'ok');
+
+export function badge(kind, glyph, text, title) {
+  return h(
+    'span',
+    { class: `ctxk-badge ctxk-is-${kind}`, title },
+    glyph && h('span', { class: 'ctxk-glyph', 'aria-hidden': 'true' }, glyph),
+    text
+  );
+}
+
+/** The first line of code that is not blank and not only a comment or a magic's name, if there is one. */
+export function headline(source) {
+  const lines = clean(source)
+    .split('\n')
+    .map((line) => line.trim())
+    .filter(Boolean);
+  return lines.find((line) => !line.startsWith('#')) ?? lines[0] ?? '(empty)';
+}
+
+/** The run of a statement that a row is about: `s3.2`. Kernels that say no executions run each statement once. */
+export const keyOf = (row) => clean(row?.execution_id ?? `${row?.statement_id ?? '?'}.1`);
+
+/** What a reader calls a row: its statement, and from the second run on which run of it. */
+export function label(row) {
+  const statement = clean(row?.statement_id ?? (number(row?.index) !== null ? `s${row.index}` : '?'));
+  const run = keyOf(row);
+  return run.endsWith('.1') ? statement : run;
+}
+
+export const atBottom = (el) => el.scrollHeight - el.scrollTop - el.clientHeight < 24;
+
+export const whenIdle = (job) =>
+  window.requestIdleCallback ? requestIdleCallback(job, { timeout: 300 }) : setTimeout(job, 16);
+export const cancelIdle = (id) => (window.cancelIdleCallback ? cancelIdleCallback(id) : clearTimeout(id));
+
+export function bar(share, kind) {
+  const inner = h('span', { class: 'ctxk-barfill' });
+  inner.style.width = `${Math.max(0, Math.min(100, 100 * share)).toFixed(1)}%`;
+  return h('span', { class: `ctxk-bar ctxk-bar-${kind}`, 'aria-hidden': 'true' }, inner);
+}
+
+export const pre = (text) => h('pre', { class: 'ctxk-pre' }, text);
+
+export function facts(pairs) {
+  const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== '');
+  return shown.length
+    ? h(
+        'dl',
+        { class: 'ctxk-facts' },
+        shown.map(([k, v]) =>
+          h('div', null, h('dt', null, k), h('dd', null, typeof v === 'object' ? JSON.stringify(v) : v))
+        )
+      )
+    : null;
+}
+
+export function emptyState(title, text, code) {
+  return h(
+    'div',
+    { class: 'ctxk-empty' },
+    h('strong', null, title),
+    text && h('p', null, text),
+    code && codeLine(code)
+  );
+}
+
+/** A line to run, with a button that copies it. */
+export function codeLine(code) {
+  const copy = h('button', { class: 'ctxk-link', type: 'button', title: 'Copy this line' }, 'copy');
+  copy.addEventListener('click', async () => {
+    copy.textContent = (await copyText(code)) ? 'copied' : 'not allowed';
+    setTimeout(() => (copy.textContent = 'copy'), 2000);
+  });
+  return h('div', { class: 'ctxk-codeline' }, h('code', null, code), copy);
+}
+
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export const heading = (text) => h('h4', { class: 'ctxk-h' }, text);

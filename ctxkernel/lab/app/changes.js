@@ -1,0 +1,58 @@
+/** The section Changes: the delta feed, grouped by the statement that made them. */
+
+import { emptyState, h, headline } from './base.js?v=0.1.0';
+
+const DELTA_WORDS = {
+  variable: 'var',
+  node: 'handle',
+  tick: 'tick',
+  error: 'error',
+  file: 'file',
+  late: 'late',
+  notice: 'note'
+};
+
+/** What each statement changed, the newest first. */
+export function drawChanges(view) {
+  if (!view.deltas.length)
+    return emptyState(
+      'No changes yet',
+      'Variables, handles and files that a cell changes are listed here, newest first.'
+    );
+  /** @type {Map<string, any[]>} */
+  const groups = new Map();
+  for (const item of view.deltas) {
+    const id = String(item.statement_id ?? '');
+    if (!groups.has(id)) groups.set(id, []);
+    groups.get(id).push(item);
+  }
+  return [...groups.entries()].reverse().map(([id, items]) => {
+    const row = view.rowOf(id);
+    return h(
+      'section',
+      { class: 'ctxk-group', 'data-group': id },
+      h(
+        'h3',
+        { class: 'ctxk-grouphead' },
+        h('span', { class: 'ctxk-index' }, id || 'outside'),
+        row && h('code', { class: 'ctxk-src' }, headline(row.source))
+      ),
+      h(
+        'ul',
+        { class: 'ctxk-deltas' },
+        items.map((item) =>
+          h(
+            'li',
+            null,
+            h(
+              'span',
+              { class: `ctxk-kind ctxk-kind-${item.kind in DELTA_WORDS ? item.kind : 'other'}` },
+              DELTA_WORDS[item.kind] ?? item.kind
+            ),
+            h('span', { class: 'ctxk-summary' }, h('code', { class: 'ctxk-subject' }, item.subject), ' ', item.summary)
+          )
+        )
+      )
+    );
+  });
+}

@@ -1,0 +1,152 @@
+/** The section Re-run: what of the last re-run came out as before, what did not, and what that comes from. */
+
+import { clean, count, duration, emptyState, h, headline, label, list, number, plural, pre } from './base.js?v=0.1.0';
+import { verdict } from './timeline.js?v=0.1.0';
+
+const KINDS = {
+  output: 'output',
+  state: 'state',
+  artifact: 'artifact',
+  error: 'error',
+  file: 'file read',
+  timing: 'time'
+};
+/** Excerpts up to this length stand on one line, as `before → after`. */
+const SHORT = 40;
+
+/** The table of all comparisons of the last re-run on the way to HEAD. */
+export function drawComparisons(view) {
+  const rows = view.compared;
+  if (!rows.length)
+    return emptyState(
+      'Nothing was re-run here',
+      'Choose “Re-run from here” on a statement: what comes out differently is listed here, with what it comes from.'
+    );
+  const all = rows.map((row) => ({ row, ...verdict(row.comparison) }));
+  const of = (word) => all.filter((one) => one.word === word).length;
+  const only = h('input', { type: 'checkbox', 'data-part': 'only' });
+  only.checked = view.onlyDiffering;
+  only.addEventListener('change', () => {
+    view.onlyDiffering = only.checked;
+    view.refresh('rerun');
+    view.sections.rerun.querySelector('[data-part=only]')?.focus();
+  });
+  const shown = view.onlyDiffering ? all.filter((one) => one.word !== 'same') : all;
+  const total = (i) => rows.reduce((sum, row) => sum + (number(list(row.comparison.time_ms)[i]) ?? 0), 0);
+  return [
+    h(
+      'div',
+      { class: 'ctxk-verdicts' },
+      h(
+        'p',
+        null,
+        h('b', null, plural(rows.length, 'statement'), ' re-run'),
+        [
+          ['differs', '≠'],
+          ['expected', '≈'],
+          ['same', '=']
+        ]
+          .filter(([word]) => of(word))
+          .map(([word, glyph]) =>
+            h(
+              'span',
+              { class: `ctxk-cmp ctxk-cmp-${word}` },
+              `${glyph} ${count(of(word))} ${word === 'expected' ? 'as expected' : word === 'differs' ? plural(of(word), 'differs', 'differ').replace(/^\S+ /, '') : word}`
+            )
+          )
+      ),
+      h('p', { class: 'ctxk-hint' }, `time ${duration(total(0))} → ${duration(total(1))}`),
+      h('label', { class: 'ctxk-filter' }, only, 'only what differs')
+    ),
+    shown.length
+      ? h(
+          'table',
+          { class: 'ctxk-comparisons' },
+          h(
+            'thead',
+            null,
+            h(
+              'tr',
+              null,
+              ['run', 'what differs', 'time'].map((text) => h('th', { scope: 'col' }, text))
+            )
+          ),
+          shown.map((one) => comparisonRows(view, one))
+        )
+      : h('p', { class: 'ctxk-hint ctxk-allsame' }, '✓ All came out as before.')
+  ];
+}
+
+function comparisonRows(view, { row, word, glyph, found }) {
+  const c = row.comparison;
+  const [before, after] = list(c.time_ms);
+  const go = h(
+    'button',
+    {
+      class: 'ctxk-link',
+      type: 'button',
+      title: `${c.against ? `against ${c.against}\n` : ''}${clean(row.source).slice(0, 600)}`,
+      onclick: () => row.cell_id && view.actions.goto?.(String(row.cell_id))
+    },
+    label(row)
+  );
+  return h(
+    'tbody',
+    { class: `ctxk-comparison ctxk-comparison-${word}`, 'data-comparison': c.execution_id ?? row.execution_id },
+    h(
+      'tr',
+      null,
+      h('th', { scope: 'row' }, go),
+      h(
+        'td',
+        null,
+        h(
+          'span',
+          { class: `ctxk-cmp ctxk-cmp-${word}` },
+          h('span', { 'aria-hidden': 'true' }, glyph),
+          ` ${word === 'expected' ? 'as expected' : word}`
+        ),
+        h('code', { class: 'ctxk-src' }, headline(row.source))
+      ),
+      h('td', { class: 'ctxk-times' }, h('span', null, duration(before)), ' ', h('span', null, `→ ${duration(after)}`))
+    ),
+    found.map((one) => h('tr', { class: 'ctxk-divergence' }, h('td'), h('td', { colspan: '2' }, divergence(one))))
+  );
+}
+
+function divergence(one) {
+  const [before, after] = [clean(one.before), clean(one.after)];
+  const short = [before, after].every((text) => text.length <= SHORT && !text.includes('\n'));
+  return [
+    h(
+      'p',
+      null,
+      h('span', { class: 'ctxk-tag' }, KINDS[one.kind] ?? one.kind),
+      ' ',
+      h('code', { class: 'ctxk-subject' }, one.subject),
+      ' ',
+      h('span', { class: 'ctxk-muted' }, one.summary),
+      one.cause ? h('span', { class: 'ctxk-cause' }, one.cause) : null
+    ),
+    !(before || after)
+      ? null
+      : short
+        ? h(
+            'p',
+            { class: 'ctxk-excerpt' },
+            h('code', null, before || '(nothing)'),
+            ' → ',
+            h('code', null, after || '(nothing)')
+          )
+        : h(
+            'details',
+            { class: 'ctxk-excerpts' },
+            h('summary', null, 'before and after'),
+            excerpt('before', before),
+            excerpt('after', after)
+          )
+  ];
+}
+
+const excerpt = (title, text) =>
+  h('div', null, h('h4', { class: 'ctxk-h' }, title), text ? pre(text) : h('p', { class: 'ctxk-hint' }, 'nothing'));

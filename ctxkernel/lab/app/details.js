@@ -1,0 +1,201 @@
+/** One statement: the line that tells what it did, and its details. */
+
+import {
+  AUTHORS,
+  bytes,
+  clean,
+  clock,
+  count,
+  dict,
+  duration,
+  facts,
+  h,
+  heading,
+  list,
+  number,
+  plural,
+  pre,
+  put
+} from './base.js?v=0.1.0';
+
+/** One line on what the statement did, after what was said of it: names that came, changed and went; the error; what it left. */
+export function chips(row, first = []) {
+  const diff = dict(row.diff);
+  const out = [...first];
+  const sets = [
+    ['added', '+', Object.keys(dict(diff.added))],
+    ['changed', '~', Object.keys(dict(diff.changed))],
+    ['deleted', '−', list(diff.deleted)]
+  ];
+  for (const [kind, sign, names] of sets) {
+    for (const name of names.slice(0, 6))
+      out.push(h('span', { class: `ctxk-chip ctxk-${kind}`, title: `${kind}: ${name}` }, `${sign}${name}`));
+    if (names.length > 6) out.push(h('span', { class: `ctxk-chip ctxk-${kind}` }, `${sign}${names.length - 6} more`));
+  }
+  // Handles that a call or the tick changed; one that is new has its chip as a new name already.
+  const fresh = new Set(sets[0][2]);
+  const nodes = list(row.nodes)
+    .map(dict)
+    .filter((n) => !fresh.has(n.name));
+  for (const n of nodes.slice(0, 6))
+    out.push(h('span', { class: 'ctxk-chip ctxk-node', title: `${n.name}: ${n.summary ?? ''}` }, `◇ ${n.name}`));
+  if (nodes.length > 6) out.push(h('span', { class: 'ctxk-chip ctxk-node' }, `◇ ${nodes.length - 6} more`));
+  // A result comes as text and as something richer: one chip for both is enough.
+  const all = list(row.artifacts).map(dict);
+  const rich = new Set(all.filter((a) => a.kind !== 'file' && a.mime !== 'text/plain').map((a) => a.name));
+  const artifacts = all.filter((a) => a.mime !== 'text/plain' || a.kind === 'file' || !rich.has(a.name));
+  for (const a of artifacts.slice(0, 4)) {
+    const text = a.kind === 'file' ? a.name : shortMime(a.mime);
+    out.push(
+      h(
+        'span',
+        { class: 'ctxk-chip ctxk-artifact', title: `${a.kind} ${a.name ?? ''} ${a.mime ?? ''} ${bytes(a.size)}` },
+        a.kind === 'file' ? '▤ ' : '▣ ',
+        text
+      )
+    );
+  }
+  if (artifacts.length > 4) out.push(h('span', { class: 'ctxk-chip ctxk-artifact' }, `${artifacts.length - 4} more`));
+  const exception = row.exception && dict(row.exception);
+  const error =
+    exception &&
+    h(
+      'p',
+      { class: 'ctxk-exc', title: `${exception.type}: ${exception.message}` },
+      h('b', null, exception.type),
+      exception.message ? `: ${exception.message}` : ''
+    );
+  if (!out.length && !error) return null;
+  return h('div', { class: 'ctxk-sub' }, error, out.length > 0 && h('div', { class: 'ctxk-chips' }, out));
+}
+
+/** Fill the details of one statement: what ran, what it said, how it failed, what it changed, what it left. */
+export function fillDetails(el, row) {
+  const cut = dict(row.cut);
+  const late = dict(row.late);
+  put(el, heading('Source'), pre(row.source || '(empty)'));
+  for (const stream of ['stdout', 'stderr']) {
+    const text = row[stream];
+    const lost = number(cut[stream]);
+    if (!text && !lost) continue;
+    put(el, heading(stream), text && h('pre', { class: `ctxk-pre ctxk-${stream}` }, text));
+    if (lost) put(el, h('p', { class: 'ctxk-cut' }, `✂ ${plural(lost, 'byte')} of ${stream} were cut from the record`));
+    else if (typeof text === 'string' && text.length >= 2000)
+      put(el, h('p', { class: 'ctxk-cut' }, 'The first 2,000 characters; the cell has the rest.'));
+  }
+  for (const [stream, text] of Object.entries(late)) {
+    if (text) put(el, heading(`${stream} after the end`), pre(text));
+  }
+  if (row.exception) {
+    const e = dict(row.exception);
+    put(
+      el,
+      heading('Exception'),
+      h('p', { class: 'ctxk-excfull' }, h('b', null, e.type), e.message ? `: ${e.message}` : ''),
+      e.trace_summary && pre(e.trace_summary)
+    );
+  }
+  const diff = dict(row.diff);
+  const lines = [
+    ...Object.entries(dict(diff.added)).map(([name, x]) => diffLine('added', '+', name, dict(x))),
+    ...Object.entries(dict(diff.changed)).map(([name, x]) => diffLine('changed', '~', name, dict(x))),
+    ...list(diff.deleted).map((name) => diffLine('deleted', '−', name, {}))
+  ];
+  if (lines.length) put(el, heading('Changes in the namespace'), h('ul', { class: 'ctxk-diff' }, lines));
+  if (diff.incomplete) put(el, h('p', { class: 'ctxk-cut' }, `Changes may be missing: ${diff.incomplete}`));
+  const nodes = list(row.nodes).map(dict);
+  if (nodes.length)
+    put(
+      el,
+      heading('Handles'),
+      h(
+        'ul',
+        { class: 'ctxk-diff' },
+        nodes.map((n) => h('li', null, h('b', null, n.name), ` ${n.summary ?? ''}`))
+      )
+    );
+  const artifacts = list(row.artifacts).map(dict);
+  if (artifacts.length) {
+    put(
+      el,
+      heading('Left behind'),
+      h(
+        'ul',
+        { class: 'ctxk-diff' },
+        artifacts.map((a) =>
+          h(
+            'li',
+            null,
+            h('code', null, a.name || a.mime),
+            h(
+              'span',
+              { class: 'ctxk-muted' },
+              [a.kind, a.name ? a.mime : '', bytes(a.size)].filter(Boolean).join(' · ')
+            )
+          )
+        )
+      )
+    );
+  }
+  for (const text of list(row.notices)) put(el, h('p', { class: 'ctxk-note' }, text));
+  put(
+    el,
+    facts([
+      ['run', row.execution_id],
+      ['at', clock(row.started_at ?? row.timestamp)],
+      ['took', duration(row.time_ms)],
+      ['by', AUTHORS[row.author] ?? row.author]
+    ])
+  );
+}
+
+function diffLine(kind, sign, name, x) {
+  const size = sizeText(x.size);
+  const short = [x.before, x.repr].every((text) => clean(text).length <= 36 && !clean(text).includes('\n'));
+  // A line through the old value would say that it is gone; that is told only where there is another one.
+  const before = x.repr && x.before !== x.repr ? x.before : '';
+  return h(
+    'li',
+    { class: `ctxk-diffline ctxk-${kind}${short ? ' ctxk-short' : ''}` },
+    h('span', { class: 'ctxk-sign', title: kind }, sign),
+    h('code', { class: 'ctxk-subject' }, name),
+    h(
+      'span',
+      { class: 'ctxk-muted' },
+      [x.type, x.how === 'mutated' ? 'mutated' : '', size].filter(Boolean).join(' · ') ||
+        (kind === 'deleted' ? 'deleted' : '')
+    ),
+    before && h('code', { class: 'ctxk-repr ctxk-before', title: 'before' }, before),
+    x.repr && h('code', { class: 'ctxk-repr' }, before && short ? '→ ' : '', x.repr)
+  );
+}
+
+function shortMime(mime) {
+  const names = {
+    'image/png': 'png',
+    'image/jpeg': 'jpeg',
+    'image/svg+xml': 'svg',
+    'text/html': 'html',
+    'text/plain': 'text',
+    'text/markdown': 'markdown',
+    'text/latex': 'latex',
+    'application/json': 'json',
+    'application/vnd.jupyter.widget-view+json': 'widget'
+  };
+  return (
+    names[mime] ??
+    clean(mime ?? '')
+      .replace(/^application\/(vnd\.)?/, '')
+      .slice(0, 24)
+  );
+}
+
+function sizeText(size) {
+  const s = dict(size);
+  return [
+    Array.isArray(s.shape) ? s.shape.join('×') : number(s.len) !== null ? `len ${count(s.len)}` : '',
+    bytes(s.bytes)
+  ]
+    .filter(Boolean)
+    .join(', ');
+}

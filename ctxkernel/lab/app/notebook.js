@@ -1,0 +1,141 @@
+/**
+ * What the panel does to a notebook: gestures, plans, and running its cells again. JupyterLab's side of `Actions`.
+ *
+ * Rule 1: a gesture is an execute request that a person could have typed; it does not count as a prompt, does not stop the
+ *         cells behind it when it fails, and is sent again where the error of a cell before it swept it away.
+ * Rule 2: cells run one after the other, each when the one before has ended well, so that a stop is a stop.
+ */
+
+const CONTROL_PLAN = 'ctxkernel_plan_request';
+/** How often a gesture that was swept away is sent again. */
+const TRIES = 3;
+/** How long an idle kernel may take to answer by the comm before it is asked on its control channel. */
+const PLAN_MS = 3000;
+
+const list = (value) => (Array.isArray(value) ? value : []);
+
+export class NotebookHands {
+  /** @param {any} link of one notebook to its kernel @param {any} CodeCell JupyterLab's */
+  constructor(link, CodeCell) {
+    this.link = link;
+    this.CodeCell = CodeCell;
+    /** @type {Map<string, (answer: any) => void>} plans that were asked for */
+    this.asked = new Map();
+  }
+
+  /** The part of the renderer's actions that is ours. */
+  get actions() {
+    return {
+      plan: (request) => this.plan(request),
+      gesture: (code) => this.gesture(code),
+      cellsFrom: (cellId) => this.cellsFrom(cellId),
+      rerunCells: (ids, told, stop) => this.rerunCells(ids, told, stop)
+    };
+  }
+
+  get content() {
+    return this.link.notebook.content;
+  }
+
+  /** Ask what a return or a re-run would do: by the comm, and while a cell runs on the control channel. */
+  async plan(request) {
+    const { kernel, comm } = this.link;
+    if (!kernel) return { plan: null, error: 'The notebook has no kernel.' };
+    const id = Math.random().toString(36).slice(2);
+    if (comm && kernel.status === 'idle') {
+      const answer = new Promise((resolve) => {
+        this.asked.set(id, resolve);
+        setTimeout(() => resolve(null), PLAN_MS);
+      });
+      comm.send({ type: 'plan', id, ...request });
+      const found = await answer;
+      this.asked.delete(id);
+      if (found) return found;
+    }
+    const reply = await kernel.sendControlMessage(
+      this.link.controlMessage(kernel, CONTROL_PLAN, { id, ...request }),
+      true
+    ).done;
+    return reply?.content?.type === 'plan' ? reply.content : { plan: null, error: 'The kernel knows no plans.' };
+  }
+
+  /** An answer of the kernel that came by the comm. */
+  answered(data) {
+    this.asked.get(data?.id)?.(data);
+  }
+
+  /** Run a line as a gesture. Returns whether it went well, and what it said. */
+  async gesture(code) {
+    for (let i = 0; i < TRIES; i += 1) {
+      const { kernel } = this.link;
+      if (!kernel) return { ok: false, text: 'The notebook has no kernel.' };
+      let text = '';
+      let status;
+      try {
+        const future = kernel.requestExecute(
+          { code, silent: false, store_history: false, user_expressions: {}, allow_stdin: false, stop_on_error: false },
+          true,
+          { ctxkernel: { kind: 'meta' } }
+        );
+        future.onIOPub = (msg) => {
+          const { content } = msg;
+          if (msg.header.msg_type === 'stream') text += content.text;
+          else if (msg.header.msg_type === 'error') text += content.evalue || content.ename;
+          else text += content.data?.['text/plain'] ?? '';
+        };
+        ({ status } = (await future.done).content);
+      } catch (error) {
+        return { ok: false, text: `The kernel went away: ${error?.message ?? error}` };
+      }
+      if (status === 'ok') return { ok: true, text };
+      if (status === 'error') return { ok: false, text };
+    }
+    return { ok: false, text: 'Errors of other cells swept it away; try again.' };
+  }
+
+  /** The notebook's code cells from one on, in order; null where it has none of that id. */
+  cellsFrom(cellId) {
+    const start = this.content.widgets.findIndex((cell) => cell.model.id === cellId);
+    if (start < 0) return null;
+    return this.content.widgets
+      .slice(start)
+      .filter((cell) => cell.model.type === 'code' && cell.model.sharedModel.getSource().trim())
+      .map((cell) => ({ cell_id: cell.model.id, source: cell.model.sharedModel.getSource(), tags: tagsOf(cell) }));
+  }
+
+  /** Ids of all code cells, in order. */
+  get codeCells() {
+    return this.content.widgets.filter((cell) => cell.model.type === 'code').map((cell) => cell.model.id);
+  }
+
+  /** Run cells as JupyterLab does, with what we say in their metadata; their outputs land in them. */
+  async rerunCells(ids, told, stop) {
+    const { notebook, context } = this.link;
+    let ran = 0;
+    for (const id of ids) {
+      const cell = this.content.widgets.find((one) => one.model.id === id);
+      // Deleted, or on another kernel, since the plan was made.
+      if (!cell || this.link.disposed || !this.link.live) return { ran, failed: cell ? null : id };
+      const deletedCells = notebook.content.model?.deletedCells ?? [];
+      let status;
+      try {
+        const reply = await this.CodeCell.execute(cell, context, {
+          deletedCells,
+          recordTiming: this.content.notebookConfig?.recordTiming,
+          ctxkernel: { rerun: true }
+        });
+        deletedCells.splice(0, deletedCells.length);
+        status = reply?.content?.status ?? 'ok';
+      } catch {
+        status = 'error'; // The kernel went away, or the cell did.
+      }
+      ran += 1;
+      told(ran);
+      if (status !== 'ok' && !tagsOf(cell).includes('raises-exception')) return { ran, failed: id };
+      if (stop.stopped) break;
+    }
+    return { ran, failed: null };
+  }
+}
+
+const tagsOf = (cell) => list(cell.model.getMetadata?.('tags')).map(String);

@@ -1,0 +1,746 @@
+/**
+ * Going back and running again: what can be done with a state, the plan before it happens, and what came of it.
+ *
+ * Rule 1: nothing is restored or run without a plan, which the kernel makes and which executes nothing. A plan is shown and
+ *         asked about, but for a return that loses nothing, runs nothing and takes less than a second: that one can
+ *         be undone by the button beside its notice.
+ * Rule 2: what is done is a gesture, an execute request that a person could have typed (`%ctx goto s10`). Where the host
+ *         cannot send one (the inline widget) the line is shown, to be run in a cell.
+ * Rule 3: while a cell runs nothing is sent: it would wait in the kernel's queue and come as a surprise.
+ */
+
+import {
+  bytes,
+  clean,
+  codeLine,
+  count,
+  dict,
+  duration,
+  h,
+  headline,
+  icon,
+  keyOf,
+  label,
+  list,
+  number,
+  plural
+} from './base.js?v=0.1.0';
+import { checkpointTold } from './timeline.js?v=0.1.0';
+import { startOf } from './tree.js?v=0.1.0';
+
+const BUSY = 'A cell is running: wait for its end, or interrupt it.';
+/** The tag of a cell that asks before it runs again. */
+const ASKS = 'ctx-asks';
+const MOVES = /^\s*(?:#.*\n\s*)*%ctx\s+(?:goto|undo|rerun|resume)\b/;
+/** A return that is planned to take longer is asked about. */
+const AT_ONCE_S = 1;
+/** Names that a part of the plan shows before it says how many more there are. */
+const NAMES = 12;
+/** From this share of the quota on the storage line warns. */
+const NEARLY_FULL = 0.9;
+/** A plan that comes within this time is shown without a word of waiting before it. */
+const PATIENCE_MS = 200;
+
+/** Whether a return may go ahead without asking. */
+export function isTrivial(plan) {
+  const p = dict(plan);
+  return (
+    p.action !== 'rerun' &&
+    !list(p.lost).length &&
+    !list(p.rerun).length &&
+    !list(p.statements).some((one) => one?.action !== 'skip') &&
+    (number(p.seconds) ?? Infinity) < AT_ONCE_S
+  );
+}
+
+/** How a row is named in a command: its statement where that means this run of it, else the run. */
+export function targetOf(row, view) {
+  const isOfIt = (node) => node.row.statement_id === row.statement_id;
+  // A statement is its run on the way to HEAD, else its newest.
+  const meant = view.wayToHead.findLast(isOfIt) ?? [...view.tree.nodes.values()].findLast(isOfIt);
+  return meant && meant.key !== keyOf(row) ? keyOf(row) : String(row.statement_id);
+}
+
+export class Returning {
+  constructor(view) {
+    this.view = view;
+    this.turnedDown = new Set();
+    this.sheet = h('section', { class: 'ctxk-sheet', role: 'dialog', hidden: true, tabindex: '-1' });
+    this.sheet.addEventListener('keydown', (event) => {
+      if (event.key !== 'Escape') return;
+      event.stopPropagation();
+      this.close();
+    });
+    this.sheet.addEventListener('change', () => this.relabel?.());
+    this.told = h('div', { class: 'ctxk-told', role: 'status', hidden: true });
+    this.storage = h('span', { class: 'ctxk-storage' });
+    this.undoButton = h(
+      'button',
+      {
+        class: 'ctxk-undo',
+        type: 'button',
+        title: 'Undo: the state before the last cell, or before the last move (%ctx undo)',
+        onclick: () => this.undo()
+      },
+      icon('undo'),
+      'Undo'
+    );
+    this.foot = h('footer', { class: 'ctxk-foot', hidden: true }, this.undoButton, this.storage);
+    this.menuBox = h('div', { class: 'ctxk-menu', role: 'menu', hidden: true });
+    this.menuBox.addEventListener('keydown', (event) => this.menuKey(event));
+    this.outside = (event) => {
+      if (!this.menuBox.contains(event.target) && !this.menuOf?.contains(event.target)) this.closeMenu(false);
+    };
+    view.root.append(this.sheet, this.told, this.foot, this.menuBox);
+  }
+
+  dispose() {
+    this.closeMenu(false);
+  }
+
+  get actions() {
+    return this.view.actions;
+  }
+
+  /* ------------------------------------------------------------ the line at the foot */
+
+  draw() {
+    const { view } = this;
+    this.foot.hidden = !view.canMove;
+    this.undoButton.disabled = view.busy || !view.rows.size;
+    const s = view.storage && dict(view.storage);
+    const used = number(s?.bytes);
+    const quota = number(s?.quota);
+    const pending = number(s?.pending_bytes) ?? 0;
+    const waited = number(s?.pending_s) ?? 0;
+    const full = used !== null && quota ? used / quota : 0;
+    this.storage.replaceChildren();
+    this.storage.classList.toggle('ctxk-full', full >= NEARLY_FULL);
+    if (!s || used === null) return;
+    this.storage.title = clean(
+      [
+        `Checkpoints: ${bytes(used)}${quota ? ` of ${bytes(quota)} (${Math.round(100 * full)} %)` : ''}`,
+        s.folder && `in ${s.folder}`,
+        pending ? `${bytes(pending)} are not on the disk yet; until then they end with the kernel` : '',
+        full >= NEARLY_FULL ? 'Nearly full: old large states will be given up. ctxkernel gc, or CTXKERNEL_QUOTA_GB' : ''
+      ]
+        .filter(Boolean)
+        .join('\n')
+    );
+    this.storage.append(
+      ...[
+        pending > 0 &&
+          h(
+            'span',
+            { class: 'ctxk-pending' },
+            icon('writing'),
+            `writing ${bytes(pending)}`,
+            waited >= 1 ? h('span', { class: 'ctxk-wide' }, `, ${Math.round(waited)} s`) : ''
+          ),
+        h(
+          'span',
+          { class: 'ctxk-used' },
+          bytes(used),
+          quota ? h('span', { class: 'ctxk-wide' }, ` of ${bytes(quota)}`) : ''
+        )
+      ].filter(Boolean)
+    );
+  }
+
+  /** One line on what was done or what went wrong, until the next statement or until it is dismissed. */
+  tell(text, { tone = 'info', button = null, onclick = null, keep = false } = {}) {
+    this.keepTold = keep;
+    this.told.hidden = !text;
+    this.told.className = `ctxk-told ctxk-tone-${tone}`;
+    if (!text) return this.told.replaceChildren();
+    this.told.replaceChildren(
+      h('p', null, text),
+      button ? h('button', { class: 'ctxk-link', type: 'button', onclick }, button) : '',
+      h(
+        'button',
+        {
+          class: 'ctxk-close',
+          type: 'button',
+          title: 'Dismiss',
+          'aria-label': 'Dismiss',
+          onclick: () => this.tell('')
+        },
+        icon('close')
+      )
+    );
+  }
+
+  /** A statement has begun: what was told of the last move is old. */
+  began() {
+    if (!this.keepTold) this.tell('');
+  }
+
+  /* ------------------------------------------------------------ the menu of a row */
+
+  menu(row, button) {
+    const again = this.menuOf === button;
+    this.closeMenu(false);
+    if (again) return;
+    const { view } = this;
+    const marks = dict(row.marks);
+    const isHead = view.head === keyOf(row);
+    const check = (what, text, title) => ({
+      text,
+      title,
+      checked: Boolean(marks[what]),
+      run: () => this.mark(row, what, !marks[what])
+    });
+    const items = [
+      { text: isHead ? 'You are here' : 'Go back here', icon: 'undo', off: isHead, run: () => this.goBack(row) },
+      { text: 'Re-run from here', icon: 'play', run: () => this.rerun(row) },
+      { text: 'Name this state…', icon: 'flag', run: () => this.name(row) },
+      check('differs', 'Expected to differ', 'A re-run that comes out differently is no surprise'),
+      check(
+        'asks',
+        'Ask before it runs again',
+        'Downloads, submissions, anything that should not be repeated by mistake'
+      )
+    ];
+    const told = checkpointTold(row.checkpoint);
+    this.menuBox.setAttribute('aria-label', `Statement ${label(row)}`);
+    this.menuBox.replaceChildren(
+      ...items.map((item) =>
+        h(
+          'button',
+          {
+            class: 'ctxk-menuitem',
+            type: 'button',
+            role: item.checked === undefined ? 'menuitem' : 'menuitemcheckbox',
+            'aria-checked': item.checked === undefined ? null : String(item.checked),
+            'aria-disabled': item.off ? 'true' : null,
+            tabindex: '-1',
+            title: item.title,
+            onclick: () => {
+              if (item.off) return;
+              this.closeMenu(true);
+              item.run();
+            }
+          },
+          item.checked === undefined
+            ? icon(item.icon)
+            : h('span', { class: 'ctxk-check', 'aria-hidden': 'true' }, item.checked ? '✓' : ''),
+          item.text
+        )
+      ),
+      told
+        ? h(
+            'div',
+            { class: 'ctxk-menutold' },
+            told.lines.map((line) => h('p', null, line))
+          )
+        : ''
+    );
+    this.menuOf = button;
+    button.setAttribute('aria-expanded', 'true');
+    this.menuBox.hidden = false;
+    const [of, root] = [button.getBoundingClientRect(), view.root.getBoundingClientRect()];
+    const { offsetHeight: height } = this.menuBox;
+    const under = of.bottom - root.top + 2;
+    this.menuBox.style.top = `${under + height <= root.height ? under : Math.max(4, of.top - root.top - height - 2)}px`;
+    this.menuBox.querySelector('[role^=menuitem]:not([aria-disabled])')?.focus();
+    document.addEventListener('pointerdown', this.outside, true);
+    view.sections.timeline.addEventListener('scroll', (this.scrolled = () => this.closeMenu(false)), {
+      once: true,
+      passive: true
+    });
+  }
+
+  menuKey(event) {
+    const items = [...this.menuBox.querySelectorAll('[role^=menuitem]')];
+    const at = items.indexOf(document.activeElement);
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1 + items.length, Home: 0, End: items.length - 1 }[event.key];
+    if (event.key === 'Escape' || event.key === 'Tab') this.closeMenu(true);
+    else if (to !== undefined) items[to % items.length].focus();
+    else if (event.key !== 'Enter' && event.key !== ' ') return;
+    // JupyterLab's own shortcuts must not see these; Enter and Space still press the button.
+    event.stopPropagation();
+    if (event.key !== 'Enter' && event.key !== ' ') event.preventDefault();
+  }
+
+  closeMenu(focus) {
+    if (!this.menuOf) return;
+    document.removeEventListener('pointerdown', this.outside, true);
+    this.view.sections.timeline.removeEventListener('scroll', this.scrolled);
+    this.menuBox.hidden = true;
+    this.menuOf.setAttribute('aria-expanded', 'false');
+    if (focus) this.menuOf.focus();
+    this.menuOf = null;
+  }
+
+  /* ------------------------------------------------------------ what can be done */
+
+  goBack(row) {
+    const target = targetOf(row, this.view);
+    return this.propose({
+      title: `Go back to ${label(row)}`,
+      detail: headline(row.source),
+      confirm: 'Go back',
+      request: { action: 'goto', target },
+      code: `%ctx goto ${target}`,
+      done: `At the state after ${label(row)}.`,
+      undo: () => this.undo()
+    });
+  }
+
+  goBackToCell(cellId) {
+    const node = this.view.wayToHead.findLast(({ row }) => row.cell_id === cellId);
+    if (node) return this.goBack(node.row);
+    this.tell('This cell was not run on the way to the present state.', { tone: 'warn' });
+    return null;
+  }
+
+  undo() {
+    return this.propose({
+      title: 'Undo',
+      confirm: 'Undo',
+      request: { action: 'undo', target: '1' },
+      code: '%ctx undo',
+      done: 'Undone.'
+    });
+  }
+
+  /** From a row on: the notebook's cells as they are now where it has that cell, else the statements of the log. */
+  rerun(row) {
+    const cells = row.cell_id ? this.actions.cellsFrom?.(String(row.cell_id)) : null;
+    if (cells?.length) return this.rerunCells(row, cells);
+    const target = targetOf(row, this.view);
+    const job = {
+      title: `Re-run from ${label(row)}`,
+      detail:
+        'Its cell is not in a notebook here: the recorded statements run again, and their output goes to the timeline.',
+      confirm: 'Re-run',
+      request: { action: 'rerun', target },
+      done: `Re-run from ${label(row)}.`,
+      /** Statements that ask run only if a person says so. */
+      asked: false,
+      get code() {
+        return `%ctx rerun ${target}${this.asked ? ' --yes' : ''}`;
+      }
+    };
+    return this.propose(job);
+  }
+
+  /** From a cell of the notebook on. `ids` are all its code cells, in order. */
+  rerunFromCell(cellId, ids) {
+    const cells = this.actions.cellsFrom?.(cellId);
+    if (!cells?.length) return null;
+    const path = this.view.wayToHead.map((node) => node.row);
+    return this.rerunCells(startOf(path, ids, cellId), cells);
+  }
+
+  /** @param {any} row the run whose state before is restored; null: nothing of these cells has run, so none is */
+  rerunCells(row, cells) {
+    const target = row && targetOf(row, this.view);
+    const last = new Map(this.view.wayToHead.map(({ row: one }) => [one.cell_id, one]));
+    // A cell that itself moves HEAD would carry the re-run off to another state.
+    const steps = cells
+      .filter((cell) => !MOVES.test(cell.source))
+      .map((cell) => {
+        const ran = last.get(cell.cell_id);
+        return {
+          cell_id: cell.cell_id,
+          id: ran ? label(ran) : '',
+          gist: headline(cell.source),
+          expected_s: ran && number(ran.time_ms) !== null ? ran.time_ms / 1000 : null,
+          edited: Boolean(ran) && String(ran.source) !== cell.source,
+          asks: Boolean(dict(ran?.marks).asks) || list(cell.tags).includes(ASKS),
+          run: true
+        };
+      });
+    for (const step of steps) step.run = !step.asks;
+    return this.propose({
+      title: row ? `Re-run from ${label(row)}` : 'Run from here',
+      detail: row
+        ? `Restores the state before ${label(row)}, then runs the notebook’s cells from there as they are now.`
+        : '',
+      confirm: () => `Re-run ${plural(steps.filter((one) => one.run).length, 'cell')}`,
+      request: target && { action: 'goto', target, before: true },
+      code: target && `%ctx goto ${target} --before`,
+      steps,
+      then: () => this.runSteps(steps.filter((one) => one.run))
+    });
+  }
+
+  async runSteps(steps) {
+    const stop = { stopped: false };
+    let ran = 0;
+    const told = () =>
+      this.tell(`Re-running ${count(ran + 1)} of ${plural(steps.length, 'cell')}`, {
+        button: stop.stopped ? '' : 'Stop after this one',
+        onclick: () => {
+          stop.stopped = true;
+          told();
+        },
+        keep: true
+      });
+    if (!steps.length) return this.tell('No cell was left to run.');
+    told();
+    const result = await this.actions.rerunCells(
+      steps.map((one) => one.cell_id),
+      (n) => {
+        ran = n;
+        if (n < steps.length) told();
+      },
+      stop
+    );
+    const left = steps.length - result.ran;
+    if (result.failed) this.tell(`Stopped at an error; ${plural(left, 'cell')} not run.`, { tone: 'error' });
+    else if (left) this.tell(`Stopped: ${plural(left, 'cell')} not run.`, { tone: 'warn' });
+    else this.toldOfRerun(steps.length);
+    return result;
+  }
+
+  toldOfRerun(n) {
+    const rows = this.view.compared;
+    const differs = rows.filter((row) => row.comparison && this.view.verdict(row.comparison).word === 'differs').length;
+    this.tell(
+      rows.length
+        ? `Re-run: ${plural(n, 'cell')}, ${differs ? `${count(differs)} came out differently.` : 'none came out differently.'}`
+        : `Ran ${plural(n, 'cell')}.`,
+      rows.length ? { button: 'Show', onclick: () => this.view.select('rerun') } : {}
+    );
+  }
+
+  name(row) {
+    const input = h('input', {
+      class: 'ctxk-input',
+      type: 'text',
+      'aria-label': 'Name of this state',
+      placeholder: 'baseline',
+      maxlength: '60',
+      spellcheck: 'false'
+    });
+    const warn = h('p', { class: 'ctxk-note', role: 'alert', hidden: true });
+    const target = targetOf(row, this.view);
+    const isHead = this.view.head === keyOf(row);
+    const save = async () => {
+      const name = input.value.trim();
+      // What would be read as a number, an option or two words is not a name; the kernel checks again.
+      if (!/^[\p{L}_][\p{L}\p{N}_-]*$/u.test(name) || /^s\d+$/.test(name)) {
+        warn.hidden = false;
+        warn.textContent = 'One word of letters, digits, “-” and “_”, which begins with a letter and is not like s10.';
+        return;
+      }
+      this.close();
+      await this.perform(
+        `%ctx checkpoint ${name}${isHead ? '' : ` ${target}`}`,
+        `The state after ${label(row)} is called ${name}.`
+      );
+    };
+    const form = h('form', { class: 'ctxk-form' }, input);
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      void save();
+    });
+    this.show(
+      `Name the state after ${label(row)}`,
+      [h('p', { class: 'ctxk-hint' }, 'The name stands for it in %ctx goto, rerun and diff.'), form, warn],
+      { confirm: 'Name it', onclick: save }
+    );
+    input.focus();
+  }
+
+  /** A statement has at most one mark. */
+  mark(row, what, on) {
+    return this.perform(`%ctx mark ${targetOf(row, this.view)} ${on ? what : 'none'}`);
+  }
+
+  /* ------------------------------------------------------------ plan, sheet, gesture */
+
+  /** Ask for the plan, show it where it has to be asked about, and do it. */
+  async propose(job) {
+    const turn = (this.proposal = {});
+    this.tell('');
+    const wait = setTimeout(() => {
+      if (this.proposal === turn)
+        this.show(job.title, [h('p', { class: 'ctxk-hint' }, 'Looking what that takes…')], {});
+    }, PATIENCE_MS);
+    let answer = { plan: {}, error: null };
+    try {
+      if (job.request)
+        answer = (await this.actions.plan?.(job.request)) ?? { error: 'This panel cannot ask the kernel.' };
+    } catch (error) {
+      answer = { error: `The kernel did not answer: ${error?.message ?? error}` };
+    }
+    clearTimeout(wait);
+    if (this.proposal !== turn) return;
+    if (answer.error || !answer.plan) {
+      this.show(job.title, [h('p', { class: 'ctxk-note' }, answer.error || 'The kernel gave no plan.')], {
+        cancel: 'Close'
+      });
+      return;
+    }
+    if (!job.steps && isTrivial(answer.plan) && this.actions.gesture && !this.view.busy) {
+      this.close(false);
+      const files = list(answer.plan.files).length;
+      await this.perform(
+        job.code,
+        files
+          ? `${job.done} ${plural(files, 'file')} written since ${files === 1 ? 'stays' : 'stay'} as ${files === 1 ? 'it is' : 'they are'}.`
+          : job.done,
+        job.undo
+      );
+      return;
+    }
+    this.show(job.title, planBody(answer.plan, job), {
+      confirm: typeof job.confirm === 'function' ? job.confirm : () => job.confirm,
+      code: job.code,
+      onclick: async () => {
+        this.close();
+        if (!job.code || (await this.perform(job.code, job.then ? '' : job.done, job.undo))) await job.then?.();
+      }
+    });
+  }
+
+  /** Send a gesture; what it came to is told. Returns whether it went well. */
+  async perform(code, done = '', undo = null) {
+    if (!this.actions.gesture) {
+      this.show('Run this line in a cell', [codeLine(code)], { cancel: 'Close' });
+      return false;
+    }
+    if (this.view.busy) {
+      this.tell(`${BUSY} Then try again.`, { tone: 'warn' });
+      return false;
+    }
+    const result = await this.actions.gesture(code);
+    const said = clean(result.text).trim();
+    if (!result.ok) this.tell(said || `${code} failed.`, { tone: 'error' });
+    else if (said || done) this.tell(said || done, { button: undo ? 'Undo' : null, onclick: undo });
+    return result.ok;
+  }
+
+  show(title, body, { confirm = null, cancel = 'Cancel', onclick = null, code = null }) {
+    if (this.sheet.hidden) this.cameFrom = document.activeElement;
+    const told = typeof confirm === 'function' ? confirm : () => confirm;
+    const yes = confirm && h('button', { class: 'ctxk-button ctxk-primary', type: 'button', onclick }, told());
+    this.relabel = () => {
+      if (!yes) return;
+      yes.textContent = told();
+      yes.disabled = this.view.busy;
+      busy.hidden = !this.view.busy;
+    };
+    const busy = h('p', { class: 'ctxk-hint', hidden: true }, BUSY);
+    const heading = h('h3', { class: 'ctxk-sheettitle', id: `${this.view.id}-sheet` }, title);
+    this.sheet.setAttribute('aria-labelledby', heading.id);
+    this.sheet.replaceChildren(
+      heading,
+      h('div', { class: 'ctxk-sheetbody' }, body),
+      busy,
+      h(
+        'div',
+        { class: 'ctxk-buttons' },
+        yes && !this.actions.gesture && code ? codeLine(code) : yes,
+        h('button', { class: 'ctxk-button', type: 'button', onclick: () => this.close() }, cancel)
+      )
+    );
+    this.sheet.hidden = false;
+    this.relabel();
+    (yes && !yes.disabled && yes.isConnected ? yes : this.sheet).focus();
+  }
+
+  close(focus = true) {
+    this.proposal = null;
+    if (this.sheet.hidden) return;
+    const inside = this.sheet.contains(document.activeElement);
+    this.sheet.hidden = true;
+    this.sheet.replaceChildren();
+    this.relabel = null;
+    if (focus && inside && this.cameFrom?.isConnected) this.cameFrom.focus();
+  }
+
+  /** The kernel became busy or idle. */
+  busyChanged() {
+    this.relabel?.();
+    this.undoButton.disabled = this.view.busy || !this.view.rows.size;
+  }
+
+  /* ------------------------------------------------------------ a session that can be resumed */
+
+  resumeBanner() {
+    const offer = this.view.resume && dict(this.view.resume);
+    if (!offer) return null;
+    const key = `${this.view.session}\0${offer.head}\0${offer.at}`;
+    if (this.turnedDown.has(key)) return null;
+    const when =
+      number(offer.at) === null
+        ? ''
+        : new Date(offer.at * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
+    const whole = offer.restorable && offer.restorable === offer.head;
+    return h(
+      'div',
+      { class: 'ctxk-banner ctxk-tone-info ctxk-resume', 'data-banner': 'resume' },
+      h('strong', null, 'This notebook has a session to go on with'),
+      h(
+        'p',
+        null,
+        [`${plural(number(offer.statements) ?? 0, 'statement')}`, when && `last at ${when}`].filter(Boolean).join(', '),
+        '.'
+      ),
+      h(
+        'p',
+        null,
+        offer.restorable
+          ? `Resume brings back variables, handles and timeline as they were after ${clean(offer.restorable).replace(/\.1$/, '')}${whole ? '' : `; what came after it, up to ${clean(offer.head).replace(/\.1$/, '')}, is in the timeline only`}.`
+          : 'Resume brings back the timeline; the variables cannot be restored.',
+        offer.reason ? ` ${offer.reason}` : ''
+      ),
+      offer.interrupted &&
+        h(
+          'p',
+          null,
+          'It was interrupted in ',
+          h('code', null, headline(offer.interrupted)),
+          ', which is not run again.'
+        ),
+      h(
+        'div',
+        { class: 'ctxk-buttons' },
+        this.actions.gesture
+          ? h(
+              'button',
+              {
+                class: 'ctxk-button ctxk-primary',
+                type: 'button',
+                disabled: this.view.busy,
+                onclick: () => this.resume()
+              },
+              'Resume'
+            )
+          : codeLine('%ctx resume'),
+        h(
+          'button',
+          {
+            class: 'ctxk-button',
+            type: 'button',
+            title: 'Nothing is lost: the old timeline stays in the session',
+            onclick: () => {
+              this.turnedDown.add(key);
+              this.view.drawBanners();
+            }
+          },
+          'Start fresh'
+        )
+      )
+    );
+  }
+
+  resume() {
+    return this.perform('%ctx resume', 'Resumed.');
+  }
+}
+
+/* ---------------------------------------------------------------- the plan as text */
+
+/** What a plan says, part by part; parts that are empty are not there. */
+function planBody(raw, job) {
+  const p = dict(raw);
+  const load = list(p.load).map(dict);
+  const size = load.reduce((sum, one) => sum + (number(one.bytes) ?? 0), 0);
+  const loaded = load.flatMap((one) => list(one.names));
+  const again = list(p.rerun).map(dict);
+  const lost = list(p.lost).map(dict);
+  const steps =
+    job.steps ??
+    list(p.statements)
+      .map(dict)
+      .map((one) => ({ ...one, asks: one.action === 'ask', run: one.action === 'run' }));
+  const restoring = number(p.seconds);
+  const running = job.steps ? steps.reduce((sum, one) => sum + (number(one.expected_s) ?? 0), 0) : 0;
+  const seconds = restoring === null && !running ? null : (restoring ?? 0) + running;
+  const nothing = !load.length && !list(p.drop).length && !again.length && !lost.length;
+  return [
+    job.detail && h('p', { class: 'ctxk-hint' }, job.detail),
+    h(
+      'p',
+      { class: 'ctxk-expected' },
+      seconds === null ? '' : h('b', null, `about ${duration(seconds * 1000)}`),
+      number(p.keep) && job.request
+        ? h(
+            'span',
+            { class: 'ctxk-muted' },
+            `${plural(p.keep, 'name')} ${p.keep === 1 ? 'stays as it is' : 'stay as they are'}`
+          )
+        : ''
+    ),
+    part(
+      'Not restored',
+      'lost',
+      lost.map((one) => h('li', null, h('code', null, one.name), h('span', { class: 'ctxk-muted' }, one.reason)))
+    ),
+    part(`Restored${size ? ` · ${bytes(size)}` : ''}`, 'load', names(loaded)),
+    part('Removed', 'drop', names(list(p.drop))),
+    part(
+      'Made again by running',
+      'again',
+      again.map((one) =>
+        h('li', null, h('code', null, one.name), h('span', { class: 'ctxk-muted' }, list(one.statements).join(', ')))
+      )
+    ),
+    part('Also set back', 'ambient', names(list(p.ambient))),
+    part('Files written since: they stay as they are', 'files', names(list(p.files))),
+    steps.length > 0 && !job.steps && steps.some((one) => one.asks) && askBox(job),
+    steps.length > 0 &&
+      part(
+        job.steps ? 'Cells' : 'Statements',
+        'steps',
+        steps.map((step) => stepLine(step, job))
+      ),
+    nothing && !steps.length && h('p', { class: 'ctxk-hint' }, 'Nothing has to be loaded: the state is the same.')
+  ];
+}
+
+function askBox(job) {
+  const box = h('input', { type: 'checkbox' });
+  box.addEventListener('change', () => (job.asked = box.checked));
+  return h('label', { class: 'ctxk-filter' }, box, 'also run those that ask first');
+}
+
+function part(title, kind, items) {
+  return items.length
+    ? h(
+        'section',
+        { class: `ctxk-part ctxk-part-${kind}`, 'data-part': kind },
+        h('h4', { class: 'ctxk-h' }, title),
+        h('ul', null, items)
+      )
+    : null;
+}
+
+function names(all) {
+  const out = all.slice(0, NAMES).map((name) => h('li', { class: 'ctxk-chip' }, name));
+  if (all.length > NAMES)
+    out.push(
+      h(
+        'li',
+        { class: 'ctxk-chip ctxk-muted', title: all.slice(NAMES, 200).join(', ') },
+        `${count(all.length - NAMES)} more`
+      )
+    );
+  return out;
+}
+
+/** One statement that would run. Of one that asks, the answer is the box before it; without a tick it is left out. */
+function stepLine(step, job) {
+  const box =
+    step.asks && job.steps && h('input', { type: 'checkbox', 'aria-label': `Run ${step.id || step.gist} again` });
+  box && box.addEventListener('change', () => (step.run = box.checked));
+  const action = step.action === 'skip' ? 'skipped' : step.asks ? 'asks first' : '';
+  return h(
+    'li',
+    { class: `ctxk-step${step.action === 'skip' ? ' ctxk-skip' : ''}` },
+    h(
+      'label',
+      null,
+      box || null,
+      h('span', { class: 'ctxk-index' }, step.id || 'new'),
+      h('code', { class: 'ctxk-src' }, step.gist)
+    ),
+    [action, step.edited && 'edited'].filter(Boolean).map((tag) => h('span', { class: 'ctxk-tag' }, tag)),
+    h('span', { class: 'ctxk-time' }, number(step.expected_s) === null ? '' : duration(step.expected_s * 1000))
+  );
+}

@@ -1,0 +1,210 @@
+/**
+ * The tree of executions: the way to HEAD, what lies ahead of it, and the branches beside it. Pure: no page, no text.
+ *
+ * Rule 1: rows are a stranger's. A parent that is not known makes a root, one that would close a circle too.
+ * Rule 2: kernels that say no parents ran one line: each row then follows the one before.
+ * Rule 3: a statement that only moved HEAD, and that nothing follows, is no branch and has no place in the tree.
+ */
+
+import { keyOf, list, number } from './base.js?v=0.1.0';
+
+/**
+ * @typedef {object} TreeNode
+ * @property {string} key an execution's id
+ * @property {any} row
+ * @property {TreeNode | null} parent
+ * @property {TreeNode[]} children oldest first
+ * @property {number} seq place in the order of time
+ * @property {number} latest the highest `seq` at or below it
+ * @property {number} size how many rows it and all below it are
+ */
+
+const run = (row) => Number(keyOf(row).split('.').pop()) || 1;
+const byTime = (a, b) =>
+  (number(a.started_at) ?? 0) - (number(b.started_at) ?? 0) ||
+  (number(a.index) ?? 0) - (number(b.index) ?? 0) ||
+  run(a) - run(b);
+
+/**
+ * Link rows to a tree.
+ * @param {Iterable<any>} rows
+ * @param {string | null} [head] a row that stays, even if it only moved HEAD
+ * @returns {{nodes: Map<string, TreeNode>, roots: TreeNode[]}} nodes in the order of time
+ */
+export function plant(rows, head = null) {
+  const sorted = [...rows].sort(byTime);
+  /** @type {Map<string, TreeNode>} */
+  const nodes = new Map();
+  for (const row of sorted) {
+    const key = keyOf(row);
+    nodes.set(key, { key, row, parent: null, children: [], seq: nodes.size, latest: 0, size: 1 });
+  }
+  let before = null;
+  for (const node of nodes.values()) {
+    const said = node.row.parent_execution_id;
+    const parent = said === undefined ? before : (nodes.get(String(said)) ?? null);
+    before = node;
+    if (parent && parent !== node) {
+      node.parent = parent;
+      parent.children.push(node);
+    }
+  }
+  const roots = [...nodes.values()].filter((node) => !node.parent);
+  const order = below(roots);
+  if (order.length < nodes.size) {
+    // What no root leads to is a circle: it is cut at its oldest row.
+    const seen = new Set(order);
+    for (const node of nodes.values()) {
+      if (seen.has(node)) continue;
+      if (node.parent) node.parent.children = node.parent.children.filter((child) => child !== node);
+      node.parent = null;
+      roots.push(node);
+      for (const one of below([node])) {
+        seen.add(one);
+        order.push(one);
+      }
+    }
+  }
+  for (const node of order.reverse()) {
+    if (node.row.moved && !node.children.length && node.key !== head) {
+      nodes.delete(node.key);
+      const beside = node.parent ? node.parent.children : roots;
+      beside.splice(beside.indexOf(node), 1);
+      continue;
+    }
+    node.latest = Math.max(node.seq, ...node.children.map((child) => child.latest));
+    node.size = 1 + node.children.reduce((sum, child) => sum + child.size, 0);
+  }
+  return { nodes, roots };
+}
+
+/** All nodes at and below some, parents first. */
+function below(starts) {
+  const found = [...starts];
+  for (let i = 0; i < found.length; i += 1) for (const child of found[i].children) found.push(child);
+  return found;
+}
+
+/** The nodes from a root to that of `head`, oldest first; none where it is not known. */
+export function pathTo(tree, head) {
+  const path = [];
+  for (let node = tree.nodes.get(String(head)) ?? null; node; node = node.parent) path.push(node);
+  return path.reverse();
+}
+
+const newest = (nodes) => nodes.reduce((best, node) => (!best || node.latest > best.latest ? node : best), null);
+
+/** From a node on, always to where the latest run is; the node itself is the first. */
+export function lineFrom(node) {
+  const line = [];
+  for (let at = node; at; at = newest(at.children)) line.push(at);
+  return line;
+}
+
+/**
+ * What stands in the timeline, from top to bottom.
+ * @typedef {{kind: 'row', key: string, row: any, place: 'path' | 'ahead' | 'branch', depth: number, head: boolean}
+ *   | {kind: 'here', key: string, head: TreeNode | null, known: boolean, ahead: TreeNode[]}
+ *   | {kind: 'fold', key: string, fork: TreeNode | null, branches: Branch[], open: boolean, depth: number}
+ *   | {kind: 'branch', key: string, branch: Branch, open: boolean, depth: number}} Entry
+ * @typedef {{key: string, first: TreeNode, line: TreeNode[], size: number}} Branch
+ */
+
+/**
+ * Lay the tree out: the path to HEAD, `here` where that is not the end of its line, what lies ahead; branches folded
+ * at their fork.
+ * @param {ReturnType<typeof plant>} tree
+ * @param {string | null | undefined} head undefined: not told, so the newest
+ * @param {(key: string) => boolean} isOpen whether a fold or a branch is open
+ * @returns {Entry[]}
+ */
+export function layOut(tree, head, isOpen) {
+  /** @type {Entry[]} */
+  const out = [];
+  const path = head === undefined ? lineFrom(newest(tree.roots)) : pathTo(tree, head);
+  const at = path[path.length - 1] ?? null;
+  const on = new Set(path);
+
+  const fold = (fork, others, depth) => {
+    if (!others.length) return;
+    const branches = [...others]
+      .sort((a, b) => a.seq - b.seq)
+      .map((first) => ({ key: `branch:${first.key}`, first, line: lineFrom(first), size: first.size }));
+    const key = branches.length === 1 ? branches[0].key : `fold:${fork?.key ?? ''}`;
+    const open = isOpen(key);
+    out.push({ kind: 'fold', key, fork, branches, open, depth });
+    if (!open) return;
+    for (const branch of branches) {
+      const shown = branches.length === 1 || isOpen(branch.key);
+      if (branches.length > 1) out.push({ kind: 'branch', key: branch.key, branch, open: shown, depth });
+      if (shown) lay(branch.line, 'branch', depth + 1);
+    }
+  };
+  const lay = (line, place, depth) => {
+    line.forEach((node, i) => {
+      out.push({ kind: 'row', key: node.key, row: node.row, place, depth, head: node === at });
+      // The path's last row is HEAD's: what comes after it is `ahead`, told below.
+      if (place === 'path' && node === at) return;
+      fold(
+        node,
+        node.children.filter((child) => child !== line[i + 1]),
+        depth
+      );
+    });
+  };
+
+  const starts = at ? tree.roots.filter((root) => !on.has(root)) : [];
+  fold(null, starts, 0);
+  lay(path, 'path', 0);
+  const next = at ? at.children : tree.roots;
+  const chosen = newest(next);
+  const ahead = chosen ? lineFrom(chosen) : [];
+  const known = head === undefined || head === null || at !== null;
+  if (ahead.length) out.push({ kind: 'here', key: 'here', head: at, known, ahead });
+  fold(
+    at,
+    next.filter((node) => node !== chosen),
+    0
+  );
+  lay(ahead, 'ahead', 0);
+  return out;
+}
+
+/**
+ * The rows of the last re-run on the way to HEAD that were compared, oldest first.
+ *
+ * A re-run begins where it left another branch. What was run after it does not end it.
+ */
+export function lastRerun(tree, head) {
+  const path = head === undefined ? lineFrom(newest(tree.roots)) : pathTo(tree, head);
+  const found = [];
+  for (const node of path.reverse()) {
+    if (node.row.comparison) found.push(node.row);
+    const fork = (node.parent ? node.parent.children : tree.roots).length > 1;
+    if (found.length && fork) break;
+  }
+  return found.reverse();
+}
+
+/**
+ * The row to go back before, so that a cell and those below it run on what the cells above made.
+ *
+ * It is the first run of this cell or of one below since those above were last run. Where there is none, the cell's own
+ * newest run; null where that is not on the way to HEAD either.
+ * @param {any[]} path rows on the way to HEAD, oldest first
+ * @param {string[]} cells ids of the notebook's code cells, in order
+ * @param {string} from the id of the cell
+ */
+export function startOf(path, cells, from) {
+  const start = cells.indexOf(from);
+  const place = new Map(cells.map((id, i) => [id, i]));
+  const runs = path.filter((row) => row.kind !== 'meta' && place.has(row.cell_id));
+  const isAbove = (row) => place.get(row.cell_id) < start;
+  const since = runs.slice(runs.findLastIndex(isAbove) + 1);
+  return since[0] ?? runs.findLast((row) => row.cell_id === from) ?? null;
+}
+
+/** Branches that the kernel told of and whose rows this page does not have: too old, or thinned out. */
+export function unseen(tree, branches) {
+  return list(branches).filter((branch) => branch && branch.leaf && !tree.nodes.has(String(branch.leaf)));
+}
