@@ -364,7 +364,7 @@ def test_a_manifest_comes_with_what_it_builds_on(path):
         with pytest.raises(StoreError, match=r"no checkpoint after s2\.1"):
             reader.manifest("s2.1")
     kernel.store.close()
-    assert verify(path).damage == ("checkpoint cs4.1: it builds on cs2.1, which is not there",)
+    assert verify(path).damage == ("checkpoint cs4.1 cannot be returned to: it builds on cs2.1, which is not there",)
 
 
 def test_has_checkpoint_says_what_may_be_built_on(path):
@@ -609,6 +609,9 @@ class FakeChunks:
     def __init__(self, **there: bytes):
         self.there = there
 
+    def refresh(self) -> None:
+        """Nobody else writes."""
+
     def has(self, address: str) -> bool:
         return address in self.there
 
@@ -703,13 +706,12 @@ def test_verify_says_what_is_damaged_and_what_can_still_be_returned_to(path):
     assert verify(path, FakeChunks(**there), addresses).sound
 
     report = verify(path, FakeChunks(**{**there, "b2": b"damaged"}), addresses)
-    assert report.damage == ("checkpoint cs2.1: chunk b2 is damaged",)
+    assert report.damage == ("checkpoint cs2.1 cannot be returned to: chunk b2 is damaged",)
     assert report.lines() == [
-        "damaged: checkpoint cs2.1: chunk b2 is damaged",
+        "damaged: checkpoint cs2.1 cannot be returned to: chunk b2 is damaged",
         "restorable: 2 of 5 checkpoints",
-        "  cs2.1 is not: chunk b2 is damaged",
-        "  cs4.1 is not: skipped: it would not fit",
-        "  cs5.1 is not: thinned: old and large",
+        "  checkpoint cs4.1 cannot: skipped: it would not fit",
+        "  checkpoint cs5.1 cannot: thinned: old and large",
         "5 statements can be read; what is damaged stands above",
     ]
     del there["a1"]

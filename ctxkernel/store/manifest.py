@@ -33,6 +33,10 @@ Unit = Mapping[str, Any]
 class Chunks(Protocol):
     """What is asked of a chunk store: never more than to read it."""
 
+    def refresh(self) -> None:
+        """Take in what other processes wrote since. Raises StoreError."""
+        ...
+
     def has(self, address: str) -> bool:
         """Say whether it holds the data of `address`."""
         ...
@@ -181,9 +185,13 @@ def lacks_after(before: Lacks, made: Manifest) -> Lacks:
 
 
 class Presence:
-    """Looks whether all that checkpoints need is in a chunk store; each address once."""
+    """Looks whether all that checkpoints need is in a chunk store; each address once.
+
+    To be made when their manifests have been read: data are stored before them, so all of theirs can be seen then.
+    """
 
     def __init__(self, chunks: Chunks, references: References, *, verify: bool) -> None:
+        chunks.refresh()
         self._chunks = chunks
         self._references = references
         self._verify = verify

@@ -126,10 +126,11 @@ def unsettled(reader: SessionReader, chunks: Chunks, references: References) -> 
 
     For a kernel that has the session to itself, which hands each to `SessionStore.checkpoint_state`.
     """
-    presence = Presence(chunks, references, verify=True)
     out: list[tuple[str, CheckpointState, str]] = []
-    manifests = reader.all_manifests(all_roots=True)
-    for execution_id, info in reader.checkpoints(all_roots=True).items():
+    with reader.snapshot():
+        manifests, infos = reader.all_manifests(all_roots=True), reader.checkpoints(all_roots=True)
+    presence = Presence(chunks, references, verify=True)
+    for execution_id, info in infos.items():
         if info.state == "writing":
             try:
                 fault = presence.fault(manifest.resolve(manifest.chain(manifests, execution_id)).values())

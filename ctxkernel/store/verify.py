@@ -80,8 +80,9 @@ class Report:
         out = [f"damaged: {line}" for line in self.damage]
         if self.checkpoints:
             out.append(f"restorable: {self.restorable} of {self.checkpoints} checkpoints")
-            for why, ids in _by_reason(self.lost):
-                out.append(f"  {_few(ids)} {'is' if len(ids) == 1 else 'are'} not: {why}")
+            damaged = "\n".join(self.damage)
+            given_up = {one: why for one, why in self.lost.items() if why not in damaged}
+            out += [f"  {_called(ids)} cannot: {why}" for why, ids in _by_reason(given_up)]
         out += self.remarks
         many = f"{self.statements} statement{'' if self.statements == 1 else 's'}"
         out.append(f"{many}, all sound" if self.sound else f"{many} can be read; what is damaged stands above")
@@ -95,6 +96,10 @@ def _by_reason(lost: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     return list(reasons.items())
 
 
+def _called(ids: list[str]) -> str:
+    return f"checkpoint{'s' if len(ids) > 1 else ''} {_few(ids)}"
+
+
 def _few(ids: list[str]) -> str:
     return ", ".join(ids) if len(ids) <= 6 else f"{', '.join(ids[:3])} … {ids[-1]} ({len(ids)})"
 
@@ -106,9 +111,9 @@ def verify(path: Path, chunks: Chunks | None = None, references: References | No
     """
     with SessionReader(path) as reader:
         found = [*_structure(reader.connection), *_rows(reader), *_missing(reader), *_projections(reader)]
-        presence = Presence(chunks, references, verify=True) if chunks and references else None
+        looked = chunks is not None and references is not None
         try:
-            checkpoints = _Checkpoints(reader, presence)
+            checkpoints = _Checkpoints(reader, chunks, references)
             lost, remarks = checkpoints.lost, checkpoints.remarks
             found += checkpoints.damage
             many = len(checkpoints.infos)
@@ -121,7 +126,7 @@ def verify(path: Path, chunks: Chunks | None = None, references: References | No
             found.append(f"the timeline: {error}")
             statements = 0
         told = tuple(dict.fromkeys(found))
-        return Report(path, told, tuple(remarks), reader.session_id, statements, many, lost, presence is not None)
+        return Report(path, told, tuple(remarks), reader.session_id, statements, many, lost, looked)
 
 
 def _structure(connection: sqlite3.Connection) -> list[str]:
@@ -176,17 +181,20 @@ def _projections(reader: SessionReader) -> Iterator[str]:
 class _Checkpoints:
     """What is wrong with the checkpoints of a session, and which of them can be returned to. Raises StoreError."""
 
-    def __init__(self, reader: SessionReader, presence: Presence | None) -> None:
+    def __init__(self, reader: SessionReader, chunks: Chunks | None, references: References | None) -> None:
         with reader.snapshot():
             self.infos = reader.checkpoints(all_roots=True)
             self._manifests = reader.all_manifests(all_roots=True)
         self.damage: list[str] = []
         self.remarks: list[str] = []
         self.lost: dict[str, str] = {}
-        self._look(presence)
+        self._damaged: dict[str, str] = {}
+        self._presence = Presence(chunks, references, verify=True) if chunks and references else None
+        self._look()
+        self.damage += [f"{_called(ids)} cannot be returned to: {why}" for why, ids in _by_reason(self._damaged)]
         self._signatures(reader)
 
-    def _look(self, presence: Presence | None) -> None:
+    def _look(self) -> None:
         parsed = {one.checkpoint_id: self._parsed(one) for one in self._manifests.values()}
         waiting = Counter(base for base, _ in parsed.values() if base)
         states: dict[str, dict[str, Unit] | str] = {}
@@ -203,7 +211,7 @@ class _Checkpoints:
                     states.pop(base, None)
             if waiting[cid]:
                 states[cid] = state
-            self._judge(info, state, presence)
+            self._judge(info, state)
 
     @staticmethod
     def _parsed(made: Manifest) -> tuple[str | None, str]:
@@ -214,22 +222,22 @@ class _Checkpoints:
         except StoreError as error:
             return None, str(error)
 
-    def _judge(self, info: CheckpointInfo, state: Mapping[str, Unit] | str, presence: Presence | None) -> None:
+    def _judge(self, info: CheckpointInfo, state: Mapping[str, Unit] | str) -> None:
         """Take down a checkpoint that cannot be returned to, and whether that is damage."""
         damaged = isinstance(state, str)
         if isinstance(state, str):
             why = state
         elif info.state in ("skipped", "thinned", "damaged"):
             why = f"{info.state}: {info.reason}" if info.reason else info.state
-        elif presence is not None:
-            why = presence.fault(state.values())
+        elif self._presence is not None:
+            why = self._presence.fault(state.values())
             damaged = info.state == "durable"
         else:
             why = "its data were being written when the kernel ended" if info.state == "writing" else ""
         if why:
             self.lost[info.checkpoint_id] = why
         if why and damaged:
-            self.damage.append(f"checkpoint {info.checkpoint_id}: {why}")
+            self._damaged[info.checkpoint_id] = why
 
     def _signatures(self, reader: SessionReader) -> None:
         unsigned = [one.checkpoint_id for one in self._manifests.values() if not one.signed]
