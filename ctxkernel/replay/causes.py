@@ -121,7 +121,7 @@ def flow(
     that names of the namespace stand for (`np` → `numpy`), `upstream` names whose values differed before it ran.
     """
     timed: Causes = frozenset(("clock",)) if _CLOCK_MAGIC.search(source[:SOURCE_CHARS]) else NONE
-    tree = _parse(source)
+    tree = parse(source)
     if tree is None:
         return Flow(printed=timed, anything=timed)
     walk = _Walk(functions or {}, {**ALIASES, **(meaning or {})}, upstream)
@@ -135,7 +135,7 @@ def flow(
 
 def names_used(source: str) -> frozenset[str]:
     """Return the names that a source mentions; none where it cannot be parsed."""
-    tree = _parse(source)
+    tree = parse(source)
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) if tree else frozenset()
 
 
@@ -158,12 +158,17 @@ def _plain(found: re.Match[str]) -> str:
     return found["indent"] + line
 
 
-def _parse(source: str) -> ast.Module | None:
+def parse(source: str, *, strict: bool = False) -> ast.Module | None:
+    """Return the syntax tree of a cell, magics as what they assign and hold; None where it has none.
+
+    `strict`: a cell with a magic or a shell command has none.
+    """
     if len(source) > SOURCE_CHARS:
         return None
-    for text in (source, _MAGIC.sub(_plain, source)):
+    texts = (source,) if strict else (source, re.sub(r"(?m)\?{1,2}\s*$", "", _MAGIC.sub(_plain, source)))
+    for text in texts:
         try:
-            return ast.parse(re.sub(r"(?m)\?{1,2}\s*$", "", text) if text is not source else text)
+            return ast.parse(textwrap.dedent(text))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
     return None
@@ -410,7 +415,7 @@ class _Walk:
         if source is None:
             return NONE
         self._known[name] = NONE  # one that calls itself
-        tree = _parse(textwrap.dedent(source))
+        tree = parse(source)
         self._known[name] = found = self._inside(tree) if tree is not None else NONE
         return found
 

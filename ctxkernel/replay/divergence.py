@@ -480,7 +480,7 @@ def _displays(run: Execution) -> list[dict[str, Artifact]]:
 
 def _text(data: Json) -> str:
     return "".join(map(str, data)) if isinstance(data, list) else str(data)
-    return "".join(map(str, cast("list[Json]", data))) if isinstance(data, list) else str(data)
+    return "".join(map(str, cast("list[str]", data))) if isinstance(data, list) else str(data)
 
 
 def _plain_text(output: Mapping[str, Artifact] | None) -> str:

@@ -1,0 +1,432 @@
+"""The plan of a return: what is kept, loaded, dropped, made again, lost, and how long that takes. Pure.
+
+Rule 1: a plan is made from recorded facts and touches nothing; it is shown before anything happens.
+Rule 2: what a checkpoint cannot hold is made again only by statements that are known to do nothing else: they read what
+        is there again as it was, make nothing but what is wanted or already so, and act on nothing outside.
+Rule 3: what remains is named as lost, with the first reason that stands in the way.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ctxkernel.core.delta import one_line
+from ctxkernel.core.events import Json, plain
+from ctxkernel.replay.causes import flow, parse
+
+READ_SPEED = 1.5e9
+"""Bytes a second at which data come back, where it was not measured."""
+
+Action = Literal["run", "skip", "ask"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is recorded of one execution on the way to a state."""
+
+    execution_id: str
+    statement_id: str
+    source: str
+    reads: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names that it used, with the fingerprint that they had before; empty where that is not known."""
+    made: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names that it added or changed, with the fingerprint after it; empty where that is not known."""
+    bound: frozenset[str] = frozenset()
+    """Those of `made` that stand for another object than before: made new, not changed in place."""
+    touched: frozenset[str] = frozenset()
+    """Names that it may have touched besides (by way of aliases, functions)."""
+    deleted: frozenset[str] = frozenset()
+    files: tuple[str, ...] = ()
+    """Files that it wrote."""
+    changed_files: tuple[str, ...] = ()
+    """Files that it read and that are not any more as they were."""
+    ambient: tuple[str, ...] = ()
+    """Parts of the ambient state that it changed."""
+    status: str = "ok"
+    kind: str = "python"
+    asked: bool = False
+    """It asked the user for input."""
+    asks: bool = False
+    """It is marked as one that asks before it runs again."""
+    seconds: float = 0.0
+
+    def concerns(self, name: str) -> bool:
+        """Whether it may have touched the name."""
+        return name in self.made or name in self.touched or name in self.deleted
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Names that share objects and come back together."""
+
+    names: tuple[str, ...]
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that a statement wrote which the return leaves behind; it stays as it is."""
+
+    name: str
+    statement_id: str
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement that runs again after the return."""
+
+    statement_id: str
+    action: Action = "run"
+    reason: str = ""
+    """Why it is skipped, or asks."""
+    expected: bool = False
+    """It is marked as expected to differ."""
+    seconds: float = 0.0
+    """What it took the last time."""
+    source: str = ""
+    """Its first line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a return would do."""
+
+    target: str | None
+    """An execution's id; None is the state before all statements."""
+    told: str = ""
+    """The target as the user knows it."""
+    keep: tuple[str, ...] = ()
+    load: tuple[Load, ...] = ()
+    drop: tuple[str, ...] = ()
+    rerun: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Name → the statements that are run again to bring it back, in order."""
+    lost: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name → why it is not brought back."""
+    ambient: tuple[str, ...] = ()
+    """Parts of the ambient state that are put back."""
+    files: tuple[Written, ...] = ()
+    statements: tuple[Step, ...] = ()
+    seconds: float = 0.0
+    """How long it may take, from what was measured."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are loaded."""
+        return sum(one.nbytes for one in self.load)
+
+    @property
+    def again(self) -> tuple[str, ...]:
+        """The statements that run again to bring names back, each once, in order."""
+        return tuple(sorted({one for ids in self.rerun.values() for one in ids}, key=_number))
+
+    def text(self) -> str:
+        """Return the plan for people: one line for each thing that would happen."""
+        loaded = [name for one in self.load for name in one.names]
+        lines = [f"to {self.told or self.target or 'before all statements'}: about {_time(self.seconds)}"]
+        if self.keep:
+            lines.append(f"keep         {_names(self.keep)}")
+        if loaded:
+            lines.append(f"load         {_names(loaded)}, {_bytes(self.nbytes)}")
+        if self.drop:
+            lines.append(f"drop         {_names(self.drop)}")
+        for name, ids in self.rerun.items():
+            lines.append(f"make again   {one_line(name, 60)} by {', '.join(ids)}")
+        for name, why in self.lost.items():
+            lines.append(f"not restored {one_line(name, 60)}: {one_line(why, 120)}")
+        if self.ambient:
+            lines.append(f"put back     {', '.join(self.ambient)}")
+        for file in self.files:
+            size = f", {_bytes(file.size)}" if file.size else ""
+            lines.append(f"file stays   {one_line(file.name, 80)} (written by {file.statement_id}{size})")
+        for step in self.statements:
+            notes = [note for note in (step.reason, "expected to differ" if step.expected else "") if note]
+            took = f", {_time(step.seconds)}" if step.action == "run" and step.seconds else ""
+            told = f" ({'; '.join(notes)})" if notes else ""
+            lines.append(f"{step.action:12} {step.statement_id}{took}{told}  {one_line(step.source, 60)}".rstrip())
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the plan as JSON, with `nbytes` and `again` added."""
+        return {**plain(self), "nbytes": self.nbytes, "again": list(self.again)}
+
+
+def make_plan(
+    target: str | None,
+    *,
+    told: str = "",
+    keep: Collection[str] = (),
+    load: Sequence[Load] = (),
+    drop: Collection[str] = (),
+    missing: Mapping[str, str] | None = None,
+    path: Sequence[Run] = (),
+    then: Mapping[str, str] | None = None,
+    functions: Mapping[str, str] | None = None,
+    ambient: Collection[str] = (),
+    files: Sequence[Written] = (),
+    statements: Sequence[Step] = (),
+    read_speed: float = READ_SPEED,
+) -> Plan:
+    """Return the plan of a return to `target`.
+
+    `missing` are names that the state had and no checkpoint holds, with the reason; `path` are the executions that led
+    to it, oldest first; `then` maps each name of the state to its fingerprint. Files are named in their order.
+    """
+    rerun, lost = remake(missing or {}, path, then or {}, functions=functions)
+    costs = {run.statement_id: run.seconds for run in path}
+    plan = Plan(
+        target=target,
+        told=told,
+        keep=tuple(keep),
+        load=tuple(load),
+        drop=tuple(drop),
+        rerun=rerun,
+        lost=lost,
+        ambient=tuple(ambient),
+        files=_newest(files),
+        statements=tuple(statements),
+    )
+    seconds = sum(costs.get(one, 0.0) for one in plan.again)
+    seconds += sum(step.seconds for step in statements if step.action == "run")
+    return replace(plan, seconds=seconds + plan.nbytes / max(read_speed, 1.0))
+
+
+def _newest(files: Sequence[Written]) -> tuple[Written, ...]:
+    return tuple({file.name: file for file in files}.values())
+
+
+# -- making again what no checkpoint holds ---------------------------------------------------------
+
+
+def remake(
+    missing: Mapping[str, str],
+    path: Sequence[Run],
+    then: Mapping[str, str],
+    *,
+    functions: Mapping[str, str] | None = None,
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return which statements bring each missing name back, and which names stay lost and why.
+
+    Holds: run in their order on the state without the missing names, the statements leave every name that is not
+    missing as it is, and make the missing ones as they were, as far as the recorded facts can tell.
+    """
+    makers = {name: _makers(name, path) for name in missing}
+    refused: dict[str, str] = {name: why for name in missing if (why := _no_maker(name, makers[name], missing))}
+    # Names depend on each other: one that is refused may refuse those that are made from it, or together with it.
+    while True:
+        wanted = {name for name in missing if name not in refused}
+        before = len(refused)
+        for name in sorted(wanted):
+            for at in makers[name]:
+                why = pure_enough(path[at], path, then, wanted=wanted, makers=makers, functions=functions)
+                if why:
+                    refused[name] = f"{missing[name]}; {path[at].statement_id} is not run again: {why}"
+                    break
+        if len(refused) == before:
+            break
+    rerun: dict[str, tuple[str, ...]] = {}
+    for name in missing:
+        if name not in refused:
+            ats = _closure(name, makers, path, set(missing) - refused.keys())
+            rerun[name] = tuple(path[at].statement_id for at in ats)
+    return rerun, {name: refused[name] for name in missing if name in refused}
+
+
+def _makers(name: str, path: Sequence[Run]) -> tuple[int, ...]:
+    """Places on the path of what made the name what it is: from where it was bound last, all that touched it."""
+    found: list[int] = []
+    for at in range(len(path) - 1, -1, -1):
+        run = path[at]
+        if run.concerns(name):
+            found.append(at)
+            if name in run.bound:
+                return tuple(reversed(found))
+    return ()
+
+
+def _no_maker(name: str, makers: tuple[int, ...], missing: Mapping[str, str]) -> str:
+    return "" if makers else f"{missing[name]}; no statement of this timeline made it"
+
+
+def _closure(
+    name: str, makers: Mapping[str, tuple[int, ...]], path: Sequence[Run], wanted: Collection[str]
+) -> list[int]:
+    """The places of all statements that making `name` takes: those of missing names that they read, too."""
+    todo, seen, ats = [name], set[str](), set[int]()
+    while todo:
+        one = todo.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        for at in makers[one]:
+            ats.add(at)
+            todo += [used for used in (*path[at].reads, *path[at].made, *path[at].touched) if used in wanted]
+    return sorted(ats)
+
+
+def pure_enough(
+    run: Run,
+    path: Sequence[Run],
+    then: Mapping[str, str],
+    *,
+    wanted: Collection[str],
+    makers: Mapping[str, tuple[int, ...]] | None = None,
+    functions: Mapping[str, str] | None = None,
+) -> str | None:
+    """Return why a statement may not be run again alone to make the names in `wanted`; None where it may.
+
+    `then` maps the names of the state that is returned to, to their fingerprints; `wanted` are the names that no
+    checkpoint holds and that are all made again, by the statements at the places in `makers` on the `path`.
+    """
+    why = _plain_run(run) or acts_outside(run.source, functions, own=wanted)
+    if why:
+        return why
+    at = next((n for n, one in enumerate(path) if one.execution_id == run.execution_id), None)
+    if at is None:
+        return "it is not on the way to this state"
+    for name, before in run.reads.items():
+        if name in wanted:
+            continue
+        if name not in then:
+            return f"it uses {name}, which is not there"
+        if not before or not then[name]:
+            return f"it uses {name}, whose content is not known"
+        if then[name] != before:
+            return f"it uses {name}, which was changed since"
+    for name in sorted(run.made.keys() | run.touched):
+        if name in wanted:
+            if makers is not None and at not in makers[name]:
+                return f"it also makes {name}, which was made anew since"
+        elif name in run.made and (name not in then or not run.made[name] or then[name] != run.made[name]):
+            return f"it also makes {name}, which is another now" if name in then else f"it also makes {name}"
+        elif name not in run.made and name not in run.reads and then.get(name) is not None:
+            return f"it may touch {name}"
+    for name in sorted(run.deleted):
+        if name in then:
+            return f"it deletes {name}"
+    return None
+
+
+def _plain_run(run: Run) -> str:
+    if run.kind != "python":
+        return "it is no cell"
+    if run.status != "ok":
+        return f"it ended as {run.status}"
+    if run.asks:
+        return "it is marked as one that asks"
+    if run.asked:
+        return "it asked for input"
+    if run.files:
+        return f"it wrote {run.files[0]}"
+    if run.changed_files:
+        return f"{run.changed_files[0]}, which it read, was changed since"
+    if run.ambient:
+        return f"it changed {run.ambient[0]}"
+    return ""
+
+
+_OUTSIDE = re.compile(
+    r"subprocess\..*|os\.(?:system|popen|remove|unlink|rename|replace|mkdir|makedirs|rmdir|removedirs|chmod|chown|symlink|link"
+    r"|truncate|kill|fork|exec\w*|spawn\w*|putenv|unsetenv|chdir|write|_exit|abort)|shutil\..*|socket\..*|smtplib\..*|ftplib\..*"
+    r"|(?:.*\.)?(?:to_(?:csv|sql|parquet|excel|pickle|json|hdf|feather|html|latex|stata)|savefig|save|savez\w*|savetxt|dump"
+    r"|write\w*|executemany|executescript|execute|commit|rollback|send\w*|post|put|patch|delete|publish|upload\w*|unlink|touch"
+    r"|mkdir|rmdir|rename|start|submit|terminate|kill|system|popen|Popen|urlretrieve|shutdown|exit|quit|imsave|imwrite"
+    r"|input|raw_input|getpass|sleep|breakpoint|set_trace|run_cell|run_line_magic|run_cell_magic|exec|eval|setattr|__import__)"
+)
+_MODES = frozenset("wax+")
+
+
+def acts_outside(source: str, functions: Mapping[str, str] | None = None, *, own: Collection[str] = frozenset()) -> str:
+    """Return what in a source may act on more than its own names, or come out differently each time; else empty.
+
+    `functions` are the sources of the functions and classes of the namespace that it may call; attributes of `own`
+    names may be set.
+    """
+    tree = parse(source, strict=True)
+    if tree is None:
+        return "it is not plain Python (a magic, a shell command)"
+    found = flow(source, functions=functions).anything
+    for cause, told in _TOLD.items():
+        if any(one.partition(":")[0] == cause for one in found):
+            return told
+    trees: list[ast.AST] = [tree]
+    for text in (functions or {}).values():
+        inner = parse(text, strict=True)
+        if inner is not None:
+            trees.append(inner)
+    own = {*own, "self", "cls"}
+    for one in trees:
+        for node in ast.walk(one):
+            why = _acts(node, own)
+            if why:
+                return why
+    return ""
+
+
+_TOLD = {
+    "seed": "it draws random numbers",
+    "clock": "it reads the clock",
+    "network": "it uses the network",
+    "input": "it asks for input",
+    "threads": "it starts threads",
+}
+
+
+def _acts(node: ast.AST, own: Collection[str]) -> str:
+    if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+        # `module.x = 1` changes what no checkpoint holds; of a name it cannot be told that it is no module.
+        base = node.value
+        while isinstance(base, ast.Attribute | ast.Subscript):
+            base = base.value
+        return "" if isinstance(base, ast.Name) and base.id in own else f"it sets {ast.unparse(node)}"
+    if not isinstance(node, ast.Call):
+        return ""
+    parts: list[str] = []
+    called = node.func
+    while isinstance(called, ast.Attribute):
+        parts.append(called.attr)
+        called = called.value
+    parts.append(called.id if isinstance(called, ast.Name) else "")
+    dotted = ".".join(reversed(parts))
+    if _OUTSIDE.fullmatch(dotted):
+        return f"it calls {dotted.lstrip('.')}"
+    if parts[0] == "open":
+        modes = [
+            one.value for one in (*node.args[:2], *(k.value for k in node.keywords)) if isinstance(one, ast.Constant)
+        ]
+        if any(isinstance(mode, str) and len(mode) <= 4 and _MODES & set(mode) for mode in modes[-2:]):
+            return "it opens a file for writing"
+    return ""
+
+
+# -- for people -----------------------------------------------------------------------------------
+
+
+def _number(statement_id: str) -> tuple[int, str]:
+    digits = statement_id.lstrip("s")
+    return (int(digits) if digits.isdecimal() else 0, statement_id)
+
+
+def _names(names: Collection[str]) -> str:
+    shown = [one_line(name, 40) for name in list(names)[:8]]
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{len(names)} {'name' if len(names) == 1 else 'names'} ({', '.join(shown)}{more})"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 0.95:
+        return f"{max(1, round(seconds * 1000))} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return ""
