@@ -1,4 +1,4 @@
-"""The command line: `ctxkernel run | timeline | projection | lab | install | doctor`.
+"""The command line: `ctxkernel run | timeline | branches | diff | goto | rerun | verify | gc | …`: `_COMMANDS` has all.
 
 Rule 1: exit status 0 is good, 1 is "what was asked for does not hold", 2 is "unusable arguments", 130 is "interrupted".
 Rule 2: results go to standard output, everything else to standard error; every reading command has `--json`.
@@ -8,6 +8,7 @@ Rule 3: a user sees a sentence that names the object and the next move, never a 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ __all__ = ["Failed", "Unusable", "main"]
 OK, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 
 Command = Callable[[argparse.Namespace], int]
+AddCommand = Callable[..., argparse.ArgumentParser]
+"""Adds the command of a name, with a summary and more for its help."""
 
 
 class Failed(CtxError):
@@ -46,9 +49,17 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _gigabytes(text: str) -> float:
+    size = float(text)
+    if not 0 <= size < float("inf"):
+        raise ValueError(text)
+    return size
+
+
 # argparse names a bad value by its type's name: "invalid port number value: 'x'".
 _port.__name__ = "port number"
 _seconds.__name__ = "number of seconds"
+_gigabytes.__name__ = "number of gigabytes"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -72,36 +83,8 @@ def build_parser() -> argparse.ArgumentParser:
     lab.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
     lab.add_argument("--port", type=_port, help="port to listen on (default: 8888, or the next one that is free)")
 
-    run = command(
-        "run",
-        "execute a notebook without a front end and print its timeline",
-        "The kernel is the one of this Python, whatever kernel the notebook names. Status 1 when a cell fails.",
-    )
-    run.add_argument("notebook", type=Path, metavar="NOTEBOOK")
-    run.add_argument("--json", action="store_true", help="print the timeline as JSON (docs/schemas.md)")
-    run.add_argument(
-        "--session", type=Path, metavar="FILE", help="session file to write (default: .ctxkernel/ beside the notebook)"
-    )
-    run.add_argument("--timeout", type=_seconds, metavar="S", help="seconds that a cell may take (default: no bound)")
-    to = run.add_mutually_exclusive_group()
-    to.add_argument("--output", type=Path, metavar="FILE", help="write the executed notebook to FILE")
-    to.add_argument("--inplace", action="store_true", help="write the outputs into the notebook itself")
-
-    def reader(name: str, summary: str) -> argparse.ArgumentParser:
-        made = command(
-            name, summary, "Reads the newest session of the notebook; starts no kernel and executes nothing."
-        )
-        made.add_argument("notebook", type=Path, metavar="NOTEBOOK", help="notebook, or a session file (.sqlite)")
-        made.add_argument("--session", type=Path, metavar="FILE", help="session file to read instead")
-        made.add_argument("--json", action="store_true", help="print JSON (docs/schemas.md)")
-        return made
-
-    timeline = reader("timeline", "show what was executed, and with what result")
-    timeline.add_argument("--all", action="store_true", help="every kernel start in the session, not only the last one")
-    projection = reader("projection", "show exactly what a model would be sent")
-    projection.add_argument("--statement", metavar="N", help="as it was after statement N (default: the newest)")
-
-    reader("verify", "check a session, and say what is damaged and what can still be returned to")
+    _add_running(command)
+    _add_reading(command)
 
     install = command(
         "install",
@@ -115,6 +98,18 @@ def build_parser() -> argparse.ArgumentParser:
     install.add_argument("--name", default="ctxkernel", help="name of the kernelspec (default: %(default)s)")
     install.add_argument("--display-name", metavar="TEXT", help="name that a person sees")
 
+    gc = command(
+        "gc",
+        "bring the data of all checkpoints under their limit, and say what they take",
+        "Only large data are given up, those of the session that was used longest ago first; a state that lost some is "
+        "computed again or named when you return to it.",
+    )
+    gc.add_argument(
+        "--limit", type=_gigabytes, metavar="GB", help="bound of all data (default: CTXKERNEL_QUOTA_GB, 20)"
+    )
+    gc.add_argument("--dry-run", action="store_true", help="say what would be given up, and change nothing")
+    gc.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
+
     doctor = command(
         "doctor", "say what works here, what does not, and the next step", "Starts a kernel to see that it answers."
     )
@@ -122,31 +117,91 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_running(command: AddCommand) -> None:
+    """Add the commands that start a kernel."""
+    run = command(
+        "run",
+        "execute a notebook without a front end and print its timeline",
+        "The kernel is the one of this Python, whatever kernel the notebook names. Status 1 when a cell fails.",
+    )
+    run.add_argument("notebook", type=Path, metavar="NOTEBOOK")
+    run.add_argument("--json", action="store_true", help="print the timeline as JSON (docs/schemas.md)")
+    run.add_argument(
+        "--session", type=Path, metavar="FILE", help="session file to write (default: .ctxkernel/ beside the notebook)"
+    )
+    run.add_argument("--timeout", type=_seconds, metavar="S", help="seconds that a cell may take (default: no bound)")
+    run.add_argument(
+        "--resume",
+        action="store_true",
+        help="bring back the state of the last run first, and execute from the first cell on that it does not have",
+    )
+    to = run.add_mutually_exclusive_group()
+    to.add_argument("--output", type=Path, metavar="FILE", help="write the executed notebook to FILE")
+    to.add_argument("--inplace", action="store_true", help="write the outputs into the notebook itself")
+
+    def moving(name: str, summary: str) -> argparse.ArgumentParser:
+        made = command(
+            name, summary, "Starts a kernel on the newest session of the notebook, brings its state back, and ends it."
+        )
+        made.add_argument("notebook", type=Path, metavar="NOTEBOOK", help="notebook, or a session file (.sqlite)")
+        made.add_argument("--session", type=Path, metavar="FILE", help="session file instead")
+        made.add_argument("--dry-run", action="store_true", help="show the plan, and change nothing")
+        made.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
+        return made
+
+    goto = moving("goto", "return to the state after a statement")
+    goto.add_argument("place", metavar="N", help="statement (10, s10, s10.2), a name, or 0: before all statements")
+    goto.add_argument("--before", action="store_true", help="the state before it")
+    rerun = moving("rerun", "return to the state before a statement, run it and those after it again, and compare")
+    rerun.add_argument("place", metavar="N[..M]", help="first statement, and the last one (default: to the end)")
+    rerun.add_argument("--yes", action="store_true", help="run those too that are marked to ask before")
+    rerun.add_argument("--timeout", type=_seconds, metavar="S", help="seconds that a statement may take")
+
+
+def _add_reading(command: AddCommand) -> None:
+    """Add the commands that read a session."""
+
+    def reader(name: str, summary: str) -> argparse.ArgumentParser:
+        made = command(
+            name, summary, "Reads the newest session of the notebook; starts no kernel and executes nothing."
+        )
+        made.add_argument("notebook", type=Path, metavar="NOTEBOOK", help="notebook, or a session file (.sqlite)")
+        made.add_argument("--session", type=Path, metavar="FILE", help="session file to read instead")
+        made.add_argument("--json", action="store_true", help="print JSON (docs/schemas.md, docs/cli.md)")
+        return made
+
+    timeline = reader("timeline", "show what was executed, and with what result")
+    branches = reader("branches", "list the branches of the timeline, and the names of its states")
+    for each in (timeline, branches):
+        each.add_argument("--all", action="store_true", help="every kernel start in the session, not only the last one")
+    projection = reader("projection", "show exactly what a model would be sent")
+    projection.add_argument("--statement", metavar="N", help="as it was after statement N (default: the newest)")
+    diff = reader("diff", "compare two states of the timeline: names, outputs, handles")
+    diff.add_argument("old", metavar="N", help="statement (10, s10, s10.2), a name, or 0: before all statements")
+    diff.add_argument("new", nargs="?", metavar="M", help="the same (default: HEAD)")
+    reader("verify", "check a session, and say what is damaged and what can still be returned to")
+
+
+_COMMANDS = {
+    "lab": "lab",
+    "run": "run",
+    "goto": "moving",
+    "rerun": "moving",
+    "timeline": "read",
+    "projection": "read",
+    "branches": "tree",
+    "diff": "tree",
+    "verify": "verify",
+    "gc": "storage",
+    "install": "kernelspec",
+    "doctor": "doctor",
+}
+"""The module of each command, which has a function of its name."""
+
+
 def _find(name: str) -> Command:
     """Import only what the command needs: `ctxkernel timeline` shall not wait for nbclient."""
-    if name in ("timeline", "projection"):
-        from ctxkernel.cli import read
-
-        return read.timeline if name == "timeline" else read.projection
-    if name == "verify":
-        from ctxkernel.cli.verify import verify
-
-        return verify
-    if name == "run":
-        from ctxkernel.cli.run import run
-
-        return run
-    if name == "lab":
-        from ctxkernel.cli.lab import lab
-
-        return lab
-    if name == "install":
-        from ctxkernel.cli.kernelspec import install
-
-        return install
-    from ctxkernel.cli.doctor import doctor
-
-    return doctor
+    return getattr(importlib.import_module(f"ctxkernel.cli.{_COMMANDS[name]}"), name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

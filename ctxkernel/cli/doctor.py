@@ -15,16 +15,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jupyter_core.paths import jupyter_config_path, jupyter_path
 
 from ctxkernel._version import __version__
+from ctxkernel.cli.checks import (
+    Check,
+    check_background,
+    check_checkpoints,
+    check_secret,
+    fail,
+    is_writable,
+    ok,
+    warn,
+)
 from ctxkernel.cli.chromium import find_chromium
 from ctxkernel.cli.kernelspec import KERNEL_NAME, OwnKernelSpecs, find_installed
 from ctxkernel.cli.output import one_line, paint, show, show_json, status_colour, width_of
+from ctxkernel.store import trust
+from ctxkernel.store.chunks import CACHE
 
 LABEXTENSION = "jupyter-ctxkernel"
 LAB_RANGE = ((4, 2), (5,))
@@ -33,31 +44,6 @@ SQLITE_FLOOR = (3, 31, 0)
 REPORT = "please report this, with the output of `ctxkernel doctor --json`."
 REINSTALL = "`pip install --force-reinstall --no-deps jupyter-ctxkernel` (in a source folder: `.` for the name)"
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the doctor's report. `next_step` is empty where all is well."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    detail: str
-    next_step: str = ""
-
-
-def ok(name: str, detail: str) -> Check:
-    """A thing that works."""
-    return Check(name, "ok", detail)
-
-
-def warn(name: str, detail: str, next_step: str = "") -> Check:
-    """A thing that is missing or odd, and that not everybody needs."""
-    return Check(name, "warn", detail, next_step)
-
-
-def fail(name: str, detail: str, next_step: str) -> Check:
-    """A thing without which the kernel or the panel does not work."""
-    return Check(name, "fail", detail, next_step)
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
@@ -161,7 +147,9 @@ def check_kernel() -> Check:
     with tempfile.TemporaryDirectory(prefix="ctxkernel-doctor-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch) / "kernel.log"
         manager = KernelManager(kernel_name=KERNEL_NAME, kernel_spec_manager=OwnKernelSpecs())
-        environment = {**os.environ, "CTXKERNEL_SESSION": str(Path(scratch) / "doctor.sqlite")}
+        # Session, secret and data of checkpoints in the scratch folder: nothing of it stays.
+        own = {"CTXKERNEL_SESSION": "doctor.sqlite", trust.HOME: "home", CACHE: "cache"}
+        environment = {**os.environ, **{name: str(Path(scratch) / below) for name, below in own.items()}}
         client: Any = None
         began = time.monotonic()
         try:
@@ -226,37 +214,16 @@ def check_sqlite() -> Check:
     return ok("SQLite", f"{version}, WAL mode")
 
 
-def _writable(folder: Path) -> bool:
-    """Say whether a file can be made in `folder`, or in the nearest folder above it that exists."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
 def check_session_folder() -> Check:
     """Where a notebook in this folder would keep its session."""
     folder = Path.cwd() / ".ctxkernel"
-    if not _writable(folder):
+    if not is_writable(folder):
         return warn(
             "session folder",
             f"{folder} cannot be written",
             "set CTXKERNEL_SESSION to a file in a folder of your own, or work elsewhere.",
         )
     return ok("session folder", str(folder))
-
-
-def check_cache() -> Check:
-    """Where data that is too large for a session goes."""
-    import platformdirs
-
-    folder = Path(platformdirs.user_cache_dir("ctxkernel", appauthor=False))
-    if not _writable(folder):
-        return warn("cache folder", f"{folder} cannot be written", "set XDG_CACHE_HOME to a folder of your own.")
-    return ok("cache folder", str(folder))
 
 
 def check_jupyterlab() -> Check:
@@ -358,7 +325,9 @@ CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
     ("kernel", check_kernel),
     ("SQLite", check_sqlite),
     ("session folder", check_session_folder),
-    ("cache folder", check_cache),
+    ("checkpoints", check_checkpoints),
+    ("large data", check_background),
+    ("secret", check_secret),
     ("JupyterLab", check_jupyterlab),
     ("panel", check_labextension),
     ("Chromium", check_chromium),

@@ -108,6 +108,15 @@ def duration(milliseconds: float | None) -> str:
     return f"{minutes} min {seconds:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def size(nbytes: float) -> str:
+    """Return a size as a person reads it: `0 B`, `312 kB`, `1.4 GB` (powers of 1000)."""
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 999.5:
+            return f"{nbytes:.0f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} GB"
+
+
 def table(
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -116,11 +125,12 @@ def table(
     caps: dict[int, int] | None = None,
     colours: Sequence[Colour | None] | None = None,
     coloured: int = 1,
+    dimmed: frozenset[int] = frozenset(),
 ) -> str:
     """Return aligned columns; the last one takes what is left of the terminal's width and is cut there.
 
     `right` are the columns aligned right, `caps` the widest that a column may be, `colours` one colour a row,
-    for column `coloured`.
+    for column `coloured`, `dimmed` the rows that stand back.
     """
     caps = caps or {}
     cells = [[clip(one_line(cell), caps.get(i, 10_000)) for i, cell in enumerate(row)] for row in rows]
@@ -137,5 +147,9 @@ def table(
             parts.append(pad + text if i in right else text + pad)
         return _GAP.join(parts).rstrip()
 
-    head = paint(line(headers, None), "dim")
-    return "\n".join([head, *(line(row, colours[n] if colours else None) for n, row in enumerate(cells))])
+    lines = [paint(line(headers, None), "dim")]
+    for n, row in enumerate(cells):
+        is_dim = n in dimmed
+        text = line(row, colours[n] if colours and not is_dim else None)
+        lines.append(paint(text, "dim") if is_dim else text)
+    return "\n".join(lines)

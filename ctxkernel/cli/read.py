@@ -43,11 +43,11 @@ def find_session(notebook: Path, session: Path | None) -> Path:
 def timeline(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel timeline`."""
     with SessionReader(find_session(arguments.notebook, arguments.session)) as reader:
-        value = reader.timeline(all_roots=arguments.all)
+        value, names = reader.timeline(all_roots=arguments.all), reader.names()
     if arguments.json:
         show_json(value)
     else:
-        show(timeline_table(value, reader.path))
+        show(timeline_table(value, reader.path, names))
     return 0
 
 
@@ -71,35 +71,82 @@ def changed_names(diff: Json) -> str:
     return " ".join(f"{sign}{name}" for sign, names in signs for name in names)
 
 
-def timeline_table(value: Json, path: Path) -> str:
-    """Return a timeline as a table for people: one row an execution, newest last, HEAD marked with `*`."""
-    rows: list[Sequence[str]] = []
-    colours = []
-    for statement in value["statements"]:
-        for execution in statement["executions"]:
-            head = "*" if execution["execution_id"] == value["head"] else ""
-            name = statement["statement_id"] if len(statement["executions"]) == 1 else execution["execution_id"]
-            status = execution["status"]
-            rows.append(
-                (
-                    name + head,
-                    status,
-                    duration(execution["cost"]["time_ms"]) if execution["ended_at"] is not None else "",
-                    statement["author"],
-                    changed_names(execution["state_diff"]),
-                    _gist(statement["source"], execution),
-                )
-            )
-            colours.append(status_colour(status))
-    if not rows:
+def timeline_table(value: Json, path: Path, names: Mapping[str, str] | None = None) -> str:
+    """Return a timeline as a table for people: one row an execution, newest last, HEAD marked with `*`.
+
+    An execution that HEAD did not come by is in parentheses. `names` are the user's names of states. The columns for
+    checkpoints and re-runs are there where there are any.
+    """
+    runs = [(statement, run) for statement in value["statements"] for run in statement["executions"]]
+    if not runs:
         return f"No statement in this session ({path})."
+    on_path = _path([run for _, run in runs], value["head"])
+    named = {at: name for name, at in (names or {}).items()}
+    columns: list[tuple[str, list[str]]] = [
+        ("", [_name(statement, run, value["head"], on_path) for statement, run in runs]),
+        ("status", [run["status"] for _, run in runs]),
+        ("time", [duration(run["cost"]["time_ms"]) if run["ended_at"] is not None else "" for _, run in runs]),
+        ("author", [statement["author"] for statement, _ in runs]),
+        ("checkpoint", [_checkpoint(run, named) for _, run in runs]),
+        ("re-run", [_comparison(run) for _, run in runs]),
+        ("names", [changed_names(run["state_diff"]) for _, run in runs]),
+        ("source", [_gist(statement["source"], run) for statement, run in runs]),
+    ]
+    columns = [(head, cells) for head, cells in columns if head not in ("checkpoint", "re-run") or any(cells)]
+    heads = [head for head, _ in columns]
+    caps = {
+        heads.index(head): most for head, most in (("checkpoint", 24), ("re-run", 28), ("names", 32)) if head in heads
+    }
     body = table(
-        ("", "status", "time", "author", "names", "source"), rows, right=frozenset({2}), caps={4: 32}, colours=colours
+        heads,
+        list(zip(*(cells for _, cells in columns), strict=True)),
+        right=frozenset({2}),
+        caps=caps,
+        colours=[status_colour(run["status"]) for _, run in runs],
+        dimmed=frozenset(n for n, (_, run) in enumerate(runs) if run["execution_id"] not in on_path),
     )
-    failed = sum(row[1] != "ok" for row in rows)
-    summary = f"{len(rows)} executions" if len(rows) != 1 else "1 execution"
+    failed = sum(run["status"] != "ok" for _, run in runs)
+    summary = f"{len(runs)} executions" if len(runs) != 1 else "1 execution"
     summary += f", {failed} not ok" if failed else ", all ok"
-    return f"{body}\n\n{summary} · * is HEAD · {path}"
+    off = " · (…) is on no way to it" if len(on_path) < len(runs) else ""
+    return f"{body}\n\n{summary} · * is HEAD{off} · {path}"
+
+
+def _path(runs: Sequence[Json], head: str | None) -> set[str]:
+    """Return the executions by which HEAD came to where it is."""
+    parents = {run["execution_id"]: run["parent_execution_id"] for run in runs}
+    found: set[str] = set()
+    while head is not None and head in parents and head not in found:
+        found.add(head)
+        head = parents[head]
+    return found
+
+
+def _name(statement: Json, run: Json, head: str | None, on_path: set[str]) -> str:
+    name = statement["statement_id"] if len(statement["executions"]) == 1 else run["execution_id"]
+    if run["execution_id"] == head:
+        return f"{name}*"
+    return name if run["execution_id"] in on_path else f"({name})"
+
+
+def _checkpoint(run: Json, named: Mapping[str, str]) -> str:
+    """Return the state of the checkpoint after an execution, how much of it is missing, and its name."""
+    made = run.get("checkpoint")
+    parts = [named[run["execution_id"]]] if run["execution_id"] in named else []
+    if made:
+        parts.append(made["state"] + (f" −{len(made['missing'])}" if made["missing"] else ""))
+    return ", ".join(parts)
+
+
+def _comparison(run: Json) -> str:
+    """Return what a re-run came out with."""
+    made = run.get("comparison")
+    if not made:
+        return ""
+    if made["same"]:
+        return "same"
+    subjects = [one["subject"] for one in made["divergences"] if one["kind"] != "timing"]
+    return f"{'differs as expected' if made['expected'] else 'differs'}: {', '.join(subjects)}"
 
 
 def _gist(source: str, execution: Json) -> str:

@@ -8,28 +8,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import atexit
-import contextlib
-import logging
-import os
 import re
-import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import nbformat
-from jupyter_client.asynchronous.client import AsyncKernelClient
-from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-from traitlets import default
 
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
-from ctxkernel.cli.kernelspec import OwnKernelSpecs
+from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, last_line, resumed_at
 from ctxkernel.cli.output import (
     clip,
     duration,
@@ -44,42 +34,13 @@ from ctxkernel.cli.output import (
     status_colour,
 )
 from ctxkernel.cli.read import timeline_table
+from ctxkernel.cli.resuming import MAY_FAIL, CodeCell, continuation
+from ctxkernel.store.location import OVERRIDE
 from ctxkernel.store.session import SessionReader, newest_session
 
-STARTUP_SECONDS = 120
 GRACE_SECONDS = 30
 """How much longer than its time-out a cell may be before its kernel is taken for stuck."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-
-
-class _CellClient(AsyncKernelClient):
-    """Says which cell it executes, as JupyterLab does: nbclient does not, and two equal cells would be one."""
-
-    cell_id: str | None = None
-
-    def execute(self, code: str, *args: Any, **options: Any) -> str:  # noqa: D102
-        plain_msg = self.session.msg
-
-        def msg(msg_type: str, *rest: Any, **named: Any) -> dict[str, Any]:
-            if msg_type == "execute_request" and self.cell_id is not None:
-                named["metadata"] = {**(named.get("metadata") or {}), "cellId": self.cell_id}
-            return plain_msg(msg_type, *rest, **named)
-
-        self.session.msg = msg
-        try:
-            return super().execute(code, *args, **options)
-        finally:
-            del self.session.msg
-
-
-class _OwnKernelManager(AsyncKernelManager):
-    @default("client_factory")
-    def _factory(self) -> type[_CellClient]:
-        return _CellClient
-
-    @default("kernel_spec_manager")
-    def _specs(self) -> KernelSpecManager:
-        return OwnKernelSpecs(parent=self)
 
 
 class _Progress:
@@ -99,6 +60,10 @@ class _Progress:
         self._started = time.monotonic()
         if self._live:
             print(self._line(number, "running", "", source), end="", file=sys.stderr, flush=True)
+
+    def kept(self, number: int, source: str, statement_id: str) -> None:
+        """A cell is not executed: the session has it as this statement."""
+        say(self._line(number, "kept", statement_id, source))
 
     def end(self, number: int, source: str, status: str) -> None:
         """A cell ended."""
@@ -132,7 +97,6 @@ class _Outcome:
     def __init__(self) -> None:
         self.status = 0
         self.message = ""
-        self.interrupted = False
         self.session: Path | None = None
 
 
@@ -140,56 +104,80 @@ async def _execute(
     notebook: nbformat.NotebookNode, path: Path, arguments: argparse.Namespace, log: IO[bytes]
 ) -> _Outcome:
     outcome = _Outcome()
-    environment = {**os.environ, "JPY_SESSION_NAME": str(path.resolve())}
-    if arguments.session is not None:
-        environment["CTXKERNEL_SESSION"] = str(arguments.session.resolve())
-    client = NotebookClient(
-        notebook,
-        kernel_name="ctxkernel",
-        kernel_manager_class=_OwnKernelManager,
-        resources={"metadata": {"path": str(path.resolve().parent)}},
-        startup_timeout=STARTUP_SECONDS,
-        timeout=None if arguments.timeout is None else int(arguments.timeout + GRACE_SECONDS),
-        # The person's own IPython history is not for what no person typed.
-        extra_arguments=["--HistoryManager.hist_file=:memory:"],
-    )
-    # Every fault that nbclient logs, it raises too; we say it once.
-    client.log = logging.getLogger("ctxkernel.cli.run")
-    client.log.setLevel(logging.CRITICAL + 1)
-
-    with contextlib.ExitStack() as undo:
-        # nbclient leaves this behind where the kernel did not start, and it would fail at our exit.
-        undo.callback(atexit.unregister, client._cleanup_kernel)
-        async with client.async_setup_kernel(env=environment, cleanup_kc=True, stdout=log, stderr=log):
-            kernel = client.kc
-            assert isinstance(kernel, _CellClient)
-            _interrupt_on_sigint(client, outcome, undo)
-            if arguments.timeout is not None:
-                await _ask(client, f"get_ipython().run_line_magic('ctx', 'timeout {arguments.timeout:g}')")
-            await _run_cells(client, kernel, notebook, outcome)
-            if client.kc is not None:
-                outcome.session = await _session_of(client)
+    environment = {"JPY_SESSION_NAME": str(path.resolve())}
+    session: Path | None = arguments.session
+    if arguments.resume and session is None:
+        session = newest_session(path)
+    if session is not None:
+        environment[OVERRIDE] = str(session.resolve())
+    resumes = arguments.resume and session is not None and has_statements(session)
+    if resumes:
+        assert session is not None
+        keep_off(session)
+        environment[RESUME] = "1"
+    seconds = None if arguments.timeout is None else int(arguments.timeout + GRACE_SECONDS)
+    folder = path.resolve().parent
+    async with OwnKernel.started(notebook, folder, environment, log, seconds=seconds) as kernel:
+        await kernel.limit(arguments.timeout)
+        cells = [(index, cell) for index, cell in enumerate(notebook.cells) if _has_code(cell)]
+        progress = _Progress(len(cells))
+        first = await _resume(kernel, session, cells, progress) if resumes and session is not None else 0
+        if arguments.resume and not resumes:
+            say("Nothing to resume: this notebook has no session with statements yet. Every cell runs.")
+        await _run_cells(kernel, cells[first:], first, outcome, progress)
+        if kernel.kc is not None:
+            said = (await kernel.about()).get("session")
+            outcome.session = Path(said) if said else None
     return outcome
 
 
+def _has_code(cell: nbformat.NotebookNode) -> bool:
+    return cell.cell_type == "code" and bool(cell.source.strip())
+
+
+async def _resume(
+    kernel: OwnKernel, session: Path, cells: list[tuple[int, nbformat.NotebookNode]], progress: _Progress
+) -> int:
+    """Go to the state from which the notebook goes on; return how many of its cells need not run. Raises Failed."""
+    head = await resumed_at(kernel, session)
+    with SessionReader(session) as reader:
+        path = reader.log().path(head)
+    codes = [CodeCell(cell.get("id"), cell.source, MAY_FAIL in cell.metadata.get("tags", ())) for _, cell in cells]
+    found = continuation(codes, path)
+    for number, (done, (_, cell)) in enumerate(zip(found.done, cells, strict=False), 1):
+        progress.kept(number, cell.source, done.statement_id)
+    kept = len(found.done)
+    if not found.why:
+        say(f"All {kept} cells are in the session as they are: nothing is executed.")
+        return kept
+    if found.moves:
+        reply = await kernel.command(f"%ctx goto {found.back_to or 0}")
+        if reply.get("status") != "ok":
+            raise Failed(
+                f"the state before cell {kept + 1} cannot be brought back: {one_line(str(reply.get('evalue')))}. "
+                "Without --resume every cell runs."
+            )
+    say(f"Cell {kept + 1} and those after it run: {found.why}.")
+    return kept
+
+
 async def _run_cells(
-    client: NotebookClient, kernel: _CellClient, notebook: nbformat.NotebookNode, outcome: _Outcome
+    kernel: OwnKernel,
+    cells: list[tuple[int, nbformat.NotebookNode]],
+    before: int,
+    outcome: _Outcome,
+    progress: _Progress,
 ) -> None:
-    total = sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in notebook.cells)
-    progress = _Progress(total)
-    number = 0
-    for index, cell in enumerate(notebook.cells):
-        if cell.cell_type != "code" or not cell.source.strip():
-            continue
-        number += 1
-        kernel.cell_id = cell.get("id")
+    """Execute cells in order; `before` is how many cells with code stand above the first one."""
+    for number, (index, cell) in enumerate(cells, before + 1):
+        kernel.client.cell_id = cell.get("id")
         progress.begin(number, cell.source)
         try:
-            await client.async_execute_cell(cell, index, execution_count=client.code_cells_executed + 1)
+            await kernel.async_execute_cell(cell, index, execution_count=kernel.code_cells_executed + 1)
         except CellExecutionError as fault:
             progress.end(number, cell.source, "error")
-            outcome.status = INTERRUPTED if outcome.interrupted else 1
-            if not outcome.interrupted:
+            outcome.status = INTERRUPTED if kernel.interrupted else 1
+            if not kernel.interrupted:
                 outcome.message = _cell_error(number, cell, fault)
             return
         except CellTimeoutError:
@@ -203,18 +191,18 @@ async def _run_cells(
         except (DeadKernelError, RuntimeError, AssertionError):
             # After an interrupt that shut the kernel down nbclient finds no client any more.
             progress.end(number, cell.source, "cancelled")
-            outcome.status = INTERRUPTED if outcome.interrupted else 1
-            if not outcome.interrupted:
+            outcome.status = INTERRUPTED if kernel.interrupted else 1
+            if not kernel.interrupted:
                 outcome.message = (
                     f"The kernel died in cell {number}. What ran before it is in the session; "
                     "memory that ran out and native code that crashed are the usual causes."
                 )
             return
         progress.end(number, cell.source, "error" if _has_error(cell) else "ok")
-        if outcome.interrupted:  # the cell swallowed the KeyboardInterrupt, or had just ended
+        if kernel.interrupted:  # the cell swallowed the KeyboardInterrupt, or had just ended
             outcome.status = INTERRUPTED
             return
-    client.set_widgets_metadata()
+    kernel.set_widgets_metadata()
 
 
 def _has_error(cell: nbformat.NotebookNode) -> bool:
@@ -237,54 +225,6 @@ def _split_lines(text: str) -> list[str]:
     return re.split(r"(\x1b\[[0-9;]*m)", text)
 
 
-def _interrupt_on_sigint(client: NotebookClient, outcome: _Outcome, undo: contextlib.ExitStack) -> None:
-    """Let Ctrl-C interrupt the cell, so that the timeline has it as cancelled; nbclient would end the kernel."""
-    loop = asyncio.get_running_loop()
-    tasks: set[asyncio.Future[Any]] = set()
-
-    def on_sigint() -> None:
-        manager = client.km
-        if not isinstance(manager, AsyncKernelManager):
-            return
-        again, outcome.interrupted = outcome.interrupted, True
-        # Twice is for a cell that does not listen.
-        task = asyncio.ensure_future(manager.shutdown_kernel(now=True) if again else manager.interrupt_kernel())
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
-        loop.add_signal_handler(signal.SIGINT, on_sigint)
-        undo.callback(tasks.clear)
-
-
-async def _ask(client: NotebookClient, expression: str) -> dict[str, Any]:
-    """Evaluate silently, which leaves no statement; returns the expression's reply."""
-    kernel = client.kc
-    assert isinstance(kernel, _CellClient)
-    kernel.cell_id = None
-    msg_id = kernel.execute("", silent=True, user_expressions={"value": expression})
-    reply = await client.async_wait_for_reply(msg_id)
-    return (reply or {}).get("content", {}).get("user_expressions", {}).get("value", {})
-
-
-async def _session_of(client: NotebookClient) -> Path | None:
-    """Return the session file that the kernel really writes, as it says."""
-    import ast
-
-    with contextlib.suppress(Exception):
-        value = await _ask(client, "str(get_ipython().kernel.ctx.store.path or '')")
-        text = ast.literal_eval(value["data"]["text/plain"])
-        return Path(text) if text else None
-    return None
-
-
-def _last_line(log: IO[bytes]) -> str:
-    """What the kernel's process said last outside of any cell: where it fails early that is the reason."""
-    log.seek(0)
-    lines = log.read().decode("utf-8", "replace").strip().splitlines()
-    return one_line(lines[-1])[:500] if lines else ""
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel run`."""
     path: Path = arguments.notebook
@@ -298,9 +238,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             outcome = asyncio.run(_execute(notebook, path, arguments, log))
         except (RuntimeError, TimeoutError) as fault:
-            why = _last_line(log) or one_line(str(fault))
+            why = last_line(log) or one_line(str(fault))
             raise Failed(f"the kernel did not start: {why}\n`ctxkernel doctor` says what works here.") from fault
-        complaint = _last_line(log)
+        complaint = last_line(log)
 
     if target is not None:
         try:

@@ -22,7 +22,8 @@ import platformdirs
 
 HOME = "CTXKERNEL_HOME"
 """The variable that names another folder for what ctxkernel keeps of a user."""
-_NAME = "secret"
+FILE = "secret"
+"""The name of the secret's file in the user's folder."""
 _BYTES = 32
 _PATIENCE_S = 0.5
 """How long a secret may be half written by another process, where the file system cannot make one whole."""
@@ -106,7 +107,7 @@ def user_folder(env: Mapping[str, str]) -> Path:
 
 def load(folder: Path) -> Signer:
     """Return the signer of the secret in `folder`; one is made where there is none. Never raises."""
-    path = folder / _NAME
+    path = folder / FILE
     try:
         with contextlib.suppress(FileNotFoundError):
             return Signer(_read(path))
@@ -151,7 +152,7 @@ def _check(found: os.stat_result) -> None:
 def _make(path: Path) -> None:
     """Write a secret, unless another process does first. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f".{_NAME}-{secrets.token_hex(8)}")
+    fresh = path.with_name(f".{FILE}-{secrets.token_hex(8)}")
     try:
         _write(fresh)
         try:

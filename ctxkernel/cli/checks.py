@@ -1,0 +1,122 @@
+"""What a check of the doctor's says, and the checks of where states are kept.
+
+Rule 1: a check changes nothing that stays: what it tries it tries in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ctxkernel.cli.output import size
+from ctxkernel.core.errors import StoreError
+from ctxkernel.store import quota, trust
+from ctxkernel.store.background import SWITCH, Background
+from ctxkernel.store.chunks import CACHE, ChunkStore, address_of
+
+_FORK_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's report. `next_step` is empty where all is well."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    next_step: str = ""
+
+
+def ok(name: str, detail: str) -> Check:
+    """A thing that works."""
+    return Check(name, "ok", detail)
+
+
+def warn(name: str, detail: str, next_step: str = "") -> Check:
+    """A thing that is missing or odd, and that not everybody needs."""
+    return Check(name, "warn", detail, next_step)
+
+
+def fail(name: str, detail: str, next_step: str) -> Check:
+    """A thing without which the kernel or the panel does not work."""
+    return Check(name, "fail", detail, next_step)
+
+
+def is_writable(folder: Path) -> bool:
+    """Say whether a file can be made in `folder`, or in the nearest folder above it that exists."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def check_checkpoints() -> Check:
+    """Where the data of checkpoints lie, and how much of their limit is used."""
+    root = quota.root_folder()
+    if not is_writable(root):
+        return warn(
+            "checkpoints",
+            f"{root} cannot be written, so nothing can be returned to",
+            f"set {CACHE} to a folder of your own.",
+        )
+    used, limit = sum(quota.usage(root).values()), quota.limit_bytes()
+    detail = f"{size(used)} of {size(limit)} in {root}"
+    if used > limit:
+        return warn("checkpoints", detail, f"`ctxkernel gc` makes room; {quota.LIMIT} sets another limit.")
+    return ok("checkpoints", detail)
+
+
+def check_background() -> Check:
+    """Whether large data are really written beside the next cell."""
+    name = "large data"
+    if os.environ.get(SWITCH, "").strip() == "0":
+        return ok(name, f"written while you wait, since {SWITCH} is 0")
+    if not sys.platform.startswith("linux"):
+        return ok(name, "written while you wait: only on Linux a process can be forked for it")
+    data = bytes(range(256)) * 512
+    with tempfile.TemporaryDirectory(prefix="ctxkernel-doctor-", ignore_cleanup_errors=True) as scratch:
+        store = ChunkStore(Path(scratch) / "chunks")
+        background = Background(store)
+        try:
+            ticket = background.submit(lambda chunks: chunks.put(address_of(data), data), nbytes=len(data))
+            background.wait(_FORK_SECONDS)
+            store.refresh()
+            fault = ticket.fault or ("" if ticket.done else f"it did not end within {_FORK_SECONDS:.0f} s")
+            if not fault and not store.has(address_of(data)):
+                fault = "what it wrote is not there"
+        except StoreError as error:
+            fault = str(error)
+        finally:
+            background.close()
+            store.close()
+    if fault:
+        return warn(
+            name, f"a forked writer does not work here: {fault}", f"{SWITCH}=0 has them written while you wait."
+        )
+    return ok(name, "written by a forked process beside the next cell")
+
+
+def check_secret() -> Check:
+    """Whether checkpoints can be signed as this user's."""
+    try:
+        path = trust.user_folder(os.environ) / trust.FILE
+    except Exception as error:  # no home at all
+        return warn("secret", f"there is no folder for it: {error}", f"set {trust.HOME} to a folder of your own.")
+    if not path.exists() and not path.is_symlink():
+        if is_writable(path.parent):
+            return ok("secret", f"made at the first start of a kernel, in {path}")
+        return warn(
+            "secret",
+            f"{path} cannot be written: checkpoints are not signed, and no later kernel loads them",
+            f"set {trust.HOME} to a folder of your own.",
+        )
+    if fault := trust.load(path.parent).fault:
+        return warn("secret", fault, "without it checkpoints are not signed, and no later kernel loads them unasked.")
+    return ok("secret", f"{path}, readable by you alone")

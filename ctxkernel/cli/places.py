@@ -1,0 +1,86 @@
+"""Places in a timeline, as a person names them: `10`, `s10`, `s10.2`, a name that was given, `0` before all statements.
+
+Rule 1: what is no place is refused with the next move, before any kernel is started for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ctxkernel.cli import Unusable
+from ctxkernel.cli.output import one_line
+from ctxkernel.core.timeline import Execution, StatementLog
+from ctxkernel.store.reader import SessionReader
+
+_NUMBER = re.compile(r"s?(?P<index>\d+)(?P<run>\.\d+)?")
+_RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A state of the timeline."""
+
+    execution_id: str | None
+    """None is the one before all statements."""
+    told: str
+    """`s10`, `before s10`, a name, `the start`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The tree of a session and the user's names of states."""
+
+    log: StatementLog
+    names: Mapping[str, str]
+    session: str
+
+    @classmethod
+    def of(cls, reader: SessionReader, *, all_roots: bool = False) -> Timeline:
+        """Return what a session holds: the newest root, or all."""
+        with reader.snapshot():
+            return cls(reader.log(all_roots=all_roots), reader.names(), reader.session_id)
+
+    def place(self, text: str, *, before: bool = False) -> Place:
+        """Return the state after a statement, or with `before` the one before it. Raises Unusable."""
+        if text in ("0", "s0") and not before:
+            return Place(None, "the start")
+        execution = self._execution(text)
+        if before:
+            return Place(execution.parent_execution_id, f"before {execution.statement_id}")
+        if execution.status == "running":
+            raise Unusable(f"{execution.statement_id} is running, or its kernel died in it; give an earlier statement.")
+        return Place(execution.execution_id, text if text in self.names else execution.statement_id)
+
+    def _execution(self, text: str) -> Execution:
+        try:
+            if text in self.names:
+                return self.log.execution(self.names[text])
+            if match := _NUMBER.fullmatch(text):
+                key = f"s{int(match['index'])}"
+                if match["run"]:
+                    return self.log.execution(key + match["run"])
+                return self.log.newest_execution(key, self.log.path())
+        except KeyError:
+            pass
+        some = f" or a name ({', '.join(sorted(self.names)[:5])})" if self.names else ""
+        raise Unusable(
+            f"there is no statement {one_line(text)[:40]} in this session; "
+            f"give a number that `ctxkernel timeline` lists{some}."
+        )
+
+    def between(self, text: str) -> tuple[Place, Place | None]:
+        """Return the first and the last statement of `N` or `N..M`; no last one means: to the end. Raises Unusable."""
+        match = _RANGE.fullmatch(text)
+        first = self.place(match["first"] if match else text)
+        last = self.place(match["last"]) if match else None
+        if first.execution_id is None or (last is not None and last.execution_id is None):
+            raise Unusable("statements begin at 1; `ctxkernel timeline` lists them.")
+        if last is not None:
+            path = [execution.execution_id for _, execution in self.log.path(last.execution_id)]
+            if first.execution_id not in path:
+                raise Unusable(
+                    f"{last.told} does not come after {first.told} on one branch; give the earlier one first."
+                )
+        return first, last

@@ -1,0 +1,82 @@
+"""`ctxkernel run --resume`: which cells of a notebook need not run again, since a session has the state after them.
+
+Rule 1: a cell counts as done where its newest run has the same source, ended well, and came after those of the cells
+        before it. Everything from the first other cell on runs, since it may depend on that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxkernel.core.timeline import Execution, Path, Statement
+from ctxkernel.projection.secrets import mask
+
+MAY_FAIL = "raises-exception"
+"""The tag of a cell whose error does not end a run (nbclient's)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCell:
+    """A cell of a notebook with code in it."""
+
+    cell_id: str | None
+    source: str
+    may_fail: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Where a notebook goes on."""
+
+    done: tuple[Execution, ...]
+    """The runs of its first cells, which are not executed again."""
+    why: str
+    """Why the cell after them runs; empty where there is none."""
+    back_to: str | None
+    """The execution whose state the next cell shall begin with; None is the one before all statements."""
+    moves: bool
+    """Whether HEAD has to go back for it."""
+
+
+def continuation(cells: Sequence[CodeCell], path: Path) -> Continuation:
+    """Return where a notebook goes on whose session is at the end of `path`."""
+    done: list[Execution] = []
+    at, why = -1, ""
+    for cell in cells:
+        found = _newest(cell, path, at)
+        why = _why_not(cell, found, path, at)
+        if why or found is None:
+            break
+        at = found
+        done.append(path[at][1])
+    back_to = path[at][1].execution_id if at >= 0 else None
+    # What ran after the last of them, if anything did, is no part of the state that the next cell shall see.
+    return Continuation(tuple(done), why, back_to, moves=bool(why) and at < len(path) - 1)
+
+
+def _newest(cell: CodeCell, path: Path, after: int) -> int | None:
+    """Return the place of a cell's newest run; where its id never ran, of the first run of its source after `after`."""
+    ran = [n for n, (statement, _) in enumerate(path) if statement.kind == "python"]
+    by_id = [n for n in ran if cell.cell_id is not None and path[n][0].cell_id == cell.cell_id]
+    if by_id:
+        return by_id[-1]
+    return next((n for n in ran if n > after and _same_source(path[n][0], cell.source)), None)
+
+
+def _why_not(cell: CodeCell, found: int | None, path: Path, after: int) -> str:
+    """Return why a cell has to run, or an empty text."""
+    if found is None:
+        return "it has not run"
+    statement, execution = path[found]
+    if not _same_source(statement, cell.source):
+        return f"it was edited since {statement.statement_id}"
+    if execution.status != "ok" and not (cell.may_fail and execution.status == "error"):
+        return f"{statement.statement_id} ended as {execution.status}"
+    if found <= after:
+        return f"{statement.statement_id} ran before the cell above it"
+    return ""
+
+
+def _same_source(statement: Statement, source: str) -> bool:
+    return statement.source == (mask(source) if statement.tags.get("masked") else source)
