@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.delta import one_line
-from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import aligned
+from ctxkernel.core.turn import HandleState, aligned
 from ctxkernel.kernel.reading import moves_head
+from ctxkernel.replay.differences import differences
+from ctxkernel.store.session import SessionReader
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning import Job, Returning, Target
@@ -219,17 +221,29 @@ def diff(ctx: Runtime, args: Sequence[str]) -> str:
     here = ctx.loop.log.head
     old = back.target(rest[0])
     new = back.target(rest[1]) if len(rest) == 2 else _place(here, "now")
-    found = back.differences(old, new)
+    log = ctx.loop.log
+    found = differences(
+        log.path(old.execution_id),
+        log.path(new.execution_id),
+        fingerprints=back.fingerprints,
+        old_handles=_handles(ctx, old.execution_id),
+        new_handles=_handles(ctx, new.execution_id),
+        settings=back.divergence,
+    )
     if "--json" in flags:
-        return json.dumps({"from": old.execution_id, "to": new.execution_id, **found}, indent=1)
-    lines = [f"{old.told} → {new.told}"]
-    for kind, sign in (("added", "+"), ("changed", "~"), ("deleted", "−")):
-        lines += [f"{sign} {one['name']}: {one['told']}" for one in found["namespace"][kind]]
-    lines += [f"handle {one['name']}: {one['told']}" for one in found["handles"]]
-    lines += [f"{one['name']}: {one['told']}" for one in found["outputs"]]
-    if len(lines) == 1:
-        lines.append("no difference")
-    return "\n".join(lines)
+        return json.dumps({"from": old.execution_id, "to": new.execution_id, **found.to_json()}, indent=1)
+    return f"{old.told} → {new.told}\n{found.text()}"
+
+
+def _handles(ctx: Runtime, execution_id: str | None) -> Sequence[HandleState]:
+    """Return the handles as they were after an execution, out of the log."""
+    if execution_id is None or ctx.store.path is None:
+        return ()
+    try:
+        with SessionReader(ctx.store.path) as reader:
+            return reader.handles(execution_id)
+    except StoreError:  # its row could not be written: the names are still worth telling
+        return ()
 
 
 def resume(ctx: Runtime, args: Sequence[str]) -> str | None:

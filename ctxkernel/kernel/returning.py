@@ -405,9 +405,10 @@ class Returning:
         self._mementos = graph.memento()
         self._targets = {one for one, target in graph.targets().items() if not isinstance(target, str)}
         self._outs = set(ctx.shell.user_ns.get("_oh", {}))
-        self.ambient.restore(
-            {n.removeprefix("ambient:"): v for n, v in values.items() if n.startswith("ambient:") and n != LAST}
-        )
+        parts = {name.removeprefix("ambient:"): value for name, value in values.items() if name.startswith("ambient:")}
+        parts.pop(LAST.removeprefix("ambient:"), None)
+        gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
+        notices += [f"{name}: {why}" for name, why in self.ambient.restore(parts, gone).items()]
         self.diverged = {}
         if job.at is not None:
             self.at = job.at

@@ -163,7 +163,9 @@ class Checkpointer:
         try:
             self._atoms(dirty, plain, taking)
             for names in self._groups(dirty):
-                self._unit(names, taking, later=not unsure.isdisjoint(names))
+                values = {name: value for name in names if (value := self._value(name)) is not NOTHING}
+                if values:
+                    self._unit(values, taking, later=not unsure.isdisjoint(names))
             self._write(taking)
         except StoreError as error:  # no room, a folder that is gone: the next checkpoint tries again
             fault = str(error)
@@ -241,14 +243,13 @@ class Checkpointer:
                     todo += [other for other in old.names if other not in seen]
             yield tuple(sorted(group))
 
-    def _unit(self, names: tuple[str, ...], taking: _Taking, *, later: bool) -> None:
-        values = {name: value for name in names if (value := self._value(name)) is not NOTHING}
-        if not values:
-            return
+    def _unit(self, values: dict[str, Any], taking: _Taking, *, later: bool = False) -> None:
+        """Store values that share objects."""
         if not later:
-            end = self._clock() + PACK_SECONDS
+            # The processor's time: on a busy machine a fork costs more than the wait.
+            end = time.thread_time() + PACK_SECONDS
             try:
-                packed = self._packer.pack(values, expired=lambda: self._clock() > end)
+                packed = self._packer.pack(values, expired=lambda: time.thread_time() > end)
             except OutOfTime:
                 later = True
             except Exception as fault:  # ours, or of a class that breaks the rules: it costs this unit
@@ -295,13 +296,7 @@ class Checkpointer:
         if name in taking.classes:
             return
         taking.classes.add(name)
-        end = self._clock() + PACK_SECONDS
-        try:
-            packed = self._packer.pack({name: cls}, expired=lambda: self._clock() > end)
-        except OutOfTime:
-            taking.missing[name] = "takes too long to store"
-            return
-        self._keep((name,), packed, taking)
+        self._unit({name: cls}, taking)
 
     def _version(self, token: str, thing: Any, execution_id: str) -> str:
         try:
