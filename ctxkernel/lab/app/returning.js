@@ -88,6 +88,7 @@ export class Returning {
     this.foot = h('footer', { class: 'ctxk-foot', hidden: true }, this.undoButton, this.storage);
     this.menuBox = h('div', { class: 'ctxk-menu', role: 'menu', hidden: true });
     this.menuBox.addEventListener('keydown', (event) => this.menuKey(event));
+    this.scrolled = () => this.menuOf && this.placeMenu();
     this.outside = (event) => {
       if (!this.menuBox.contains(event.target) && !this.menuOf?.contains(event.target)) this.closeMenu(false);
     };
@@ -238,16 +239,22 @@ export class Returning {
     this.menuOf = button;
     button.setAttribute('aria-expanded', 'true');
     this.menuBox.hidden = false;
-    const [of, root] = [button.getBoundingClientRect(), view.root.getBoundingClientRect()];
+    this.placeMenu();
+    this.menuBox.querySelector('[role^=menuitem]:not([aria-disabled])')?.focus({ preventScroll: true });
+    document.addEventListener('pointerdown', this.outside, true);
+    view.sections.timeline.addEventListener('scroll', this.scrolled, { passive: true });
+  }
+
+  /** Under its button, or over it where there is no room; closed when the button was scrolled away. */
+  placeMenu() {
+    const [of, root, seen] = [this.menuOf, this.view.root, this.view.sections.timeline].map((el) =>
+      el.getBoundingClientRect()
+    );
+    if (of.bottom < seen.top || of.top > seen.bottom) return this.closeMenu(false);
     const { offsetHeight: height } = this.menuBox;
     const under = of.bottom - root.top + 2;
-    this.menuBox.style.top = `${under + height <= root.height ? under : Math.max(4, of.top - root.top - height - 2)}px`;
-    this.menuBox.querySelector('[role^=menuitem]:not([aria-disabled])')?.focus();
-    document.addEventListener('pointerdown', this.outside, true);
-    view.sections.timeline.addEventListener('scroll', (this.scrolled = () => this.closeMenu(false)), {
-      once: true,
-      passive: true
-    });
+    const over = Math.max(4, of.top - root.top - height - 2);
+    this.menuBox.style.top = `${under + height <= root.height ? under : over}px`;
   }
 
   menuKey(event) {
