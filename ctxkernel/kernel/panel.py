@@ -194,7 +194,7 @@ class Panel:
             "projection": projection,
             "notices": [*ctx.notices, *(f"{step} is off: {why}" for step, why in ctx.guard.off.items())],
             "storage": self._storage(),
-            "resume": getattr(self._back, "resume_offer", None),
+            "resume": self._resume(),
         }
 
     def snapshot(self) -> dict[str, Any]:
@@ -267,6 +267,12 @@ class Panel:
             {"leaf": one.leaf, "fork": one.fork, "statements": list(one.statements), "head": one.has_head}
             for one in self._ctx.loop.log.branches()
         ]
+
+    def _resume(self) -> dict[str, Any] | None:
+        try:
+            return getattr(self._back, "resume_offer", None)
+        except Exception:  # what an earlier kernel left cannot be read: nothing to offer, and the rest is told
+            return None
 
     def _storage(self) -> dict[str, Any] | None:
         back = self._back

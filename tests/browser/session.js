@@ -160,41 +160,49 @@
     ...state
   };
   const plan = {
-    action: 'goto',
     target: 's4.1',
-    keep: 14,
+    told: 's4',
+    keep: Array.from({ length: 14 }, (_, i) => `kept_${i}`),
     load: [
-      { names: ['clean', 'rows'], bytes: 31e6 },
-      { names: ['df'], bytes: 48e6 }
+      { names: ['clean', 'rows'], nbytes: 31e6 },
+      { names: ['df'], nbytes: 48e6 }
     ],
     drop: ['model', 'summary', 'weights'],
-    rerun: [],
-    lost: [],
+    rerun: {},
+    lost: {},
     ambient: ['numpy.random', 'matplotlib.rcParams'],
     files: [],
     statements: [],
     seconds: 0.04,
-    text: ''
+    nbytes: 79e6,
+    again: []
   };
+  const step = (statement_id, action, source, seconds, reason = '') => ({
+    statement_id,
+    action,
+    reason,
+    expected: false,
+    seconds,
+    source
+  });
   const plans = {
     easy: plan,
     hard: {
       ...plan,
-      rerun: [{ name: 'lines', statements: ['s3.1'] }],
-      lost: [
-        { name: 'connection', reason: `a network connection cannot be stored ${evil}` },
-        { name: 'worker', reason: 'a running thread' }
+      rerun: { lines: ['s3'] },
+      lost: { connection: `a network connection cannot be stored ${evil}`, worker: 'a running thread' },
+      files: [
+        { name: 'figures/residuals.png', statement_id: 's6', size: 4e4 },
+        { name: 'out.parquet', statement_id: 's9', size: 9e6 }
       ],
-      files: ['figures/residuals.png', 'out.parquet'],
       seconds: 4.2
     },
     rerun: {
       ...plan,
-      action: 'rerun',
       statements: [
-        { id: 's5.2', action: 'run', gist: 'model = fit(clean, seed=None)', expected_s: 61 },
-        { id: 's6.2', action: 'skip', gist: 'model.plot_residuals()', expected_s: 0 },
-        { id: 's7.1', action: 'ask', gist: 'submit(model)', expected_s: 2 }
+        step('s5', 'run', 'model = fit(clean, seed=None)', 61),
+        step('s6', 'skip', 'model.plot_residuals()', 0, 'a credential in it was masked'),
+        step('s7', 'ask', 'submit(model)', 2, 'marked as one that asks')
       ],
       seconds: 63
     }

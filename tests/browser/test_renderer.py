@@ -321,7 +321,7 @@ def test_a_return_that_loses_something_is_shown_before_it_happens(stage):
         "lost": "a network connection cannot be stored <img src=x onerror=window.__pwned=1>",
         "load": "clean",
         "drop": "weights",
-        "again": "s3.1",
+        "again": "s3",
         "ambient": "numpy.random",
         "files": "out.parquet",
     }.items():

@@ -44,13 +44,9 @@ const PATIENCE_MS = 200;
 /** Whether a return may go ahead without asking. */
 export function isTrivial(plan) {
   const p = dict(plan);
-  return (
-    p.action !== 'rerun' &&
-    !list(p.lost).length &&
-    !list(p.rerun).length &&
-    !list(p.statements).some((one) => one?.action !== 'skip') &&
-    (number(p.seconds) ?? Infinity) < AT_ONCE_S
-  );
+  const runs = list(p.statements).some((one) => one?.action !== 'skip');
+  const costs = Object.keys(dict(p.lost)).length || Object.keys(dict(p.rerun)).length || runs;
+  return !costs && (number(p.seconds) ?? Infinity) < AT_ONCE_S;
 }
 
 /** How a row is named in a command: its statement where that means this run of it, else the run. */
@@ -647,58 +643,64 @@ export class Returning {
 function planBody(raw, job) {
   const p = dict(raw);
   const load = list(p.load).map(dict);
-  const size = load.reduce((sum, one) => sum + (number(one.bytes) ?? 0), 0);
-  const loaded = load.flatMap((one) => list(one.names));
-  const again = list(p.rerun).map(dict);
-  const lost = list(p.lost).map(dict);
-  const steps =
-    job.steps ??
-    list(p.statements)
-      .map(dict)
-      .map((one) => ({ ...one, asks: one.action === 'ask', run: one.action === 'run' }));
-  const restoring = number(p.seconds);
+  const size = load.reduce((sum, one) => sum + (number(one.nbytes) ?? 0), 0);
+  const kept = list(p.keep).length;
+  const steps = job.steps ?? list(p.statements).map(stepOf);
+  const again = Object.entries(dict(p.rerun));
+  const lost = Object.entries(dict(p.lost));
   const running = job.steps ? steps.reduce((sum, one) => sum + (number(one.expected_s) ?? 0), 0) : 0;
-  const seconds = restoring === null && !running ? null : (restoring ?? 0) + running;
+  const seconds = number(p.seconds) === null && !running ? null : (number(p.seconds) ?? 0) + running;
   const nothing = !load.length && !list(p.drop).length && !again.length && !lost.length;
+  const pair = (name, said) => h('li', null, h('code', null, name), h('span', { class: 'ctxk-muted' }, said));
   return [
     job.detail && h('p', { class: 'ctxk-hint' }, job.detail),
     h(
       'p',
       { class: 'ctxk-expected' },
       seconds === null ? '' : h('b', null, `about ${duration(seconds * 1000)}`),
-      number(p.keep) && job.request
-        ? h(
-            'span',
-            { class: 'ctxk-muted' },
-            `${plural(p.keep, 'name')} ${p.keep === 1 ? 'stays as it is' : 'stay as they are'}`
-          )
+      kept
+        ? h('span', { class: 'ctxk-muted' }, `${plural(kept, 'name')} kept as ${kept === 1 ? 'it is' : 'they are'}`)
         : ''
     ),
     part(
       'Not restored',
       'lost',
-      lost.map((one) => h('li', null, h('code', null, one.name), h('span', { class: 'ctxk-muted' }, one.reason)))
+      lost.map(([name, why]) => pair(name, why))
     ),
-    part(`Restored${size ? ` · ${bytes(size)}` : ''}`, 'load', names(loaded)),
+    part(`Restored${size ? ` · ${bytes(size)}` : ''}`, 'load', names(load.flatMap((one) => list(one.names)))),
     part('Removed', 'drop', names(list(p.drop))),
     part(
       'Made again by running',
       'again',
-      again.map((one) =>
-        h('li', null, h('code', null, one.name), h('span', { class: 'ctxk-muted' }, list(one.statements).join(', ')))
-      )
+      again.map(([name, ids]) => pair(name, list(ids).join(', ')))
     ),
     part('Also set back', 'ambient', names(list(p.ambient))),
-    part('Files written since: they stay as they are', 'files', names(list(p.files))),
+    part(
+      'Files written since: they stay as they are',
+      'files',
+      names(list(p.files).map((one) => dict(one).name ?? one))
+    ),
     steps.length > 0 && !job.steps && steps.some((one) => one.asks) && askBox(job),
-    steps.length > 0 &&
-      part(
-        job.steps ? 'Cells' : 'Statements',
-        'steps',
-        steps.map((step) => stepLine(step, job))
-      ),
+    part(
+      job.steps ? 'Cells' : 'Statements',
+      'steps',
+      steps.map((step) => stepLine(step, job))
+    ),
     nothing && !steps.length && h('p', { class: 'ctxk-hint' }, 'Nothing has to be loaded: the state is the same.')
   ];
+}
+
+/** A statement of a plan, as the cells of a notebook are told. */
+function stepOf(raw) {
+  const one = dict(raw);
+  return {
+    id: one.statement_id,
+    gist: headline(one.source),
+    expected_s: one.action === 'run' ? one.seconds : null,
+    asks: one.action === 'ask',
+    skipped: one.action === 'skip',
+    told: one.reason
+  };
 }
 
 function askBox(job) {
@@ -735,11 +737,11 @@ function names(all) {
 function stepLine(step, job) {
   const box =
     step.asks && job.steps && h('input', { type: 'checkbox', 'aria-label': `Run ${step.id || step.gist} again` });
-  box && box.addEventListener('change', () => (step.run = box.checked));
-  const action = step.action === 'skip' ? 'skipped' : step.asks ? 'asks first' : '';
+  if (box) box.addEventListener('change', () => (step.run = box.checked));
+  const tags = [step.skipped && 'skipped', step.asks && 'asks first', step.edited && 'edited'].filter(Boolean);
   return h(
     'li',
-    { class: `ctxk-step${step.action === 'skip' ? ' ctxk-skip' : ''}` },
+    { class: `ctxk-step${step.skipped ? ' ctxk-skip' : ''}`, title: step.told },
     h(
       'label',
       null,
@@ -747,7 +749,7 @@ function stepLine(step, job) {
       h('span', { class: 'ctxk-index' }, step.id || 'new'),
       h('code', { class: 'ctxk-src' }, step.gist)
     ),
-    [action, step.edited && 'edited'].filter(Boolean).map((tag) => h('span', { class: 'ctxk-tag' }, tag)),
+    tags.map((tag) => h('span', { class: 'ctxk-tag' }, tag)),
     h('span', { class: 'ctxk-time' }, number(step.expected_s) === null ? '' : duration(step.expected_s * 1000))
   );
 }
