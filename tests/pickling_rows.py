@@ -18,7 +18,7 @@ class Box:
         self.run(cell)
 
     def run(self, cell: str) -> None:
-        exec(compile(textwrap.dedent(cell), "<cell>", "exec"), self.namespace)
+        exec(compile(textwrap.dedent(cell), "<cell>", "exec", dont_inherit=True), self.namespace)
 
     def values(self, *names: str) -> dict[str, Any]:
         return {
@@ -30,18 +30,27 @@ class Box:
     def pack(self, *names: str) -> Packed:
         return self.packer.pack(self.values(*names))
 
+    def whole(self, *names: str) -> Packed:
+        """Pack; nothing is left out."""
+        packed = self.pack(*names)
+        assert not packed.faults
+        assert [part for part in packed.parts if "traceback" not in part] == []
+        return packed
+
     def back(self, *names: str, **options: Any) -> dict[str, Any]:
         """Pack, and unpack in the same process."""
-        packed = self.pack(*names)
+        packed = self.whole(*names)
         report: list[str] = []
         found = self.packer.unpack(packed.stream, packed.buffers, report=report, **options)
-        assert not report or packed.parts or packed.faults, report
+        assert not report
         return found
 
     def elsewhere(self, *names: str) -> dict[str, Any]:
         """Unpack as a new process would: with a new namespace, and classes from their own packs."""
-        packed = self.pack(*names)
-        return Elsewhere(self, packed).load()
+        other = Elsewhere(self, self.whole(*names))
+        found = other.load()
+        assert not other.report
+        return found
 
 
 class Elsewhere:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_core import SMALL, Part, Reduction
 from ctxkernel.state.pickle_instances import careful
+from ctxkernel.state.pickle_things import is_anonymous
 from ctxkernel.state.reflect import class_dict, class_mro, is_kind, loaded
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def array(taking: Taking, obj: Any) -> Reduction:
     members = taking.plan(cls).dict_of(obj)
     if not members or reduction[0] is _MAPPED_VIEW or len(reduction) != 2:
         return reduction
+    if is_kind(cls, _numpy().memmap):
+        members = {name: value for name, value in members.items() if name != "_mmap"}
     return (*reduction, members, None, None, _UPDATE)
 
 
@@ -161,7 +164,9 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
         taking.note("array of numpy's StringDType: a copy, where it was a view")
         return plain.__reduce__()
     root = _root(obj)
-    if root is obj:
+    if is_kind(type(root), np.memmap) and type(root.base) is mmap.mmap:
+        root = _map(taking, root) if root.mode != "c" else _block(taking, root.base, obj)
+    elif root is obj:
         if kind.hasobject:
             return _objects(plain, cls)
         fortran = flags.f_contiguous and not flags.c_contiguous
@@ -170,13 +175,9 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
             return _ARRAY, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
         root = _block(taking, obj, obj)
     elif is_kind(type(root), np.ndarray):
-        if is_kind(type(root), np.memmap):
-            root = _map(taking, root)
-            if root is None:
-                return taking.refuse(obj, "it maps a file that is gone")
-        elif type(root) is _memory or not (root.flags.c_contiguous or root.flags.f_contiguous) or taking.blocks:
-            root = _block(taking, root, root) if type(root) is _memory or taking.blocks.get(id(root)) else root
-    elif type(root) is mmap.mmap and not _anonymous(root):
+        if type(root) is _memory or not (root.flags.c_contiguous or root.flags.f_contiguous) or taking.blocks:
+            root = _block(taking, root, root) if type(root) is _memory or _in_block(taking, root) else root
+    elif type(root) is mmap.mmap and not is_anonymous(root):
         return taking.refuse(obj, "it maps a file")
     elif not any(type(root) is one for one in _EXPORTERS):
         root = _block(taking, root, plain)
@@ -200,7 +201,7 @@ def _root(arr: Any) -> Any:
         base: Any = base_of(node)
         if base is None:
             return node
-        if type(base) is mmap.mmap and type(node) is memmap and node.mode != "c" and node.filename is not None:
+        if type(base) is mmap.mmap and is_kind(type(node), memmap) and node.filename is not None:
             return node
         if type(base).__name__ == "DummyArray" and type(getattr(base, "__array_interface__", None)) is dict:
             base = base.base  # type: ignore[attr-defined] - numpy's as_strided
@@ -222,24 +223,24 @@ def _extent(root: Any) -> tuple[int, int]:
 
 
 def _block(taking: Taking, holder: Any, example: Any) -> Block:
-    known = taking.blocks.get(id(holder))
-    if known is None:
-        if is_kind(type(holder), _numpy().ndarray):
-            low, high = _bounds(holder)
-        else:
-            try:
-                whole = _numpy().frombuffer(holder, "u1")
-                low, high = _at(whole), _at(whole) + whole.nbytes
-            except (TypeError, ValueError, BufferError):
-                low, high = _bounds(example)
-        known = next((one for one in taking.blocks.values() if one.holds(low, high)), Block(holder, low, high - low))
-        taking.blocks[id(holder)] = known
-    return known
+    low, high = _bounds(example)
+    for known in taking.blocks:
+        if known.holds(low, high) and (low < high or known.holder is holder):
+            return known
+    if holder is not example:
+        try:
+            whole = _numpy().frombuffer(holder, "u1")
+            low, high = _at(whole), _at(whole) + whole.nbytes
+        except (TypeError, ValueError, BufferError):  # memory of several pieces, or of none that it shows
+            pass
+    made = Block(holder, low, high - low)
+    taking.blocks.append(made)
+    return made
 
 
 def _in_block(taking: Taking, plain: Any) -> bool:
     low, high = _bounds(plain)
-    return any(one.holds(low, high) for one in taking.blocks.values())
+    return any(one.holds(low, high) for one in taking.blocks)
 
 
 def block(taking: Taking, obj: Block) -> Reduction:
@@ -261,15 +262,13 @@ def _objects(plain: Any, cls: tuple[type, ...]) -> Any:
 # -- maps of files ------------------------------------------------------------------------------
 
 
-def _anonymous(held: mmap.mmap) -> bool:
-    return not held.closed and held.size() == 0
-
-
 def _map(taking: Taking, root: Any) -> Any:
-    known = taking.blocks.get(id(root._mmap))
-    if known is None:
-        known = taking.blocks[id(root._mmap)] = Map(root)
-    return known
+    for known in taking.blocks:
+        if known.holder is root._mmap:
+            return known
+    made = Map(root)
+    taking.blocks.append(made)
+    return made
 
 
 def mapped(taking: Taking, obj: Map) -> Reduction:
@@ -278,6 +277,13 @@ def mapped(taking: Taking, obj: Map) -> Reduction:
 
 
 _WHOLE_MAP = 64 * 1024 * 1024
+
+
+def random_state(taking: Taking, obj: Any) -> Reduction:
+    """A RandomState: the one behind `np.random.rand` is that one again."""
+    if obj is loaded("numpy.random.mtrand").get("_rand"):
+        return Part("found"), ("numpy.random.mtrand", "_rand")
+    return careful(taking, obj)
 
 
 # -- pandas -------------------------------------------------------------------------------------
@@ -292,6 +298,11 @@ def frame_block(taking: Taking, obj: Any) -> Reduction:
 
 def _alive(refs: Any) -> int:
     return sum(one() is not None for one in refs.referenced_blocks)
+
+
+def series_manager(taking: Taking, obj: Any) -> Reduction:
+    """What a Series is made of. pandas would store the values alone, and not who else has them."""
+    return type(obj), (obj.blocks[0], obj.axes[0])
 
 
 def references(taking: Taking, obj: Any) -> Reduction:
@@ -327,10 +338,10 @@ def tensor(taking: Taking, obj: Any) -> Reduction:
         return careful(taking, obj)
     storage = obj.untyped_storage()
     start, size = storage.data_ptr(), storage.nbytes()
-    held = next((one for one in taking.blocks.values() if size and one.holds(start, start + size)), None)
+    held = next((one for one in taking.blocks if size and one.holds(start, start + size)), None)
     if held is None:
-        held = taking.blocks[id(storage)] = Block(storage, start, size)
-        taking.held.append(storage)
+        held = Block(storage, start, size)
+        taking.blocks.append(held)
     shift = start - held.address
     kind = str(obj.dtype).partition(".")[2]
     args = (held, shift, size, kind, obj.storage_offset(), tuple(obj.shape), obj.stride(), obj.requires_grad)
@@ -344,11 +355,12 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "ndarray", array),
     ("numpy", "dtype", careful),
     ("numpy", "generic", None),
-    ("numpy.random", "RandomState", careful),
+    ("numpy.random", "RandomState", random_state),
     (__name__, "Block", block),
     (__name__, "Map", mapped),
     ("pandas._libs.internals", "Block", frame_block),
     ("pandas._libs.internals", "BlockValuesRefs", references),
+    ("pandas.core.internals.managers", "SingleBlockManager", series_manager),
     ("pandas", "Index", index),
     ("torch", "Tensor", tensor),
 )

@@ -16,6 +16,8 @@ import marshal
 import sys
 import types
 import typing
+import weakref
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_core import Part, Reduction
@@ -54,6 +56,7 @@ _REMEMBERING = Part("remembering")
 _WRAPPER = Part("wrapper")
 _FILL = Part("fill")
 _DICT_VIEW = Part("dict_view")
+_NAMELESS_TYPE = Part("nameless_type")
 
 
 # -- functions ----------------------------------------------------------------------------------
@@ -210,9 +213,9 @@ def class_(taking: Taking, obj: Any) -> Reduction:
     if class_module(obj) != taking.module and _by_import(class_module(obj), class_qualname(obj), obj):
         return NotImplemented
     if not class_flags(obj) & HEAP_TYPE:
-        where = _BUILTIN_TYPES.get(id(obj))
-        if where is not None:
-            return getattr, (sys.modules["types"], where)
+        where = _NAMELESS.get(class_name(obj))
+        if where is obj:
+            return _NAMELESS_TYPE, (class_name(obj),)
         raise TypeError("a type that no module has under its name")
     uid = taking.packer.uid(obj)
     taking.classes[uid] = obj
@@ -220,7 +223,27 @@ def class_(taking: Taking, obj: Any) -> Reduction:
 
 
 _SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
-_BUILTIN_TYPES = {id(one): name for name, one in vars(types).items() if type(one) is type and name[0].isupper()}
+_SAMPLES: tuple[Any, ...] = (
+    *({}.keys(), {}.values(), {}.items(), OrderedDict().keys(), OrderedDict().values(), OrderedDict().items()),
+    *(
+        iter([]),
+        iter(()),
+        iter(""),
+        iter(b""),
+        iter({}),
+        iter({}.values()),
+        iter({}.items()),
+        iter(set()),
+        iter(range(0)),
+    ),
+    *(iter(bytearray()), reversed([]), iter(range(1 << 70)), iter(int, 0), memoryview(b""), weakref.ref(OrderedDict)),
+)
+_NAMELESS: dict[str, Any] = {
+    class_name(one): one
+    for one in (*map(type, _SAMPLES), *(one for one in vars(types).values() if type(one) is type))
+    if not class_flags(one) & HEAP_TYPE
+}
+"""Types of the interpreter that no module has under their name, by that name."""
 
 
 _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__module__", "__slotnames__"))
@@ -251,7 +274,7 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
     bases = type.__dict__["__bases__"].__get__(obj)
     args = (
         *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
-        *(names, fixed),
+        *(names, fixed, members.get("__orig_bases__")),
     )
     return _MAKE_CLASS, args, (members, registered), None, None, _FILL_CLASS
 
@@ -329,6 +352,15 @@ class _Quiet:
         """Do nothing."""
 
 
+class _QuietSlots:
+    """The same, laid out like a class without a dict."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **_: Any) -> None:
+        """Do nothing."""
+
+
 _HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins", __name__))
 
 
@@ -399,6 +431,10 @@ class CodeParts:
         """Return a staticmethod or classmethod."""
         return kind(func)
 
+    def nameless_type(self, name: str) -> Any:
+        """Return a type of the interpreter that no module has under its name."""
+        return _NAMELESS[name]
+
     def class_dict(self, cls: Any) -> Any:
         """Return `vars` of a class."""
         return vars(cls)
@@ -441,6 +477,7 @@ class CodeParts:
         module: str,
         names: list[str],
         slots: list[str] | None,
+        generic: tuple[Any, ...] | None,
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
         members: dict[str, Any] = {"__module__": module, "__qualname__": path, **dict.fromkeys(names)}
@@ -448,6 +485,8 @@ class CodeParts:
             members.pop("__slots__", None)
         else:
             members["__slots__"] = tuple(slots)
+        if generic is not None:
+            members["__orig_bases__"] = generic  # `typing` looks at it while the class is made
         made = _without_hooks(meta, name, bases, members)
         if is_kind(meta, abc.ABCMeta):
             abc._abc_init(made)  # type: ignore[attr-defined]
@@ -483,13 +522,13 @@ def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[s
         for each in class_mro(base)
         if class_flags(each) & HEAP_TYPE
     )
-    if hooked:
+    for quiet in (_Quiet, _QuietSlots) if hooked else ():
         try:
-            made = make(meta, name, (_Quiet, *bases), dict(members))
+            made = make(meta, name, (quiet, *bases), dict(members))
             type.__dict__["__bases__"].__set__(made, bases)
             return made
         except TypeError:  # memory laid out in another way
-            pass
+            continue
     try:
         return make(meta, name, bases, members)
     except TypeError:  # a metaclass that is made in C

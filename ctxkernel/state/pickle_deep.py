@@ -223,8 +223,13 @@ class CarefulLoader(_BaseLoader):
             self.stack.pop()
             return
         obj, depth = self.stack[-2], len(self.stack)
-        self._call(f"the state of a {_named(type(obj), ())}", _BaseLoader.load_build, self)
+        lost = self._call(f"the state of a {_named(type(obj), ())}", _BaseLoader.load_build, self)
         del self.stack[depth - 1 :]
+        if lost is not None:
+            # Half made: an object of C code would bring the process down when it is used.
+            self.stack[-1] = lost
+            for at in [at for at, one in self.memo.items() if one is obj]:
+                self.memo[at] = lost
 
 
 def _named(func: Any, args: tuple[Any, ...]) -> str:

@@ -65,7 +65,7 @@ def _customs(cls: type) -> set[str]:
     """Return what of the pickling protocol the classes above built-in ones define."""
     found: set[str] = set()
     for base in class_mro(cls):
-        if class_flags(base) & HEAP_TYPE:
+        if class_flags(base) & HEAP_TYPE and base is not collections.Counter:  # whose own way loses attributes
             members = class_dict(base)
             for name in _CUSTOM:
                 member = members.get(name)

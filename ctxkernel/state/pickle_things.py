@@ -244,9 +244,17 @@ def view(taking: Taking, obj: memoryview) -> Reduction:
     return _MEMORYVIEW, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
 
 
+def is_anonymous(held: mmap.mmap) -> bool:
+    """Say whether an open mmap is of no file."""
+    try:
+        return not held.closed and held.size() < 0
+    except OSError:
+        return True
+
+
 def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
     """An mmap that is of no file."""
-    if obj.closed or obj.size() != 0:
+    if not is_anonymous(obj):
         return taking.refuse(obj, "it maps a file")
     return _MMAP, (obj[:], obj.tell())
 

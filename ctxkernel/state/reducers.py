@@ -62,7 +62,8 @@ class Taking:
         self.targets: list[object] = []
         self.cells: set[int] = set()
         """Cells whose content comes with a function."""
-        self.blocks: dict[int, Any] = {}
+        self.blocks: list[Any] = []
+        """Memory that is stored by itself, as arrays met it."""
         self.finalised = False
         """Something in here has a `__del__`, so that a copy must not be made for trying."""
         self.current: object = None
