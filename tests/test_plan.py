@@ -130,6 +130,13 @@ def test_a_name_that_was_made_anew_since_refuses_its_first_maker():
     assert lost["a"] == "w; s1 is not run again: it also makes b, which was made anew since"
 
 
+def test_what_is_made_from_its_own_former_value_is_lost():
+    path = [run(1, "g = [1]", made={"g": "1"}), run(2, "g = iter(g)", reads={"g": "1"}, made={"g": ""})]
+    why = "a generator cannot be stored; s2 is not run again: it uses g, which was made anew since"
+
+    assert remake(WHY, path, {"g": ""}) == ({}, {"g": why})
+
+
 def test_a_name_that_nothing_made_is_lost():
     assert remake(WHY, [], {"g": ""})[1] == {"g": "a generator cannot be stored; no statement of this timeline made it"}
 

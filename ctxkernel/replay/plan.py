@@ -290,6 +290,9 @@ def pure_enough(
         return "it is not on the way to this state"
     for name, before in run.reads.items():
         if name in wanted:
+            # `g = map(f, g)`: what it used is not what the name stands for at the end.
+            if makers is not None and makers[name] and makers[name][0] >= at:
+                return f"it uses {name}, which was made anew since"
             continue
         if name not in then:
             return f"it uses {name}, which is not there"
