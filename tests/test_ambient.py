@@ -1,0 +1,439 @@
+"""State of the process that a checkpoint holds: it comes back, and looking at it costs next to nothing."""
+
+from __future__ import annotations
+
+import decimal
+import json
+import locale
+import os
+import pickle
+import random
+import sys
+import types
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxkernel.state import ambient
+from ctxkernel.state.ambient import PARTS, Ambient, Environment, Part, PythonRandom, not_covered, register
+
+np = pytest.importorskip("numpy")
+
+
+@pytest.fixture(autouse=True)
+def as_it_was(monkeypatch, tmp_path):
+    """Each test leaves the process as it found it."""
+    monkeypatch.setattr(ambient, "PARTS", list(PARTS))
+    monkeypatch.chdir(tmp_path)
+    before = Ambient()
+    values = before.capture()
+    yield
+    before.restore({name: value for name, value in values.items() if name != "working folder"})
+
+
+def changes(state: Ambient) -> list[str]:
+    return sorted(state.capture())
+
+
+def test_the_first_look_returns_all_and_the_second_nothing():
+    state = Ambient()
+    first = state.capture()
+
+    assert {"random", "numpy random", "working folder", "environment", "sys.path", "warnings"} <= first.keys()
+    assert state.capture() == {}
+    assert state.faults == {}
+
+
+def test_values_are_plain_and_can_be_pickled():
+    def plain(value):
+        if isinstance(value, dict):
+            return all(type(key) is str and plain(one) for key, one in value.items())
+        if isinstance(value, list | tuple):
+            return all(map(plain, value))
+        return value is None or type(value) in (bool, int, float, str, bytes)
+
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pandas")
+    for name, value in Ambient().capture().items():
+        assert plain(value), name
+        assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_what_is_put_back_as_it_is_changes_nothing():
+    state = Ambient()
+    values = state.capture()
+
+    assert state.restore(values) == {}
+    assert state.capture() == {}
+
+
+DRAWS = {
+    "random": [
+        random.random,
+        lambda: random.gauss(mu=0, sigma=1),
+        lambda: random.shuffle([1, 2, 3]),
+        lambda: random.seed(5),
+    ],
+    "numpy random": [
+        lambda: np.random.rand(3),
+        np.random.randn,
+        lambda: np.random.shuffle(np.arange(5)),
+        lambda: np.random.binomial(100, 0.5),
+        lambda: np.random.seed(5),
+    ],
+}
+
+
+@given(st.data())
+def test_a_generator_that_is_put_back_goes_on_as_it_did(data):
+    """Also where it keeps the second of two Gaussian numbers, and whatever was drawn in between."""
+    part = data.draw(st.sampled_from(sorted(DRAWS)))
+    draws = st.lists(st.integers(0, len(DRAWS[part]) - 1), max_size=5)
+    sample = random.random if part == "random" else np.random.standard_normal
+    gauss = random.gauss if part == "random" else np.random.normal
+    state = Ambient()
+    for one in data.draw(draws):
+        DRAWS[part][one]()
+    state.capture()
+    values = Ambient().capture()
+    expected = [gauss(0, 1), sample(), gauss(0, 1), sample()]
+    for one in data.draw(draws):
+        DRAWS[part][one]()
+    state.restore(values)
+
+    assert [gauss(0, 1), sample(), gauss(0, 1), sample()] == expected
+
+
+@given(st.data())
+def test_each_draw_is_noticed(data):
+    """The stamp is a look at memory: it must not overlook a draw that only takes what was kept."""
+    part = data.draw(st.sampled_from(sorted(DRAWS)))
+    state = Ambient()
+    state.capture()
+    for one in data.draw(st.lists(st.integers(0, len(DRAWS[part]) - 2), min_size=1, max_size=4)):
+        DRAWS[part][one]()
+
+        assert changes(state) == [part]
+        assert changes(state) == []
+
+
+def test_without_a_look_at_memory_it_is_slower_and_the_same(monkeypatch):
+    monkeypatch.setattr(ambient, "_memory", lambda: None)
+    state = Ambient([PythonRandom(), ambient.NumpyRandom()])
+    state.capture()
+    assert changes(state) == []
+    random.random()
+    assert changes(state) == ["random"]
+    np.random.randn()
+    assert changes(state) == ["numpy random"]
+    np.random.randn()
+    assert changes(state) == ["numpy random"]
+
+
+def test_another_generator_behind_numpy_is_kept_too():
+    before = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(1))
+        state = Ambient()
+        values = state.capture()
+        expected = np.random.rand(3)
+        assert changes(state) == ["numpy random"]
+        state.restore(values)
+
+        assert (np.random.rand(3) == expected).all()
+    finally:
+        np.random.set_bit_generator(before)
+
+
+def test_a_generator_of_another_kind_is_named_not_forced():
+    state = Ambient()
+    values = state.capture()
+    before = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(1))
+
+        assert list(state.restore(values)) == ["numpy random"]
+    finally:
+        np.random.set_bit_generator(before)
+
+
+def test_the_working_folder_comes_back(tmp_path):
+    (tmp_path / "sub").mkdir()
+    state = Ambient()
+    values = state.capture()
+    os.chdir("sub")
+    assert changes(state) == ["working folder"]
+    state.restore(values)
+
+    assert os.getcwd() == str(tmp_path)
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path):
+    (tmp_path / "sub").mkdir()
+    os.chdir("sub")
+    state = Ambient()
+    values = state.capture()
+    os.chdir("..")
+    (tmp_path / "sub").rmdir()
+
+    assert state.restore(values)["working folder"].startswith("FileNotFoundError")
+    assert os.getcwd() == str(tmp_path)
+
+
+def test_the_environment_comes_back_but_for_credentials(monkeypatch):
+    """What says that it is a key is neither kept nor taken away, by its name or by what stands in it."""
+    monkeypatch.setenv("CTX_BEFORE", "1")
+    state = Ambient([Environment()])
+    state.capture()
+    monkeypatch.setenv("CTX_NEW", "2")
+    monkeypatch.delenv("CTX_BEFORE")
+    monkeypatch.setenv("MY_API_KEY", "abc")
+    monkeypatch.setenv("PLAIN", "sk-" + "a" * 40)
+    values = state.capture()
+    monkeypatch.setenv("CTX_NEW", "3")
+    monkeypatch.setenv("CTX_BEFORE", "4")
+    monkeypatch.setenv("CTX_LATE", "5")
+    state.restore(values)
+
+    assert values == {"environment": {"set": {"CTX_NEW": "2"}, "removed": ["CTX_BEFORE"]}}
+    assert os.environ["CTX_NEW"] == "2"
+    assert "CTX_BEFORE" not in os.environ
+    assert "CTX_LATE" not in os.environ
+    assert os.environ["MY_API_KEY"] == "abc"
+    assert os.environ["PLAIN"].startswith("sk-")
+
+
+def test_the_rest_of_the_process_comes_back():
+    state = Ambient()
+    values = state.capture()
+    sys.path.append("/nowhere")
+    warnings.filterwarnings("error", "mine.*", UserWarning, r"a\.b", 7)
+    sys.setrecursionlimit(sys.getrecursionlimit() + 7)
+    decimal.getcontext().prec = 5
+    decimal.getcontext().traps[decimal.Inexact] = True
+    locale.setlocale(locale.LC_ALL, "C")
+    np.set_printoptions(precision=3, suppress=True)
+    np.seterr(divide="raise")
+    found = changes(state)
+    later = {name: Ambient().capture()[name] for name in found}
+    state.restore(values)
+
+    assert set(found) >= {"sys.path", "warnings", "interpreter", "decimal", "numpy"}
+    assert "/nowhere" not in sys.path
+    assert ("error", "mine.*") not in [
+        (action, getattr(message, "pattern", "")) for action, message, *_ in warnings.filters
+    ]
+    assert decimal.getcontext().prec == 28
+    assert not decimal.getcontext().traps[decimal.Inexact]
+    assert np.get_printoptions()["precision"] == 8
+    assert np.geterr()["divide"] == "warn"
+    assert Ambient().capture() == values
+    state.restore(later)
+    with pytest.raises(UserWarning):
+        warnings.warn_explicit("mine too", UserWarning, "f.py", 7, module="a.b")
+
+
+def test_flags_of_decimal_are_no_change():
+    state = Ambient()
+    state.capture()
+    decimal.Decimal(1) / 3
+
+    assert changes(state) == []
+
+
+def test_a_warning_s_category_that_is_gone_is_left_out():
+    class Own(UserWarning):
+        pass
+
+    Own.__module__ = "__main__"
+    warnings.simplefilter("ignore", Own)
+    value = ambient.WarningFilters().capture()
+    assert not [row for row in value if "Own" in row[2]]
+    value.insert(0, ("ignore", None, "gone_module:Gone", None, 0))
+    ambient.WarningFilters().restore(value)
+
+    assert len(warnings.filters) == len(value) - 1
+
+
+def test_options_of_libraries_come_back():
+    matplotlib = pytest.importorskip("matplotlib")
+    pandas = pytest.importorskip("pandas")
+    sklearn = pytest.importorskip("sklearn")
+    state = Ambient()
+    values = state.capture()
+    first = dict(matplotlib.rcParams)
+    matplotlib.rcParams["figure.figsize"] = [3.0, 2.0]
+    matplotlib.rcParams["axes.prop_cycle"] = matplotlib.cycler(color=["r", "g"], ls=["-", ":"])
+    matplotlib.rcParams["lines.solid_capstyle"] = "round"
+    pandas.set_option("display.max_rows", 7)
+    pandas.options.display.precision = 2
+    sklearn.set_config(transform_output="pandas")
+    assert changes(state) == ["matplotlib", "pandas", "scikit-learn"]
+    later = Ambient().capture()
+    state.restore(values)
+
+    assert dict(matplotlib.rcParams) == first
+    assert pandas.get_option("display.max_rows") == 60
+    assert pandas.get_option("display.precision") == 6
+    assert sklearn.get_config()["transform_output"] == "default"
+    assert changes(state) == []
+    state.restore(later)
+    assert matplotlib.rcParams["axes.prop_cycle"] == matplotlib.cycler(color=["r", "g"], ls=["-", ":"])
+    assert matplotlib.rcParams["lines.solid_capstyle"] == "round"
+    assert pandas.options.display.max_rows == 7
+
+
+def test_a_list_in_rcparams_that_is_changed_in_place_is_noticed():
+    matplotlib = pytest.importorskip("matplotlib")
+    state = Ambient()
+    values = state.capture()
+    matplotlib.rcParams["font.sans-serif"].insert(0, "Comic Sans MS")
+    assert changes(state) == ["matplotlib"]
+    state.restore(values)
+
+    assert matplotlib.rcParams["font.sans-serif"][0] != "Comic Sans MS"
+
+
+def test_a_library_that_was_not_loaded_then_gets_what_it_began_with():
+    matplotlib = pytest.importorskip("matplotlib")
+    state = Ambient()
+    state.capture()
+    matplotlib.rcParams["figure.dpi"] = 33
+    state.restore({}, gone=["matplotlib", "numpy", "pandas"])
+
+    assert matplotlib.rcParams["figure.dpi"] == matplotlib.rcParamsOrig["figure.dpi"]
+
+
+def test_ipython_s_settings_come_back():
+    shell_module = pytest.importorskip("IPython.core.interactiveshell")
+    from traitlets.config import Config
+
+    known = shell_module.InteractiveShell.initialized()
+    shell = shell_module.InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    try:
+        state = Ambient()
+        values = state.capture()
+        shell.ast_node_interactivity = "all"
+        shell.run_line_magic("precision", "3")
+        assert "ipython" in changes(state)
+        state.restore(values)
+
+        assert shell.ast_node_interactivity == "last_expr"
+        assert shell.display_formatter.formatters["text/plain"].float_precision == values["ipython"]["float_precision"]
+    finally:
+        if not known:
+            shell_module.InteractiveShell.clear_instance()
+
+
+def test_torch_s_generator_is_kept_where_torch_is_loaded(monkeypatch):
+    """With a stand-in that has torch's own names: the library is too large for the tests."""
+
+    class Tensor:
+        def __init__(self, raw):
+            self.raw = bytes(raw)
+
+        def numpy(self):
+            return np.frombuffer(self.raw, "uint8")
+
+    torch = types.ModuleType("torch")
+    held = {"state": Tensor(b"abc"), "dtype": "torch.float32", "grad": True, "deterministic": False}
+    torch.float32, torch.float64, torch.uint8 = "torch.float32", "torch.float64", "uint8"
+    torch.get_rng_state = lambda: held["state"]
+    torch.set_rng_state = lambda tensor: held.update(state=tensor)
+    torch.get_default_dtype = lambda: held["dtype"]
+    torch.set_default_dtype = lambda dtype: held.update(dtype=dtype)
+    torch.is_grad_enabled = lambda: held["grad"]
+    torch.set_grad_enabled = lambda on: held.update(grad=on)
+    torch.are_deterministic_algorithms_enabled = lambda: held["deterministic"]
+    torch.use_deterministic_algorithms = lambda on: held.update(deterministic=on)
+    torch.frombuffer = lambda raw, dtype: Tensor(raw)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    state = Ambient()
+    values = state.capture()
+    held.update(state=Tensor(b"xyz"), dtype="torch.float64", grad=False)
+    assert changes(state) == ["torch random"]
+    state.restore(values)
+
+    assert (held["state"].raw, held["dtype"], held["grad"]) == (b"abc", "torch.float32", True)
+
+
+def test_anybody_can_add_a_part():
+    class Verbosity(Part):
+        name = "verbosity"
+        about = "of a library of one's own"
+        level = 1
+
+        def capture(self):
+            return self.level
+
+        def restore(self, value):
+            self.level = value
+
+    part = Verbosity()
+    register(part)
+    state = Ambient()
+    values = state.capture()
+    part.level = 5
+    assert changes(state) == ["verbosity"]
+    state.restore(values)
+    assert part.level == 1
+
+    other = Verbosity()
+    register(other)
+    assert [one for one in ambient.PARTS if one.name == "verbosity"] == [other]
+
+
+def test_a_part_that_fails_costs_itself_only():
+    class Broken(Part):
+        name = "broken"
+        about = "fails"
+
+        def capture(self):
+            raise RuntimeError("out of order")
+
+    state = Ambient([Broken(), PythonRandom()])
+
+    assert list(state.capture()) == ["random"]
+    assert state.faults == {"broken": "RuntimeError: out of order"}
+    lost = state.restore({"broken": 1, "unknown": 2, **state.capture()})
+    assert lost == {"broken": "RuntimeError: out of order", "unknown": "nothing here holds such a part"}
+
+
+def test_a_library_that_is_not_loaded_costs_nothing():
+    class Absent(Part):
+        name = "absent"
+        about = "of a library that is not there"
+        needs = "no_such_library"
+
+        def capture(self):
+            raise AssertionError
+
+    state = Ambient([Absent()])
+
+    assert state.capture() == {} and state.faults == {}
+    assert state.restore({"absent": 1})["absent"].startswith("ModuleNotFoundError")
+
+
+def test_changes_can_be_told_against_any_state():
+    state = Ambient()
+    first = state.capture()
+    random.random()
+    second = {**first, **state.capture()}
+    random.random()
+
+    assert list(state.capture(second)) == ["random"]
+    assert sorted(Ambient().capture({})) == sorted(first)
+
+
+def test_what_is_not_covered_is_said():
+    text = not_covered()
+
+    assert all(word in text for word in ("logging", "modules", "threads", "credentials", "files"))
+    assert json.dumps(text)
+
+
+def test_each_part_says_what_it_holds():
+    assert len({part.name for part in PARTS}) == len(PARTS)
+    assert all(part.about and "\n" not in part.about for part in PARTS)
