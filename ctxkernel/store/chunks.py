@@ -173,9 +173,12 @@ class ChunkStore:
             self._read_to = dict.fromkeys(self._read_to, 0)
 
     def _entry(self, address: str) -> Entry:
-        if (record := self._records.get(address)) is not None:
+        record = self._records.get(address)
+        if record is not None and self.has(address):
             return entry_of(record)
-        state = "damaged" if address in self._damaged else "not there"
+        state = "not there"
+        if address in self._damaged or record is not None:
+            state = "damaged" if record is None else "a delta of one that is damaged"
         raise StoreError(
             f"chunk {address} of {self.folder} is {state}; re-run the cells that made its data, "
             "or return to another checkpoint"
