@@ -327,6 +327,22 @@ class Loop:
                 self.graph.continue_after(_made(execution.events))
         self._replay()
 
+    def join(self, statements: Iterable[tuple[Statement, Sequence[Execution]]], *, movers: Iterable[str] = ()) -> None:
+        """Put the timeline of an earlier kernel in front of this one's own, which stays as a branch of its own.
+
+        HEAD stays where it is. Raises what `StatementLog.load` raises; then nothing has changed.
+        """
+        own = [(statement, self.log.executions(statement.statement_id)) for statement in self.log]
+        earlier = list(statements)
+        log = StatementLog()
+        log.load([*earlier, *own], self.log.head, movers=[*movers, *self.log.movers])
+        self.log = log
+        self.turn_id = max(self.turn_id, log.executed)
+        for _, executions in earlier:
+            for execution in executions:
+                self.graph.continue_after(_made(execution.events))
+        self._replay()
+
     def move(self, move: HeadMove, restored: Restored | None = None) -> None:
         """Move HEAD without a turn: when a session goes on. Builds the projection.
 

@@ -261,7 +261,7 @@ class StatementLog:
 
     @property
     def movers(self) -> frozenset[str]:
-        """The executions that moved HEAD."""
+        """The executions that moved HEAD and did nothing else."""
         return frozenset(self._movers)
 
     @property

@@ -19,6 +19,9 @@ from ctxkernel.projection.value import LeftOut, Piece, Run
 
 Path = Sequence[tuple[Statement, Execution]]
 
+_MOST_KEPT = 10_000
+"""Rendered statements that are kept, those of other branches included: coming back to one renders nothing anew."""
+
 
 class Entry(NamedTuple):
     """A statement of the history, rendered."""
@@ -35,6 +38,7 @@ class Past:
         self._layout = layout
         self._opening = opening
         self._entries: list[Entry] = []
+        self._rendered: dict[str, Entry] = {}
         self._seen: list[str] = []
         """The executions of the path that has been looked at."""
         self._running: list[int] = []
@@ -64,8 +68,7 @@ class Past:
             if execution.status == "running":
                 self._running.append(place)
                 continue
-            text = self._layout.text(statement, execution)
-            self._entries.append(Entry(attribute(execution.execution_id), attribute(statement.statement_id), text))
+            self._entries.append(self._entry(statement, execution))
         again = self._fold.cap != cap
         if again:
             self._fold = HistoryFold(cap)
@@ -80,6 +83,17 @@ class Past:
     def running(self, path: Path) -> list[LeftOut]:
         """Why statements of the path that have not ended are left out."""
         return [LeftOut(attribute(path[place][1].execution_id), "still running") for place in self._running]
+
+    def _entry(self, statement: Statement, execution: Execution) -> Entry:
+        """Return the rendered execution, which has ended, so that it is the same whenever it is asked for."""
+        entry = self._rendered.get(execution.execution_id)
+        if entry is None:
+            text = self._layout.text(statement, execution)
+            entry = Entry(attribute(execution.execution_id), attribute(statement.statement_id), text)
+            if len(self._rendered) >= _MOST_KEPT:
+                self._rendered.clear()
+            self._rendered[execution.execution_id] = entry
+        return entry
 
     def _continues(self, path: Path) -> bool:
         """Whether `path` is what was seen, with something added at its end.

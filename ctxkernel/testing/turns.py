@@ -69,11 +69,12 @@ class FakeSource:
 
 
 class FakeTracker:
-    """Compares a namespace of plain values before and after, by equality."""
+    """Compares a namespace before and after by identity; what a value is like is looked at when it is bound."""
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:
         self._namespace = namespace
         self._before: dict[str, Any] = {}
+        self._infos: dict[str, TypeInfo] = {}
 
     def before(self, source: str) -> NamespaceDiff:
         """Remember; what changed meanwhile is the diff."""
@@ -83,8 +84,9 @@ class FakeTracker:
         """Return the difference to the last call."""
         old, new = self._before, dict(self._namespace)
         self._before = new
+        self._look(old, new)
         return NamespaceDiff(
-            {name: _info(value) for name, value in new.items() if name not in old},
+            {name: self._infos[name] for name in new if name not in old},
             {
                 name: ChangeInfo(type(value).__name__, repr(value))
                 for name, value in new.items()
@@ -95,11 +97,18 @@ class FakeTracker:
 
     def adopt(self) -> None:
         """Take the namespace as what it was: it was restored, and no cell changed it."""
-        self._before = dict(self._namespace)
+        old, self._before = self._before, dict(self._namespace)
+        self._look(old, self._before)
+
+    def _look(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        infos = self._infos
+        self._infos = {
+            name: infos[name] if name in old and old[name] is value else _info(value) for name, value in new.items()
+        }
 
     def variables(self, limit: int) -> Sequence[tuple[str, TypeInfo]]:
         """The names in the order of the namespace."""
-        return [(name, _info(value)) for name, value in self._namespace.items()][:limit]
+        return [(name, self._infos[name]) for name in self._namespace if name in self._infos][:limit]
 
     @property
     def total(self) -> int:
