@@ -38,7 +38,7 @@ MAKE = (
     "{x} = {y}.copy()",
     "{x} = P({y})",
     "{x} = S({y}, {z})",
-    "{x} = weakref.ref({y})",
+    "{x} = weakref.ref({y}) if isinstance({y}, (P, S)) else None",
     "{x} = lambda k={n}, v={y}: (k, v)",
     "{x} = counter({n})",
     "{x} = functools.partial(print, {y}, end={z})",
@@ -121,7 +121,7 @@ def shape(ns: dict[str, Any]) -> Any:
         return number, array.__array_interface__["data"][0] - start, array.strides
 
     def visit(obj: Any, depth: int = 0) -> Any:
-        if obj is None or isinstance(obj, (bool, int, float, str, bytes, slice, type(NotImplemented))):
+        if obj is None or isinstance(obj, (bool, int, float, str, bytes, slice, type(...))):
             return repr(obj)
         if isinstance(obj, types.ModuleType):
             return obj.__name__

@@ -25,6 +25,7 @@ from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state import units
 from ctxkernel.state.digest import CHUNK
 from ctxkernel.state.pickling import OutOfTime, Packed, Packer
+from ctxkernel.state.reflect import class_module
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING, is_atom
@@ -133,6 +134,10 @@ class Checkpointer:
         self._jobs: dict[str, _Job] = {}
         self._resolved: dict[str, dict[str, Unit]] = {}
         self._failed: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        """Execution → how many checkpoints had been taken by then …"""
+        self._class_from: dict[str, int] = {}
+        """… and by the time of what `_current` has of a class."""
         self._writing: dict[str, list[Any]] = {}
         """Checkpoint → tickets that write data of it."""
         self._plain: dict[str, Any] = {}
@@ -152,6 +157,7 @@ class Checkpointer:
         """
         start = self._clock()
         taking = _Taking(execution_id)
+        self._numbers[execution_id] = len(self._numbers) + 1
         dirty, unsure = self._tracker.take_dirty()
         taking.gone |= {name for name in self._apart if self._value(name) is NOTHING}
         self._apart = set()
@@ -296,6 +302,7 @@ class Checkpointer:
         if name in taking.classes:
             return
         taking.classes.add(name)
+        self._class_from[name] = self._numbers[taking.execution_id]
         self._unit({name: cls}, taking)
 
     def _version(self, token: str, thing: Any, execution_id: str) -> str:
@@ -356,6 +363,9 @@ class Checkpointer:
         if not fresh and not later:
             return
         packer, address = self._packer, self._address
+        if later:  # a class that the child names by itself would be another one here
+            for cls in own_classes(packer.module):
+                packer.uid(cls)
 
         def job(writer: Any) -> dict[str, Any]:
             for chunk, (view, base) in fresh.items():
@@ -438,9 +448,13 @@ class Checkpointer:
                 missing.setdefault(f"{unit.names[0]}: {part}", "cannot be stored")
             if unit.digest:
                 self._streams.setdefault(unit.digest, unit.stream)
+        number = self._numbers[known.info.execution_id]
         for name, unit in self._resolved[job].items():
             now = self._current.get(name)
-            if (now is not None and now.job == job) or (name not in self._current and name.startswith("class:")):
+            if name.startswith("class:"):
+                if number >= self._class_from.get(name, 0):
+                    self._current[name], self._class_from[name] = unit, number
+            elif now is not None and now.job == job:
                 self._current[name] = unit
 
     def _forget_failed(self, known: _Known, fault: str) -> None:
@@ -505,22 +519,22 @@ class Checkpointer:
             at = known.base
         state: State = {}
         for known in reversed(chain):
-            units.apply(state, known.units, known.gone)
-        for unit in list(state.values()):
-            if unit.job:
-                state |= self._finished(unit)
+            # In their order: each job also gives the classes as they were then.
+            made = [one for unit in known.units for one in (self._finished(unit) if unit.job else [unit])]
+            units.apply(state, made, known.gone)
         return state
 
-    def _finished(self, unit: Unit) -> State:
+    def _finished(self, unit: Unit) -> Iterable[Unit]:
+        """Return what a background job made of a unit."""
         if unit.job in self._resolved:
-            return self._resolved[unit.job]
+            return self._resolved[unit.job].values()
         if unit.job in self._jobs:
             self._background.wait(BACKGROUND_SECONDS)
             self.poll()
             if unit.job in self._resolved:
-                return self._resolved[unit.job]
+                return self._resolved[unit.job].values()
         why = self._failed.get(unit.job, "it was being stored when the kernel ended")
-        return {name: Unit((name,), missing={name: why}) for name in unit.names}
+        return [Unit((name,), missing={name: why}) for name in unit.names]
 
     def known_now(self) -> State:
         """Return what is live, by what is stored of it."""
@@ -560,6 +574,7 @@ class Checkpointer:
         self._current = {name: unit for name, unit in target.items() if name not in lost}
         self._base = execution_id
         self._apart = {name for name in lost if name in target}
+        self._class_from = dict.fromkeys(target, len(self._numbers))
         self._buffers.clear()
         self._tracker.take_dirty()
 
@@ -622,6 +637,18 @@ def pack_and_put(
                 seen.add(uid)
                 todo.append({f"class:{uid}": cls})
     return {"units": [units.unit_to_json(unit, put_recipe) for unit in made]}
+
+
+def own_classes(module: str) -> Iterator[type]:
+    """Yield the living classes that say they are of the namespace's module."""
+    todo, seen = [object], {id(object)}
+    while todo:
+        for cls in type.__subclasses__(todo.pop()):
+            if id(cls) not in seen:
+                seen.add(id(cls))
+                todo.append(cls)
+                if class_module(cls) == module:
+                    yield cls
 
 
 def chunks_of(view: memoryview) -> tuple[str, ...]:
