@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,14 +48,17 @@ class Program:
 
     cells: list[str]
     facts: list[str] = field(default_factory=list)
+    around: frozenset[str] = frozenset()
+    """Facts of what surrounds the variables."""
 
 
 def read_program(path: Path) -> Program:
-    """Return the cells and facts of a file with `# %%` between its cells and `#?` before its facts."""
+    """Return the cells and facts of a file with `# %%` between its cells, and `#?` or `#~` before its facts."""
     text = path.read_text()
-    facts = re.findall(r"^#\? (.+)$", text, flags=re.MULTILINE)
-    text = re.sub(r"^#\?.*\n", "", text, flags=re.MULTILINE)
-    return Program([cell.strip() for cell in re.split(r"^# %%.*\n", text, flags=re.MULTILINE)[1:]], facts)
+    found = re.findall(r"^#([?~]) (.+)$", text, flags=re.MULTILINE)
+    text = re.sub(r"^#[?~] .*\n", "", text, flags=re.MULTILINE)
+    cells = [cell.strip() for cell in re.split(r"^# %%.*\n", text, flags=re.MULTILINE)[1:]]
+    return Program(cells, [fact for _, fact in found], frozenset(fact for sign, fact in found if sign == "~"))
 
 
 SETUP_5GB = [
@@ -231,9 +234,11 @@ def look(kernel: Kernel, facts: Sequence[str]) -> dict[str, dict[str, str]]:
     return json.loads(kernel.evaluate(f"__import__('digests').report(get_ipython().user_ns, {list(facts)!r})"))
 
 
-def wrongs(expected: dict[str, Any], found: dict[str, Any], back: Returned) -> dict[str, list[str]]:
-    """Return what is wrong, and what of it the method had named, as short lines."""
-    got: dict[str, list[str]] = {"wrong": [], "named": []}
+def wrongs(
+    expected: dict[str, Any], found: dict[str, Any], back: Returned, around: Container[str] = ()
+) -> dict[str, list[str]]:
+    """Return what is wrong with the variables and around them, and what of it the method had named, as short lines."""
+    got: dict[str, list[str]] = {"wrong": [], "named": [], "around": []}
     for name in sorted({*expected["names"], *found["names"]}):
         before, now = expected["names"].get(name), found["names"].get(name)
         if before == now:
@@ -244,7 +249,8 @@ def wrongs(expected: dict[str, Any], found: dict[str, Any], back: Returned) -> d
         now = found["facts"][fact]
         if before != now:
             names = {node.id for node in ast.walk(ast.parse(fact)) if isinstance(node, ast.Name)}
-            got["named" if names & back.named else "wrong"].append(f"{fact}: {now[:60]}, was {before[:60]}")
+            kind = "named" if names & back.named else "around" if fact in around else "wrong"
+            got[kind].append(f"{fact}: {now[:60]}, was {before[:60]}")
     return got
 
 
@@ -261,11 +267,13 @@ def check(method: Method, root: Path, program: Program, stops: Sequence[int], ti
         for number in [place for stop in stops for place in (stop, end)]:
             back = method.goto(kernel, number)
             found = look(kernel, program.facts)
-            result["stops"].append({"to": number, "error": back.error, **wrongs(seen[number], found, back)})
+            result["stops"].append(
+                {"to": number, "error": back.error, **wrongs(seen[number], found, back, program.around)}
+            )
         back = method.goto(kernel, REPLAY_FROM)
         for source in program.cells[REPLAY_FROM:]:
             kernel.run(source, timeout=timeout)
-        result["replayed"] = wrongs(seen[end], look(kernel, program.facts), back)
+        result["replayed"] = wrongs(seen[end], look(kernel, program.facts), back, program.around)
 
     done = run_cells(method, root, program.cells, gotos=[], timeout=timeout, between=between, after=after)
     result["gave_up"] = done.gave_up
@@ -470,7 +478,8 @@ def show(part: str, rows: dict[str, Any]) -> None:
     else:
         print(
             f"  {'':22}{'added: all s':>13}{'median ms':>11}{'worst ms':>10}{'own: all s':>12}{'median':>9}{'worst':>9}"
-            f"{'stored MB':>11}{'peak MB':>9}{'durable s':>11}{'back ms (median, worst)':>26}{'wrong':>8}{'named':>7}"
+            f"{'stored MB':>11}{'peak MB':>9}{'durable s':>11}{'back ms (median, worst)':>26}"
+            f"{'wrong':>8}{'around':>8}{'named':>7}"
         )
         for label, row in rows.items():
             print(_line(label, row))
@@ -492,7 +501,8 @@ def _line(label: str, row: dict[str, Any]) -> str:
     line += f"{statistics.median(backs):15.1f}{max(backs):11.1f}" if backs else f"{'':26}"
     stops = row.get("checked", {}).get("stops")
     if stops:
-        line += f"{sum(len(s['wrong']) for s in stops):8}{sum(len(s['named']) for s in stops):7}"
+        wrong, around, named = (sum(len(stop[kind]) for stop in stops) for kind in ("wrong", "around", "named"))
+        line += f"{wrong:8}{around:8}{named:7}"
     return line + (f"  {row['gave_up']}" if row["gave_up"] else "")
 
 

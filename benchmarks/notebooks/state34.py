@@ -3,6 +3,7 @@
 #
 # `# %%` begins a cell. A `#?` line is no part of the cell: it is an expression that is looked at after every cell, and
 # again after each return. What it was then, it must be again; an expression that raises must raise the same again.
+# `#~` is the same for what surrounds the variables: generators, folder, environment, options; not all claim that.
 
 # %% 1 imports
 import itertools, os, random, sqlite3, threading, weakref
@@ -220,7 +221,8 @@ con.commit()
 # %% 28 global generators
 noise = np.random.rand(1_000)
 pick = random.choice(range(1_000_000))
-#? random.getstate()[1][-1], random.getstate()[1][0], np.random.get_state()[2], rng.bit_generator.state["state"]["state"]
+#~ random.getstate()[1][-1], random.getstate()[1][0], np.random.get_state()[2]
+#? rng.bit_generator.state["state"]["state"]
 
 # %% 29 models that share
 linear = make_pipeline(StandardScaler(), LinearRegression()).fit(data_x, data_y)
@@ -258,6 +260,6 @@ os.environ["BENCHMARK_MODE"] = "late"
 plt.rcParams["lines.linewidth"] = 3.0
 pd.set_option("display.max_rows", 7)
 summary = {"rows": len(df), "sum": float(arr[::1_000].sum())}
-#? os.path.basename(os.getcwd()) == "below"
-#? os.environ.get("BENCHMARK_MODE")
-#? plt.rcParams["lines.linewidth"], pd.get_option("display.max_rows")
+#~ os.path.basename(os.getcwd()) == "below"
+#~ os.environ.get("BENCHMARK_MODE")
+#~ plt.rcParams["lines.linewidth"], pd.get_option("display.max_rows")
