@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, StoreError
@@ -34,12 +34,6 @@ def _back(ctx: Runtime) -> Returning:
             f"checkpoints are off ({why}); restart the kernel, then %ctx status says whether they are back"
         )
     return ctx.returning
-
-
-def _job(*args: Any, **options: Any) -> Job:
-    from ctxkernel.kernel.returning import Job
-
-    return Job(*args, **options)
 
 
 def _place(execution_id: str | None, told: str) -> Target:
@@ -67,26 +61,47 @@ def _plan(ctx: Runtime, job: Job, flags: set[str]) -> str | None:
     return None
 
 
+def job_of(
+    ctx: Runtime,
+    action: str,
+    target: str,
+    *,
+    before: bool = False,
+    upto: str | None = None,
+    flags: Collection[str] = (),
+) -> Job:
+    """Return the job of a command: `goto` and `rerun` of a place, `undo` of so many steps. Raises CtxError."""
+    from ctxkernel.kernel.returning import Job, Target
+
+    back = _back(ctx)
+    as_json, confirmed = "--json" in flags, "--yes" in flags
+    if action == "goto":
+        where = back.target(target, before=before)
+        return Job("goto", where, back.difference(where), as_json=as_json)
+    if action == "undo":
+        if target and (not target.isdecimal() or int(target) < 1):
+            raise BadCommand(f"%ctx undo {target}: how many steps? Use one whole number from 1")
+        where, at = back.undone(int(target or 1))
+        return Job("undo", where, back.difference(where), at=at, as_json=as_json)
+    statements = _between(ctx, back, target, upto or "")
+    where = Target(statements[0][1].parent_execution_id, f"before {statements[0][0].statement_id}")
+    return Job("rerun", where, back.difference(where), tuple(statements), as_json=as_json, confirmed=confirmed)
+
+
 def goto(ctx: Runtime, args: Sequence[str]) -> str | None:
     """Go to the state after a statement, or before it."""
     flags, rest = _flags(args, ("--before", "--dry-run", "--json"), "goto")
     if len(rest) != 1:
         raise BadCommand("%ctx goto N: after which statement? %ctx timeline lists them; 0 is before all of them")
-    back = _back(ctx)
-    target = back.target(rest[0], before="--before" in flags)
-    job = _job("goto", target, back.difference(target), as_json="--json" in flags)
-    return _plan(ctx, job, flags)
+    return _plan(ctx, job_of(ctx, "goto", rest[0], before="--before" in flags, flags=flags), flags)
 
 
 def undo(ctx: Runtime, args: Sequence[str]) -> str | None:
     """Go to where HEAD was before the last statements and returns."""
     flags, rest = _flags(args, ("--dry-run", "--json"), "undo")
-    if len(rest) > 1 or (rest and (not rest[0].isdecimal() or int(rest[0]) < 1)):
+    if len(rest) > 1:
         raise BadCommand(f"%ctx undo {' '.join(rest)}: how many steps? Use one whole number from 1")
-    back = _back(ctx)
-    target, at = back.undone(int(rest[0]) if rest else 1)
-    job = _job("undo", target, back.difference(target), at=at, as_json="--json" in flags)
-    return _plan(ctx, job, flags)
+    return _plan(ctx, job_of(ctx, "undo", rest[0] if rest else "", flags=flags), flags)
 
 
 def rerun(ctx: Runtime, args: Sequence[str]) -> str | None:
@@ -94,21 +109,9 @@ def rerun(ctx: Runtime, args: Sequence[str]) -> str | None:
     flags, rest = _flags(args, ("--dry-run", "--json", "--yes"), "rerun")
     if len(rest) != 1:
         raise BadCommand("%ctx rerun N, or N..M: from which statement on? %ctx timeline lists them")
-    back = _back(ctx)
     match = _RANGE.fullmatch(rest[0])
     first, last = (match["first"], match["last"]) if match else (rest[0], "")
-    statements = _between(ctx, back, first, last)
-    parent = statements[0][1].parent_execution_id
-    target = _place(parent, f"before {statements[0][0].statement_id}")
-    job = _job(
-        "rerun",
-        target,
-        back.difference(target),
-        statements=tuple(statements),
-        as_json="--json" in flags,
-        confirmed="--yes" in flags,
-    )
-    return _plan(ctx, job, flags)
+    return _plan(ctx, job_of(ctx, "rerun", first, upto=last, flags=flags), flags)
 
 
 def _between(ctx: Runtime, back: Returning, first: str, last: str) -> list[tuple[Statement, Execution]]:

@@ -58,23 +58,28 @@ _SUFFIXES = (".pyc", ".pyi", ".so", ".dll", ".dylib", ".pyd", ".ttf", ".otf", ".
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/lib", "/lib64", "/bin", "/sbin", "/System", "/Library")
 
 
+Note = Callable[[tuple[Any, ...], dict[str, Any]], None]
+
+
 class Noting:
     """Stands for a function that opens a file, and notes the path of each that it opened."""
 
     # An object, not a function: a class may have it as an attribute without binding it.
-    def __init__(self, opens: Callable[..., Any], note: Callable[[tuple[Any, ...], dict[str, Any]], None]) -> None:
+    def __init__(self, opens: Callable[..., Any], before: Note, after: Note) -> None:
         self.__wrapped__ = opens
         self.__doc__ = opens.__doc__
         self.__module__ = opens.__module__
         self.__name__ = opens.__name__
         self.__qualname__ = opens.__qualname__
-        self._note = note
+        self._before = before
+        self._after = after
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Open, then note."""
+        """Open, and note it."""
         try:
+            self._before(args, kwargs)
             opened = self.__wrapped__(*args, **kwargs)
-            self._note(args, kwargs)
+            self._after(args, kwargs)
             return opened
         except BaseException as fault:
             # A bare raise adds no frame, so what the user reads is what he would read without us.
@@ -97,6 +102,8 @@ class FileReads:
         self._on = False
         self._read: dict[str, None] = {}
         self._written: set[str] = set()
+        self._before: dict[str, tuple[os.stat_result, str]] = {}
+        """What was read and then written over: its stat and hash before that."""
         self._began = 0
         self._replaced: list[tuple[Any, str, Any]] = []
         self._hashes: OrderedDict[tuple[str, int, int, int], str] = OrderedDict()
@@ -113,8 +120,8 @@ class FileReads:
             if original is None or isinstance(original, Noting):
                 continue
             if id(original) not in stand_ins:
-                note = self._note_database if name == "connect" else self._note_file
-                stand_ins[id(original)] = Noting(original, note)
+                before, after = (_nothing, self._connected) if name == "connect" else (self._opens, self._opened)
+                stand_ins[id(original)] = Noting(original, before, after)
             with contextlib.suppress(AttributeError, TypeError):
                 setattr(module, name, stand_ins[id(original)])
                 self._replaced.append((module, name, original))
@@ -128,16 +135,15 @@ class FileReads:
 
     def begin(self) -> None:
         """A cell is about to run."""
-        self._read = {}
-        self._written = set()
+        self._read, self._written, self._before = {}, set(), {}
         self._began = time.time_ns()
         self._on = True
 
     def end(self, expired: Callable[[], bool]) -> tuple[Artifact, ...]:
         """Return what the cell read, by name, as artifacts of kind `read`; with stamps for hashes once time ran out."""
         self._on = False
-        read, written = self._read, self._written
-        self._read, self._written = {}, set()
+        read, written, before = self._read, self._written, self._before
+        self._read, self._written, self._before = {}, set(), {}
         if not read:
             return ()
         try:
@@ -145,9 +151,12 @@ class FileReads:
         except OSError:
             folder = ""
         own = self._own()
-        found: dict[str, tuple[str, os.stat_result]] = {}
+        found: dict[str, tuple[str, os.stat_result, str]] = {}
         for path in list(read):
-            if path in written or path == own or not self._of_interest(path):
+            if path == own or not self._of_interest(path) or (path in written and path not in before):
+                continue
+            if path in before:
+                found[_named(path, folder)] = (path, *before[path])
                 continue
             try:
                 real = os.path.realpath(path)
@@ -157,27 +166,39 @@ class FileReads:
             # What changed since the cell began may be its own work, and is not what it read.
             old = status.st_mtime_ns <= self._began
             if old and stat.S_ISREG(status.st_mode) and real not in written and self._of_interest(real):
-                found[_named(path, folder)] = (real, status)
+                found[_named(path, folder)] = (real, status, "")
             if expired():
                 break
         return tuple(self._artifacts(dict(sorted(found.items())), expired))
 
     # -- while the cell runs --------------------------------------------------------------------
 
-    def _note_file(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _opens(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What the cell read and now writes over is hashed as long as it is there: `open(p).read()`, then a new one."""
+        if not self._on or not _writes(args, kwargs):
+            return
+        path = _path(args[0] if args else kwargs.get("file"))
+        if path in self._read and path not in self._written and path not in self._before:
+            try:
+                status = os.stat(path)
+            except OSError:
+                return
+            if status.st_mtime_ns <= self._began and stat.S_ISREG(status.st_mode):
+                exact = status.st_size <= FILE_BYTES
+                self._before[path] = status, (self._hash(path, status, _never) if exact else "") or _stamp(status)
+
+    def _opened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._on:
             return
-        file = args[0] if args else kwargs.get("file")
-        mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
-        path = _path(file)
+        path = _path(args[0] if args else kwargs.get("file"))
         if path is None:
             return
-        if type(mode) is str and any(sign in mode for sign in "wax+"):
+        if _writes(args, kwargs):
             self._written.add(path)
-        elif path not in self._read and len(self._read) < NOTED:
+        elif len(self._read) < NOTED and path not in self._written:
             self._read[path] = None
 
-    def _note_database(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _connected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._on:
             return
         path = _path(args[0] if args else kwargs.get("database"))
@@ -192,15 +213,14 @@ class FileReads:
         return not any(part in _CACHES for part in path.split(os.sep))
 
     def _artifacts(
-        self, found: dict[str, tuple[str, os.stat_result]], expired: Callable[[], bool]
+        self, found: dict[str, tuple[str, os.stat_result, str]], expired: Callable[[], bool]
     ) -> Iterator[Artifact]:
         left = CELL_BYTES
         names = list(found)
         for name in names[:LISTED]:
-            path, status = found[name]
-            exact = status.st_size <= min(FILE_BYTES, left) and not expired()
-            digest = self._hash(path, status, expired) if exact else ""
-            if digest:
+            path, status, digest = found[name]
+            if not digest and status.st_size <= min(FILE_BYTES, left) and not expired():
+                digest = self._hash(path, status, expired)
                 left -= status.st_size
             yield Artifact("read", name, "", status.st_size, digest or _stamp(status))
         folders: dict[str, list[os.stat_result]] = {}
@@ -230,6 +250,19 @@ class FileReads:
         if len(self._hashes) > 10_000:
             self._hashes.popitem(last=False)
         return made
+
+
+def _never() -> bool:
+    return False
+
+
+def _nothing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A database is not written over by opening it."""
+
+
+def _writes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
+    return type(mode) is str and any(sign in mode for sign in "wax+")
 
 
 def _stamp(status: os.stat_result) -> str:

@@ -31,7 +31,9 @@ class Replay:
     """Statements that run again after a return."""
 
     def __init__(self, ctx: Runtime, job: Job) -> None:
+        assert ctx.returning is not None
         self._ctx = ctx
+        self._back = ctx.returning
         self._job = job
         self.comparisons: list[Comparison] = []
         self.skipped: list[tuple[Statement, str]] = []
@@ -43,7 +45,12 @@ class Replay:
 
         progress = _Progress(self._ctx, len(self._job.statements), silent=self._job.as_json)
         for number, (statement, before) in enumerate(self._job.statements, 1):
-            why = self._why_skipped(statement)
+            if self._back.asks(statement) and not self._job.confirmed:
+                # What comes after it may need it, so this is where it ends.
+                told = f"%ctx rerun {statement.statement_id} --yes goes on"
+                self.stopped = f"stopped before {statement.statement_id}, which is marked as one that asks ({told})"
+                break
+            why = self._back.why_skipped(statement)
             if why:
                 self.skipped.append((statement, why))
                 continue
@@ -73,16 +80,6 @@ class Replay:
         with self._ctx.capture.ours():
             self._tell()
         return reply
-
-    def _why_skipped(self, statement: Statement) -> str:
-        tags = statement.tags
-        if tags.get("outside"):
-            return "names that changed outside of a cell cannot be run again"
-        if tags.get("masked"):
-            return "a credential in it was masked in the log; run its cell in the notebook"
-        if self._ctx.returning is not None and self._ctx.returning.asks(statement) and not self._job.confirmed:
-            return f"marked as one that asks; %ctx rerun {statement.statement_id} --yes runs it"
-        return ""
 
     def _tell(self) -> None:
         head = self._ctx.loop.log.head

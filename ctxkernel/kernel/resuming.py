@@ -94,6 +94,7 @@ def _load(back: Returning, execution_id: str, made: Manifest, info: CheckpointIn
     prints = manifest.get("f")
     if isinstance(prints, dict):
         back.fingerprints[execution_id] = {str(name): str(one) for name, one in prints.items()}
+    back.touched[execution_id] = frozenset(map(str, manifest.get("t", ())))
 
 
 def join(ctx: Runtime, back: Returning, found: Resumable) -> None:

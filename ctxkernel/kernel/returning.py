@@ -21,6 +21,7 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.facts import details
 from ctxkernel.replay.divergence import DivergenceSettings, compare
+from ctxkernel.replay.plan import Plan
 from ctxkernel.state.ambient import Ambient
 from ctxkernel.state.checkpoints import Checkpointer
 from ctxkernel.state.pickling import Packer
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 Action = Literal["goto", "undo", "rerun", "resume"]
 _LAST = ("_", "__", "___")
 LAST = "ambient:last results"
+_MOST_TOUCHED = 200
+"""Names that a manifest lists as touched."""
 _LAST_SECONDS = 5.0
 """What the end of a kernel waits for data that are still being written."""
 
@@ -77,6 +80,8 @@ class Prepared:
 
     job: Job
     fetched: Fetched
+    plan: Plan
+    """What of the missing names is made again, and what is lost."""
 
 
 class Returning:
@@ -93,6 +98,11 @@ class Returning:
             is_handle=lambda value: issubclass(type(value), NodeBase),
         )
         self.ambient = Ambient()
+        self._ambient_first = self.ambient.capture()
+        """As the process began; the first checkpoint holds it."""
+        self._ambient_known = set(self._ambient_first)
+        self.ambient_changed: dict[str, tuple[str, ...]] = {}
+        """Execution → parts of the ambient state that it changed."""
         self._outs: set[int] = set()
         self._mementos: Mapping[str, Any] = {}
         self._targets: set[str] = set()
@@ -115,6 +125,8 @@ class Returning:
         """Statement or cell → `differs` or `asks`."""
         self.fingerprints: dict[str, dict[str, str]] = {}
         """Execution → content hashes of the names that it added or changed."""
+        self.touched: dict[str, frozenset[str]] = {}
+        """Execution → names that it may have touched."""
         self.divergence = DivergenceSettings()
         self.diverged: dict[str, str] = {}
         """Names that a re-run since the last return gave another value, and the cause."""
@@ -202,8 +214,12 @@ class Returning:
     def take(self, execution_id: str) -> CheckpointRow:
         """Take the state as it is now, as that after `execution_id`."""
         changed, gone = self._plain()
-        for name, value in self.ambient.capture().items():
-            changed[f"ambient:{name}"] = value
+        parts = self.ambient.capture()
+        if parts and (others := tuple(name for name in parts if name in self._ambient_known)):
+            self.ambient_changed[execution_id] = others
+        self._ambient_known.update(parts)
+        parts, self._ambient_first = {**self._ambient_first, **parts}, {}
+        changed |= {f"ambient:{name}": value for name, value in parts.items()}
         base = self.checkpoints.base
         whole = base is not None and not self._ctx.store.has_checkpoint(f"c{base}")
         taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
@@ -212,6 +228,10 @@ class Returning:
         names = [*diff.added, *diff.changed]
         if names:
             self.fingerprints[execution_id] = taken.manifest["f"] = {name: self._now(name) for name in names}
+        touched = self._ctx.tracker.touched
+        if touched:
+            self.touched[execution_id] = touched
+            taken.manifest["t"] = sorted(touched)[:_MOST_TOUCHED]
         return CheckpointRow(
             info.checkpoint_id,
             taken.manifest,
@@ -254,6 +274,34 @@ class Returning:
             cell.rerun_of = best
             cell.against = log.executions(best.statement_id)[-1].execution_id
 
+    def plan(self, job: Job) -> Plan:
+        """Return what a job would do. Reads only."""
+        from ctxkernel.kernel.planning import plan_of
+
+        return plan_of(self._ctx, self, job)
+
+    def plan_json(
+        self, action: Action, target: str, *, before: bool = False, upto: str | None = None
+    ) -> dict[str, Any]:
+        """Return the plan of a command that a panel is about to send. Raises CtxError."""
+        from ctxkernel.kernel import moving
+
+        job = moving.job_of(self._ctx, action, target, before=before, upto=upto)
+        plan = self.plan(job)
+        return {**plan.to_json(), "action": action, "text": plan.text()}
+
+    def differs(self, statement: Statement) -> bool:
+        """Whether a re-run of a statement is expected to differ."""
+        return self._mark(statement) == "differs" or statement.tags.get("differs") is True
+
+    def why_skipped(self, statement: Statement) -> str:
+        """Return why a statement is not run again, or an empty text."""
+        if statement.tags.get("outside"):
+            return "names that changed outside of a cell cannot be run again"
+        if statement.tags.get("masked"):
+            return "a credential in it was masked in the log; run its cell in the notebook"
+        return ""
+
     def asks(self, statement: Statement) -> bool:
         """Whether a statement is not to be run again unasked."""
         return self._mark(statement) == "asks" or statement.tags.get("asks") is True
@@ -265,7 +313,7 @@ class Returning:
         log = self._ctx.loop.log
         old = log.execution(against)
         statement = log.statement(new.statement_id)
-        expected = self._mark(statement) == "differs" or statement.tags.get("differs") is True
+        expected = self.differs(statement)
         names = {*old.state_diff.added, *old.state_diff.changed, *new.state_diff.added, *new.state_diff.changed}
         found = compare(
             old,
@@ -372,7 +420,7 @@ class Returning:
         """Load what a return needs; the user's state stays as it is. Raises CtxError."""
         mementos = self._mementos_of(job.difference)
         self._ctx.loop.graph.revive({**self._ctx.loop.graph.memento(), **mementos})
-        return Prepared(job, self.restorer.fetch(job.difference))
+        return Prepared(job, self.restorer.fetch(job.difference), self.plan(job))
 
     def _mementos_of(self, difference: Difference) -> dict[str, Any]:
         """Return the mementos of a state's handles; they are plain, and small."""
@@ -392,6 +440,15 @@ class Returning:
             self._resumed = True
         mementos = self._mementos_of(job.difference)
         lost = self.restorer.settle(fetched)
+        if prepared.plan.rerun:
+            from ctxkernel.kernel.planning import make_again, name_of
+
+            failed = make_again(ctx, prepared.plan)
+            back = [name for name in prepared.plan.rerun if name not in failed]
+            lost = {place: why for place, why in lost.items() if name_of(place) not in back} | failed
+            ctx.tracker.rebase(back)
+            self.checkpoints.made_again(back)
+        lost |= {name: why for name, why in prepared.plan.lost.items() if name in lost}
         graph = ctx.loop.graph
         values = fetched.values
 
@@ -423,6 +480,8 @@ class Returning:
             f"at {job.target.told}: {len(loaded)} names restored{_some(loaded)}, "
             f"{_kept(job.difference)} kept as they are"
         ]
+        if prepared.plan.again:
+            told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
         told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
         told += notices
         if not job.as_json:

@@ -97,7 +97,8 @@ class _Job:
 class Checkpointer:
     """The states of one session.
 
-    `value(name)` gives a variable or what a pseudo-name (`Out[5]`, `target:v1`) stands for, NOTHING where there is none.
+    `value(name)` gives a variable, or what a pseudo-name (`Out[5]`, `target:v1`) stands for; NOTHING where there is
+    none.
     """
 
     def __init__(
@@ -286,9 +287,7 @@ class Checkpointer:
         unit = Unit(names, digest, self._streams.get(digest, ("", 0)), buffers, packed.faults, packed.parts, live)
         for uid, cls in packed.classes.items():
             self._class(uid, cls, taking)
-        taking.missing.update(packed.faults)
-        for part in packed.parts:
-            taking.missing.setdefault(f"{names[0]}: {part}", "cannot be stored")
+        taking.missing |= missing_of(unit)
         if unit.equals(old):
             return
         if digest not in self._streams:
@@ -443,9 +442,7 @@ class Checkpointer:
         ]
         self._resolved[job] = {name: unit for unit in made for name in unit.names}
         for unit in made:
-            missing.update(unit.missing)
-            for part in unit.parts:
-                missing.setdefault(f"{unit.names[0]}: {part}", "cannot be stored")
+            missing |= missing_of(unit)
             if unit.digest:
                 self._streams.setdefault(unit.digest, unit.stream)
         number = self._numbers[known.info.execution_id]
@@ -559,6 +556,11 @@ class Checkpointer:
         """Names whose live value may differ from what is stored."""
         return self._tracker.dirty | self._apart
 
+    def made_again(self, names: Iterable[str]) -> None:
+        """These are live again, made anew: the next checkpoint stores them."""
+        self._apart.difference_update(names)
+        self._tracker.dirty.update(names)
+
     def living(self, unit: Unit) -> dict[str, Any]:
         """Return by token what of a unit is not stored, but lives and was not used since."""
         found: dict[str, Any] = {}
@@ -637,6 +639,12 @@ def pack_and_put(
                 seen.add(uid)
                 todo.append({f"class:{uid}": cls})
     return {"units": [units.unit_to_json(unit, put_recipe) for unit in made]}
+
+
+def missing_of(unit: Unit) -> dict[str, str]:
+    """Return what of a unit is not stored: names, and places in values (`d['x']`), with the reason."""
+    parts = [part.rpartition(" in ") for part in unit.parts]
+    return {**unit.missing, **{where: f"{what} cannot be stored" for what, _, where in parts}}
 
 
 def own_classes(module: str) -> Iterator[type]:

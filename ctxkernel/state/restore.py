@@ -43,7 +43,7 @@ class Difference:
     load: tuple[Unit, ...]
     drop: tuple[str, ...]
     lost: Mapping[str, str]
-    """Names, or parts of their values (`d: a generator`), that the state had and that cannot be loaded; and why."""
+    """Names, or places in their values (`d['x']`), whose content the state had and that cannot be loaded; and why."""
     nbytes: int
     """Bytes of the buffers that differ."""
 
@@ -64,8 +64,8 @@ class Fetched:
 class Restorer:
     """Brings states back.
 
-    `value(name)` as for `Checkpointer`; `bind(values, gone)` sets and removes variables and pseudo-names; `handle` gives
-    the living node of an id; `free_memory()` bytes, or None where that is not known.
+    `value(name)` as for `Checkpointer`; `bind(values, gone)` sets and removes variables and pseudo-names; `handle`
+    gives the living node of an id; `free_memory()` bytes, or None where that is not known.
     """
 
     def __init__(
@@ -111,10 +111,11 @@ class Restorer:
             if why:
                 lost |= dict.fromkeys(unit.names, why)
                 continue
-            lost |= unit.missing
-            if unit.live and not self._whole(unit):
-                told = "it cannot be stored, and what it was is gone or was used since"
-                lost |= {f"{name}: {part}": told for part in unit.parts} if unit.parts else {name: told}
+            if not self._whole(unit):
+                lost |= {each: f"{why}; what it was is gone, or was used since" for each, why in unit.missing.items()}
+                for part in unit.parts:
+                    what, _, where = part.rpartition(" in ")
+                    lost[where] = f"{what} cannot be stored; what it was is gone, or was used since"
             load[id(unit)] = unit
         nbytes = sum(self._differing(unit, current.get(unit.names[0])) for unit in load.values())
         drop = tuple(sorted(name for name in current if name not in target))
@@ -148,8 +149,8 @@ class Restorer:
         free = self._free_memory()
         if free is not None and difference.nbytes * _MARGIN > free:
             raise CheckpointError(
-                f"this state needs {difference.nbytes / 1e9:.1f} GB that are not in memory now, and {free / 1e9:.1f} GB "
-                "are free; del what you do not need, or go to a state that is nearer"
+                f"this state needs {difference.nbytes / 1e9:.1f} GB that are not in memory now, and "
+                f"{free / 1e9:.1f} GB are free; del what you do not need, or go to a state that is nearer"
             )
         self._checkpoints.settle_writes(difference.target)
         fetched = Fetched(difference, lost=dict(difference.lost))
@@ -207,8 +208,8 @@ class Restorer:
             classes=lambda uid: self._class(target, uid),
             report=said,
         )
-        for one in said:
-            fetched.lost.setdefault(f"{unit.names[0]}: {one}", "it cannot be had back")
+        if said and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit))):
+            fetched.lost[unit.names[0]] = f"a part of it cannot be had back: {'; '.join(said[:3])}"
 
     def plain(self, unit: Unit) -> Any:
         """Return the value of a unit that holds plain values. Raises StoreError."""
@@ -218,7 +219,7 @@ class Restorer:
         return units.unbundle(self._chunks.read(unit.stream[0]), unit.stream[1])
 
     def _memory(self, buffer: Buffer) -> memoryview:
-        """Return the content of a buffer in memory of its own: mapped from the store where it lies there in one piece."""
+        """Return the content of a buffer in memory of its own: mapped where it lies in the store in one piece."""
         mapped = self._chunks.map_run(buffer.chunks)
         if mapped is not None:
             return mapped[: buffer.nbytes]
@@ -264,6 +265,10 @@ class Restorer:
         self._tracker.rebase([name for name in loaded if ":" not in name or name.startswith("target:")])
         self._checkpoints.settled(difference.execution_id, difference.target, gone)
         return lost
+
+
+def _places(unit: Unit) -> list[str]:
+    return [part.rpartition(" in ")[2] for part in unit.parts]
 
 
 _NOT_MEMBERS = frozenset(("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"))

@@ -1,0 +1,172 @@
+"""Plans of returns, from what the log recorded; and making again what no checkpoint holds.
+
+Rule: a statement runs again alone only where the plan found it pure enough (`replay.plan`), in the restored state; the
+names that it makes besides the missing ones are put back as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.kernel.facts import details
+from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.returning import Job, Returning
+    from ctxkernel.kernel.runtime import Runtime
+
+_NAME = re.compile(r"[^\W\d]\w*")
+Path = Sequence[tuple[Statement, Execution]]
+
+
+def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
+    """Return what a job would do. Reads only."""
+    difference = job.difference
+    path = ctx.loop.log.path(difference.execution_id)
+    missing = {name_of(place): why for place, why in difference.lost.items() if not _pseudo(place)}
+    prints = _prints(back, path)
+    load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load if _plain_names(unit.names)]
+    functions = {}
+    if missing:
+        functions = dict(details(ctx.shell.user_ns, "\n".join(missing), "", {}).functions)
+    return make_plan(
+        job.target.execution_id,
+        told=job.target.told,
+        keep=_plain_names(difference.keep),
+        load=load,
+        drop=_plain_names(difference.drop),
+        missing=missing,
+        path=_runs(back, path) if missing else (),
+        then={name: prints.get(name, "") for name in difference.target},
+        functions=functions,
+        ambient=[name.removeprefix("ambient:") for unit in difference.load for name in unit.names if _ambient(name)],
+        files=_files(ctx, path),
+        statements=[_step(back, statement, execution) for statement, execution in job.statements],
+    )
+
+
+def name_of(place: str) -> str:
+    """Return the variable that a place such as `d['x']` is in."""
+    found = _NAME.match(place)
+    return found[0] if found else place
+
+
+def _pseudo(name: str) -> bool:
+    return name.startswith(("class:", "handle:", "target:", "ambient:", "Out["))
+
+
+def _ambient(name: str) -> bool:
+    return name.startswith("ambient:")
+
+
+def _plain_names(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if not _pseudo(name))
+
+
+def _prints(back: Returning, path: Path) -> dict[str, str]:
+    """Return name → fingerprint at the end of a path."""
+    found: dict[str, str] = {}
+    for _, execution in path:
+        for name in execution.state_diff.deleted:
+            found.pop(name, None)
+        found |= back.fingerprints.get(execution.execution_id, {})
+    return found
+
+
+def _runs(back: Returning, path: Path) -> list[Run]:
+    """Return the executions of a path with what they used and made."""
+    runs: list[Run] = []
+    prints: dict[str, str] = {}
+    for statement, execution in path:
+        execution_id, diff = execution.execution_id, execution.state_diff
+        own = back.fingerprints.get(execution_id, {})
+        touched = back.touched.get(execution_id, frozenset())
+        made = {name: own.get(name, "") for name in (*diff.added, *diff.changed)}
+        rebound = {name for name, info in diff.changed.items() if info.how == "rebound"}
+        runs.append(
+            Run(
+                execution_id,
+                statement.statement_id,
+                statement.source,
+                reads={name: prints.get(name, "") for name in touched if name in prints},
+                made=made,
+                bound=frozenset((*diff.added, *rebound)),
+                touched=touched - made.keys(),
+                deleted=frozenset(diff.deleted),
+                files=tuple(one.name for one in execution.artifacts if one.kind == "file"),
+                ambient=back.ambient_changed.get(execution_id, ()),
+                status=execution.status,
+                kind=statement.kind,
+                asks=back.asks(statement),
+                seconds=execution.cost.time_ms / 1000,
+            )
+        )
+        for name in diff.deleted:
+            prints.pop(name, None)
+        prints |= own
+    return runs
+
+
+def _files(ctx: Runtime, path: Path) -> list[Written]:
+    """Return the files that statements wrote which the return leaves behind: they stay as they are."""
+    there = {execution.execution_id for _, execution in path}
+    return [
+        Written(one.name, statement.statement_id, one.size)
+        for statement, execution in ctx.loop.log.path()
+        if execution.execution_id not in there
+        for one in execution.artifacts
+        if one.kind == "file"
+    ]
+
+
+def _step(back: Returning, statement: Statement, execution: Execution) -> Step:
+    why = back.why_skipped(statement)
+    return Step(
+        statement.statement_id,
+        "ask" if back.asks(statement) else "skip" if why else "run",
+        why,
+        back.differs(statement),
+        execution.cost.time_ms / 1000,
+        statement.source,
+    )
+
+
+def make_again(ctx: Runtime, plan: Plan) -> dict[str, str]:
+    """Run the statements of a plan that bring missing names back. Returns the names that did not come, and why.
+
+    Their output is not shown. An interrupt ends it; what is not back by then is lost.
+    """
+    namespace = ctx.shell.user_ns
+    wanted = set(plan.rerun)
+    lost: dict[str, str] = {}
+    for statement_id in plan.again:
+        source = ctx.loop.log.statement(statement_id).source
+        names = [name for name, ids in plan.rerun.items() if statement_id in ids]
+        kept = {name: value for name, value in namespace.items() if name not in wanted}
+        try:
+            code = compile(ctx.shell.transform_cell(source), f"<{statement_id} again>", "exec", dont_inherit=True)
+            with ctx.user_code(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                exec(code, namespace)  # noqa: S102 - it is the user's own cell
+        except KeyboardInterrupt:
+            lost |= dict.fromkeys(wanted - lost.keys(), f"interrupted while {statement_id} ran again")
+            break
+        except BaseException as fault:  # the user's code: whatever it raises
+            lost |= dict.fromkeys(names, f"{statement_id}, run again, gave {type(fault).__name__}: {fault}"[:200])
+        finally:
+            _put_back(namespace, kept, wanted)
+    return lost | {
+        name: "its statement, run again, did not make it" for name in wanted - lost.keys() if name not in namespace
+    }
+
+
+def _put_back(namespace: dict[str, Any], kept: Mapping[str, Any], wanted: set[str]) -> None:
+    for name in [name for name in namespace if name not in kept and name not in wanted]:
+        del namespace[name]
+    for name, value in kept.items():
+        if namespace.get(name) is not value:
+            namespace[name] = value
