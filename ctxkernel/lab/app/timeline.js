@@ -182,7 +182,9 @@ export class Timeline {
     const item = this.items.get(key);
     if (!item || !this.inFront) return;
     this.stuck = false;
-    item.el.scrollIntoView?.({ block: 'center' });
+    // Not scrollIntoView: that may scroll what the panel stands in, too.
+    const [at, seen] = [item.el.getBoundingClientRect(), this.section.getBoundingClientRect()];
+    this.section.scrollTop += at.top - seen.top - (seen.height - at.height) / 2;
   }
 
   /** Put the drawn entries into the list, in order, with as few changes as can be. */
@@ -242,8 +244,13 @@ export class Timeline {
         old.el.replaceWith(el);
         if (part) el.querySelector(`[data-part=${part}]`)?.focus();
       }
-      this.items.set(entry.key, { el, sign, kind: entry.kind });
+      this.items.set(entry.key, { el, sign, kind: entry.kind, stand: '' });
     }
+    // Touched only where it changed: each touch of an attribute costs the page a look at the styles of that row.
+    const item = this.items.get(entry.key);
+    const stand = `${entry.place}|${entry.head}|${entry.depth}`;
+    if (item.stand === stand) return el;
+    item.stand = stand;
     if (entry.kind === 'row') {
       el.classList.toggle('ctxk-off', entry.place !== 'path');
       el.dataset.place = entry.place;
