@@ -78,11 +78,13 @@ def killed_while(writing, folder: Path, seed: int) -> list[str]:
     pid = os.fork()
     if not pid:
         try:
+            os.write(its_end, b"-")
             writing(folder, seed, its_end)
         finally:
             os._exit(1)
     os.close(its_end)
-    time.sleep(random.Random(seed).random() ** 2 * 0.08)
+    assert os.read(pipe, 1) == b"-"
+    time.sleep(random.Random(seed).random() ** 2 * 0.1)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     with os.fdopen(pipe, "rb") as file:

@@ -312,8 +312,7 @@ def _split(
 
 def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float) -> None:
     gc.disable()  # a collection would write to every object, and so copy the memory
-    sys.settrace(None)
-    sys.setprofile(None)
+    _untrace()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -335,6 +334,16 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
     view = memoryview(made)
     while view:
         view = view[os.write(pipe, view) :]
+
+
+def _untrace() -> None:
+    """Leave debuggers and profilers behind: they would stop here, or talk to a socket that the parent has too."""
+    sys.settrace(None)
+    sys.setprofile(None)
+    if monitoring := getattr(sys, "monitoring", None):  # from 3.12 on
+        for tool in range(6):
+            if monitoring.get_tool(tool) is not None:
+                monitoring.set_events(tool, 0)
 
 
 def _detach(keep: Collection[int]) -> None:
