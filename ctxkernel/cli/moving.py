@@ -76,7 +76,7 @@ class _Done:
 class _Watched(OwnKernel):
     """Shows what is under way, which the kernel displays and takes away again."""
 
-    async def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
+    def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
         """As nbclient's, but progress goes to standard error."""
         if msg["msg_type"] in ("display_data", "update_display_data"):
             text = msg["content"].get("data", {}).get("text/plain", "")
