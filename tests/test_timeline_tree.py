@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import io
 import json
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from ctxkernel.core.delta import format_comparisons
 from ctxkernel.core.errors import BadPolicy, CtxError, OutsideTurn
 from ctxkernel.core.events import MethodCalled, NodeChanged
-from ctxkernel.core.loop import Outcome
+from ctxkernel.core.loop import Loop, Outcome
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import RenderRequest
@@ -25,6 +26,7 @@ from ctxkernel.core.timeline import Branch, Execution, Statement, StatementLog
 from ctxkernel.core.turn import Turn
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.sources import open_named
+from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.testing import FakeSource, Turns
 from ctxkernel.testing.turns import count_words
 
@@ -437,6 +439,31 @@ def test_output_of_a_statement_on_another_branch_is_kept_and_no_news_here():
     assert not any(item.kind == "late" for item in result.deltas)
 
 
+def test_the_real_tracker_and_the_path_agree_about_handles_and_who_changed_what():
+    turns = Turns()
+    tracker = NamespaceTracker(
+        turns.namespace,
+        hidden=dict,
+        settings=turns.loop.settings,
+        transform=str,
+        is_handle=lambda value: issubclass(type(value), NodeBase),
+    )
+    loop = turns.loop = Loop(
+        namespace=turns.namespace,
+        tracker=tracker,
+        projector=turns.projector,
+        open_source=turns.loop.graph.open_source,
+        count_tokens=turns.loop.graph.count_tokens,
+        trim=turns.loop.graph.trim,
+    )
+    for code in ("a = 1; b = [1]", "k = view('x'); h = k; hs = [h]", "b.append(2); del k; k = 3", "k = h; del a"):
+        turns.run(code)
+        fresh = Names(turns.namespace, loop.graph, tracker, rows=40, mask_value=lambda name, value: value)
+        fresh.replay(loop.log.path())
+        assert list(fresh.handles.items()) == list(loop.names.handles.items())
+        assert list(fresh.changed_by.items()) == list(loop.names.changed_by.items())
+
+
 def test_an_ordinary_turn_costs_the_same_however_long_the_path_is():
     """No loop over the path, however it is hidden: the path counts how often it is walked."""
     turns = Turns()
@@ -839,6 +866,34 @@ def test_a_file_view_comes_back_by_its_path_and_label_in_another_process(tmp_pat
     assert [graph.node(obj_id).digest() for obj_id in ("v1", "v2")] == before
     assert graph.node("v1").render().text == turns.namespace["h"].render().text
     assert graph.targets() == {"v1": str(tmp_path / "log.txt"), "v2": str(tmp_path)}
+
+
+TARGETS = {
+    "path": "'log.txt'", "directory": "'.'", "open file": "open('log.txt')", "module": "json", "function": "json.dumps",
+    "list": "[1, 2]", "text": "io.StringIO('words')", "nothing": "None", "number": "3.5", "array": "np.arange(9)",
+    "frame": "pd.DataFrame({'a': [1, 2]})", "source": "FakeSource('mine')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
+def test_whatever_a_view_looks_at_it_comes_back_as_it_was(tmp_path, monkeypatch, kind, named):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.txt").write_text("line one\n")
+    turns = real_turns(json=json, io=io, np=pytest.importorskip("numpy"), pd=pytest.importorskip("pandas"))
+    turns.namespace["FakeSource"] = FakeSource
+    turns.run(f"x = {TARGETS[kind]}\nh = view({'x' if named else TARGETS[kind]}, lod=1)")
+    handle, graph = turns.namespace["h"], turns.loop.graph
+    other = real_turns(**{name: value for name, value in turns.namespace.items() if name != "h"})
+    monkeypatch.chdir("/")
+
+    notices = other.loop.graph.restore(json.loads(json.dumps(graph.memento())), dict(graph.targets()).__getitem__)
+
+    again = other.loop.graph.node("v1")
+    assert notices == []
+    assert (again.digest(), again.kind, again.target) == (handle.digest(), handle.kind, handle.target)
+    assert again.render() == handle.render()
+    assert again.memento() == handle.memento()
 
 
 def test_a_view_whose_file_is_gone_shows_what_it_showed_and_says_so(tmp_path):
