@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_128
 
 from ctxkernel.core.timeline import Artifact
 from ctxkernel.kernel import reads as reads_module
@@ -130,6 +131,27 @@ def test_what_the_cell_wrote_is_not_read(data, reads):
     assert names(reads.end(never)) == []
 
 
+def test_what_it_read_before_it_wrote_over_it_is_told_as_it_was(data, reads):
+    """A counter in a file: the cell reads it and writes the next."""
+    counter = Path("counter.txt")
+    counter.write_text("5")
+    os.utime(counter, (1, 1))
+    hashes = []
+    for _ in range(2):
+        reads.begin()
+        counter.write_text(str(int(counter.read_text()) + 1))
+        counter.read_text()
+        [found] = reads.end(never)
+        hashes.append(found.hash)
+        os.utime(counter, (1, 1))
+    reads.begin()
+    counter.read_text()
+    [found] = reads.end(never)
+
+    assert counter.read_text() == "7"
+    assert found.name == "counter.txt" and len({*hashes, found.hash}) == 3
+
+
 def test_python_s_own_files_and_what_is_no_file_are_left_out(data, reads):
     reads.begin()
     open(os.__file__).close()
@@ -219,6 +241,20 @@ def test_a_large_file_is_known_by_its_stamp(data, reads, monkeypatch):
 
     status = os.stat("a.csv")
     assert found.hash == f"stat:{status.st_mtime_ns}:{status.st_size}"
+
+
+def test_a_file_that_stays_is_hashed_once(data, reads, monkeypatch):
+    monkeypatch.setattr(reads_module, "SETTLED_NS", -1)
+    hashed = []
+    monkeypatch.setattr(reads_module, "xxh3_128", lambda: hashed.append(1) or xxh3_128())
+    found = []
+    for _ in range(3):
+        reads.begin()
+        open("a.csv").close()
+        found += reads.end(never)
+
+    assert len(hashed) == 1
+    assert found[0] == found[1] == found[2]
 
 
 def test_when_time_is_up_stamps_take_the_place_of_hashes(data, reads):

@@ -38,6 +38,8 @@ LISTED = 100
 NOTED = 50_000
 """Paths of one cell that are noted."""
 BLOCK = 1 << 20
+SETTLED_NS = 2_000_000_000
+"""A file that was written longer ago than this is known by its stamp."""
 
 PLACES = (
     ("_io", "open"),
@@ -106,7 +108,7 @@ class FileReads:
         """What was read and then written over: its stat and hash before that."""
         self._began = 0
         self._replaced: list[tuple[Any, str, Any]] = []
-        self._hashes: OrderedDict[tuple[str, int, int, int], str] = OrderedDict()
+        self._hashes: OrderedDict[tuple[str, int, int, int, int], str] = OrderedDict()
         self._left_out = left_out_folders()
 
     def install(self) -> None:
@@ -232,7 +234,7 @@ class FileReads:
             yield Artifact("read", os.path.join(folder, f"({len(each)} more)"), "", size, f"stat:{digest}:{size}")
 
     def _hash(self, path: str, status: os.stat_result, expired: Callable[[], bool]) -> str:
-        key = (path, status.st_ino, status.st_mtime_ns, status.st_size)
+        key = (path, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
         known = self._hashes.get(key)
         if known is not None:
             self._hashes.move_to_end(key)
@@ -246,7 +248,10 @@ class FileReads:
                     digest.update(block)
         except OSError:
             return ""
-        made = self._hashes[key] = "xxh3:" + digest.hexdigest()
+        made = "xxh3:" + digest.hexdigest()
+        # Stamps have the grain of the system's clock: a file may be written twice with one of them.
+        if time.time_ns() - status.st_ctime_ns > SETTLED_NS:
+            self._hashes[key] = made
         if len(self._hashes) > 10_000:
             self._hashes.popitem(last=False)
         return made

@@ -86,6 +86,7 @@ _ENVIRONMENT = re.compile(
     r"os\.(?:environ|getenv|getpid|getppid|cpu_count|getlogin|uname|getcwd|stat|times|getloadavg)\b.*|platform\..*|sys\.(?:version\w*|path|argv|executable)"
     r"|socket\.gethostname|getpass\.\w+|psutil\..*|resource\..*|(?:.*\.)?__version__|gc\..*|tracemalloc\..*"
 )
+_ADDRESSES = re.compile(r"id|object\.__(?:repr|hash)__")
 _SETS = re.compile(r"set|frozenset|hash|(?:.*\.)?(?:union|intersection|difference|symmetric_difference)")
 _THREADS = re.compile(r"(?:.*\.)?(?:as_completed|imap_unordered|gather|ThreadPoolExecutor|ProcessPoolExecutor|Thread)")
 _UNORDERED = frozenset(
@@ -106,6 +107,8 @@ class Flow:
     """The value of the last expression."""
     anything: Causes = NONE
     """All that there are in the cell and in the functions that it calls."""
+    reads_clock: bool = False
+    """Its own code asks what time it is; a magic that measures does not count."""
 
 
 def flow(
@@ -114,23 +117,29 @@ def flow(
     functions: Mapping[str, str] | None = None,
     meaning: Mapping[str, str] | None = None,
     upstream: Collection[str] = (),
+    sets: Collection[str] = (),
 ) -> Flow:
     """Return which sources of chance reach which names and outputs of `source`.
 
     `functions` are the sources of functions and classes of the namespace that it may call, `meaning` the dotted names
-    that names of the namespace stand for (`np` → `numpy`), `upstream` names whose values differed before it ran.
+    that names of the namespace stand for (`np` → `numpy`), `upstream` names whose values differed before it ran, `sets`
+    names of sets.
     """
     timed: Causes = frozenset(("clock",)) if _CLOCK_MAGIC.search(source[:SOURCE_CHARS]) else NONE
     tree = parse(source)
     if tree is None:
         return Flow(printed=timed, anything=timed)
-    walk = _Walk(functions or {}, {**ALIASES, **(meaning or {})}, upstream)
+    before: dict[str, Causes] = {name: frozenset(("upstream",)) for name in upstream}
+    for name in sets:
+        before[name] = before.get(name, NONE) | {"set order"}
+    walk = _Walk(functions or {}, {**ALIASES, **(meaning or {})}, before)
     with suppress(RecursionError):  # thousands of nested parentheses; what was found so far stands
         walk.block(tree.body)
     result = NONE
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         result = walk.last
-    return Flow(walk.env, walk.printed | timed, result | walk.printed | timed, walk.anything | timed)
+    everything = walk.anything | timed
+    return Flow(walk.env, walk.printed | timed, result | walk.printed | timed, everything, "clock" in walk.anything)
 
 
 def names_used(source: str) -> frozenset[str]:
@@ -177,8 +186,8 @@ def parse(source: str, *, strict: bool = False) -> ast.Module | None:
 class _Walk:
     """One pass over a cell, in the order in which it runs."""
 
-    def __init__(self, functions: Mapping[str, str], meaning: Mapping[str, str], upstream: Collection[str]) -> None:
-        self.env: dict[str, Causes] = {name: frozenset(("upstream",)) for name in upstream}
+    def __init__(self, functions: Mapping[str, str], meaning: Mapping[str, str], before: Mapping[str, Causes]) -> None:
+        self.env = dict(before)
         self.printed: Causes = NONE
         self.anything: Causes = NONE
         self.last: Causes = NONE
@@ -438,6 +447,7 @@ _TABLE = (
     ("network", _NETWORK),
     ("file", _FILES),
     ("set order", _SETS),
+    ("address", _ADDRESSES),
     ("threads", _THREADS),
     ("environment", _ENVIRONMENT),
 )

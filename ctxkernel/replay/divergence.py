@@ -22,7 +22,7 @@ from ctxkernel.core.timeline import Artifact, ChangeInfo, Execution, TypeInfo
 from ctxkernel.core.turn import aligned
 from ctxkernel.replay.causes import NONE, Causes, Flow, flow, names_used
 from ctxkernel.replay.figures import compare_images, plain_svg
-from ctxkernel.replay.normalise import normalise
+from ctxkernel.replay.normalise import RULES, normalise
 from ctxkernel.replay.texts import Tolerance, as_json, compare_grids, read_html, same_json, same_text
 
 EXCERPT = 400
@@ -75,6 +75,8 @@ class Details:
     """Ambient parts (`random`, `numpy random`, `torch random`) that differed before it ran; None where not known."""
     environment: Sequence[str] = ()
     """What is another in the environment: `numpy 1.26 → 2.4`."""
+    types: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names of the types of the names that it uses: `set`, `DataFrame`."""
     equal: Callable[[str], bool | None] | None = None
     """Compares the values of a name after both, with the tolerance; None from it where that cannot be told."""
 
@@ -132,10 +134,17 @@ class _Comparing:
     # -- texts --------------------------------------------------------------------------------
 
     def old_text(self, text: str) -> str:
-        return normalise(text, self.settings.rules, span=_span(self.old))
+        return self.text(text, self.old)
 
     def new_text(self, text: str) -> str:
-        return normalise(text, self.settings.rules, span=_span(self.new))
+        return self.text(text, self.new)
+
+    def text(self, text: str, run: Execution) -> str:
+        """Return a text of a run as it is compared. A time that the cell asked for itself is a result, and stays."""
+        rules = RULES if self.settings.rules is None else self.settings.rules
+        if self.flow.reads_clock:
+            rules = [name for name in rules if name != "now"]
+        return normalise(text, rules, span=_span(run))
 
     def same(self, old: str, new: str) -> bool:
         """Whether two texts, one of each execution, say the same."""
@@ -144,9 +153,16 @@ class _Comparing:
     # -- the kinds ----------------------------------------------------------------------------
 
     def files(self) -> Iterable[Divergence]:
-        before, after = (_by_name(run.artifacts, "read") for run in (self.old, self.new))
-        for name in before.keys() & after.keys():
-            old, new = before[name], after[name]
+        before = {self.old_text(one.name): one for one in self.old.artifacts if one.kind == "read"}
+        for new in self.new.artifacts:
+            if new.kind != "read":
+                continue
+            name = new.name
+            old = before.get(self.new_text(name))
+            if old is None:
+                # The other way round says little: what is imported or cached is not read again.
+                yield _divergence("file", name, "read file was not read before", "file", "", new.hash)
+                continue
             if old.hash == new.hash:
                 continue
             if old.size == new.size and old.hash[:5] != new.hash[:5]:
@@ -333,12 +349,15 @@ class _Comparing:
             before, after = self.old_state.get(name), self.new_state.get(name)
             first = one.added.get(name) or one.changed.get(name)
             second = two.added.get(name) or two.changed.get(name)
-            there = _there(name, before, one.deleted, first), _there(name, after, two.deleted, second)
-            if there[0] and not there[1]:
+            there = (
+                _there(name, before, one.deleted, first, name in two.added),
+                _there(name, after, two.deleted, second, name in one.added),
+            )
+            if there[0] and there[1] is False:
                 yield _divergence("state", name, "is not there any more", self.cause(name), _said_of(first))
-            elif there[1] and not there[0]:
+            elif there[1] and there[0] is False:
                 yield _divergence("state", name, "was not there before", self.cause(name), "", _said_of(second))
-            elif there[0] and there[1]:
+            elif there[0] or there[1]:
                 yield from self.value(name, before or "", after or "", first, second)
 
     def value(
@@ -382,7 +401,11 @@ class _Comparing:
         """Which causes reach what in this statement."""
         details = self.details
         return flow(
-            details.source, functions=details.functions, meaning=details.meaning, upstream=tuple(details.upstream)
+            details.source,
+            functions=details.functions,
+            meaning=details.meaning,
+            upstream=tuple(details.upstream),
+            sets=[name for name, kind in details.types.items() if kind in ("set", "frozenset")],
         )
 
     def cause(self, subject: str, *, text: tuple[str, str] | None = None) -> str:
@@ -403,12 +426,10 @@ class _Comparing:
                 return cause
         if "upstream" in found:
             return "upstream"
-        for cause in ("set order", "threads"):
+        for cause in ("set order", "address", "threads", "environment", "file"):
             if cause in found:
                 return cause
-        if details.environment:
-            return "environment"
-        return "environment" if "environment" in found else ""
+        return "environment" if details.environment else ""
 
     def reaching(self, subject: str) -> Causes:
         """Return the causes that reach the subject; those of the whole cell where it cannot be followed."""
@@ -480,7 +501,9 @@ def _displays(run: Execution) -> list[dict[str, Artifact]]:
 
 def _text(data: Json) -> str:
     return "".join(map(str, data)) if isinstance(data, list) else str(data)
-    return "".join(map(str, cast("list[str]", data))) if isinstance(data, list) else str(data)
+    if isinstance(data, list):
+        return "".join(cast("list[str]", data))
+    return str(data)
 
 
 def _plain_text(output: Mapping[str, Artifact] | None) -> str:
@@ -502,12 +525,13 @@ def _said_of(info: TypeInfo | ChangeInfo | None) -> str:
     )
 
 
-def _there(name: str, fingerprint: str | None, deleted: Collection[str], info: object) -> bool | None:
+def _there(name: str, fingerprint: str | None, deleted: Collection[str], info: object, new: bool) -> bool | None:
+    """Whether a name was there after a run; `new`: the other run made it. None where nothing is known."""
     if name in deleted:
         return False
-    if fingerprint is not None or info is not None:
+    if info is not None or fingerprint:
         return True
-    return None
+    return False if new else None
 
 
 def _divergence(
