@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,9 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.state import units
 from ctxkernel.store import quota
 from ctxkernel.store.chunks import ChunkStore
-from ctxkernel.store.manifest import Read
 from ctxkernel.store.reader import SessionReader
 from ctxkernel.store.verify import Report
 from ctxkernel.store.verify import verify as look
-
-
-def references(manifest: Mapping[str, Any], read: Read) -> Iterable[str]:
-    """Yield the addresses that the units of a manifest need."""
-    blobs, chunks = units.references(manifest)
-    yield from sorted(blobs)
-    yield from units.recipe_addresses(manifest, read)
-    yield from sorted(chunks)
 
 
 def verify(arguments: argparse.Namespace) -> int:
@@ -49,7 +39,7 @@ def _report(path: Path) -> tuple[Report, Path | None]:
             folder = quota.root_folder(os.environ) / (reader.session_id or "-")
         if not folder.is_dir():
             return look(path), None
-        return look(path, ChunkStore(folder, readonly=True), references), folder
+        return look(path, ChunkStore(folder, readonly=True), units.references), folder
     except StoreError as error:
         return Report(path, (str(error),)), None
 

@@ -341,7 +341,6 @@ class Loop:
         for _, executions in earlier:
             for execution in executions:
                 self.graph.continue_after(_made(execution.events))
-        self._replay()
 
     def move(self, move: HeadMove, restored: Restored | None = None) -> None:
         """Move HEAD without a turn: when a session goes on. Builds the projection.

@@ -27,7 +27,8 @@ Path = Sequence[tuple[Statement, Execution]]
 def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
     """Return what a job would do. Reads only."""
     difference = job.difference
-    path = ctx.loop.log.path(difference.execution_id)
+    log = job.log if job.log is not None else ctx.loop.log
+    path = log.path(difference.execution_id)
     missing = {name_of(place): why for place, why in difference.lost.items() if not _pseudo(place)}
     prints = _prints(back, path)
     load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load if _plain_names(unit.names)]

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel.returning import Job, Returning, Target
+from ctxkernel.state import units
 from ctxkernel.store.manifest import Manifest
-from ctxkernel.store.resume import Resumable, load_run
+from ctxkernel.store.resume import Resumable, load_run, unsettled
 from ctxkernel.store.session import SessionReader
 
 if TYPE_CHECKING:
@@ -70,10 +72,15 @@ def job(ctx: Runtime, back: Returning, *, trust: bool) -> Job:
         )
     assert ctx.store.path is not None
     with SessionReader(ctx.store.path, before=ctx.store.run) as reader:
+        for checkpoint_id, state, reason in unsettled(reader, back.chunks, units.references):
+            ctx.store.checkpoint_state(checkpoint_id, state, reason, time.time())
         _known(back, reader.all_manifests(), found)
     target = found.target
     told = target.rpartition(".")[0] if target else "before all statements"
-    return Job("resume", Target(target, told), back.difference(Target(target, told)), resumable=found)
+    log = StatementLog()
+    log.load(found.statements, found.head)
+    place = Target(target, told)
+    return Job("resume", place, back.difference(place), resumable=found, log=log)
 
 
 def _known(back: Returning, manifests: Mapping[str, Manifest], found: Resumable) -> None:

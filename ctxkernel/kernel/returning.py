@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
-from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.facts import details
 from ctxkernel.replay.divergence import DivergenceSettings, compare
@@ -71,7 +71,9 @@ class Job:
     confirmed: bool = False
     """Statements that are marked as ones that ask may run."""
     resumable: Resumable | None = None
-    """The timeline of an earlier kernel that this one goes on with."""
+    """What an earlier kernel left, that this one goes on with …"""
+    log: StatementLog | None = None
+    """… and its timeline."""
 
 
 @dataclass(slots=True)
@@ -253,10 +255,14 @@ class Returning:
             self._ctx.loop.compared(comparison)
         return replace(result, checkpoint=self.checkpoints.info(execution_id), comparison=comparison)
 
-    def close(self) -> None:
-        """Give what is still being written a moment, and let go of the store."""
+    def wait(self) -> None:
+        """Give what is still being written a moment, at the end of the kernel."""
         self.checkpoints.wait(_LAST_SECONDS)
+
+    def close(self) -> None:
+        """Let go of the store."""
         self.background.close()
+        self.chunks.close()
 
     # -- running again ------------------------------------------------------------------------
 

@@ -198,8 +198,9 @@ class Runtime:
     def close(self) -> None:
         """Switch everything off that outlives the kernel object."""
         self.worker.close()
-        self._returning(lambda back: back.close())
+        self._returning(lambda back: back.wait())
         self._durable()
+        self._returning(lambda back: back.close())
         self.guard("session store", self.store.close, None)
 
     def write(self, text: str) -> None:
@@ -316,6 +317,8 @@ class Runtime:
             self.prepared = back.prepare(job)
         except CtxError as refusal:
             return self.refused(str(refusal))
+        except Exception as fault:  # ours: the state is as it was, and the user's next cell runs
+            return self.refused(f"it could not be prepared ({type(fault).__name__}: {fault}); nothing was changed")
         return reply
 
     def refused(self, why: str) -> dict[str, Any]:

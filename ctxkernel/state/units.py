@@ -106,30 +106,17 @@ def unit_from_json(made: Mapping[str, Any], recipe: Callable[[str], Sequence[str
     )
 
 
-def references(manifest: Mapping[str, Any]) -> tuple[set[str], set[str]]:
-    """Return the addresses that a manifest names: those of blobs, and those of chunks.
-
-    Blobs that list chunks are among the first (`recipe_addresses` reads them).
-    """
-    blobs: set[str] = set()
-    chunks: set[str] = set()
+def references(manifest: Mapping[str, Any], read: Callable[[str], bytes | memoryview]) -> Iterator[str]:
+    """Yield the addresses of all that a manifest needs. Raises what `read` raises for a blob that lists chunks."""
     for unit in manifest.get("units", ()):
         if "s" in unit:
-            blobs.add(unit["s"][0])
+            yield unit["s"][0]
         for _, listed in unit.get("b", ()):
             if isinstance(listed, str):
-                blobs.add(listed)
-            else:
-                chunks.update(listed)
-    return blobs, chunks
-
-
-def recipe_addresses(manifest: Mapping[str, Any], read: Callable[[str], bytes | memoryview]) -> Iterator[str]:
-    """Yield the chunks that blobs of a manifest list. Raises what `read` raises."""
-    for unit in manifest.get("units", ()):
-        for _, listed in unit.get("b", ()):
-            if isinstance(listed, str):
+                yield listed
                 yield from read_recipe(read(listed))
+            else:
+                yield from listed
 
 
 def recipe(chunks: Sequence[str]) -> bytes:
