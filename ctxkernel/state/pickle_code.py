@@ -10,6 +10,7 @@ comes back as it was: neither its metaclass nor `__init_subclass__` nor `__set_n
 from __future__ import annotations
 
 import abc
+import ctypes
 import functools
 import gc
 import marshal
@@ -212,10 +213,9 @@ def class_(taking: Taking, obj: Any) -> Reduction:
         return type, (singleton[0],)
     if class_module(obj) != taking.module and _by_import(class_module(obj), class_qualname(obj), obj):
         return NotImplemented
+    if _NAMELESS.get(class_name(obj)) is obj:
+        return _NAMELESS_TYPE, (class_name(obj),)
     if not class_flags(obj) & HEAP_TYPE:
-        where = _NAMELESS.get(class_name(obj))
-        if where is obj:
-            return _NAMELESS_TYPE, (class_name(obj),)
         raise TypeError("a type that no module has under its name")
     uid = taking.packer.uid(obj)
     taking.classes[uid] = obj
@@ -240,8 +240,12 @@ _SAMPLES: tuple[Any, ...] = (
 )
 _NAMELESS: dict[str, Any] = {
     class_name(one): one
-    for one in (*map(type, _SAMPLES), *(one for one in vars(types).values() if type(one) is type))
-    if not class_flags(one) & HEAP_TYPE
+    for one in (
+        *map(type, _SAMPLES),
+        *(one for one in vars(types).values() if type(one) is type),
+        *map(type, (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes.c_int, ctypes.POINTER(ctypes.c_int))),
+        type(ctypes.CFUNCTYPE(None)),
+    )
 }
 """Types of the interpreter that no module has under their name, by that name."""
 
@@ -274,9 +278,24 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
     bases = type.__dict__["__bases__"].__get__(obj)
     args = (
         *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
-        *(names, fixed, members.get("__orig_bases__")),
+        *(names, fixed, _early(meta, members)),
     )
     return _MAKE_CLASS, args, (members, registered), None, None, _FILL_CLASS
+
+
+_SETTABLE = frozenset(("__doc__", "__abstractmethods__", "__annotations__", "__type_params__"))
+
+
+def _early(meta: type, members: dict[str, Any]) -> dict[str, Any]:
+    """Return the members that a class must have from its beginning: later, to set one would set the class's own."""
+    found = {"__orig_bases__": members["__orig_bases__"]} if "__orig_bases__" in members else {}
+    native = class_module(meta) == "_ctypes"
+    for name, member in members.items():
+        of_meta = next((class_dict(base)[name] for base in class_mro(meta) if name in class_dict(base)), None)
+        data = of_meta is not None and any("__set__" in class_dict(base) for base in class_mro(type(of_meta)))
+        if (data and name not in _SETTABLE) or (native and name.startswith("_") and not name.startswith("__")):
+            found[name] = member
+    return found
 
 
 def type_variable(taking: Taking, obj: Any) -> Reduction:
@@ -477,7 +496,7 @@ class CodeParts:
         module: str,
         names: list[str],
         slots: list[str] | None,
-        generic: tuple[Any, ...] | None,
+        early: dict[str, Any],
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
         members: dict[str, Any] = {"__module__": module, "__qualname__": path, **dict.fromkeys(names)}
@@ -485,8 +504,7 @@ class CodeParts:
             members.pop("__slots__", None)
         else:
             members["__slots__"] = tuple(slots)
-        if generic is not None:
-            members["__orig_bases__"] = generic  # `typing` looks at it while the class is made
+        members.update(early)
         made = _without_hooks(meta, name, bases, members)
         if is_kind(meta, abc.ABCMeta):
             abc._abc_init(made)  # type: ignore[attr-defined]
@@ -501,7 +519,7 @@ class CodeParts:
         """Give a class its members."""
         members, registered = state
         for name, value in members.items():
-            if name == "__doc__" and class_dict(cls).get(name) is value:
+            if class_dict(cls).get(name) is value:
                 continue
             type.__setattr__(cls, name, value)
         for one in registered:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from ctxkernel.state.pickle_core import said, short
 from ctxkernel.state.pickle_restore import Restorer, find
+from ctxkernel.state.reflect import class_dict, class_mro, class_qualname, is_kind
 
 _Base: Any = pickle._Pickler  # type: ignore[attr-defined]
 _BaseLoader: Any = pickle._Unpickler  # type: ignore[attr-defined]
@@ -29,6 +30,12 @@ class DeepPickler(_Base):
         """Write `obj`."""
         self.write(pickle.PROTO + bytes([self.proto]))
         self.framer.start_framing()
+        self.save(obj)
+        self.write(pickle.STOP)
+        self.framer.end_framing()
+
+    def save(self, obj: object, save_persistent_id: bool = True) -> None:
+        """Write one object and all that it holds."""
         stack: list[Steps] = [iter((obj,))]
         while stack:
             for one in stack[-1]:
@@ -38,8 +45,6 @@ class DeepPickler(_Base):
                     break
             else:
                 stack.pop()
-        self.write(pickle.STOP)
-        self.framer.end_framing()
 
     def _begin(self, obj: Any) -> Steps | None:
         """Write what needs no other object; return the steps of what does."""
@@ -56,8 +61,11 @@ class DeepPickler(_Base):
             return None
         reduction = self.reducer_override(obj)
         if reduction is NotImplemented:
-            if isinstance(obj, type) or type(obj) in self.dispatch:
-                self.save(obj)  # a name, or a buffer
+            if is_kind(type(obj), type):
+                self.save_type(obj)
+                return None
+            if type(obj) in self.dispatch:
+                self.dispatch[type(obj)](self, obj)  # a name, or a buffer
                 return None
             reduction = obj.__reduce_ex__(5)
         if isinstance(reduction, str):
@@ -209,14 +217,14 @@ class CarefulLoader(_BaseLoader):
         args = self.stack.pop()
         cls = self.stack.pop()
         lost = self._is_lost(cls)
-        self.append(cls if lost else self._call(_named(cls, ()), lambda: cls.__new__(cls, *args)))
+        self.append(cls if lost else self._call(_named(cls, ()), lambda: _new(cls)(cls, *args)))
 
     def _newobj_ex(self) -> None:
         keywords = self.stack.pop()
         args = self.stack.pop()
         cls = self.stack.pop()
         lost = self._is_lost(cls)
-        self.append(cls if lost else self._call(_named(cls, ()), lambda: cls.__new__(cls, *args, **keywords)))
+        self.append(cls if lost else self._call(_named(cls, ()), lambda: _new(cls)(cls, *args, **keywords)))
 
     def _build(self) -> None:
         if self._is_lost(self.stack[-2]):
@@ -232,10 +240,18 @@ class CarefulLoader(_BaseLoader):
                 self.memo[at] = lost
 
 
+def _new(cls: Any) -> Any:
+    """Return `cls.__new__`, without asking a metaclass."""
+    found = next(class_dict(base)["__new__"] for base in class_mro(cls) if "__new__" in class_dict(base))
+    return found.__func__ if type(found) is staticmethod else found
+
+
 def _named(func: Any, args: tuple[Any, ...]) -> str:
     """Return what a call would have made."""
-    if args and isinstance(args[0], type) and getattr(func, "__self__", None) is not None:
-        return args[0].__qualname__
+    first: Any = args[0] if args else None
+    for one in (first, func):
+        if is_kind(type(one), type):
+            return class_qualname(one)
     return str(getattr(func, "__qualname__", type(func).__name__)).rpartition(".")[2]
 
 

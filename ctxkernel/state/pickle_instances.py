@@ -17,7 +17,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ctxkernel.state.pickle_core import Part, Reduction
-from ctxkernel.state.reflect import HEAP_TYPE, Plan, class_dict, class_flags, class_mro, importable, is_kind
+from ctxkernel.state.reflect import (
+    HEAP_TYPE,
+    Plan,
+    class_dict,
+    class_flags,
+    class_mro,
+    class_qualname,
+    importable,
+    is_kind,
+)
 
 if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
@@ -47,10 +56,7 @@ _CONTAINERS: dict[type, Callable[[Any], Any]] = {
 }
 """Built-in bases whose content is written down, and how it is read. The more special ones come first."""
 
-_CUSTOM = (
-    *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"),
-    *("__getattribute__", "__class__"),
-)
+_CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 
 
 class _Row(NamedTuple):
@@ -91,9 +97,14 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
     if id(cls) in taking.by_value and _is_enum(cls):
         return _enum_member
     customs = _customs(cls)
+    if plan.own:
+        for name in sorted({*customs, *(one for one in ("__new__", "__del__") if _defines(cls, one))}):
+            taking.runs.setdefault(f"{class_qualname(cls)}.{name}")
     if _registered(cls) or customs:
         return _careful_own if plan.own else _careful
-    solid = next(base for base in class_mro(cls) if not class_flags(base) & HEAP_TYPE)
+    if not plan.own and _cleans_up(cls):
+        return _cleaner
+    solid = next(base for base in class_mro(cls) if not _python_made(base))
     if solid is object:
         return _plain(taking, cls, plan)
     for base, read in _CONTAINERS.items():
@@ -103,6 +114,27 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
         if solid is base:
             return _value(plan, base)
     return _careful_own if plan.own else _careful
+
+
+def _python_made(cls: type) -> bool:
+    """Say whether a class statement made `cls`, so that its attributes are all that its instances hold by it."""
+    if not class_flags(cls) & HEAP_TYPE:
+        return False
+    members = class_dict(cls)
+    own = sum(type(one) is types.MemberDescriptorType for one in members.values())
+    if "__slots__" not in members and (own or not any("__dict__" in class_dict(base) for base in class_mro(cls))):
+        return False
+    size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
+    base: Callable[[type], type] = type.__dict__["__base__"].__get__
+    return size(cls) - size(base(cls)) <= 8 * (own + 2)  # a dict and a list of weak references
+
+
+def _cleans_up(cls: type) -> bool:
+    return any("__del__" in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE)
+
+
+def _cleaner(taking: Taking, obj: Any) -> Reduction:
+    return taking.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
 
 
 def _is_enum(cls: type) -> bool:
@@ -218,10 +250,11 @@ _ALONE = _references()
 
 def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
     get = plan.get_dict
-    made_by = _python_new(cls)
-    new: Any = _NEW if made_by or not plan.honest else _NEWOBJ
+    new: Any = _NEW if _defines(cls, "__new__") or not plan.honest else _NEWOBJ
     args = (cls,)
-    if not plan.slots and get is not None:
+    # The pickler would ask the empty instance for `__setstate__`.
+    asked = _defines(cls, "__getattr__", "__getattribute__")
+    if not plan.slots and get is not None and not asked:
 
         def reduce(taking: Taking, obj: Any) -> Reduction:
             members = get(obj)
@@ -230,13 +263,13 @@ def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
             return new, args, members or None
 
         return reduce
-    if not plan.slots:
+    if not plan.slots and get is None:
         return lambda taking, obj: (new, args)
     return lambda taking, obj: (_NEW, args, _state(taking, obj), None, None, _FILL)
 
 
-def _python_new(cls: type) -> bool:
-    return any("__new__" in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE)
+def _defines(cls: type, *names: str) -> bool:
+    return any(name in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE for name in names)
 
 
 def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:

@@ -16,25 +16,28 @@ _EACH = 3
 
 
 def places(
-    values: Mapping[str, object], wanted: Iterable[tuple[object, str]], expired: Callable[[], bool]
+    values: Mapping[str, object],
+    missing: Iterable[tuple[object, str]],
+    lacking: Iterable[tuple[object, str]],
+    expired: Callable[[], bool],
 ) -> Iterator[str]:
-    """Yield `what in place` for every one of `wanted`: (object, what it is)."""
-    what = {id(obj): text for obj, text in wanted}
+    """Yield `what in place`: for (object, what it is) that are missing, for (object, what it lacks) that are there."""
+    gone = {id(obj): text for obj, text in missing}
+    what = gone | {id(obj): text for obj, text in lacking}
     named: dict[int, int] = dict.fromkeys(what, 0)
     seen: set[int] = set()
-    plans: dict[type, Plan] = {}
+    plans: dict[int, Plan] = {}
     layer: list[tuple[object, str]] = [(value, name) for name, value in values.items()]
-    tops = {id(value) for value in values.values()}
     visited = 0
     for depth in range(_DEEP + 1):
         below: list[tuple[object, str]] = []
         for obj, path in layer:
             key = id(obj)
-            if key in what and depth and named[key] < _EACH:
+            if key in what and named[key] < _EACH and (depth or key not in gone):
                 named[key] += 1
                 yield f"{what[key]} in {path}"
             visited += 1
-            if key in seen or visited > _MOST:
+            if key in seen or key in gone or visited > _MOST:
                 continue
             seen.add(key)
             if not visited & 255 and expired():
@@ -44,12 +47,13 @@ def places(
             except Exception:  # an odd object: it is looked through for a message only
                 continue
         layer = below
+    tops = {id(value) for value in values.values()}
     for key, count in named.items():
         if not count and key not in tops:
             yield f"{what[key]} in {', '.join(list(values)[:3])}"
 
 
-def _inside(obj: Any, path: str, plans: dict[type, Plan]) -> Iterator[tuple[object, str]]:
+def _inside(obj: Any, path: str, plans: dict[int, Plan]) -> Iterator[tuple[object, str]]:
     kind = type(obj)
     if kind in (str, bytes, int, float, bool, type(None), types.ModuleType):
         return
@@ -72,10 +76,8 @@ def _inside(obj: Any, path: str, plans: dict[type, Plan]) -> Iterator[tuple[obje
         yield obj.__self__, f"{path}.__self__"
     if is_kind(kind, type):
         return
-    plan = plans.get(kind) if type(kind) is type else None
+    plan = plans.get(id(kind))
     if plan is None:
-        plan = Plan(kind, False)
-        if type(kind) is type:
-            plans[kind] = plan
+        plan = plans[id(kind)] = Plan(kind, False)
     for name, value in plan.attributes(obj):
         yield value, f"{path}.{name}"

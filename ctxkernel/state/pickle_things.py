@@ -142,7 +142,10 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
     if obj.in_transaction:
         taking.note("sqlite3 connection: the open transaction is not restored as one")
     taking.note("sqlite3 connection: functions that were registered with it are gone")
-    content = None if path else sqlite3.Connection.serialize(obj)
+    content = None
+    if not path:
+        (pages,) = sqlite3.Cursor.execute(cursor, "PRAGMA page_count").fetchone()
+        content = sqlite3.Connection.serialize(obj) if pages else b""
     return _DATABASE, (type(obj), path, content, settings)
 
 
@@ -381,8 +384,11 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("dataclasses", "_KW_ONLY_TYPE", _field_kind),
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
     ("os", "_Environ", _instance_or(("os", "environ"), ("os", "environb"))),
-    ("logging", "Handler", _live("a handler of logging " + _PROCESS)),
+    ("logging", "Handler", _live("a handler of logging belongs to this process")),
     ("subprocess", "Popen", _live(_PROCESS)),
+    ("tempfile", "_TemporaryFileWrapper", _live("it deletes its file when it goes")),
+    ("tempfile", "SpooledTemporaryFile", _live("it deletes its file when it goes")),
+    ("tempfile", "TemporaryDirectory", _live("it deletes its folder when it goes")),
     ("concurrent.futures", "Executor", _live(_PROCESS)),
     ("concurrent.futures", "Future", _live(_PROCESS)),
     ("multiprocessing.process", "BaseProcess", _live(_PROCESS)),
@@ -465,7 +471,7 @@ class ThingParts:
         if path and not os.path.exists(path):
             raise FileNotFoundError(path)
         made = kind(path or ":memory:")
-        if content is not None:
+        if content:
             sqlite3.Connection.deserialize(made, content)
         made.isolation_level, made.row_factory, made.text_factory = settings
         return made

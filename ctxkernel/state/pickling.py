@@ -20,7 +20,7 @@ import struct
 import sys
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,8 +60,10 @@ class Packed:
     """By uid, the classes of the user's that it refers to."""
     rebuilt: tuple[str, ...] = ()
     """What is made anew rather than restored: `lock: a new, open one`."""
-    finalised: bool = False
-    """Something in it has a `__del__`: a copy for trying would run that."""
+    runs: tuple[str, ...] = ()
+    """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
+    types: frozenset[str] = frozenset()
+    """Types of what is in it, but for plain data."""
 
     @property
     def nbytes(self) -> int:
@@ -76,15 +78,18 @@ class _Out:
         self.taking = taking
         self.pieces: list[bytes] = []
         self.size = 0
+        self.frame = 0
         self.cuts: list[tuple[int, int]] = []
 
     def write(self, data: Any) -> int:
         if self.taking.expired():
             raise OutOfTime
         size = len(data)
-        if size < SMALL or _is_frame(data, size):
+        if size < SMALL or _is_frame(data, size) or size == self.frame:
             self.pieces.append(bytes(data))
             self.size += size
+            # The pickler in Python writes the head of a frame by itself.
+            self.frame = int.from_bytes(data[1:], "little") if size == 9 and data[0] == _FRAME else 0
         else:
             self.cuts.append((self.size, self.taking.buffer(memoryview(data).cast("B"))))
         return size
@@ -394,9 +399,9 @@ def _packed(taking: Taking, out: _Out, values: dict[str, object], alone: dict[st
     head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(out.cuts), len(taking.ordered))]
     head += [_CUT.pack(*cut) for cut in out.cuts]
     head.append(struct.pack(f"<{len(taking.ordered)}I", *taking.ordered))
-    parts = (
-        places(values, [*taking.missing, *taking.left_out], taking.expired) if taking.missing or taking.left_out else ()
-    )
+    parts: Iterable[str] = ()
+    if taking.missing or taking.left_out:
+        parts = places(values, taking.missing, taking.left_out, taking.expired)
     return Packed(
         stream=b"".join([*head, *out.pieces]),
         buffers=tuple(taking.buffers),
@@ -405,5 +410,6 @@ def _packed(taking: Taking, out: _Out, values: dict[str, object], alone: dict[st
         live=taking.live,
         classes=taking.classes,
         rebuilt=tuple(taking.rebuilt),
-        finalised=taking.finalised,
+        runs=tuple(taking.runs),
+        types=frozenset(map(taking.named, taking.held)),
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_instances, pickle_things
 from ctxkernel.state.pickle_core import SMALL, Expired, OutOfTime, Part, Reduction, said, short
-from ctxkernel.state.reflect import Plan, class_dict, class_mro, is_own_class, public_name
+from ctxkernel.state.reflect import Plan, class_module, class_mro, class_qualname, is_own_class, public_name
 
 if TYPE_CHECKING:
     from ctxkernel.state.pickling import Packer
@@ -40,8 +40,8 @@ class Taking:
         """By id: uids of the classes that this pack stores themselves."""
         self.kinds: dict[int, Kind] = dict(_exact())
         self.plans: dict[int, Plan] = {}
-        self.held: list[object] = []
-        """Classes and what was made, so that an id stays what it is while the pack is made."""
+        self.held: list[type] = []
+        """Classes, so that an id stays what it is while the pack is made."""
         self.buffers: list[memoryview] = []
         self.ordered: list[int] = []
         """Which buffers the stream asks for one after the other."""
@@ -64,8 +64,8 @@ class Taking:
         """Cells whose content comes with a function."""
         self.blocks: list[Any] = []
         """Memory that is stored by itself, as arrays met it."""
-        self.finalised = False
-        """Something in here has a `__del__`, so that a copy must not be made for trying."""
+        self.runs: dict[str, None] = {}
+        """Code of the user's that runs when it is unpacked, or when what was unpacked goes."""
         self.current: object = None
         self.deep = False
         self._asked = 0
@@ -138,6 +138,11 @@ class Taking:
             plan = self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
         return plan
 
+    def named(self, cls: Any) -> str:
+        """Return what a class is called; one of the user's with its uid."""
+        name = f"{class_module(cls)}.{class_qualname(cls)}"
+        return f"{name} {self.packer.uid(cls)}" if self.plan(cls).own else name
+
     # -- which reducer ----------------------------------------------------------------------------
 
     def _make_kind(self, cls: type, obj: object) -> Kind:
@@ -163,8 +168,6 @@ class Taking:
             kind = below.get(id(base))
             if kind is not None:
                 return kind
-        if any("__del__" in class_dict(base) for base in mro):
-            self.finalised = True
         return pickle_instances.kind_of(self, cls, plan)
 
 
