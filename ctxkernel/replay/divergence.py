@@ -500,10 +500,8 @@ def _displays(run: Execution) -> list[dict[str, Artifact]]:
 
 
 def _text(data: Json) -> str:
-    return "".join(map(str, data)) if isinstance(data, list) else str(data)
-    if isinstance(data, list):
-        return "".join(cast("list[str]", data))
-    return str(data)
+    # A notebook file holds a long text as a list of lines.
+    return "".join(cast("list[str]", data)) if isinstance(data, list) else str(data)
 
 
 def _plain_text(output: Mapping[str, Artifact] | None) -> str:
