@@ -28,7 +28,7 @@ from ctxkernel.store.verify import verify
 posix = pytest.mark.skipif(os.name != "posix", reason="forks, signals and limits of POSIX")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts of Linux")
 
-# Without this module's imports, so that thirty of them start in a few seconds.
+# Without this module's imports, so that it starts at once.
 WRITER = """
 import os
 from pathlib import Path
@@ -72,43 +72,7 @@ def assert_prefix(found: list, whole: list) -> None:
     assert execution.status == "running" or execution == whole[len(begun)][1][0]
 
 
-# -- kills -------------------------------------------------------------------------------------------
-
-
-@posix
-def test_thirty_kills_at_random_instants_lose_no_cell_that_was_answered(path):
-    """Law 10: each start and each end that the writer saw return is there; the log has no gap and no damage."""
-    chance = random.Random(30)
-    acknowledged: set[str] = set()
-    body = """
-import random
-chance = random.Random(store.last_index)
-index = store.last_index
-while True:
-    index += 1
-    assert cell(index, chance.choice([0, 10, 1000, 60_000])) == []
-"""
-    for _ in range(30):
-        process = subprocess.Popen(script(path, body), stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        acknowledged.update(process.stdout.readline().decode().split())  # it writes
-        time.sleep(chance.random() ** 2 * 0.06)
-        process.kill()
-        acknowledged.update(process.stdout.read().decode().split())
-        process.wait()
-        process.stdout.close()
-    last = max(int(one[1:]) for one in acknowledged)
-
-    found = read(path, all_roots=True)
-    assert [one.index for one, _ in found] == list(range(1, len(found) + 1))
-    assert len(found) - last in {0, 1}
-    statuses = {one.index: execution.status for one, (execution,) in found}
-    assert {statuses[int(one[1:])] for one in acknowledged if one[0] == "e"} == {"ok"}
-    died = [execution for _, (execution,) in found[:-1] if execution.status != "ok"]
-    assert {execution.exception.type for execution in died} <= {"KernelDied"}
-    assert len(died) <= 30
-    assert verify(path).sound
-    assert not path.with_name("note-2.sqlite").exists()
+# -- kills (`test_torture.py` has more of them) --------------------------------------------------------
 
 
 def test_what_ran_when_the_kernel_died_is_recorded_as_cancelled_at_the_next_start(path):

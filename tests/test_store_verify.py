@@ -133,7 +133,7 @@ def test_verifying_changes_nothing(tmp_path, capsys):
 
 def test_what_a_kernel_adds_meanwhile_is_not_taken_for_damage(tmp_path, monkeypatch):
     """The data of a checkpoint are stored before its row: looked for after all rows were read, they are there."""
-    from ctxkernel.cli.verify import references
+    from ctxkernel.state.units import references
     from ctxkernel.store import verify as module
 
     path = tmp_path / "a.sqlite"

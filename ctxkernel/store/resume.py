@@ -72,8 +72,9 @@ def load_run(
     """Return what the newest root of a session left, or None where nothing was ever executed in it.
 
     `before` is the run of the kernel that asks: its own statements are left out (a reader has its own). With `chunks`
-    and `references` the data of checkpoints are looked for; without, the log is believed. Raises StoreError where the
-    session cannot be read.
+    and `references` the data of checkpoints are looked for, not read: where loading those of `target` finds them
+    damaged, ask again, and an older one is offered. Without, the log is believed. Raises StoreError where the session
+    cannot be read.
     """
     if isinstance(session, SessionReader):
         return _load(session, chunks, references)

@@ -1,0 +1,36 @@
+"""Law 10: a kill at any instant loses at most the running statement, and the next kernel resumes.
+
+`TORTURE_KILLS=1000 pytest tests/test_torture.py` is what a release is tested with; `TORTURE_SEED` makes it other kills.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KILLS = int(os.environ.get("TORTURE_KILLS", "200"))
+SEED = os.environ.get("TORTURE_SEED", "1")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="forks and signals of POSIX")
+@pytest.mark.timeout(max(300, KILLS * 2))
+def test_kills_at_random_instants_lose_nothing_that_was_committed_and_the_next_kernel_resumes(tmp_path):
+    """Before, within and after each write; power losses with torn writes on copies. See `torture.py`."""
+    script = Path(__file__).with_name("torture.py")
+    ran = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), str(KILLS), SEED], check=False, capture_output=True, text=True
+    )
+    assert ran.stdout, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["fault"] == "", told
+    assert ran.returncode == 0, ran.stderr
+    assert told["kills"] == KILLS
+    # Else the kills came where nothing was done.
+    for what, least in (("begun", 2), ("ended", 2), ("resumed", 0.08), ("power_losses", 0.1), ("by_own_hand", 0.3)):
+        assert told[what] >= least * KILLS, told
