@@ -252,3 +252,20 @@ def test_weak_references_lead_to_the_restored_object(bench: Bench):
     assert bench["r"]() is bench["n"]
     assert isinstance(bench["r"], weakref.ref)
     assert bench["n"].v == 1
+
+
+def test_what_stores_but_does_not_come_back_equal_is_named(bench: Bench):
+    """A class whose `__setstate__` forgets is found out, and never restored as something else."""
+    first = bench.run(
+        "class Forgets:\n    def __init__(self): self.kept, self.lost = 1, 2\n"
+        "    def __getstate__(self): return {'kept': self.kept}\nf = Forgets(); n = 1"
+    )
+    bench.run("n = 2")
+    assert not bench.goto(first), "while nobody touched it, it is kept"
+    assert bench["f"].lost == 2
+
+    bench.run("f.kept = 5")
+    lost = bench.goto(first)
+
+    assert "f" in lost
+    assert "f" not in bench.ns

@@ -98,7 +98,7 @@ class LiveDisplays:
     def update(self, graph: Graph, capture: Any) -> None:
         """Bring what stands in the notebook up to date with the handles."""
         for obj_id in list(self._shown):
-            node = graph.node(obj_id)
+            node = graph.node(obj_id) or graph.aside(obj_id)
             if node is None:
                 del self._shown[obj_id]
                 continue

@@ -71,6 +71,18 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
         checks = "all checks passed" if projection.report.ok else f"{len(projection.report.violations)} checks failed"
         rows.append(("projection", f"~{projection.tokens:,} of {ctx.settings.projection_tokens:,} tokens, {checks}"))
     rows.append(("model", f"{ctx.settings.model} (checked for; nothing has been sent to any model)"))
+    if ctx.returning is not None:
+        held = ctx.returning.storage()
+        pending = f", {held['pending_bytes'] / 1e6:,.0f} MB on their way to the disk" if held["pending_bytes"] else ""
+        rows.append(
+            (
+                "checkpoints",
+                f"{held['bytes'] / 1e6:,.1f} MB of {held['quota'] / 1e9:,.0f} GB{pending} · {held['folder']}",
+            )
+        )
+        offer = ctx.returning.resume_offer
+        if offer is not None and offer["statements"]:
+            rows.append(("earlier", f"a kernel before this one left {offer['statements']} statements; %ctx resume"))
     seconds = ctx.timeout.seconds
     rows.append(("time-out", f"{seconds:g} s a cell" if seconds else "none; %ctx timeout SECONDS sets one"))
     rows += [("off", f"{step}: {why}") for step, why in ctx.guard.off.items()]

@@ -42,6 +42,8 @@ _LAST = ("_", "__", "___")
 LAST = "ambient:last results"
 _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
+_ROOM_BYTES = 256 * 1024 * 1024
+"""So many bytes are stored before it is looked again whether all sessions take more than they may."""
 _LAST_SECONDS = 5.0
 """What the end of a kernel waits for data that are still being written."""
 
@@ -130,6 +132,8 @@ class Returning:
         self.touched: dict[str, frozenset[str]] = {}
         """Execution → names that it may have touched."""
         self.divergence = DivergenceSettings()
+        self._room_at = 0
+        """Bytes that were stored when room was looked for last."""
         self.diverged: dict[str, str] = {}
         """Names that a re-run since the last return gave another value, and the cause."""
         self._offer: tuple[dict[str, Any] | None] | None = None
@@ -377,6 +381,23 @@ class Returning:
         move, restored = self.commit(self.prepare(job))
         self._ctx.loop.move(move, restored)
         self._ctx.store.resume(move.to, move.at) if move.to is not None else None
+
+    def make_room(self) -> None:
+        """Give up old large data where all sessions together take more than they may. For idle time."""
+        stored = self.chunks.bytes_stored
+        if stored - self._room_at < _ROOM_BYTES:
+            return
+        self._room_at = stored
+        limit = quota.limit_bytes(os.environ)
+        root = self.chunks.folder.parent
+        if sum(quota.usage(root).values()) <= limit:
+            return
+        before = set(self.checkpoints.chunks())
+        keep = self.checkpoints.needed_now()
+        quota.collect(root, limit, live=(), own={self.chunks.folder.name: self.chunks}, keep=keep)
+        gone = set(self.chunks.missing(before))
+        for info in self.checkpoints.thin(gone):
+            self._ctx.store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time())
 
     def durable(self) -> list[tuple[CheckpointInfo, dict[str, Any]]]:
         """Return the checkpoints that the background has finished since the last call."""

@@ -29,6 +29,7 @@ from ctxkernel.state.reflect import class_module
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING, is_atom
+from ctxkernel.state.verification import Verifier
 
 PACK_SECONDS = 0.03
 """What pickling one unit may cost the user; longer ones are pickled in the background."""
@@ -37,6 +38,10 @@ INLINE_BYTES = 4 * 1024 * 1024
 BACKGROUND_SECONDS = 120.0
 PATIENCE_SECONDS = 0.05
 """What the user waits for an earlier job to end, where as many as may be are under way."""
+VERIFIED_BYTES = 8 * 1024 * 1024
+"""Largest pack of a type not seen before of which a copy is made, to see whether it comes back equal."""
+UNEQUAL = "unequal:"
+"""Begins the token of a name whose stored value is not used: it is had back only while nobody touched it."""
 PLAIN = "p:"
 """Begins the digest of a plain value: many of these share a stream, a dict by digest."""
 
@@ -119,6 +124,7 @@ class Checkpointer:
         self._address = address
         self._value = value
         self._clock = clock
+        self._verifier = Verifier(packer, tracker.look)
         self._known: dict[str, _Known] = {}
         self._current: State = {}
         """What is live now, by what was stored of it last."""
@@ -282,9 +288,14 @@ class Checkpointer:
         """Make a packed group the unit of its names."""
         old = self._current.get(names[0])
         digest = self._address(packed.stream)
+        unequal = self._unequal(names, packed)
         buffers = tuple(self._buffer(at, view, names, old, taking) for at, view in enumerate(packed.buffers))
         live = tuple((token, self._version(token, thing, taking.execution_id)) for token, thing in packed.live.items())
-        unit = Unit(names, digest, self._streams.get(digest, ("", 0)), buffers, packed.faults, packed.parts, live)
+        for name in unequal:
+            self._live[UNEQUAL + name] = (lambda: True), taking.execution_id
+            live = (*live, (UNEQUAL + name, taking.execution_id))
+        missing = {**packed.faults, **unequal}
+        unit = Unit(names, digest, self._streams.get(digest, ("", 0)), buffers, missing, packed.parts, live)
         for uid, cls in packed.classes.items():
             self._class(uid, cls, taking)
         taking.missing |= missing_of(unit)
@@ -295,6 +306,13 @@ class Checkpointer:
         taking.add(unit)
         for name in names:
             self._current[name] = unit
+
+    def _unequal(self, names: tuple[str, ...], packed: Packed) -> dict[str, str]:
+        """Return the names whose value can be stored and does not come back equal; each type is tried once."""
+        if self._verifier.known(packed) or packed.nbytes > VERIFIED_BYTES:
+            return {}
+        found = self._verifier.check(packed, {name: self._value(name) for name in names if ":" not in name})
+        return {name: f"it can be stored, but {why}" for name, why in found.items()}
 
     def _class(self, uid: str, cls: type, taking: _Taking) -> None:
         name = f"class:{uid}"
@@ -555,6 +573,33 @@ class Checkpointer:
     def unstored(self) -> set[str]:
         """Names whose live value may differ from what is stored."""
         return self._tracker.dirty | self._apart
+
+    def chunks(self) -> Iterator[str]:
+        """Yield the chunks of all states."""
+        for known in self._known.values():
+            for unit in known.units:
+                for one in self._resolved[unit.job].values() if unit.job in self._resolved else (unit,):
+                    for buffer in one.buffers:
+                        yield from buffer.chunks
+
+    def needed_now(self) -> set[str]:
+        """Return the addresses of the present state."""
+        found: set[str] = set()
+        for unit in self.known_now().values():
+            found.add(unit.stream[0])
+            found.update(chunk for buffer in unit.buffers for chunk in buffer.chunks)
+        return found
+
+    def thin(self, gone: set[str]) -> list[CheckpointInfo]:
+        """Note that chunks were given up for space; returns the checkpoints that lost some of their own."""
+        out: list[CheckpointInfo] = []
+        for known in self._known.values():
+            lost = [one.names[0] for one in known.units if any(not gone.isdisjoint(b.chunks) for b in one.buffers)]
+            if lost and known.info.state == "durable":
+                told = f"large data were given up for space: {', '.join(lost[:5])}"
+                known.info = replace(known.info, state="thinned", reason=told)
+                out.append(known.info)
+        return out
 
     def made_again(self, names: Iterable[str]) -> None:
         """These are live again, made anew: the next checkpoint stores them."""

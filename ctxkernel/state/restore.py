@@ -21,7 +21,7 @@ from typing import Any
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.state import units
-from ctxkernel.state.checkpoints import PLAIN, Checkpointer, CheckpointError, Chunks
+from ctxkernel.state.checkpoints import PLAIN, UNEQUAL, Checkpointer, CheckpointError, Chunks
 from ctxkernel.state.digest import CHUNK
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.reflect import class_dict, is_kind
@@ -208,6 +208,9 @@ class Restorer:
             classes=lambda uid: self._class(target, uid),
             report=said,
         )
+        for token, _ in unit.live:
+            if token.startswith(UNEQUAL) and token not in living:
+                fetched.values.pop(token.removeprefix(UNEQUAL), None)
         if said and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit))):
             fetched.lost[unit.names[0]] = f"a part of it cannot be had back: {'; '.join(said[:3])}"
 
