@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import random
 import sqlite3
 import tempfile
 from collections.abc import Mapping
@@ -17,7 +19,7 @@ from test_store import statement, turn
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison, Divergence, HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.store import rows
+from ctxkernel.store import opening, rows
 from ctxkernel.store.resume import load_run, unsettled
 from ctxkernel.store.session import CheckpointRow, SessionReader, SessionStore
 from ctxkernel.store.verify import verify
@@ -285,18 +287,18 @@ def test_the_newest_of_a_mark_holds_and_none_takes_it_back(path):
     store = kernel.store
     store.mark("s1.1", "name", "good", 1.0)
     store.mark("s2.1", "name", "better", 2.0)
-    store.mark("cell-7", "differs", True, 3.0)
-    store.mark("cell-7", "asks", True, 3.5)
+    store.mark("cell-7", "rerun", "differs", 3.0)
+    store.mark("cell-8", "rerun", "asks", 3.5)
     with SessionReader(path) as reader:
         assert reader.names() == {"good": "s1.1", "better": "s2.1"}
-        assert reader.marks()["cell-7", "differs"] is True
+        assert reader.marks()["cell-7", "rerun"] == "differs"
     store.mark("s3.1", "name", "good", 4.0)  # the name goes to another state
     store.mark("s2.1", "name", None, 5.0)
-    store.mark("cell-7", "differs", None, 6.0)
+    store.mark("cell-7", "rerun", None, 6.0)
     with SessionReader(path) as reader:
         assert reader.names() == {"good": "s3.1"}
-        assert ("cell-7", "differs") not in reader.marks()
-        assert reader.marks()["cell-7", "asks"] is True
+        assert ("cell-7", "rerun") not in reader.marks()
+        assert reader.marks()["cell-8", "rerun"] == "asks"
     store.close()
     found = load_run(path)
     assert found is not None
@@ -487,6 +489,82 @@ def test_a_comparison_with_what_is_not_there_costs_itself(path):
     store.close()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a file system without shared memory")
+def test_all_of_it_is_kept_where_there_is_no_write_ahead_log(path, monkeypatch):
+    monkeypatch.setattr(opening, "VFS", "?vfs=unix-none")
+    kernel = Kernel(path)
+    kernel.run(checkpoint={})
+    kernel.run("s1", comparison=Comparison("", "s1.1"))
+    kernel.goto("s1.1")
+    assert_read_back(kernel)
+    kernel.store.close()
+    second = Kernel(path)
+    second.resume()
+    second.run(checkpoint={"base": "cs1.1"})
+    assert_read_back(second)
+    second.store.close()
+    assert verify(path).damage == ()
+
+
+def test_a_session_in_memory_takes_all_of_it(tmp_path):
+    (tmp_path / "file").touch()
+    kernel = Kernel(tmp_path / "file" / "below" / "a.sqlite")
+    store = kernel.store
+    assert store.path is None
+    kernel.run(checkpoint={})
+    kernel.run("s1", comparison=Comparison("", "s1.1"), checkpoint={"base": "cs1.1"})
+    kernel.goto("s1.1")
+    assert store.has_checkpoint("cs1.1")
+    assert not store.has_checkpoint("cs7.1")
+    assert store.checkpoint_state("cs1.1", "thinned", "old", 1.0) is None
+    assert store.mark("s1.1", "name", "good", 1.0) is None
+    assert store.trust(1.0) is None
+    assert store.resume("s1.1", 1.0) is None
+    store.close()
+    assert (store.mark("s1.1", "name", "x", 1.0), store.trust(1.0), store.resume("s1.1", 1.0)) == (None, None, None)
+    assert store.checkpoint_state("cs1.1", "durable", "", 1.0) is None
+    assert not store.has_checkpoint("cs1.1")
+
+
+def test_no_flipped_bit_is_passed_over_in_silence(path):
+    """Wherever a bit flips: all of the tree is read as it was, or it is said; and nothing but StoreError is raised."""
+    kernel = Kernel(path)
+    kernel.run(checkpoint={"units": [unit("a", "a1"), {"n": ["g"], "m": {"g": "a generator"}}]})
+    kernel.run(checkpoint={"base": "cs1.1", "units": [{"n": ["c"], "j": "s2.1:0"}]}, state="writing")
+    results = {"s2.1:0": {"units": [unit("c", "c1")]}}
+    kernel.store.checkpoint_state("cs2.1", "durable", "", 1.0, results=results)
+    kernel.run("s1", comparison=Comparison("", "s1.1", (Divergence("output", "stdout", "differs", "seed", "1", "2"),)))
+    kernel.store.mark("s2.1", "name", "good", 1.0)
+    kernel.goto("s1.1")
+    kernel.store.trust(2.0)
+    kernel.store.close()
+    chunks = FakeChunks(a1=b"", c1=b"")
+
+    def look():
+        with SessionReader(path) as reader:
+            return (
+                tree(reader.log()), reader.timeline(), reader.checkpoints(), reader.names(), reader.comparisons(),
+                reader.head_moves(), reader.all_manifests(), unsettled(reader, chunks, addresses),
+                load_run(reader, chunks=chunks, references=addresses),
+            )  # fmt: skip
+
+    raw, whole = path.read_bytes(), look()
+    chance = random.Random(6)
+    silent, read = [], 0
+    for _ in range(150):
+        at = chance.randrange(len(raw))
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ (1 << chance.randrange(8))]) + raw[at + 1 :])
+        try:
+            found = look()
+            read += 1
+            if found != whole and verify(path, chunks, addresses).sound:
+                silent.append(at)
+        except StoreError:
+            pass
+    assert silent == []
+    assert read > 50
+
+
 # -- going on --------------------------------------------------------------------------------------
 
 
@@ -573,6 +651,23 @@ def test_what_a_resumed_kernel_ran_stays_where_the_next_one_goes_on_before_it(pa
     assert_read_back(third)
     assert [one.leaf for one in third.log.branches()] == [lost, "s3.1"]
     third.store.close()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_where_there_is_no_state_to_return_to_the_timeline_goes_on_from_its_beginning(path, late):
+    first = Kernel(path)
+    first.run()
+    first.store.close()
+    second = Kernel(path)
+    if late:
+        second.run()
+    found = load_run(path, before=second.store.run)
+    assert found.target is None
+    assert second.store.resume(None, second.now(), of=found.head) is None
+    second.store.close()
+    with SessionReader(path) as reader:
+        assert [one.statement_id for one, _ in reader.statements()] == (["s1", "s2"] if late else ["s1"])
+        assert reader.head() is None
 
 
 def test_a_resumed_start_in_which_nothing_ran_is_resumed_again(path):

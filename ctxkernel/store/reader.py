@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from ctxkernel.core.errors import StoreError
+from ctxkernel.core.errors import CtxError, StoreError
 from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, StatementLog, statement_to_json
@@ -37,8 +37,8 @@ Found = dict[str, Any]
 class SessionReader:
     """A session file, open for reading. A context manager; raises StoreError where it cannot be read.
 
-    `signer` tells this user's checkpoints from a stranger's (default: by this user's secret). With `before` the
-    newest root is the one before that run: a kernel that asks what an earlier one left gives its own.
+    `signer` tells this user's checkpoints from a stranger's (default: by this user's secret). With `before` nothing is
+    seen of that run and of later ones: a kernel that asks what an earlier one left gives its own.
     """
 
     def __init__(self, path: Path, *, signer: trust.Signer | None = None, before: int | None = None) -> None:
@@ -181,10 +181,10 @@ class SessionReader:
 
         A start that resumed, at once or later, goes on in the root of another.
         """
-        if all_roots:
-            return [row["run"] for row in self.rows("runs", "1 ORDER BY run")]
         bound = 2**62 if self.before is None else self.before
-        runs = [row["run"] for row in self.rows("runs", "run < ? ORDER BY run", bound)]
+        runs: list[int] = [row["run"] for row in self.rows("runs", "run < ? ORDER BY run", bound)]
+        if all_roots:
+            return runs
         newest = self._select("SELECT run FROM heads WHERE run < ? ORDER BY id DESC LIMIT 1", bound)
         # Two are of one root where the HEAD of one was ever at an execution of the other.
         together: dict[int, set[int]] = defaultdict(set)
@@ -218,7 +218,12 @@ class SessionReader:
         log = StatementLog()
         with self.snapshot():
             runs = self._runs(all_roots)
-            log.load(self._statements(runs), self._head(runs), movers=movers_of(self._marks()))
+            try:
+                log.load(self._statements(runs), self._head(runs), movers=movers_of(self._marks()))
+            except (CtxError, KeyError) as error:
+                raise StoreError(
+                    f"{self.path}: its executions are no tree ({error}); `{CHECK} {self.path}` says more"
+                ) from error
         return log
 
     def marks(self) -> dict[tuple[str, str], Json]:
@@ -299,12 +304,12 @@ class SessionReader:
         for row in self.rows("checkpoints", "1 ORDER BY seq"):
             if row["seq"] not in ids:
                 continue
-            cid, text, form = row["checkpoint_id"], row["manifest"], row["format"]
+            cid, text, form = str(row["checkpoint_id"]), str(row["manifest"]), row["format"]
             parts = trust.checkpoint_parts(self.session_id, cid, text, form)
             signed = row["seq"] <= seqs or self.signer.is_signed(row["signature"], *parts)
             given, results_text = results.get(cid), ""
             if given is not None:
-                results_text = given["results"]
+                results_text = str(given["results"])
                 parts = trust.results_parts(self.session_id, cid, results_text)
                 signed = signed and (given["id"] <= states or self.signer.is_signed(given["signature"], *parts))
             yield row, Manifest(cid, ids[row["seq"]], text, form, signed, results_text)

@@ -210,23 +210,28 @@ class SessionStore:
     def mark(self, subject: str, mark: str, value: Json, at: float) -> str | None:
         """Say something about a thing of the session; None takes it back. Returns a notice.
 
-        `name` of an execution: what the user calls the state after it. `differs`, `asks` of a statement or a
-        cell: it is expected to differ, or asks before it runs again.
+        `name` of an execution: what the user calls the state after it. `rerun` of a statement or a cell: it `differs`
+        as expected, or `asks` before it runs again.
         """
         return self._write("marks", (self.run, float(at), subject, mark, rows.dump(value, self._mask)))
 
-    def resume(self, execution_id: str, at: float) -> str | None:
+    def resume(self, execution_id: str | None, at: float, *, of: str | None = None) -> str | None:
         """Go on after an execution of an earlier kernel, whose timeline is this one's from now on. Returns a notice.
 
-        Where statements have run in this kernel they stay, as a branch of their own.
+        None is the place before all of them; `of` then names any execution of that timeline. Where statements have run
+        in this kernel they stay, as a branch of their own.
         """
+        if self._writer.absent:
+            return None
+        member = execution_id or of
         batch: Batch = []
         try:
-            if self._idle:  # a root without statements is none: a run of its own takes its place
+            if self._idle and member is not None:  # a root without statements is none: a run takes its place
                 about = self._writer.select("SELECT notebook, environment FROM runs WHERE run = ?", self.run)
-                add(batch, "runs", [(self.run + 1, float(at), about[0][0], execution_id, about[0][1])])
+                add(batch, "runs", [(self.run + 1, float(at), about[0][0], member, about[0][1])])
                 self.run += 1
-            add(batch, "heads", [(self.run, float(at), execution_id, "resume")])
+            places = [execution_id] if execution_id == member else [member, None]
+            add(batch, "heads", [(self.run, float(at), place, "resume") for place in places])
         except Exception as fault:  # as in `begin`
             return self._writer.lost("the return to an earlier kernel's timeline", fault)
         self._idle = False
@@ -234,6 +239,8 @@ class SessionStore:
 
     def trust(self, at: float) -> str | None:
         """Count all checkpoints stored by now as the user's own: on their explicit word only. Returns a notice."""
+        if self._writer.absent:
+            return None
         if self.signer.fault:
             return f"The session cannot be trusted: {self.signer.fault}."
         try:
