@@ -1,0 +1,277 @@
+"""Going back in a real kernel: what a user types, and what is there afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from ctxkernel.store.session import SessionReader
+
+
+def comparisons(ran):
+    """Statement → its divergences, of a re-run that printed JSON."""
+    told = json.loads(ran.stdout)
+    return {one["execution_id"].partition(".")[0]: one["divergences"] for one in told["comparisons"]}
+
+
+def run_all(kernel, *cells):
+    """Run cells; the last one's outcome."""
+    for cell in cells:
+        ran = kernel.run(cell)
+        assert ran.status == "ok", (cell, ran.outputs)
+    return ran
+
+
+def test_goto_brings_back_variables_outputs_and_handles(kernel):
+    """The namespace, `Out` with `_`, and what a handle shows are those of the statement."""
+    run_all(kernel, "x = [1]; y = x", "x", "h = view({'a': 1})", "x.append(2); h.lod = 2; z = 3", "'later'")
+
+    ran = kernel.run("%ctx goto 3")
+
+    assert ran.status == "ok"
+    assert "restored" in ran.stdout
+    seen = kernel.evaluate("(x, y is x, 'z' in globals(), sorted(Out), _ is x, h.lod)")
+    assert seen == "([1], True, False, [2], True, 0)"
+
+
+def test_prompt_numbers_never_go_back(kernel):
+    """After a return the next cell has the next number."""
+    run_all(kernel, "1", "2", "%ctx goto 1")
+
+    assert kernel.run("5").reply["execution_count"] == 4
+
+
+def test_a_cell_after_a_return_starts_a_branch_and_the_old_one_is_still_there(kernel):
+    """Nothing is rewritten: both branches can be gone to."""
+    run_all(kernel, "x = 1", "x = 2", "%ctx goto 1", "x += 10")
+
+    branches = json.loads(kernel.run("%ctx branches --json").stdout)
+    assert [(one["leaf"], one["head"]) for one in branches] == [("s2.1", False), ("s4.1", True)]
+    run_all(kernel, "%ctx goto 2")
+    assert kernel.evaluate("x") == "2"
+    run_all(kernel, "%ctx goto 4")
+    assert kernel.evaluate("x") == "11"
+
+
+def test_undo_takes_back_statements_and_returns(kernel):
+    """Also a return is undone."""
+    run_all(kernel, "x = 1", "x = 2", "x = 3", "%ctx undo")
+    assert kernel.evaluate("x") == "2"
+    run_all(kernel, "%ctx undo")
+    assert kernel.evaluate("x") == "1"
+    run_all(kernel, "%ctx goto 3", "%ctx undo")
+    assert kernel.evaluate("x") == "1"
+    assert "cannot be undone" in kernel.run("%ctx undo 99").error["evalue"]
+
+
+def test_a_rerun_of_a_deterministic_notebook_reports_nothing(kernel):
+    """Addresses, times and progress differ in the text and not in the table."""
+    run_all(
+        kernel,
+        "import random, time; random.seed(3); data = [random.random() for _ in range(5)]",
+        "class A: pass\nprint(A()); print(object())\ntotal = sum(data); total",
+        "for i in range(3): print(f'\\r {i}0%|###  | {i}/3 [00:0{i}<00:00, {time.time() % 7:.2f}it/s]', end='')",
+        "{'total': round(total, 3)}",
+    )
+
+    ran = kernel.run("%ctx rerun 1..4 --json")
+
+    found = comparisons(ran)
+    assert list(found) == ["s1", "s2", "s3", "s4"]
+    assert all(not [one for one in divergences if one["kind"] != "timing"] for divergences in found.values())
+
+
+def test_a_rerun_says_what_differs_and_why(kernel, tmp_path):
+    """A changed file, a generator without a seed, and what comes after them."""
+    (tmp_path / "data.txt").write_text("1")
+    run_all(
+        kernel, "text = open('data.txt').read()", "n = int(text) * 2; n", "import secrets", "t = secrets.token_hex(4)"
+    )
+    (tmp_path / "data.txt").write_text("7")
+    time.sleep(0.1)  # else it may pass for written by the cell: file systems stamp coarsely
+
+    found = comparisons(kernel.run("%ctx rerun 1..4 --json"))
+
+    kinds = {(one["kind"], one["subject"], one["cause"]) for one in found["s1"]}
+    assert ("file", "data.txt", "file") in kinds
+    assert ("state", "text", "file") in kinds
+    assert {one["cause"] for one in found["s2"]} == {"upstream"} or {one["cause"] for one in found["s2"]} == {"file"}
+    assert not found["s3"]
+    assert {one["cause"] for one in found["s4"]} == {"seed"}
+    assert kernel.evaluate("n") == "14"
+
+
+def test_the_outputs_of_a_rerun_do_not_flood_the_notebook(kernel):
+    """They are in the log; the cell shows the table."""
+    run_all(kernel, "print('loud')", "1/1")
+
+    ran = kernel.run("%ctx rerun 1..2")
+
+    assert "loud" not in ran.stdout
+    assert "2 run again: 2 as before, 0 different" in ran.stdout
+
+
+def test_a_rerun_stops_at_a_new_error_and_says_where_it_is(kernel, tmp_path):
+    """The state is that after the failed statement, and HEAD is there."""
+    (tmp_path / "f.txt").write_text("x")
+    run_all(kernel, "a = 1", "b = open('f.txt').read()", "c = 3")
+    (tmp_path / "f.txt").unlink()
+
+    ran = kernel.run("%ctx rerun 1..3")
+
+    assert ran.status == "error"
+    assert "stopped at s2: FileNotFoundError" in ran.stdout
+    assert "HEAD is s2.2" in ran.stdout
+    assert kernel.evaluate("'c' in globals()") == "False"
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(kernel):
+    """It leaves no statement, either."""
+    run_all(kernel, "x = 1; g = (i for i in range(3))", "x = 2; next(g)", "open('made.txt', 'w').write('x')")
+
+    shown = kernel.run("%ctx goto 1 --dry-run").data[0]["text/plain"]
+
+    assert "make again   g by s1" in shown or "g" in shown
+    assert "made.txt" in shown
+    assert kernel.evaluate("x") == "2"
+    assert len(json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]) == 3
+
+
+def test_a_name_is_a_place_to_return_to(kernel):
+    """`%ctx checkpoint NAME`, then goto, diff and rerun by it."""
+    run_all(kernel, "x = 1", "%ctx checkpoint start", "x = 2", "%ctx goto start")
+
+    assert kernel.evaluate("x") == "1"
+    shown = kernel.run("%ctx diff start 3").data[0]["text/plain"]
+    assert "~ x: int 1 → 2" in shown
+
+
+REFUSED = [
+    ("%ctx goto 99", "there is no statement '99'"),
+    ("%ctx goto", "after which statement"),
+    ("%ctx goto 1 --fast", "no option --fast"),
+    ("%ctx rerun 5..2", "there is no statement"),
+    ("%ctx undo x", "how many steps"),
+    ("%ctx checkpoint 1x", "use one word"),
+    ("%ctx mark 1 maybe", "differs"),
+    ("y = 1\n%ctx goto 1", "a cell of its own"),
+    ("%ctx resume", "nothing to resume"),
+]
+
+
+@pytest.mark.parametrize(("cell", "told"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_what_cannot_be_done_is_refused_with_the_next_move(shared_kernel, cell, told):
+    """An error of the cell, one sentence, and the state as it was."""
+    shared_kernel.run("keep = 'as it is'")
+
+    ran = shared_kernel.run(cell)
+
+    assert ran.status == "error"
+    assert told in ran.error["evalue"]
+    assert shared_kernel.evaluate("keep") == "'as it is'"
+
+
+def test_ambient_state_comes_back(kernel):
+    """Generators, working directory, environment, options."""
+    run_all(
+        kernel,
+        "import random, os, warnings; here = os.getcwd()",
+        "random.seed(1); os.environ['A'] = '1'",
+        "a = random.random(); os.makedirs('sub', exist_ok=True); os.chdir('sub'); os.environ['A'] = '2'",
+        "%ctx goto 2",
+    )
+
+    assert kernel.evaluate("(os.getcwd() == here, os.environ['A'], random.random())") == repr(
+        (True, "1", 0.13436424411240122)
+    )
+
+
+def test_an_interrupted_rerun_leaves_a_state_and_says_which(kernel, tmp_path):
+    """Jupyter's interrupt ends the replay at the statement that it hit."""
+    (tmp_path / "nap").write_text("0")
+    run_all(kernel, "import time, os; x = 1", "time.sleep(float(open('nap').read())); x = 2", "x = 3")
+    (tmp_path / "nap").write_text("30")
+    timer = threading.Timer(3, lambda: os.kill(kernel.manager.provisioner.pid, signal.SIGINT))
+    timer.start()
+
+    ran = kernel.run("%ctx rerun 2..3")
+
+    timer.join()
+    assert ran.status == "error"
+    assert "stopped at s2: KeyboardInterrupt" in ran.stdout
+    assert "The state is that after s2.2" in ran.stdout
+    assert kernel.evaluate("x") == "1"
+
+
+def test_cells_that_ask_and_cells_that_are_expected_to_differ(kernel):
+    """A mark stops a re-run before the cell, or takes the difference for what it is."""
+    run_all(kernel, "import secrets", "t = secrets.token_hex(4)", "u = 1", "%ctx mark 2 differs", "%ctx mark 3 asks")
+
+    ran = kernel.run("%ctx rerun 2..3")
+
+    assert "0 different" in ran.stdout
+    assert "stopped before s3" in ran.stdout
+    assert "%ctx rerun s3 --yes" in ran.stdout
+
+
+def test_await_cells_and_figures_run_again(kernel):
+    """Each inner cell runs as a cell of its own does."""
+    run_all(
+        kernel,
+        "import asyncio, matplotlib.pyplot as plt",
+        "await asyncio.sleep(0.01); v = 1",
+        "fig, ax = plt.subplots(); _ = ax.plot([1, 2, v]); plt.show()",
+    )
+
+    found = comparisons(kernel.run("%ctx rerun 2..3 --json"))
+
+    assert all(not [one for one in divergences if one["kind"] != "timing"] for divergences in found.values())
+
+
+def test_a_killed_kernel_comes_back_where_it_was(start_kernel, tmp_path):
+    """Timeline, handles, state and names; the statement that ran is recorded as interrupted."""
+    first = start_kernel(tmp_path)
+    run_all(first, "import os; x = [1]; y = x", "h = view('.')", "x.append(2)", "%ctx checkpoint good")
+    first.client.execute("import signal; os.kill(os.getpid(), signal.SIGKILL)")
+    deadline = time.monotonic() + 20
+    while first.manager.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    second = start_kernel(tmp_path)
+    ran = second.run("%ctx resume")
+
+    assert ran.status == "ok", ran.outputs
+    assert second.evaluate("(x, y is x, h.lod)") == "([1, 2], True, 0)"
+    run_all(second, "%ctx goto 1")
+    assert second.evaluate("x") == "[1]"
+    statements = json.loads(second.run("%ctx timeline --json").stdout)["statements"]
+    assert statements[4]["executions"][-1]["status"] == "cancelled"
+    second.stop()
+
+    third = start_kernel(tmp_path, env={"CTXKERNEL_RESUME": "1"})
+    assert third.evaluate("x") == "[1]"
+    run_all(third, "%ctx goto good")
+    assert third.evaluate("x") == "[1, 2]"
+    with SessionReader(tmp_path / ".ctxkernel" / "note.sqlite") as reader:
+        assert not reader.damage
+
+
+def test_a_strangers_session_is_not_loaded_until_the_user_says_so(start_kernel, tmp_path):
+    """A state that another user's secret signed is a pickle of a stranger."""
+    other = {"CTXKERNEL_HOME": str(tmp_path / "other home")}
+    first = start_kernel(tmp_path, env=other)
+    run_all(first, "x = [1]")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    refused = second.run("%ctx resume")
+    assert refused.status == "error"
+    assert "--trust" in refused.error["evalue"]
+    assert second.evaluate("'x' in globals()") == "False"
+    run_all(second, "%ctx resume --trust")
+    assert second.evaluate("x") == "[1]"
