@@ -89,11 +89,12 @@ def test_a_rerun_of_a_deterministic_notebook_reports_nothing(kernel):
 def test_a_rerun_says_what_differs_and_why(kernel, tmp_path):
     """A changed file, a generator without a seed, and what comes after them."""
     (tmp_path / "data.txt").write_text("1")
+    time.sleep(0.1)  # else it may pass for written by the cell: file systems stamp coarsely
     run_all(
         kernel, "text = open('data.txt').read()", "n = int(text) * 2; n", "import secrets", "t = secrets.token_hex(4)"
     )
     (tmp_path / "data.txt").write_text("7")
-    time.sleep(0.1)  # else it may pass for written by the cell: file systems stamp coarsely
+    time.sleep(0.1)  # as above
 
     found = comparisons(kernel.run("%ctx rerun 1..4 --json"))
 
