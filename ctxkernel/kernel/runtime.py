@@ -32,6 +32,7 @@ from ctxkernel.kernel.files import FileScan
 from ctxkernel.kernel.guard import Guard
 from ctxkernel.kernel.interrupts import Interrupts
 from ctxkernel.kernel.panel import Panel
+from ctxkernel.kernel.reads import FileReads
 from ctxkernel.kernel.streams import Streams
 from ctxkernel.kernel.timeout import Timeout
 from ctxkernel.kernel.worker import Worker
@@ -129,6 +130,7 @@ class Runtime:
         self.worker = Worker(self.loop.ready)
         self.loop.prepare = self.worker.prepare
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
+        self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
         self.displays = LiveDisplays(self.shell)
         self.panel = Panel(self)
         self.job: Job | None = None
@@ -160,6 +162,7 @@ class Runtime:
         guard = self.guard
         guard("output capture", self.capture.install, None)
         guard("output of C code and subprocesses", self.streams.install, None)
+        guard("files that cells read", self.reads.install, None)
         guard("handles", self._inject, None)
         guard("display of handles", self.displays.install, None)
         guard("magics", self._magics, None)
@@ -238,6 +241,7 @@ class Runtime:
         if turn.outside is not None:
             outside = turn.outside[1].execution_id
             self._outside_row = self._returning(lambda back: back.take(outside))
+        self.guard("files that cells read", self.reads.begin, None)
         collector = self.capture.open(
             cell.msg_id, turn.execution.execution_id, unsent=cell.rerun_of is not None and not cell.rerun
         )
@@ -343,6 +347,7 @@ class Runtime:
         status, exception = status_of(reply, interrupted, timed_out is not None)
         streams = cell.collector.streams
         artifacts = cell.collector.artifacts()
+        read = self.guard("files that cells read", lambda: self.reads.end(expired), ())
         written = self.guard("written files", lambda: self.files.written(cell.started, expired), ())
         notices: list[str] = []
         if timed_out is not None:
@@ -357,7 +362,7 @@ class Runtime:
             stdout=streams["stdout"].text(),
             stderr=streams["stderr"].text(),
             exception=exception,
-            artifacts=(*artifacts, *written),
+            artifacts=(*artifacts, *written, *read),
             cost=Cost(time_ms=round(elapsed * 1000, 3)),
             cut={name: stream.cut for name, stream in streams.items() if stream.cut},
             notices=tuple(notices),
