@@ -8,7 +8,7 @@ Rule 3: nothing is made that nobody looks at, and a kernel without checkpoints h
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
@@ -169,6 +169,9 @@ class Panel:
         if result.moved is not None:
             message["branches"] = self._branches()
         self._send(message)
+        if result.moved is not None and result.moved.reason == "resume":
+            # The log has an earlier kernel's executions now, which no front end knows.
+            self._send(self.snapshot())
 
     def checkpoint(self, info: CheckpointInfo) -> None:
         """The data of a checkpoint have come to the disk, or did not."""
@@ -177,12 +180,10 @@ class Panel:
         message = {"type": "checkpoint", "execution_id": info.execution_id, "checkpoint": _checkpoint(info)}
         self._send({**message, "storage": self._storage()})
 
-    def resumed(self, comparisons: tuple[Comparison, ...] = ()) -> None:
-        """The log has what an earlier kernel wrote: tell all of it anew, with what its re-runs came to."""
+    def remember(self, comparisons: Iterable[Comparison]) -> None:
+        """Take in what an earlier kernel's re-runs came to: the log has their executions, and not this."""
         for one in comparisons:
-            self._told[one.execution_id] = Told(comparison=one)
-        if self._watched:
-            self._send(self.snapshot())
+            self._told.setdefault(one.execution_id, Told(comparison=one))
 
     def _state(self, result: TurnResult | None) -> dict[str, Any]:
         ctx = self._ctx

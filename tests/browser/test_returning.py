@@ -22,7 +22,7 @@ def run_all(desk, cells=CELLS):
     """Open a notebook and run every cell by Shift+Enter."""
     desk.open("back.ipynb", cells).live()
     desk.select(0)
-    for n in range(1, len(cells) + 1):
+    for n in range(1, len(list(filter(None, cells))) + 1):
         desk.enter(f"s{n}")
     return desk
 

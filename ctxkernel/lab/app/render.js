@@ -556,6 +556,8 @@ class View {
     clearInterval(this.ticker);
     this.running = statement && { ...statement, since: performance.now() - ago };
     if (statement) this.ticker = setInterval(() => this.drawState(), 250);
+    // The kernel's `idle` and the turn come in either order.
+    this.returning.busyChanged();
   }
 
   drawState() {

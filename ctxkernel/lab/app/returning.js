@@ -40,6 +40,8 @@ const NAMES = 12;
 const NEARLY_FULL = 0.9;
 /** A plan that comes within this time is shown without a word of waiting before it. */
 const PATIENCE_MS = 200;
+/** A kernel that becomes idle within this time counts as idle. */
+const SOON_MS = 500;
 
 /** Whether a return may go ahead without asking. */
 export function isTrivial(plan) {
@@ -478,7 +480,9 @@ export class Returning {
       });
       return;
     }
-    if (!job.steps && isTrivial(answer.plan) && this.actions.gesture && !this.view.busy) {
+    const atOnce = !job.steps && isTrivial(answer.plan) && this.actions.gesture && (await this.idle());
+    if (this.proposal !== turn) return;
+    if (atOnce) {
       this.close(false);
       const files = list(answer.plan.files).length;
       await this.perform(
@@ -500,13 +504,20 @@ export class Returning {
     });
   }
 
+  /** Whether the kernel is idle, or is so soon: it tells late that a cell has ended. */
+  async idle() {
+    for (let waited = 0; this.view.busy && waited < SOON_MS; waited += 50)
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    return !this.view.busy;
+  }
+
   /** Send a gesture; what it came to is told. Returns whether it went well. */
   async perform(code, done = '', undo = null) {
     if (!this.actions.gesture) {
       this.show('Run this line in a cell', [codeLine(code)], { cancel: 'Close' });
       return false;
     }
-    if (this.view.busy) {
+    if (!(await this.idle())) {
       this.tell(`${BUSY} Then try again.`, { tone: 'warn' });
       return false;
     }
@@ -609,7 +620,6 @@ export class Returning {
               {
                 class: 'ctxk-button ctxk-primary',
                 type: 'button',
-                disabled: this.view.busy,
                 onclick: () => this.resume()
               },
               'Resume'
@@ -657,7 +667,7 @@ function planBody(raw, job) {
     h(
       'p',
       { class: 'ctxk-expected' },
-      seconds === null ? '' : h('b', null, `about ${duration(seconds * 1000)}`),
+      seconds === null ? '' : h('b', null, seconds < 0.1 ? 'at once' : `about ${duration(seconds * 1000)}`),
       kept
         ? h('span', { class: 'ctxk-muted' }, `${plural(kept, 'name')} kept as ${kept === 1 ? 'it is' : 'they are'}`)
         : ''
