@@ -135,13 +135,17 @@ def run_cells(
     cells: Sequence[str],
     *,
     gotos: Sequence[int] = (),
+    keep: Sequence[int] = (),
     timeout: float = 900,
     between: Callable[[Kernel, int], None] | None = None,
     after: Callable[[Kernel], None] | None = None,
 ) -> Pass:
-    """Run `cells` on a new kernel of `method`, then go to each of `gotos`. `between` is called after each cell."""
+    """Run `cells` on a new kernel of `method`, then go to each of `gotos`. `between` is called after each cell.
+
+    `keep` are the places that `after` returns to.
+    """
     done = Pass()
-    with started(method, root, cells, [*gotos]) as kernel:
+    with started(method, root, cells, [*gotos, *keep]) as kernel:
         try:
             cpu = kernel.cpu()
             for number, source in enumerate(cells, 1):
@@ -275,7 +279,8 @@ def check(method: Method, root: Path, program: Program, stops: Sequence[int], ti
             kernel.run(source, timeout=timeout)
         result["replayed"] = wrongs(seen[end], look(kernel, program.facts), back, program.around)
 
-    done = run_cells(method, root, program.cells, gotos=[], timeout=timeout, between=between, after=after)
+    keep = [*stops, REPLAY_FROM, len(program.cells)]
+    done = run_cells(method, root, program.cells, keep=keep, timeout=timeout, between=between, after=after)
     result["gave_up"] = done.gave_up
     return result
 
@@ -348,7 +353,7 @@ def namespace5gb(methods: Sequence[Method], root: Path, args: argparse.Namespace
             method,
             root,
             cells,
-            gotos=[],
+            keep=stops,
             timeout=args.timeout,
             between=None if plain else between,
             after=None if plain else after,
