@@ -382,6 +382,11 @@ class Returning:
         self._ctx.loop.move(move, restored)
         self._ctx.store.resume(move.to, move.at) if move.to is not None else None
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether data are on their way to the disk, or it is time to look for room."""
+        return self.checkpoints.writing or self.chunks.bytes_stored - self._room_at >= _ROOM_BYTES
+
     def make_room(self) -> None:
         """Give up old large data where all sessions together take more than they may. For idle time."""
         stored = self.chunks.bytes_stored

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TRACE_CHARS = 4000
+REST_SECONDS = 0.5
+"""How long no cell runs before what is left to do is done."""
 NAMES = ("view", "group", "ls", "show", "pin", "tick", "All")
 
 
@@ -141,6 +143,7 @@ class Runtime:
         """Statements that shall run when the cell's turn is over."""
         self._against = ""
         """The execution that the running cell is a re-run of."""
+        self._resting: Any = None
         self._outside_row: CheckpointRow | None = None
         self._cell: Cell | None = None
         self._pid = os.getpid()
@@ -221,6 +224,9 @@ class Runtime:
     def begin(self, cell: CellText) -> None:
         """A cell is about to run."""
         self._fetch_late()
+        if self._resting is not None:
+            self.kernel.io_loop.remove_timeout(self._resting)
+            self._resting = None
         self._durable()
         now = time.time()
         if cell.rerun:
@@ -282,6 +288,21 @@ class Runtime:
         )
         self.guard("display of handles", lambda: self.displays.update(self.loop.graph, self.capture), None)
         self.guard("panel", lambda: self.panel.turn(result), None)
+        self._rest()
+
+    def _rest(self) -> None:
+        """Have what is left of the checkpoints done when no cell has come for a moment."""
+        loop = getattr(self.kernel, "io_loop", None)
+        if loop is not None and self.returning is not None and self.returning.unfinished:
+            self._resting = loop.call_later(REST_SECONDS, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        if self._cell is not None:
+            return
+        self._durable()
+        self._returning(lambda back: back.make_room())
+        self._rest()
 
     def _replay(self, job: Job) -> Replay:
         from ctxkernel.kernel.replay import Replay

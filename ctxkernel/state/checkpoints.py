@@ -558,6 +558,11 @@ class Checkpointer:
             current |= self._resolved.get(unit.job, {})
         return current
 
+    @property
+    def writing(self) -> bool:
+        """Whether data of a checkpoint are on their way to the store."""
+        return bool(self._writing)
+
     def absent(self, addresses: Sequence[str]) -> list[str]:
         """Return those addresses whose data are not there, nor on their way."""
         return [one for one in self._chunks.missing(addresses) if not self._background.has_or_pending(one)]
