@@ -173,8 +173,10 @@ import numpy as np
 x = [1]; a = np.array([x, None, 'a'], dtype=object); v = a[::2]; a[1] = a
 s = np.array([(1, x)], dtype=[('a', 'i4'), ('o', object)])
 ro = np.array([x, 2], dtype=object); ro.flags.writeable = False; m = np.empty((2, 2), object); m[0, 0] = x; t = m.T
+fo = np.array([[1, 'a'], [x, None]], dtype=object, order='F'); zero = np.array(None, dtype=object); zero[()] = x
 => a[0] is x and v[0] is x and a[1] is a and a.__setitem__(2, 'q') is None and v[1] == 'q' and s['o'][0] is x
 => not ro.flags.writeable and ro[0] is x and t[0, 0] is x and m.__setitem__((0, 1), 5) is None and t[1, 0] == 5
+=> fo[0, 1] == 'a' and fo[1, 0] is x and fo.flags.f_contiguous and zero[()] is x and zero.shape == ()
 ## masked arrays
 import numpy as np
 d = np.arange(5.); a = np.ma.masked_array(d, mask=[0, 1, 0, 0, 1], fill_value=-1, copy=False); b = a[1:3]

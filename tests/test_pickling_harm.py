@@ -37,8 +37,10 @@ FAULTY = {
     ),
     "no end": ("def __reduce__(self): return self.__reduce__()", "RecursionError"),
     "a text of its fault that raises": (
-        "def __reduce__(self):\n        class Bad(Exception):\n"
-        "            def __str__(self): raise KeyError\n        raise Bad",
+        (
+            "def __reduce__(self):\n        class Bad(Exception):\n"
+            "            def __str__(self): raise KeyError\n        raise Bad"
+        ),
         "Bad",
     ),
 }
@@ -96,7 +98,7 @@ def test_what_is_alive_only_is_a_fault_with_a_reason():
         async def co(): pass
         c = co(); td = tempfile.TemporaryDirectory(); local = threading.local()
     """)
-    names = "g d t s f fr m c td local".split()
+    names = ["g", "d", "t", "s", "f", "fr", "m", "c", "td", "local"]
 
     packed = box.pack(*names)
     here = box.packer.unpack(packed.stream, packed.buffers, live=packed.live.get)
@@ -123,7 +125,7 @@ def test_a_stand_in_says_what_it_was_and_what_to_do():
     assert repr(pickle.loads(pickle.dumps(lost))) == repr(lost)
     for use in (
         lambda: lost.send,
-        lambda: lost(),
+        lost,
         lambda: list(lost),
         lambda: len(lost),
         lambda: lost[0],
@@ -187,8 +189,10 @@ def test_a_class_or_module_that_is_gone_costs_what_needs_it(monkeypatch: pytest.
         "class N:\n    def __init__(self, n): self.next = n\na = None\nfor _ in range(5_000): a = N(a)",
         "class N:\n    __slots__ = ('next', 'v')\na = None\nfor _ in range(3_000): b = N(); b.next = a; a = b",
         "def make(f): return lambda: f\na = None\nfor _ in range(2_000): a = make(a)",
-        "import numpy as np\na = None\nx = np.arange(20_000.)\n"
-        "for _ in range(3_000): a = [a, x, x[1:], b'y' * 9, {1}, frozenset({2})]",
+        (
+            "import numpy as np\na = None\nx = np.arange(20_000.)\n"
+            "for _ in range(3_000): a = [a, x, x[1:], b'y' * 9, {1}, frozenset({2})]"
+        ),
         "a = []\nb = a\nfor _ in range(3_000): b.append([b]); b = b[0]",
     ],
     ids=["lists", "tuples and dicts", "a linked list", "slots", "closures", "with arrays", "cycles"],

@@ -28,7 +28,8 @@ _VIEW = Part("array_view")
 _BLOCK = Part("memory_block")
 _MAPPED = Part("mapped_file")
 _MAPPED_VIEW = Part("mapped_view")
-_READ_ONLY = Part("read_only")
+_OBJECTS = Part("objects")
+_FILL_OBJECTS = Part("fill_objects")
 _UPDATE = Part("update_dict")
 _FRAME_BLOCK = Part("frame_block")
 _REFERENCES = Part("frame_references")
@@ -251,12 +252,10 @@ def block(taking: Taking, obj: Block) -> Reduction:
 
 
 def _objects(plain: Any, cls: tuple[type, ...]) -> Any:
-    func, args, state = plain.__reduce__()
-    if cls:
-        args = (*cls, *args[1:])
-    if plain.flags.writeable:
-        return func, args, state
-    return func, args, state, None, None, _READ_ONLY
+    # Made whole before its items are: one of them may be a view of it.
+    items = plain.__reduce__()[2]
+    fortran, flags = bool(items[3]), plain.flags
+    return _OBJECTS, (plain.shape, plain.dtype, fortran, *cls), (items[4], flags.writeable), None, None, _FILL_OBJECTS
 
 
 # -- maps of files ------------------------------------------------------------------------------
@@ -451,10 +450,21 @@ class ArrayParts:
             made.flags.writeable = False
         return made
 
-    def read_only(self, made: Any, state: Any) -> None:
-        """Give an array of objects its items; nothing can be written to it from then on."""
-        made.__setstate__(state)
-        made.flags.writeable = False
+    def objects(self, shape: tuple[int, ...], kind: Any, fortran: bool, cls: Any = None) -> Any:
+        """Return an array of objects, still empty."""
+        np = self._numpy()
+        return np.ndarray.__new__(np.ndarray if cls is None else cls, shape, kind, order="F" if fortran else "C")
+
+    def fill_objects(self, made: Any, state: tuple[list[Any], bool]) -> None:
+        """Give an array of objects its items, in the order of its indexes."""
+        np = self._numpy()
+        items, writeable = state
+        plain = np.ndarray.view(made, np.ndarray)
+        held = np.empty(0, plain.dtype)
+        held.__setstate__((1, (len(items),), plain.dtype, False, items))
+        plain[...] = held.reshape(plain.shape)
+        if not writeable:
+            made.flags.writeable = False
 
     def mapped_file(self, path: str, name: Any, mode: str, offset: int, size: int, mark: tuple[int, int, str]) -> Any:
         """Map a file. Raises OSError where it is gone or changed."""
