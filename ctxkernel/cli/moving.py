@@ -11,11 +11,12 @@ import argparse
 import asyncio
 import contextlib
 import json
+import re
 import shlex
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,7 +60,12 @@ def rerun(arguments: argparse.Namespace) -> int:
         return done.status
     with SessionReader(session) as reader:
         made = [one for one in reader.comparisons(all_roots=True) if one.execution_id not in before]
-    return 1 if any(not one.same and not one.expected for one in made) else 0
+    stopped = done.told.get("stopped") or _STOPPED.search(done.text)
+    return 1 if stopped or any(not one.same and not one.expected for one in made) else 0
+
+
+_STOPPED = re.compile(r"^stopped (?:at|before) s\d+", re.MULTILINE)
+"""How the kernel begins the line that says where a re-run ended early. No cell's output is in that text."""
 
 
 @dataclass(slots=True)
@@ -68,6 +74,8 @@ class _Done:
 
     status: int = 0
     text: str = ""
+    told: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The text, where it is JSON."""
     message: str = ""
     """Why it failed."""
     head: str | None = None
@@ -148,10 +156,10 @@ def _copied(session: Path) -> Iterator[Path]:
 def _tell(done: _Done, arguments: argparse.Namespace, session: str) -> None:
     if arguments.json and (done.text or not done.message):
         try:
-            told = json.loads(done.text) if done.text.strip() else {}
+            done.told = json.loads(done.text) if done.text.strip() else {}
         except ValueError as fault:
             raise Failed(f"the kernel answered something else than JSON: {one_line(done.text)[:200]}") from fault
-        show_json({"session": session, "head": done.head, **told})
+        show_json({"session": session, "head": done.head, **done.told})
     elif done.text:
         show(safe_block(done.text.rstrip("\n")))
     if done.message:
