@@ -97,7 +97,8 @@ def _known(back: Returning, manifests: Mapping[str, Manifest], found: Resumable)
 def _load(back: Returning, execution_id: str, made: Manifest, info: CheckpointInfo) -> None:
     manifest = made.parse()
     back.checkpoints.load(execution_id, manifest, info)
-    back.checkpoints.load_results(made.results())
+    for job_id, result in made.results().items():
+        back.checkpoints.states.finish(job_id, result)
     prints = manifest.get("f")
     if isinstance(prints, dict):
         back.fingerprints[execution_id] = {str(name): str(one) for name, one in prints.items()}

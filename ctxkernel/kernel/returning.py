@@ -257,7 +257,7 @@ class Returning:
         comparison = self._compare(result.execution, against) if against else None
         if comparison is not None:
             self._ctx.loop.compared(comparison)
-        return replace(result, checkpoint=self.checkpoints.info(execution_id), comparison=comparison)
+        return replace(result, checkpoint=self.checkpoints.states.info(execution_id), comparison=comparison)
 
     def wait(self) -> None:
         """Give what is still being written a moment, at the end of the kernel."""
@@ -397,11 +397,11 @@ class Returning:
         root = self.chunks.folder.parent
         if sum(quota.usage(root).values()) <= limit:
             return
-        before = set(self.checkpoints.chunks())
+        before = set(self.checkpoints.states.chunks())
         keep = self.checkpoints.needed_now()
         quota.collect(root, limit, live=(), own={self.chunks.folder.name: self.chunks}, keep=keep)
         gone = set(self.chunks.missing(before))
-        for info in self.checkpoints.thin(gone):
+        for info in self.checkpoints.states.thin(gone):
             self._ctx.store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time())
 
     def durable(self) -> list[tuple[CheckpointInfo, dict[str, Any]]]:
@@ -523,7 +523,7 @@ class Returning:
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """What is known of the checkpoint after an execution."""
-        return self.checkpoints.info(execution_id)
+        return self.checkpoints.states.info(execution_id)
 
     def names(self) -> dict[str, str]:
         """Names of checkpoints → executions."""

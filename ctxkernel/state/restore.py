@@ -21,10 +21,12 @@ from typing import Any
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.state import units
-from ctxkernel.state.checkpoints import PLAIN, UNEQUAL, Checkpointer, CheckpointError, Chunks
+from ctxkernel.state.checkpoints import PLAIN, UNEQUAL, Checkpointer
 from ctxkernel.state.digest import CHUNK
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.reflect import class_dict, is_kind
+from ctxkernel.state.states import CheckpointError
+from ctxkernel.state.storing import Chunks
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING
@@ -111,7 +113,7 @@ class Restorer:
             if why:
                 lost |= dict.fromkeys(unit.names, why)
                 continue
-            if not self._whole(unit):
+            if not unit.live or not self._whole(unit):
                 lost |= {each: f"{why}; what it was is gone, or was used since" for each, why in unit.missing.items()}
                 for part in unit.parts:
                     what, _, where = part.rpartition(" in ")
@@ -129,7 +131,7 @@ class Restorer:
         if not unit.digest:
             return next(iter(unit.missing.values()), "it was not stored")
         needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
-        gone = self._checkpoints.absent(needed)
+        gone = self._checkpoints.storage.absent(needed)
         return f"{len(gone)} of its {len(needed)} pieces are not in the store" if gone else ""
 
     @staticmethod
@@ -152,7 +154,7 @@ class Restorer:
                 f"this state needs {difference.nbytes / 1e9:.1f} GB that are not in memory now, and "
                 f"{free / 1e9:.1f} GB are free; del what you do not need, or go to a state that is nearer"
             )
-        self._checkpoints.settle_writes(difference.target)
+        self._checkpoints.storage.wait_for(difference.target)
         fetched = Fetched(difference, lost=dict(difference.lost))
         for unit in difference.load:
             if unit.names[0].startswith("class:"):

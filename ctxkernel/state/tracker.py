@@ -154,9 +154,9 @@ class NamespaceTracker:
         """The hashes (xxh3_128, one every `digest.CHUNK` bytes) of a block of memory that the last look read whole."""
         return self._hashed.get((address, nbytes))
 
-    def look(self, value: object) -> Survey | None:
+    def look(self, value: object, expired: Expired = lambda: False) -> Survey | None:
         """Look at any value as at one of the namespace; None where that cannot be done."""
-        return self._looker.look(self._looker.batch(lambda: False), value)
+        return self._looker.look(self._looker.batch(expired), value)
 
     def owners_of_memory(self, address: int) -> set[str]:
         """The names whose values lie in the block of memory that begins at `address`."""

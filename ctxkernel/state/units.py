@@ -66,6 +66,12 @@ State = dict[str, Unit]
 """Names → units: what a checkpoint restores."""
 
 
+def missing_of(unit: Unit) -> dict[str, str]:
+    """Return what of a unit is not stored: names, and places in values (`d['x']`), with the reason."""
+    parts = [part.rpartition(" in ") for part in unit.parts]
+    return {**unit.missing, **{where: f"{what} cannot be stored" for what, _, where in parts}}
+
+
 def unit_to_json(unit: Unit, recipe: Callable[[Sequence[str]], str]) -> dict[str, Any]:
     """Return the manifest's form of a unit; `recipe(chunks)` stores a long list of chunks and returns its blob."""
     out: dict[str, Any] = {"n": list(unit.names)}

@@ -1,0 +1,135 @@
+"""The states that a session knows: what each checkpoint changed, and what background jobs made of it.
+
+Rule: a state is put together from the differences on its way, oldest first. Nothing is unpickled here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ctxkernel.core.errors import CtxError
+from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.state import units
+from ctxkernel.state.units import State, Unit
+
+
+class CheckpointError(CtxError):
+    """A state that cannot be had, with the reason."""
+
+
+@dataclass(slots=True)
+class Known:
+    """The state after one execution, as a difference to that of another."""
+
+    base: str | None
+    units: list[Unit]
+    gone: list[str]
+    info: CheckpointInfo
+
+
+class States:
+    """The checkpoints of one session. `read(blob)` gives the content of a blob."""
+
+    def __init__(self, read: Callable[[str], bytes | memoryview]) -> None:
+        self._read = read
+        self._known: dict[str, Known] = {}
+        self._made: dict[str, list[Unit]] = {}
+        """Job → the units that it gave."""
+        self._failed: dict[str, str] = {}
+
+    def __getitem__(self, execution_id: str) -> Known:
+        """The checkpoint after an execution. Raises KeyError."""
+        return self._known[execution_id]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, execution_id: str, known: Known) -> None:
+        """Know one more."""
+        self._known[execution_id] = known
+
+    def info(self, execution_id: str) -> CheckpointInfo | None:
+        """What is known of the checkpoint after an execution; None where there is none."""
+        known = self._known.get(execution_id)
+        return known.info if known else None
+
+    def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> list[Unit]:
+        """Take in a manifest, and return its units. Raises KeyError, TypeError, ValueError or what reading raises."""
+        if manifest.get("v") != units.VERSION:
+            raise ValueError(f"{info.checkpoint_id} has the format {manifest.get('v')!r}, not {units.VERSION}")
+        base = manifest.get("base")
+        made = self._units(manifest)
+        gone = list(manifest.get("gone", ()))
+        self._known[execution_id] = Known(str(base).removeprefix("c") if base else None, made, gone, info)
+        return made
+
+    def finish(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
+        """Take in what a background job gave, and return its units. Raises as `load`."""
+        made = self._made[job] = self._units(result)
+        return made
+
+    def fail(self, job: str, fault: str) -> None:
+        """Note that a background job gave nothing."""
+        self._failed[job] = fault
+
+    def _units(self, listed: Mapping[str, Any]) -> list[Unit]:
+        return [units.unit_from_json(one, lambda blob: units.read_recipe(self._read(blob))) for one in listed["units"]]
+
+    def made_of(self, unit: Unit) -> list[Unit] | None:
+        """What became of a unit: itself, or what its job gave; None while that is under way."""
+        if not unit.job:
+            return [unit]
+        if unit.job in self._failed:
+            return [Unit((name,), missing={name: self._failed[unit.job]}) for name in unit.names]
+        return self._made.get(unit.job)
+
+    def state(self, execution_id: str | None, settle: Callable[[], None]) -> State:
+        """Return the state after an execution; that before all of them for None.
+
+        `settle()` waits for background jobs. Raises CheckpointError.
+        """
+        chain: list[Known] = []
+        at = execution_id
+        while at is not None:
+            known = self._known.get(at)
+            if known is None:
+                raise CheckpointError(f"there is no checkpoint of {at}; %ctx timeline shows which statements have one")
+            chain.append(known)
+            at = known.base
+        if any(self.made_of(unit) is None for known in chain for unit in known.units):
+            settle()
+        state: State = {}
+        for known in reversed(chain):
+            # In their order: each job also gives the classes as they were then.
+            units.apply(state, (one for unit in known.units for one in self._made_at_last(unit)), known.gone)
+        return state
+
+    def _made_at_last(self, unit: Unit) -> Iterable[Unit]:
+        made = self.made_of(unit)
+        if made is None:
+            why = "it was still being stored when the kernel ended"
+            made = [Unit((name,), missing={name: why}) for name in unit.names]
+        return made
+
+    def chunks(self) -> Iterator[str]:
+        """Yield the chunks of all states."""
+        for known in self._known.values():
+            yield from _chunks(one for unit in known.units for one in self.made_of(unit) or ())
+
+    def thin(self, gone: set[str]) -> list[CheckpointInfo]:
+        """Note that chunks were given up for space; returns the checkpoints that lost some of their own."""
+        out: list[CheckpointInfo] = []
+        for known in self._known.values():
+            made = [one for unit in known.units for one in self.made_of(unit) or ()]
+            lost = [one.names[0] for one in made if not gone.isdisjoint(_chunks([one]))]
+            if lost and known.info.state == "durable":
+                told = f"large data were given up for space: {', '.join(lost[:5])}"
+                known.info = replace(known.info, state="thinned", reason=told)
+                out.append(known.info)
+        return out
+
+
+def _chunks(made: Iterable[Unit]) -> Iterator[str]:
+    return (chunk for unit in made for buffer in unit.buffers for chunk in buffer.chunks)
