@@ -247,6 +247,13 @@ class Returning:
             time_ms=info.time_ms,
         )
 
+    def before_first(self) -> None:
+        """The first cell is about to run: what the kernel did until now to generators and options is not the cell's."""
+        if self.checkpoints.base is None:
+            first = self.ambient.capture()
+            self._ambient_first |= first
+            self._ambient_known.update(first)
+
     def took(self, result: TurnResult, against: str) -> TurnResult:
         """Return the turn with what its checkpoint says, and how it compares with the execution that it re-ran."""
         execution_id = result.execution.execution_id
@@ -509,8 +516,8 @@ class Returning:
             name for unit in job.difference.load for name in unit.names if ":" not in name and name not in lost
         )
         told = [
-            f"at {job.target.told}: {len(loaded)} names restored{_some(loaded)}, "
-            f"{_kept(job.difference)} kept as they are"
+            f"at {job.target.told}: {_names(len(loaded))} restored{_some(loaded)}, "
+            + f"{_kept(job.difference)} kept as they are"
         ]
         if prepared.plan.again:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
@@ -538,6 +545,10 @@ class Returning:
             "pending_s": max((time.monotonic() - one.started for one in self.background.running), default=0.0),
             "folder": str(self.chunks.folder),
         }
+
+
+def _names(count: int) -> str:
+    return f"{count} name{'s' * (count != 1)}"
 
 
 def _kept(difference: Difference) -> int:

@@ -247,6 +247,7 @@ class Runtime:
         if turn.outside is not None:
             outside = turn.outside[1].execution_id
             self._outside_row = self._returning(lambda back: back.take(outside))
+        self._returning(lambda back: back.before_first())
         self.guard("files that cells read", self.reads.begin, None)
         collector = self.capture.open(
             cell.msg_id, turn.execution.execution_id, unsent=cell.rerun_of is not None and not cell.rerun
