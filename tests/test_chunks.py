@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import stat
@@ -25,7 +26,12 @@ LARGE = 256 * 1024
 
 
 def content(seed: int, size: int = LARGE) -> bytearray:
-    return bytearray(random.Random(seed).randbytes(size))
+    return bytearray(_content(seed, size))
+
+
+@functools.lru_cache(maxsize=200)
+def _content(seed: int, size: int) -> bytes:
+    return random.Random(seed).randbytes(size)
 
 
 def edited(data: bytes | bytearray, *places: int) -> bytearray:
@@ -467,7 +473,7 @@ def damage(folder: Path, what: str, seed: int, place: int) -> None:
             file.write(struct.pack("B", old[0] ^ 0x55))
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(history=histories())
 def test_what_is_read_is_what_was_put_or_is_said_to_be_missing(tmp_path_factory, history):
     """And as long as nothing was damaged, nothing is missing but what was dropped."""

@@ -438,6 +438,30 @@ def test_a_fork_that_somebody_replaced_is_not_used(background, monkeypatch):
 
 
 @linux
+def test_a_library_that_speaks_up_at_a_fork_is_kept_from_it(background, monkeypatch):
+    """Hugging Face's tokenizers write to stderr in every child, unless this variable is set."""
+    monkeypatch.setitem(sys.modules, "tokenizers", sys)
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+
+    assert run(background, lambda store: os.environ.get("TOKENIZERS_PARALLELISM")).result == "false"
+
+    assert "TOKENIZERS_PARALLELISM" not in os.environ
+
+
+@linux
+def test_an_exception_whose_message_cannot_be_read_is_told_all_the_same(store, background):
+    class Nasty(Exception):
+        def __str__(self):
+            raise RuntimeError("no")
+
+    def job(store):
+        raise Nasty
+
+    for one in (background, Background(store, env={"CTXKERNEL_FORK": "0"})):
+        assert run(one, job).fault == "Nasty: its message cannot be read"
+
+
+@linux
 def test_no_warning_of_threads_is_shown(background):
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)

@@ -208,7 +208,7 @@ def test_usage_is_what_the_disk_gives(root):
 def test_a_kill_while_data_are_given_up_loses_nothing_that_was_to_stay(root, batch, monkeypatch):
     monkeypatch.setattr(chunks, "PACK_BYTES", 4 * LARGE)
     small = [content(seed, 3000) for seed in range(40)]
-    for kill in range(25):
+    for kill in range(20):
         name = f"{batch}-{kill}"
         data = [content(seed) for seed in range(12)]
         session(root / name, "a", *[one for pair in zip(data, small[:12], strict=True) for one in pair], *small[12:])

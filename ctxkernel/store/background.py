@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -31,7 +31,7 @@ from ctxkernel.store.packs import PackWriter
 
 SWITCH = "CTXKERNEL_FORK"
 """`0` in this variable: nothing is forked, all is written while the user waits."""
-MOST_JOBS = 2
+MOST_JOBS = 4
 SECONDS = 60.0
 """What a job may take."""
 
@@ -42,6 +42,8 @@ _GRACE = 10.0
 """Seconds after which a child that its timer did not end is killed."""
 _NICE = 10
 _MOST_REASON = 300
+_SPEAK_AT_FORK = {"tokenizers": "TOKENIZERS_PARALLELISM"}
+"""Modules, and the variable that has to be set to anything for their silence."""
 
 Job = Callable[[ChunkStore], Json]
 """Puts chunks into the store that it is handed, and returns a result that JSON can hold."""
@@ -206,11 +208,11 @@ class Background:
             raise
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of the threads: the child uses none of them
+            with warnings.catch_warnings(), _quiet_libraries():
+                warnings.simplefilter("ignore")  # of threads, by Python and by JAX: the child uses none of them
                 between = posix.fork()
-            if not between:
-                _split(posix.fork, self._store, writer, job, its_end, seconds)
+                if not between:
+                    _split(posix.fork, self._store, writer, job, its_end, seconds)
         except BaseException:
             os.close(pipe)
             writer.close()
@@ -274,6 +276,19 @@ class Background:
         return "" if there == records else f"{records} chunks were written and {there} are there"
 
 
+@contextlib.contextmanager
+def _quiet_libraries() -> Generator[None]:
+    """Keep libraries that write to stderr at every fork of their process from it: the user forked nothing."""
+    mine = [name for module, name in _SPEAK_AT_FORK.items() if module in sys.modules and name not in os.environ]
+    for name in mine:
+        os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        for name in mine:
+            os.environ.pop(name, None)
+
+
 def _reap(child: _Child, options: int) -> None:
     if child.between:
         try:
@@ -289,7 +304,10 @@ def _refused(ticket: Ticket, why: str) -> Ticket:
 
 
 def _reason(fault: BaseException) -> str:
-    text = str(fault)[:_MOST_REASON]
+    try:
+        text = str(fault)[:_MOST_REASON]
+    except Exception:  # an exception of the user's
+        text = "its message cannot be read"
     return text if isinstance(fault, StoreError) else f"{type(fault).__name__}: {text}"
 
 

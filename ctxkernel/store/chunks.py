@@ -427,7 +427,8 @@ class ChunkStore:
 
         A chunk stays where one that stays is a delta of it, and where its pack is being appended to. At any
         instant all that stays is on the disk, so a kill loses nothing. Raises StoreError where the disk is too full
-        to write a pack anew; what was done by then is done.
+        to write a pack anew; what was done by then is done. Not while a job of `Background` is under way: it counts
+        on what was there when it began.
         """
         self._may_write()
         self._close_writer()

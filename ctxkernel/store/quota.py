@@ -120,9 +120,9 @@ def collect(
 ) -> Report:
     """Give up large chunks until all sessions together take less than `limit` bytes.
 
-    `live`: ids of the sessions that another kernel writes; they are left alone. `own`: the stores that this process
-    writes, which give last. `used`: when a session was used last, in Unix seconds; by default the time of its files.
-    `keep`: addresses that stay. `cost`: what computing a chunk again takes. `now`: Unix seconds, for the report.
+    `live`: ids of the sessions that another kernel writes; they are left alone, and so are those whose folder is
+    locked. `own`: the stores that this process writes, which give last, and which have no job under way. `used`: when a
+    session was used last, in Unix seconds; by default the time of its files. `keep`: addresses that stay. `cost`: what computing a chunk again takes. `now`: Unix seconds, for the report.
     Raises nothing for one session's fault: the report says it.
     """
     own, used, now = own or {}, used or {}, time.time() if now is None else now
@@ -141,7 +141,8 @@ def collect(
             break
         try:
             with _store(root / name, own.get(name), dry_run=dry_run) as store:
-                if store is None:
+                # A writer of a kernel that was killed counts on what was there when it began.
+                if store is None or (store.growing and name not in own):
                     continue
                 addresses, freed = _thin(store, total - target, frozenset(keep), cost, dry_run=dry_run)
         except (StoreError, OSError) as fault:
