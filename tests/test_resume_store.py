@@ -434,6 +434,23 @@ def test_a_checkpoint_that_fits_no_row_costs_the_checkpoint_and_not_the_turn(pat
     assert store.path is not None
 
 
+def test_a_turn_that_cannot_be_stored_whole_moves_head_all_the_same(path):
+    class Broken:
+        def to_record(self):
+            raise RuntimeError("no")
+
+    kernel = Kernel(path)
+    kernel.run(checkpoint={})
+    kernel.store.begin(*statement(2))
+    result = dataclasses.replace(turn(2), projection=Broken(), moved=HeadMove("s1.1", "goto", 9.0))
+    assert "Not all of s2.1" in str(kernel.store.end(result, checkpoint=CheckpointRow("cs2.1", {"units": []})))
+    assert not kernel.store.has_checkpoint("cs2.1")
+    with SessionReader(path) as reader:
+        assert reader.head() == "s1.1"
+        assert reader.statements()[1][1][0].status == "ok"
+    kernel.store.close()
+
+
 def test_a_second_checkpoint_of_one_execution_is_lost_alone(path):
     """Whatever the database refuses of what a return needs: the rest of the turn is stored without it."""
     kernel = Kernel(path)

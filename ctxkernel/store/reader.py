@@ -10,128 +10,38 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
-import sqlite3
-import tempfile
-import weakref
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from ctxkernel.core.errors import CtxError, StoreError
 from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, StatementLog, statement_to_json
 from ctxkernel.core.turn import DeltaItem, HandleState
-from ctxkernel.store import delta, manifest, migrations, rows, schema, trust
+from ctxkernel.store import delta, manifest, rows, trust
 from ctxkernel.store.location import CHECK
 from ctxkernel.store.manifest import Manifest
-
-Found = dict[str, Any]
-"""A row by its column names."""
+from ctxkernel.store.sessionfile import Found, SessionFile
 
 
-class SessionReader:
-    """A session file, open for reading. A context manager; raises StoreError where it cannot be read.
+class SessionReader(SessionFile):
+    """A session, open for reading. A context manager; raises StoreError where it cannot be read.
 
     `signer` tells this user's checkpoints from a stranger's (default: by this user's secret). With `before` nothing is
     seen of that run and of later ones: a kernel that asks what an earlier one left gives its own.
     """
 
     def __init__(self, path: Path, *, signer: trust.Signer | None = None, before: int | None = None) -> None:
-        self.path = path
+        super().__init__(path)
         self.before = before
         self._signer = signer
-        self.damage: list[str] = []
-        """Rows whose checksum was wrong when they were read: `table seq`."""
-        if not path.is_file():
-            raise StoreError(f"{path}: there is no such session; run the notebook on the ctxkernel first")
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._empty: frozenset[str] = frozenset()
-        """Tables that a session of an older version has in another form, and without rows."""
-        self.connection = self._connect()
-        weakref.finalize(self, self.connection.close)
         with self.snapshot():
             meta = {row["key"]: row["value"] for row in self.rows("session")}
         self.session_id: str = meta.get("id") or ""
         self.notebook: str | None = meta.get("notebook")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self.connection.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
-
-    # -- connecting ---------------------------------------------------------------------------
-
-    def _connect(self) -> sqlite3.Connection:
-        wal = self.path.with_name(self.path.name + "-wal")
-        fault: Exception | None = None
-        # Reading beside a writer takes its shared memory, which needs a folder that can be written. In one that cannot
-        # be, a log that nobody has open is read as it is; else a copy of it, in a folder of our own.
-        for way in (self._beside, self._alone, self._copied):
-            if way == self._alone and wal.is_file() and wal.stat().st_size:
-                continue
-            try:
-                connection = way()
-            except (sqlite3.Error, OSError) as error:
-                fault = fault or error
-                continue
-            try:
-                self._check(connection)
-            except (sqlite3.Error, UnicodeDecodeError) as error:
-                connection.close()
-                fault = fault or error
-                continue
-            except StoreError:
-                connection.close()
-                raise
-            return connection
-        raise StoreError(f"{self.path} cannot be read as a session ({fault}); `{CHECK} {self.path}` says more")
-
-    def _check(self, connection: sqlite3.Connection) -> None:
-        connection.text_factory = _decoded
-        connection.execute("PRAGMA trusted_schema = OFF")
-        try:
-            version = migrations.version_of(connection)
-        except StoreError as error:
-            raise StoreError(f"{self.path} is no session that can be read here: {error}") from None
-        if version is None:
-            raise StoreError(f"{self.path} is empty: no kernel has begun to write it")
-        self._empty = migrations.unreadable(version)
-
-    def _open(self, path: Path, options: str) -> sqlite3.Connection:
-        return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None, timeout=5)
-
-    def _beside(self) -> sqlite3.Connection:
-        return self._open(self.path, "mode=ro")
-
-    def _alone(self) -> sqlite3.Connection:
-        return self._open(self.path, "mode=ro&immutable=1")
-
-    def _copied(self) -> sqlite3.Connection:
-        self._scratch = tempfile.TemporaryDirectory(prefix="ctxkernel-read-")
-        copy = Path(self._scratch.name) / "session.sqlite"
-        wal = self.path.with_name(self.path.name + "-wal")
-        for _ in range(5):
-            before = _stamp(wal)
-            if wal.is_file():
-                shutil.copyfile(wal, copy.with_name(copy.name + "-wal"))
-            shutil.copyfile(self.path, copy)
-            if _stamp(wal) == before:  # else it was written or folded in meanwhile, and the two may not fit
-                break
-        return self._open(copy, "mode=rw")
 
     # -- the timeline -------------------------------------------------------------------------
 
@@ -185,11 +95,11 @@ class SessionReader:
         runs: list[int] = [row["run"] for row in self.rows("runs", "run < ? ORDER BY run", bound)]
         if all_roots:
             return runs
-        newest = self._select("SELECT run FROM heads WHERE run < ? ORDER BY id DESC LIMIT 1", bound)
+        newest = self.select("SELECT run FROM heads WHERE run < ? ORDER BY id DESC LIMIT 1", bound)
         # Two are of one root where the HEAD of one was ever at an execution of the other.
         together: dict[int, set[int]] = defaultdict(set)
         query = "SELECT DISTINCT h.run, e.run FROM heads h JOIN executions e ON e.execution_id = h.execution_id"
-        for run, of in self._select(f"{query} WHERE h.run < ?", bound):
+        for run, of in self.select(f"{query} WHERE h.run < ?", bound):
             together[run].add(of)
             together[of].add(run)
         found: set[int] = set()
@@ -260,7 +170,7 @@ class SessionReader:
             cid = made.checkpoint_id
             last = states.get(cid)
             state, reason = (last["state"], last["reason"]) if last else ("durable", "")
-            told = " ".join(self._damaged("checkpoints", row))
+            told = " ".join(self.told("checkpoints", row))
             try:
                 lacks[cid] = manifest.lacks_after(lacks.get(made.parse().get("base") or "", {}), made)
             except StoreError as error:
@@ -328,7 +238,7 @@ class SessionReader:
             seqs, states, signature = int(word["checkpoints"]), int(word["states"]), str(word["signature"])
         except (KeyError, TypeError, ValueError):
             return 0, 0
-        parts = trust.session_parts(self.session_id, stored_parts(self._select, self.session_id, seqs, states))
+        parts = trust.session_parts(self.session_id, stored_parts(self.select, self.session_id, seqs, states))
         return (seqs, states) if self.signer.is_signed(signature, *parts) else (0, 0)
 
     def comparisons(self, execution_id: str | None = None, *, all_roots: bool = False) -> list[Comparison]:
@@ -357,7 +267,7 @@ class SessionReader:
         for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", wanted[0], wanted[-1]):
             of_this = executions.get(row["idx"], [])
             if of_this:
-                told = self._damaged("statements", row)
+                told = self.told("statements", row)
                 yield rows.statement_of(row), tuple(_with_notices(one, told) for one in of_this)
 
     def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
@@ -382,7 +292,7 @@ class SessionReader:
         for start in starts:
             seq = start["seq"]
             statement_id = start["execution_id"].rpartition(".")[0]
-            told = self._damaged("executions", start)
+            told = self.told("executions", start)
             ending = endings.get(seq)
             try:
                 made = rows.execution_of(start, statement_id, ending, events[seq], artifacts[seq], late.get(seq))
@@ -390,7 +300,7 @@ class SessionReader:
                 made = replace(rows.execution_of(start, statement_id, None), status="cancelled")
                 told = (*told, f"how {start['execution_id']} ended cannot be read")
             if ending is not None:
-                told = (*told, *self._damaged("endings", ending))
+                told = (*told, *self.told("endings", ending))
             out[start["idx"]].append(_with_notices(made, told))
         return out
 
@@ -487,51 +397,9 @@ class SessionReader:
             raise KeyError(f"there is no text {address}")
         return found[0]["text"]
 
-    # -- rows ---------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def snapshot(self) -> Generator[None]:
-        """Read all that is read inside from one state of the log, errors of SQLite's as StoreError."""
-        if self.connection.in_transaction:
-            yield
-            return
-        try:
-            self.connection.execute("BEGIN")
-            try:
-                yield
-            finally:
-                self.connection.execute("ROLLBACK")
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter, where a message of SQLite's quotes damage
-            raise StoreError(f"{self.path} cannot be read ({error}); `{CHECK} {self.path}` says more") from error
-
     def _one(self, table: str, seq: int | None) -> Found | None:
         found = self.rows(table, "seq = ?", seq) if seq is not None else []
         return found[0] if found else None
-
-    def rows(self, table: str, where: str = "1", *values: schema.Value) -> list[Found]:
-        """Return rows by column name, lone surrogates back in place, and take note of those with a wrong checksum."""
-        if table in self._empty:
-            return []
-        columns = schema.columns_of(table)
-        counted = table in schema.COUNTED
-        out: list[Found] = []
-        read = ", ".join((*columns, "id") if counted else columns)
-        for raw in self.connection.execute(f"SELECT {read} FROM {table} WHERE {where}", values):
-            row = tuple(_decoded(value) if isinstance(value, bytes) else value for value in raw)
-            out.append(dict(zip(columns, row, strict=False)))
-            if counted:
-                out[-1]["id"] = row[-1]
-                row = row[:-1]
-            if schema.row_hash(row[:-1]) != row[-1]:
-                self.damage.append(f"{table} {row[0]}")
-        return out
-
-    def _select(self, query: str, *values: schema.Value) -> list[tuple[Any, ...]]:
-        return self.connection.execute(query, values).fetchall()
-
-    def _damaged(self, table: str, row: Found) -> tuple[str, ...]:
-        named = f"{table} {next(iter(row.values()))}"
-        return (f"the stored row ({named}) does not match its checksum",) if named in self.damage else ()
 
 
 Select = Callable[..., list[tuple[Any, ...]]]
@@ -569,19 +437,3 @@ def _with_notices(execution: Execution, told: Sequence[str]) -> Execution:
 
 def _marks(values: Iterable[object]) -> str:
     return ", ".join("?" for _ in values)
-
-
-def _decoded(raw: bytes) -> str:
-    """Decode a text column. A text that is neither UTF-8 nor ours is damaged: its checksum will say so."""
-    try:
-        return raw.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return raw.decode("utf-8", "replace")
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns

@@ -145,10 +145,12 @@ class SessionStore:
         except Exception as fault:  # as above; that it ended, and how, is stored all the same
             lost = self._writer.lost(execution.execution_id, fault)
             self._reset()
+            self._checkpoints.difference_update(one.checkpoint_id for one in (checkpoint, outside_checkpoint) if one)
             batch = list[tuple[str, list[Row]]]()
             if execution.execution_id in self._seqs:
                 bare = rows.ending_row(self._seqs[execution.execution_id], _bare(execution), self._mask)
                 add(batch, "endings", [bare])
+                self._add_move(batch, result)
         return both(lost, self._writer.write(batch))
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = LATE_CHARS) -> str | None:
@@ -306,13 +308,16 @@ class SessionStore:
             add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
         if checkpoint is not None:
             lost = both(lost, self._add_checkpoint(batch, execution, checkpoint))
-        if (moved := result.moved) is not None:
-            add(batch, "heads", [(self.run, float(moved.at), moved.to, moved.reason)])
-            mark = (self.run, float(moved.at), execution.execution_id, "moved", rows.dump({"to": moved.to}))
-            add(batch, "marks", [mark])
+        self._add_move(batch, result)
         if result.comparison is not None:
             lost = both(lost, self._add_comparison(batch, seq, result.comparison))
         return batch, lost
+
+    def _add_move(self, batch: Batch, result: TurnResult) -> None:
+        if (moved := result.moved) is not None:
+            add(batch, "heads", [(self.run, float(moved.at), moved.to, moved.reason)])
+            moves = rows.dump({"to": moved.to})
+            add(batch, "marks", [(self.run, float(moved.at), result.execution.execution_id, "moved", moves)])
 
     def _add_checkpoint(self, batch: Batch, execution: Execution, made: CheckpointRow) -> str | None:
         """Add a checkpoint, signed, and its state where it is not durable. Returns the notice of one that is lost."""
