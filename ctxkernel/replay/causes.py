@@ -93,7 +93,7 @@ _UNORDERED = frozenset(
     ("sorted", "len", "sum", "min", "max", "any", "all", "set", "frozenset", "bool", "isinstance", "Counter")
 )
 """Calls whose result does not depend on the order of a set."""
-_CLOCK_MAGIC = re.compile(r"^\s*%%?(?:time|timeit|prun|mprun|memit)\b", re.MULTILINE)
+_CLOCK_MAGIC = re.compile(r"(?:^|=)\s*%%?(?:time|timeit|prun|mprun|memit)\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,14 +349,14 @@ class _Walk:
             given |= self._value(keyword.value)
         own = self._own(dotted, node)
         held = self._value(node.func.value) if isinstance(node.func, ast.Attribute) else self._value(node.func)
-        own |= held
         short = dotted.rpartition(".")[2] if dotted else ""
+        if isinstance(node.func, ast.Attribute):
+            self._touch(node.func.value, given | held)
+        own |= held
         if short in ("print", "display", "pprint", "show"):
             self.printed |= given | own
             for under in self._under:
                 self.printed |= under
-        if isinstance(node.func, ast.Attribute):
-            self._touch(node.func.value, given | own)
         if own:
             for argument in node.args:
                 if isinstance(argument, ast.Name):  # `shuffle(x)`: it may be changed in place

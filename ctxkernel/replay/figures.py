@@ -20,16 +20,16 @@ MAX_PIXELS = 40_000_000
 @dataclass(frozen=True, slots=True)
 class PixelDifference:
     """How far two images are apart: the share of pixels that differ by more than the step, and the root mean square
-    of the differences of all values, in 0 … 255.
+    of the differences of all others, in 0 … 255.
     """
 
     share: float
-    rms: float
+    drift: float
     sizes: tuple[tuple[int, int], tuple[int, int]]
 
-    def within(self, share: float, rms: float) -> bool:
+    def within(self, share: float, drift: float) -> bool:
         """Whether both are of one size and as near as that."""
-        return self.sizes[0] == self.sizes[1] and self.share <= share and self.rms <= rms
+        return self.sizes[0] == self.sizes[1] and self.share <= share and self.drift <= drift
 
 
 def compare_images(old: str, new: str, *, step: int = 8) -> PixelDifference | None:
@@ -57,17 +57,15 @@ def compare_images(old: str, new: str, *, step: int = 8) -> PixelDifference | No
     except (OSError, ValueError, SyntaxError, binascii.Error, Image.DecompressionBombError):
         return None
     bands = difference.split()
-    squares = 0
-    for band in bands:
-        squares += sum(count * value * value for value, count in enumerate(band.histogram()))
     worst = bands[0]
     for band in bands[1:]:
         worst = ImageChops.lighter(worst, band)
     counts = worst.histogram()
-    total = sum(counts)
+    total, near = sum(counts), sum(counts[: step + 1])
+    squares = sum(count * value * value for value, count in enumerate(counts[: step + 1]))
     return PixelDifference(
-        share=sum(counts[step + 1 :]) / total if total else 0.0,
-        rms=(squares / (total * len(bands))) ** 0.5 if total else 0.0,
+        share=1 - near / total if total else 0.0,
+        drift=(squares / near) ** 0.5 if near else 0.0,
         sizes=(sizes[0], sizes[1]),
     )
 

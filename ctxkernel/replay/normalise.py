@@ -69,7 +69,7 @@ _TQDM = re.compile(
     rf"[ ]\[(?:{_TIME})(?:<(?:{_TIME}))?(?:,[ ]*[\d.?e+-]+[ ]?[\w/]*(?:/s|s/[\w/]+))?(?P<more>[^\]\n]{{0,300}})\]"
 )
 _TQDM_PLAIN = re.compile(
-    rf"(?P<count>\b\d+[\w]*)[ ]\[(?:{_TIME}),[ ]*[\d.?e+-]+[ ]?\w*(?:/s|s/\w+)(?P<more>[^\]\n]*)\]"
+    rf"(?P<count>\b\d\w{{0,20}})[ ]\[(?:{_TIME}),[ ]*[\d.?e+-]+[ ]?\w*(?:/s|s/\w+)(?P<more>[^\]\n]*)\]"
 )
 _KERAS = re.compile(
     rf"(?P<count>\b\d+/\d+)[ ](?:\[[=>.]{{5,100}}\]|[{_BLOCKS}]{{5,100}})"
@@ -153,7 +153,9 @@ _IDS = (
         r"\1=\2…\2",
     ),
     (
-        re.compile(r"\b((?:mpl|bk|plotly|fig_el|bokeh|df|container|section)[-_]+(?:[a-z]+[-_])*)[0-9a-f]{8,40}\b"),
+        re.compile(
+            r"\b((?:mpl|bk|plotly|fig_el|bokeh|df|container|section)[-_]{1,3}(?:[a-z]{1,20}[-_]){0,4})[0-9a-f]{8,40}\b"
+        ),
         r"\1…",
     ),
     (re.compile(r"(['\"]p)\d{4,6}(?=['\"])"), r"\1…"),
@@ -206,16 +208,19 @@ def process(text: str) -> str:
 
 # -- time -----------------------------------------------------------------------------------------
 
-_NUMBER = r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?"
+_NUMBER = r"(?<![\d.,])\d{1,12}(?:[.,]\d{1,12}){0,4}(?:e[+-]?\d{1,3})?"
 _UNIT = r"(?:ns|[uµμ]s|ms|s|sec(?:onds?)?|min(?:utes?)?|h|hours?|d|days?)"
 _LOOP = "<duration> per loop"
-_LENGTH = rf"{_NUMBER} ?{_UNIT}(?:,? {_NUMBER} ?{_UNIT})*"
+_LENGTH = rf"{_NUMBER} ?{_UNIT}(?:,? {_NUMBER} ?{_UNIT}){{0,4}}"
 _NAMED = (
     r"Wall time|Compiler|Parser|[Ee]lapsed(?: time)?|[Tt]ook|Total time|(?:[Ff]inished|[Dd]one|[Cc]ompleted|[Rr]an) in"
 )
 _CLOCK = (
-    (re.compile(rf"{_LENGTH} ± {_LENGTH} per loop \(mean ± std\. dev\. of \d+ runs?, [\d,]+ loops? each\)"), _LOOP),
-    (re.compile(rf"[\d,]+ loops?, best of \d+: {_LENGTH} per loop"), _LOOP),
+    (
+        re.compile(rf"{_LENGTH} ± {_LENGTH} per loop \(mean ± std\. dev\. of \d+ runs?, [\d,]{{1,20}} loops? each\)"),
+        _LOOP,
+    ),
+    (re.compile(rf"(?<![\d,])[\d,]{{1,20}} loops?, best of \d+: {_LENGTH} per loop"), _LOOP),
     (re.compile(r"The slowest run took [\d.]+ times longer than the fastest\.[^\n]*\n?"), ""),
     (re.compile(rf"\bCPU times: (?:(?:user|sys|total):? {_LENGTH}(?:, )?)+"), "CPU times: <duration>"),
     (re.compile(rf"\b({_NAMED})(: | )(?:{_LENGTH})(?![\w.])"), r"\1\2<duration>"),
