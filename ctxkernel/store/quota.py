@@ -122,7 +122,8 @@ def collect(
 
     `live`: ids of the sessions that another kernel writes; they are left alone, and so are those whose folder is
     locked. `own`: the stores that this process writes, which give last, and which have no job under way. `used`: when a
-    session was used last, in Unix seconds; by default the time of its files. `keep`: addresses that stay. `cost`: what computing a chunk again takes. `now`: Unix seconds, for the report.
+    session was used last, in Unix seconds; by default the time of its files. `keep`: addresses that stay. `cost`: what
+    computing a chunk again takes. `now`: Unix seconds, for the report.
     Raises nothing for one session's fault: the report says it.
     """
     own, used, now = own or {}, used or {}, time.time() if now is None else now
