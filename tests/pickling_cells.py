@@ -469,6 +469,48 @@ class One:
     def __reduce__(self): return 'only'
 only = One(); r = R([1]); g = G(); h = H(1); o = [only, r.x]
 => r.x == [1] and g.y == 5 and h.v == 2 and o[0] is only and o[1] is r.x
+## descriptors of the user's own, typed dicts
+import abc, functools
+from typing import TypedDict
+class mine(property):
+    def __init__(self, f, tag=None): super().__init__(f); self.tag = tag
+class A:
+    @mine
+    def p(self): return 4
+    class Desc:
+        def __set_name__(self, owner, name): self.name = name
+        def __get__(self, obj, cls): return self.name
+    d = Desc()
+    @functools.cached_property
+    def c(self): return [1]
+    __name__ = property(lambda self: 'named')
+class TD(TypedDict, total=False):
+    x: int
+a = A(); td = TD(x=5); kinds = [TD, A]
+=> a.p == 4 and a.d == 'd' and a.c is a.c and a.__name__ == 'named' and kinds[0](x=1) == {'x': 1} and td == {'x': 5}
+=> kinds[0].__total__ is False and type(type(a).__dict__['p']).__name__ == 'mine' and type(a) is kinds[1]
+## structures of ctypes
+import ctypes
+class P(ctypes.Structure):
+    _fields_ = [('x', ctypes.c_int), ('y', ctypes.c_double)]
+    def total(self): return self.x + self.y
+p = P(1, 2.5); a = (ctypes.c_int * 3)(1, 2, 3); c = ctypes.c_double(1.5); b = [p, a]
+=> p.total() == 3.5 and list(a) == [1, 2, 3] and c.value == 1.5 and b[0] is p and b[1] is a
+## models of pydantic and attrs
+import attrs
+from pydantic import BaseModel, Field
+class M(BaseModel):
+    x: int = 1
+    y: list[str] = Field(default_factory=list)
+    def double(self): return self.x * 2
+@attrs.define
+class A:
+    x: int
+    y: list = attrs.field(factory=list)
+    def who(self): return __class__.__name__
+m = M(x='5'); l = m.y; a = A(1); b = [a.y, type(m)]
+=> m.x == 5 and m.y is l and m.double() == 10 and b[1](x='7').x == 7 and a.y is b[0]
+=> a.who() == 'A' and a == type(a)(1)
 """)
 
 FRAMES = rows(r"""

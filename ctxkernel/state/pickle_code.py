@@ -55,6 +55,9 @@ _ALIAS = Part("type_alias")
 _MODULE = Part("module")
 _REMEMBERING = Part("remembering")
 _WRAPPER = Part("wrapper")
+_PROPERTY = Part("property_below")
+_CACHED_PROPERTY = Part("cached_property")
+_UPDATE_DICT = Part("update_dict")
 _FILL = Part("fill")
 _DICT_VIEW = Part("dict_view")
 _NAMELESS_TYPE = Part("nameless_type")
@@ -139,7 +142,8 @@ def cell(taking: Taking, obj: types.CellType) -> Reduction:
 def code(taking: Taking, obj: types.CodeType) -> Reduction:
     """A code object."""
     try:
-        return _CODE, (sys.version_info[:2], marshal.dumps(obj))
+        # The second version of the format: later ones depend on who else refers to a constant.
+        return _CODE, (sys.version_info[:2], marshal.dumps(obj, 2))
     except ValueError:  # a constant that no compiler makes
         names = (
             *("argcount", "posonlyargcount", "kwonlyargcount", "nlocals", "stacksize", "flags", "code", "consts"),
@@ -168,12 +172,12 @@ def remembering(taking: Taking, obj: Any) -> Reduction:
     module, path = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
     if type(module) is str and type(path) is str and module != taking.module and _by_import(module, path, obj):
         return NotImplemented  # the pickler finds it by its `__reduce__`
-    members = obj.__dict__
-    wrapped = members["__wrapped__"]
+    members = {name: one for name, one in obj.__dict__.items() if name not in ("__wrapped__", "cache_parameters")}
+    wrapped = obj.__wrapped__
     if obj.cache_info().currsize:
         taking.note(f"the cache of {getattr(wrapped, '__name__', 'a function')}: empty")
     settings = obj.cache_parameters()
-    return _REMEMBERING, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, Part("update_dict")
+    return _REMEMBERING, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, _UPDATE_DICT
 
 
 def wrapper(taking: Taking, obj: Any) -> Reduction:
@@ -181,9 +185,19 @@ def wrapper(taking: Taking, obj: Any) -> Reduction:
     return _WRAPPER, (type(obj), obj.__func__)
 
 
-def property_(taking: Taking, obj: property) -> Reduction:
-    """A property, exactly."""
-    return property, (obj.fget, obj.fset, obj.fdel, obj.__doc__)
+def property_(taking: Taking, obj: Any) -> Reduction:
+    """A property."""
+    cls = type(obj)
+    get = property.__dict__
+    parts = *(get[name].__get__(obj) for name in ("fget", "fset", "fdel")), get["__doc__"].__get__(obj)
+    if cls is property:
+        return property, parts
+    return _PROPERTY, (cls, *parts), taking.plan(cls).dict_of(obj) or None, None, None, _UPDATE_DICT
+
+
+def cached_property(taking: Taking, obj: Any) -> Reduction:
+    """A functools.cached_property: what it keeps is in the instances."""
+    return _CACHED_PROPERTY, (obj.func, obj.attrname, obj.__doc__)
 
 
 def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
@@ -348,6 +362,7 @@ KINDS: dict[Any, Kind] = {
     staticmethod: wrapper,
     classmethod: wrapper,
     property: property_,
+    functools.cached_property: cached_property,
     types.MappingProxyType: mapping_proxy,
     **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), dict_view),
     functools._lru_cache_wrapper: remembering,  # type: ignore[attr-defined]
@@ -358,7 +373,12 @@ KINDS: dict[Any, Kind] = {
 }
 if sys.version_info >= (3, 12):
     KINDS[typing.TypeAliasType] = type_alias
-BELOW: dict[Any, Kind] = {types.ModuleType: module_}
+BELOW: dict[Any, Kind] = {
+    types.ModuleType: module_,
+    property: property_,
+    staticmethod: wrapper,
+    classmethod: wrapper,
+}
 
 
 # -- together again -----------------------------------------------------------------------------
@@ -450,6 +470,18 @@ class CodeParts:
         """Return a staticmethod or classmethod."""
         return kind(func)
 
+    def property_below(self, cls: Any, *parts: Any) -> Any:
+        """Return an instance of a subclass of property."""
+        made = property.__new__(cls)
+        property.__init__(made, *parts)
+        return made
+
+    def cached_property(self, func: Any, name: str | None, doc: str | None) -> Any:
+        """Return a functools.cached_property."""
+        made = functools.cached_property(func)
+        made.attrname, made.__doc__ = name, doc
+        return made
+
     def nameless_type(self, name: str) -> Any:
         """Return a type of the interpreter that no module has under its name."""
         return _NAMELESS[name]
@@ -518,10 +550,16 @@ class CodeParts:
     def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
         """Give a class its members."""
         members, registered = state
+        # That of C code: a metaclass of the user's may do anything.
+        set_member: Any = next(
+            found
+            for base in class_mro(type(cls))
+            if type(found := class_dict(base).get("__setattr__")) is types.WrapperDescriptorType
+        )
         for name, value in members.items():
             if class_dict(cls).get(name) is value:
                 continue
-            type.__setattr__(cls, name, value)
+            set_member(cls, name, value)
         for one in registered:
             abc._abc_register(cls, one)  # type: ignore[attr-defined]
 

@@ -30,6 +30,7 @@ class Restorer(ArrayParts, InstanceParts, CodeParts, ThingParts):
         lost: Callable[[str], object],
         classes: Callable[[str], object | None],
         adopt: Callable[[int, int], Any] | None,
+        trial: bool,
     ) -> None:
         self.packer = packer
         self.namespace = packer.namespace
@@ -39,6 +40,7 @@ class Restorer(ArrayParts, InstanceParts, CodeParts, ThingParts):
         self._lost = lost
         self._classes = classes
         self._adopt = adopt
+        self._trial: dict[str, type] | None = {} if trial else None
         self.said: list[str] = []
         """What could not be put together, and why."""
         self.stand_ins: list[object] = []
@@ -62,11 +64,16 @@ class Restorer(ArrayParts, InstanceParts, CodeParts, ThingParts):
 
     def made_class(self, uid: str, cls: type) -> None:
         """Know a class by its uid."""
-        self.packer.know(uid, cls)
+        if self._trial is None:
+            self.packer.know(uid, cls)
+        else:
+            self._trial[uid] = cls
 
     def own_class(self, uid: str, name: str) -> Any:
         """Return a class of the user's. Raises LookupError where it is gone."""
-        found = self.packer.class_of(uid)
+        found: Any = self._trial.get(uid) if self._trial else None
+        if found is None:
+            found = self.packer.class_of(uid)
         if found is None:
             found = self._classes(uid)
         if found is None:
@@ -81,6 +88,10 @@ class Restorer(ArrayParts, InstanceParts, CodeParts, ThingParts):
         """Return what is alive still, or a stand-in."""
         found = self._live(token)
         return self.lose(what) if found is None else found
+
+    def stand_in(self, what: str) -> Any:
+        """Return a stand-in that was stored as one."""
+        return self._lost(what)
 
     def lose(self, what: str) -> Any:
         """Return a stand-in."""

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_core import SMALL, Part, Reduction
 from ctxkernel.state.pickle_instances import careful
+from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.reflect import is_kind, loaded
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ _MMAP = Part("anonymous_map")
 _GLOBAL = Part("found")
 _EXCEPTION = Part("exception")
 _FILL_EXCEPTION = Part("fill_exception")
+_STAND_IN = Part("stand_in")
 
 _DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
 _PATHS = (pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
@@ -358,6 +360,8 @@ KINDS: dict[Any, Kind] = {
     mmap.mmap: anonymous_map,
     PickleBuffer: _pickle_buffer,
     random.Random: _random,
+    random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
+    Lost: lambda taking, obj: (_STAND_IN, obj.__reduce__()[1]),
     weakref.ref: weak,
     weakref.WeakMethod: weak_method,
     **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), weak_proxy),

@@ -29,7 +29,7 @@ from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, never,
 from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.pickle_paths import places
 from ctxkernel.state.pickle_restore import Loader, Restorer
-from ctxkernel.state.reducers import Taking
+from ctxkernel.state.reducers import Cache, Taking
 
 __all__ = ["Lost", "OutOfTime", "Packed", "Packer"]
 
@@ -155,8 +155,10 @@ class Packer:
         self.module = module
         self.is_handle = is_handle
         self.part = part_seed
+        self.cache = Cache()
         self._uids: dict[int, tuple[weakref.ref[type], str]] = {}
-        self._classes: dict[str, weakref.ref[type]] = {}
+        self._classes: dict[str, list[weakref.ref[type]]] = {}
+        """By uid, the classes that were made of it, the newest last."""
         self._tokens: dict[int, tuple[weakref.ref[object], str]] = {}
         self._process = uuid.uuid4().hex[:8]
         self._count = itertools.count(1)
@@ -181,17 +183,19 @@ class Packer:
         def forget(ref: weakref.ref[type]) -> None:
             if (found := self._uids.get(key)) is not None and found[0] is ref:
                 del self._uids[key]
-            if self._classes.get(uid) is ref:
-                del self._classes[uid]
+            made = self._classes.get(uid, [])
+            made[:] = [one for one in made if one is not ref]
+            if not made:
+                self._classes.pop(uid, None)
 
         ref = weakref.ref(cls, forget)
         self._uids[key] = ref, uid
-        self._classes[uid] = ref
+        self._classes[uid] = [*(one for one in self._classes.get(uid, ()) if one() is not cls), ref]
 
     def class_of(self, uid: str) -> type | None:
         """Return the class with this uid, where it is alive."""
-        ref = self._classes.get(uid)
-        return None if ref is None else ref()
+        made = self._classes.get(uid)
+        return made[-1]() if made else None
 
     def token(self, obj: object) -> str:
         """Return the token of an object that is alive only; the same one as long as it is."""
@@ -324,13 +328,15 @@ class Packer:
         classes: Callable[[str], object | None] = lambda _: None,
         adopt: Callable[[int, int], Any] | None = None,
         report: list[str] | None = None,
+        trial: bool = False,
     ) -> dict[str, object]:
         """Return the values by name.
 
         `buffers` are those of the pack, in its order; one that can be written to becomes the memory of what is
         restored. `adopt(number, size)` may give other memory, with the same content, for a restored array.
         `classes(uid)` may make a class that is not alive. What cannot be put together is a stand-in that `lost` makes;
-        `report` is told. Raises ValueError for what is no stream of ours.
+        `report` is told. A `trial` leaves no trace: classes that it makes are not known by their uid. Raises ValueError
+        for what is no stream of ours.
         """
         whole = memoryview(stream)
         head: tuple[bytes, int, int, int, int] = (b"", 0, 0, 0, 0)
@@ -339,7 +345,7 @@ class Packer:
         magic, version, seeds, cuts, turns = head
         if magic != _MAGIC or version != _VERSION or seeds > len(SEEDS):
             raise ValueError("not a pack that this version can read")
-        restorer = Restorer(self, buffers, handles, live, lost, classes, adopt)
+        restorer = Restorer(self, buffers, handles, live, lost, classes, adopt, trial)
         at = _HEAD.size
         places_ = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
         at += cuts * _CUT.size
@@ -411,5 +417,5 @@ def _packed(taking: Taking, out: _Out, values: dict[str, object], alone: dict[st
         classes=taking.classes,
         rebuilt=tuple(taking.rebuilt),
         runs=tuple(taking.runs),
-        types=frozenset(map(taking.named, taking.held)),
+        types=taking.types() if taking.held or taking.known_types else frozenset(),
     )

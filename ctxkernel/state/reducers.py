@@ -8,13 +8,14 @@ here. So a reducer may be called a million times: the way to it is one look into
 
 from __future__ import annotations
 
+import copyreg
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_instances, pickle_things
 from ctxkernel.state.pickle_core import SMALL, Expired, OutOfTime, Part, Reduction, said, short
-from ctxkernel.state.reflect import Plan, class_module, class_mro, class_qualname, is_own_class, public_name
+from ctxkernel.state.reflect import Plan, class_module, class_mro, class_qualname, is_kind, is_own_class, public_name
 
 if TYPE_CHECKING:
     from ctxkernel.state.pickling import Packer
@@ -40,6 +41,7 @@ class Taking:
         """By id: uids of the classes that this pack stores themselves."""
         self.kinds: dict[int, Kind] = dict(_exact())
         self.plans: dict[int, Plan] = {}
+        self.metas: list[type] = []
         self.held: list[type] = []
         """Classes, so that an id stays what it is while the pack is made."""
         self.buffers: list[memoryview] = []
@@ -69,6 +71,8 @@ class Taking:
         self.current: object = None
         self.deep = False
         self._asked = 0
+        self.known_types: set[str] = set()
+        """Names of library classes met whose reducer was known."""
 
     def reduce(self, obj: Any) -> Reduction:
         """Take one object apart. Raises OutOfTime; KeyboardInterrupt and RecursionError go through."""
@@ -138,24 +142,40 @@ class Taking:
             plan = self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
         return plan
 
-    def named(self, cls: Any) -> str:
-        """Return what a class is called; one of the user's with its uid."""
-        name = f"{class_module(cls)}.{class_qualname(cls)}"
-        return f"{name} {self.packer.uid(cls)}" if self.plan(cls).own else name
+    def types(self) -> frozenset[str]:
+        """Return what the classes met are called; those of the user's with their uids."""
+        found: set[str] = set()
+        for cls in self.held:
+            name = f"{class_module(cls)}.{class_qualname(cls)}"
+            found.add(f"{name} {self.packer.uid(cls)}" if self.plan(cls).own else name)
+        return frozenset(found) | self.known_types
 
     # -- which reducer ----------------------------------------------------------------------------
 
     def _make_kind(self, cls: type, obj: object) -> Kind:
-        kind = self._find_kind(cls, obj)
-        self.held.append(cls)
+        libraries = _libraries()
+        cache = self.packer.cache
+        if cache.libraries is not libraries or cache.registered != len(copyreg.dispatch_table):
+            cache.renew(libraries, len(copyreg.dispatch_table))
+        known = cache.kinds.get(id(cls))
+        if known is not None:
+            self.known_types.add(known[2])
+            kind = known[1]
+        elif is_kind(cls, type):
+            kind = pickle_code.class_
+            self.metas.append(cls)
+        else:
+            kind = self._find_kind(cls, obj, libraries)
+            if self.plan(cls).own or "<locals>" in class_qualname(cls):
+                self.held.append(cls)
+            else:
+                cache.kinds[id(cls)] = cls, kind, f"{class_module(cls)}.{class_qualname(cls)}"
+                self.known_types.add(cache.kinds[id(cls)][2])
         self.kinds[id(cls)] = kind
         return kind
 
-    def _find_kind(self, cls: type, obj: object) -> Kind:
+    def _find_kind(self, cls: type, obj: object, libraries: dict[int, Kind]) -> Kind:
         mro = class_mro(cls)
-        if any(base is type for base in mro):
-            return pickle_code.class_
-        libraries = _libraries()
         for base in mro:
             kind = libraries.get(id(base), _MISSING)
             if kind is not _MISSING:
@@ -169,6 +189,21 @@ class Taking:
             if kind is not None:
                 return kind
         return pickle_instances.kind_of(self, cls, plan)
+
+
+class Cache:
+    """Reducers of library classes, which stay what they are until other libraries are there."""
+
+    def __init__(self) -> None:
+        self.libraries: object = None
+        self.registered = 0
+        self.kinds: dict[int, tuple[type, Kind, str]] = {}
+        """By id of a class: it, its reducer, its name."""
+
+    def renew(self, libraries: object, registered: int) -> None:
+        """Forget all: another library is there, or `copyreg` was told something."""
+        self.libraries, self.registered = libraries, registered
+        self.kinds.clear()
 
 
 _MISSING: Any = object()
@@ -191,6 +226,7 @@ def _exact() -> dict[int, Kind]:
         for table in (pickle_things.KINDS, pickle_code.KINDS):
             _EXACT.update({id(cls): kind for cls, kind in table.items()})
         _EXACT[id(Part)] = _part
+        _EXACT[id(type)] = pickle_code.class_
     return _EXACT
 
 

@@ -54,6 +54,7 @@ class Verifier:
                 classes=packed.classes.get,
                 report=report,
                 handles=handles or Lost,
+                trial=True,
             )
         except KeyboardInterrupt:
             raise
