@@ -16,7 +16,6 @@ import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xxhash import xxh3_128_hexdigest
 
@@ -25,9 +24,8 @@ from ctxkernel.store import packs, pages
 from ctxkernel.store.lock import SessionLock
 from ctxkernel.store.packs import LARGE_BYTES, Entry, PackReader, PackWriter, depth_of, entry_of
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
+Buffer = bytes | bytearray | memoryview
+"""What can be stored: any data in one piece."""
 CHUNK = 4 * 1024 * 1024
 """Bytes of the chunks that large buffers are cut into."""
 MOST_LINKS = 8
