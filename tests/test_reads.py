@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import sqlite3
+import subprocess
 import sys
 import tarfile
 import threading
@@ -328,3 +329,33 @@ def test_modules_that_come_later_are_seen(data, reads):
 
     assert names(reads.end(never)) == ["z.bz2"]
     sys.modules.pop("bz2", None)
+
+
+def test_what_ipython_shows_of_an_error_is_the_same(tmp_path):
+    """Word for word, with and without us: for the user's own `open`, for pandas' and for pathlib's."""
+    pytest.importorskip("IPython")
+    pytest.importorskip("pandas")
+    script = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+from ctxkernel.kernel.reads import FileReads
+
+shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}), colors="nocolor")
+if sys.argv[1] == "with":
+    FileReads().install()
+shell.run_cell("import numpy, pandas; from pathlib import Path")
+for cell in ("open('gone')", "pandas.read_csv('gone')", "Path('gone').read_text()", "numpy.load('gone')",
+             "open('x', opener=lambda p, f: 1 / 0)", "open('x', 'zz')", "open()"):
+    shell.run_cell(cell)
+"""
+    texts = []
+    for how in ("with", "without"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, how], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+        )
+        texts.append(done.stdout + done.stderr)
+
+    assert texts[0].count("FileNotFoundError") >= 8
+    assert texts[0] == texts[1]
+    assert "ctxkernel" not in texts[0]

@@ -183,6 +183,19 @@ def parse(source: str, *, strict: bool = False) -> ast.Module | None:
     return None
 
 
+_PRIVATE = re.compile(r"^(numpy\.random|random|time|datetime|secrets|uuid)\.(?:_\w+|mtrand|bit_generator)\.")
+
+
+def _public(dotted: str) -> str:
+    """The name under which people know what a module of the implementation holds: `posix.urandom` is `os.urandom`."""
+    head, _, rest = dotted.partition(".")
+    if rest and head in ("posix", "nt"):
+        return f"os.{rest}"
+    if rest and head == "builtins":
+        return rest
+    return _PRIVATE.sub(r"\1.", dotted)
+
+
 class _Walk:
     """One pass over a cell, in the order in which it runs."""
 
@@ -375,7 +388,7 @@ class _Walk:
             parts.append(self._dotted(node.func))
         else:
             parts.append("")
-        return ".".join(reversed(parts))
+        return _public(".".join(reversed(parts)))
 
     def _note(self, cause: str) -> Causes:
         self.anything |= {cause}
