@@ -304,7 +304,7 @@ class Desk:
     def command(self, words: str) -> None:
         """Find a command in the palette and run it."""
         self.page.keyboard.press("Control+Shift+C")
-        self.page.wait_for_selector(".lm-CommandPalette-input")
+        self.page.wait_for_selector(".lm-CommandPalette-input:focus")  # typed earlier, the words go elsewhere
         self.page.keyboard.insert_text(words)
         self.page.locator(".lm-CommandPalette-item.lm-mod-active", has_text=words).wait_for()
         self.page.keyboard.press("Enter")

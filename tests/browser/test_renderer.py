@@ -623,3 +623,91 @@ def test_the_inline_panel_asks_for_plans_and_shows_the_line_to_run(stage):
     expect(sheet).to_contain_text("a running thread")
     expect(sheet.locator(".ctxk-codeline")).to_contain_text("%ctx goto s4")
     assert [(one["type"], one["action"], one["target"]) for one in stage.evaluate("asked")] == [("plan", "goto", "s4")]
+
+
+# ---------------------------------------------------------------- the notebook's side
+
+HANDS = """async ([statuses, tagged, stopAt]) => {
+  const { NotebookHands } = await import('/notebook.js?v=' + S.snapshot.version);
+  const sent = [];
+  const reply = (what) => {
+    sent.push(what);
+    const status = statuses.shift();
+    return status === 'gone' ? Promise.reject(new Error('gone')) : Promise.resolve({ content: { status } });
+  };
+  const kernel = {
+    status: 'busy',
+    requestExecute: ({ code, stop_on_error, store_history }, dispose, { ctxkernel }) => ({
+      done: reply([code, stop_on_error, store_history, ctxkernel.kind])
+    }),
+    sendControlMessage: ({ msgType, content }) => ({
+      done: Promise.resolve({ content: { type: 'plan', plan: { asked: content, by: msgType } } })
+    })
+  };
+  const cell = (id) => ({
+    model: {
+      id,
+      type: 'code',
+      sharedModel: { getSource: () => id },
+      getMetadata: () => (tagged.includes(id) ? ['raises-exception'] : [])
+    }
+  });
+  const widgets = ['a', 'b', 'c'].map(cell);
+  const link = {
+    kernel,
+    live: true,
+    notebook: { content: { widgets, model: { deletedCells: ['old'] }, notebookConfig: { recordTiming: true } } },
+    controlMessage: (kernel, msgType, content) => ({ msgType, content })
+  };
+  const hands = new NotebookHands(link, {
+    execute: (one, context, { ctxkernel, recordTiming, deletedCells }) =>
+      reply([one.model.id, ctxkernel.rerun, recordTiming, deletedCells.length])
+  });
+  const stop = { stopped: false };
+  return {
+    sent,
+    ran: await hands.rerunCells(stopAt === null ? [] : ['a', 'b', 'c'], (n) => (stop.stopped = n === stopAt), stop),
+    gesture: statuses.length ? await hands.gesture('%ctx undo') : null,
+    plan: await hands.plan({ action: 'undo', target: '1' }),
+    cells: hands.cellsFrom('b').map((one) => one.cell_id),
+    none: hands.cellsFrom('x')
+  };
+}"""
+
+
+def test_cells_run_one_after_the_other_up_to_the_first_error(stage):
+    """As JupyterLab runs them, with what says that it is a re-run; a cell that may raise does not end it."""
+    cases = [
+        # replies of the kernel, cells that may raise, stop after   how many ran, which failed
+        (["ok", "ok", "ok"], [], 0, 3, None),
+        (["ok", "error"], [], 0, 2, "b"),
+        (["ok", "error", "ok"], ["b"], 0, 3, None),
+        (["ok", "gone"], [], 0, 2, "b"),
+        (["ok", "ok"], [], 2, 2, None),
+    ]
+    for statuses, tagged, stop_at, ran, failed in cases:
+        found = stage.evaluate(HANDS, [[*statuses], tagged, stop_at])
+        assert found["ran"] == {"ran": ran, "failed": failed}, (statuses, tagged)
+        assert found["sent"][0] == ["a", True, True, 1], "the first tells the kernel which cells were deleted"
+        assert found["sent"][1:ran] == [[cell, True, True, 0] for cell in "bc"[: ran - 1]]
+    assert (found["cells"], found["none"]) == (["b", "c"], None)
+
+
+def test_a_gesture_that_an_error_swept_away_is_sent_again(stage):
+    """It is no prompt, does not stop the cells behind it, and is given up after three times."""
+    one = ["%ctx undo", False, False, "meta"]
+    for statuses, times, ok in (
+        (["aborted", "aborted", "ok"], 3, True),
+        (["error"], 1, False),
+        (["aborted"] * 3, 3, False),
+    ):
+        found = stage.evaluate(HANDS, [statuses, [], None])
+        assert found["sent"] == [one] * times
+        assert found["gesture"]["ok"] is ok
+
+
+def test_while_a_cell_runs_a_plan_is_asked_for_on_the_control_channel(stage):
+    """The comm would wait for the end of the cell."""
+    plan = stage.evaluate(HANDS, [[], [], None])["plan"]["plan"]
+    assert plan["by"] == "ctxkernel_plan_request"
+    assert (plan["asked"]["action"], plan["asked"]["target"]) == ("undo", "1")

@@ -196,3 +196,18 @@ def test_a_plan_can_be_read_while_a_cell_runs(desk):
     expect(sheet.get_by_role("button", name="Go back")).to_be_disabled()
     (desk.lab.root / "go").touch()
     expect(sheet.get_by_role("button", name="Go back")).to_be_enabled()
+
+
+def test_the_inline_panel_says_what_a_return_takes_and_which_line_does_it(desk):
+    """A widget cannot send execute requests: it shows the plan, made by the kernel, and the line to run."""
+    run_all(desk, ["n = 1", "n = 2"])
+    desk.select(1)
+    desk.page.keyboard.press("b")
+    desk.type("%ctx panel")
+    inline = desk.cell(2).locator(".ctxk-inline")
+    expect(inline.locator(".ctxk-row[data-statement=s2]")).to_be_visible()
+    inline.locator(".ctxk-row[data-statement=s1] .ctxk-more").click()
+    inline.locator(".ctxk-menuitem", has_text="Go back here").click()
+    sheet = inline.get_by_role("dialog", name="Go back to s1")
+    expect(sheet).to_contain_text("Restored")
+    expect(sheet.locator(".ctxk-codeline")).to_contain_text("%ctx goto s1")

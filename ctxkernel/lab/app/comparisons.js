@@ -116,6 +116,9 @@ function comparisonRows(view, { row, word, glyph, found }) {
 
 function divergence(one) {
   const [before, after] = [clean(one.before), clean(one.after)];
+  const told = clean(one.summary);
+  // A summary such as `10 → 11` says it all.
+  const said = [before, after].every((text) => text && told.includes(text));
   const short = [before, after].every((text) => text.length <= SHORT && !text.includes('\n'));
   return [
     h(
@@ -128,7 +131,7 @@ function divergence(one) {
       h('span', { class: 'ctxk-muted' }, one.summary),
       one.cause ? h('span', { class: 'ctxk-cause' }, one.cause) : null
     ),
-    !(before || after)
+    said || !(before || after)
       ? null
       : short
         ? h(

@@ -636,7 +636,8 @@ class Panel {
 
   show() {
     this.ensure();
-    this.quietly(() => this.lab.app.shell.activateById(PANEL_ID));
+    // Only if it is not there: Notebook 7 takes the second call for a wish to close it.
+    if (!this.widget.isVisible) this.quietly(() => this.lab.app.shell.activateById(PANEL_ID));
     setTimeout(() => this.widen(), 0);
   }
 
@@ -736,7 +737,8 @@ class Panel {
     add('ctxkernel:open-panel', 'ctxkernel: Open the panel', () => {
       this.ensure();
       this.remember(true);
-      app.shell.activateById(PANEL_ID);
+      if (this.widget.isVisible) this.widget.activate();
+      else app.shell.activateById(PANEL_ID);
       const link = this.link;
       if (link && !link.live && link.own === false) link.reconnect();
     });

@@ -146,21 +146,21 @@ export class Timeline {
   draw(moved = false) {
     const { view } = this;
     const before = this.entries.length;
+    const was = this.entries.some((entry) => entry.kind === 'here');
     this.entries = layOut(view.tree, view.headKnown, (key) => this.open.has(key));
     const here = this.entries.findIndex((entry) => entry.kind === 'here');
-    if (moved) this.seen();
+    // Out of the past again: what comes now is followed.
+    if (moved || (was && here < 0)) this.toBottom();
     if (!before || moved) {
       const bottom = this.entries.length - FIRST_ROWS;
-      this.first = Math.max(
-        0,
-        Math.min(bottom, here < 0 ? bottom : here - FIRST_ROWS / 2, before ? this.first : Infinity)
-      );
+      const shown = before ? this.first : Infinity;
+      this.first = Math.max(0, Math.min(bottom, here < 0 ? bottom : here - FIRST_ROWS / 2, shown));
     }
     this.first = Math.min(this.first, this.entries.length);
     this.place();
-    const added = this.entries.length - before;
     // Only rows that came by themselves: not those of a fold that the reader opened.
-    if (before && added > 0 && !this.stuck && !moved && !this.flipping) {
+    const added = this.flipping ? 0 : this.entries.length - before;
+    if (before && added > 0 && !this.stuck && !atBottom(this.section)) {
       this.unseen += added;
       this.newest.hidden = false;
       this.newest.textContent = `${count(this.unseen)} new ↓`;
