@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -319,6 +320,17 @@ def test_without_a_secret_the_word_cannot_be_given(path):
     store = record(path, Signer(None, "no secret here"))
     assert "no secret here" in (store.trust(1.0) or "")
     store.close()
+
+
+def test_nothing_that_reads_a_session_can_unpickle():
+    """The store, and the commands that read: what loads a state is in `ctxkernel.state`, for the kernel alone."""
+    root = Path(trust.__file__).parent.parent
+    files = [*(root / "store").glob("*.py"), *(root / "cli").glob("*.py")]
+    assert len(files) > 20
+    for path in files:
+        words = set(re.findall(r"^\s*(?:from|import) ([\w.]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+        assert not words & {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}, path
+        assert not [word for word in words if re.match(r"ctxkernel\.state\.(pickl|restore|checkpoints)", word)], path
 
 
 def test_verify_tells_whose_they_are(path):

@@ -140,7 +140,7 @@ def _changes(made: Manifest) -> tuple[Iterable[str], list[Unit]]:
     parsed, results = made.parse(), made.results()
     units: list[Unit] = []
     for unit in parsed.get("units", ()):
-        units += results[unit["j"]]["units"] if unit.get("j") in results else [unit]
+        units += results[unit["j"]].get("units", ()) if unit.get("j") in results else (unit,)
     return parsed.get("gone", ()), units
 
 

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -132,21 +132,24 @@ class SessionFile:
 
     def rows(self, table: str, where: str = "1", *values: schema.Value) -> list[Found]:
         """Return rows by column name, lone surrogates back in place, and take note of those with a wrong checksum."""
+        return list(self.each(table, where, *values))
+
+    def each(self, table: str, where: str = "1", *values: schema.Value) -> Iterator[Found]:
+        """Yield what `rows` returns, one by one."""
         if table in self._empty:
-            return []
+            return
         columns = schema.columns_of(table)
         counted = table in schema.COUNTED
-        out: list[Found] = []
         read = ", ".join((*columns, "id") if counted else columns)
         for raw in self.connection.execute(f"SELECT {read} FROM {table} WHERE {where}", values):
             row = tuple(_decoded(value) if isinstance(value, bytes) else value for value in raw)
-            out.append(dict(zip(columns, row, strict=False)))
+            found = dict(zip(columns, row, strict=False))
             if counted:
-                out[-1]["id"] = row[-1]
+                found["id"] = row[-1]
                 row = row[:-1]
             if schema.row_hash(row[:-1]) != row[-1]:
                 self.damage.append(f"{table} {row[0]}")
-        return out
+            yield found
 
     def select(self, query: str, *values: schema.Value) -> list[tuple[Any, ...]]:
         """Return the rows of a query as they are. Raises sqlite3.Error."""

@@ -146,7 +146,10 @@ def _check(found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
         raise ValueError("it belongs to another user")
     if found.st_mode & 0o077:
-        raise ValueError("other users may read or change it; take their rights off it (chmod 600), or delete it")
+        raise ValueError(
+            "other users may read or change it; take their rights off it (chmod 600), or set "
+            f"{HOME} to a folder on a file system that has such rights"
+        )
 
 
 def _make(path: Path) -> None:

@@ -139,16 +139,16 @@ def _structure(connection: sqlite3.Connection) -> list[str]:
 
 def _rows(reader: SessionReader) -> Iterator[str]:
     for table in schema.TABLES:
+        reader.damage.clear()
+        other: list[str] = []
         try:
-            reader.damage.clear()
-            stored = reader.rows(table)
+            for row in reader.each(table):
+                if table == "blocks" and rows.address(str(row["text"])) != row["address"]:
+                    other += [row["address"]]
         except sqlite3.Error as error:
             yield f"{table}: not all rows can be read ({error})"
-            continue
         yield from (f"{one}: the row does not match its checksum" for one in reader.damage[:_MOST])
-        if table == "blocks":
-            other = [row["address"] for row in stored if rows.address(row["text"]) != row["address"]]
-            yield from (f"blocks {one}: the text is another" for one in other[:_MOST])
+        yield from (f"blocks {one}: the text is another" for one in other[:_MOST])
     reader.damage.clear()
 
 
