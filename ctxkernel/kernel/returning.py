@@ -132,8 +132,8 @@ class Returning:
         self.touched: dict[str, frozenset[str]] = {}
         """Execution → names that it may have touched."""
         self.divergence = DivergenceSettings()
-        self._room_at = 0
-        """Bytes that were stored when room was looked for last."""
+        self._since_room = 0
+        """Bytes that were stored since room was looked for last."""
         self.diverged: dict[str, str] = {}
         """Names that a re-run since the last return gave another value, and the cause."""
         self._offer: tuple[dict[str, Any] | None] | None = None
@@ -220,7 +220,8 @@ class Returning:
     def take(self, execution_id: str) -> CheckpointRow:
         """Take the state as it is now, as that after `execution_id`."""
         changed, gone = self._plain()
-        parts = self.ambient.capture()
+        # A cell that names nothing runs nothing that could draw a number or set an option.
+        parts = {} if self._ambient_first == {} and self._ctx.tracker.named_nothing else self.ambient.capture()
         if parts and (others := tuple(name for name in parts if name in self._ambient_known)):
             self.ambient_changed[execution_id] = others
         self._ambient_known.update(parts)
@@ -230,6 +231,7 @@ class Returning:
         whole = base is not None and not self._ctx.store.has_checkpoint(f"c{base}")
         taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
         info = taken.info
+        self._since_room += info.bytes_new
         diff = self._ctx.loop.log.execution(execution_id).state_diff
         names = [*diff.added, *diff.changed]
         if names:
@@ -392,14 +394,13 @@ class Returning:
     @property
     def unfinished(self) -> bool:
         """Whether data are on their way to the disk, or it is time to look for room."""
-        return self.checkpoints.writing or self.chunks.bytes_stored - self._room_at >= _ROOM_BYTES
+        return self.checkpoints.writing or self._since_room >= _ROOM_BYTES
 
     def make_room(self) -> None:
         """Give up old large data where all sessions together take more than they may. For idle time."""
-        stored = self.chunks.bytes_stored
-        if stored - self._room_at < _ROOM_BYTES:
+        if self._since_room < _ROOM_BYTES:
             return
-        self._room_at = stored
+        self._since_room = 0
         limit = quota.limit_bytes(os.environ)
         root = self.chunks.folder.parent
         if sum(quota.usage(root).values()) <= limit:

@@ -154,6 +154,11 @@ class NamespaceTracker:
         """The hashes (xxh3_128, one every `digest.CHUNK` bytes) of a block of memory that the last look read whole."""
         return self._hashed.get((address, nbytes))
 
+    @property
+    def named_nothing(self) -> bool:
+        """Whether the last cell mentioned no global name at all."""
+        return not self._cell.names and not self._cell.anything
+
     def look(self, value: object, expired: Expired = lambda: False) -> Survey | None:
         """Look at any value as at one of the namespace; None where that cannot be done."""
         return self._looker.look(self._looker.batch(expired), value)
