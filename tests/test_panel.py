@@ -1,0 +1,175 @@
+"""The panel in the kernel, over the wire: what rows, plans and moves are told (`docs/panel-protocol.md`)."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from tests.conftest import RunningKernel
+
+GESTURE = {"ctxkernel": {"kind": "meta"}}
+
+
+class Front:
+    """A front end that speaks with a kernel and keeps what it is told."""
+
+    def __init__(self, kernel: RunningKernel) -> None:
+        self.kernel = kernel
+        self.client = kernel.client
+        self._send("comm_open", {"comm_id": "p", "target_name": "ctxkernel.panel", "data": {"protocol": 1}})
+        self.snapshot = self._told(lambda data: data["type"] == "snapshot")
+
+    def _send(self, kind: str, content: dict[str, Any], metadata: dict[str, Any] | None = None) -> str:
+        message = self.client.session.msg(kind, content, metadata=metadata or {})
+        self.client.shell_channel.send(message)
+        return message["header"]["msg_id"]
+
+    def _told(self, wanted: Any, seconds: float = 30) -> dict[str, Any]:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            message = self.client.get_iopub_msg(timeout=seconds)
+            if message["msg_type"] == "comm_msg" and wanted(message["content"]["data"]):
+                return message["content"]["data"]
+        raise TimeoutError
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Send a message over the comm and return its answer."""
+        self._send("comm_msg", {"comm_id": "p", "data": {"id": "q", **request}})
+        return self._told(lambda data: data["type"] == request["type"])
+
+    def run(self, source: str, *, gesture: bool = False, rerun: bool = False, cell_id: str = "") -> dict[str, Any]:
+        """Run a cell or a gesture and return its turn."""
+        said = GESTURE if gesture else {"ctxkernel": {"rerun": True}} if rerun else {}
+        content = {"code": source, "silent": False, "store_history": not gesture, "stop_on_error": False}
+        asked = {"user_expressions": {}, "allow_stdin": False}
+        self._send("execute_request", {**content, **asked}, {**said, "cellId": cell_id} if cell_id else said)
+        return self._told(lambda data: data["type"] == "turn")
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows of a fresh snapshot, by execution."""
+        return {row["execution_id"]: row for row in self.ask(type="snapshot")["statements"]}
+
+
+@pytest.fixture
+def front(kernel: RunningKernel) -> Front:
+    return Front(kernel)
+
+
+def test_a_row_says_where_it_hangs_and_what_is_kept_of_the_state_after_it(front):
+    """Parent, checkpoint and what of it is missing; the head and the storage come with each turn."""
+    front.run("x = 1")
+    told = front.run("used = (i for i in range(9)); _ = next(used)")
+    row = told["statement"]
+    assert (row["execution_id"], row["parent_execution_id"]) == ("s2.1", "s1.1")
+    assert told["head"] == "s2.1"
+    assert row["checkpoint"]["state"] in ("durable", "writing")
+    assert "used" in row["checkpoint"]["missing"]
+    assert row["comparison"] is None
+    assert row["moved"] is None
+    assert row["marks"] == {"differs": False, "asks": False}
+    assert set(told["storage"]) == {"bytes", "quota", "pending_bytes", "pending_s", "folder"}
+    assert told["storage"]["bytes"] > 0
+
+
+def test_a_return_is_told_with_the_branches_that_there_are_now(front):
+    """The statement that moved HEAD says so; a snapshot tells the same."""
+    front.run("x = 1")
+    front.run("x = 2")
+    told = front.run("%ctx goto s1", gesture=True)
+    assert told["statement"]["moved"] == {"to": "s1.1", "reason": "goto"}
+    assert told["statement"]["author"] == "panel"
+    assert told["head"] == "s1.1"
+    front.run("y = x")
+    told = front.run("%ctx goto s2", gesture=True)
+    forks = {branch["leaf"]: branch["fork"] for branch in told["branches"]}
+    assert forks == {"s2.1": "s1.1", "s4.1": "s1.1"}
+    again = front.ask(type="snapshot")
+    assert (again["head"], again["branches"]) == ("s2.1", told["branches"])
+    assert [row["execution_id"] for row in again["statements"] if row["moved"]] == ["s3.1", "s5.1"]
+
+
+def test_a_plan_reads_and_changes_nothing(front):
+    """It leaves no statement; what cannot be done is told in words that help."""
+    front.run("x = [1]")
+    front.run("x.append(2)")
+    plan = front.ask(type="plan", action="goto", target="s1")["plan"]
+    assert [name for unit in plan["load"] for name in unit["names"]] == ["x"]
+    assert plan["lost"] == {}
+    assert front.ask(type="plan", action="goto", target="s1", before=True)["plan"]["drop"] == ["x"]
+    assert [
+        step["statement_id"] for step in front.ask(type="plan", action="rerun", target="s2")["plan"]["statements"]
+    ] == ["s2"]
+    assert front.ask(type="plan", action="undo", target="1")["plan"]["target"] == "s1.1"
+    for odd in ({"action": "goto", "target": "s99"}, {"action": "burn", "target": "s1"}, {"action": "goto"}, {}):
+        answer = front.ask(type="plan", **odd)
+        assert answer["plan"] is None
+        assert answer["error"]
+    assert list(front.rows()) == ["s1.1", "s2.1"]
+
+
+def test_a_plan_can_be_had_while_a_cell_runs(front):
+    """On the control channel, as a snapshot can."""
+    front.run("x = 1")
+    front.run("x = 2")
+    front.client.execute("import time; time.sleep(3)")
+    time.sleep(0.7)
+    start = time.monotonic()
+    message = front.client.session.msg("ctxkernel_plan_request", {"id": "q", "action": "goto", "target": "s1"})
+    front.client.control_channel.send(message)
+    reply = front.client.get_control_msg(timeout=10)
+    assert time.monotonic() - start < 2
+    assert (reply["msg_type"], reply["content"]["id"]) == ("ctxkernel_plan_reply", "q")
+    assert reply["content"]["plan"]["target"] == "s1.1"
+
+
+def test_names_and_marks_are_told_for_rows_that_are_old(front):
+    """A turn tells which rows say otherwise now; a snapshot has them in the rows."""
+    front.run("x = 1", cell_id="a")
+    front.run("x = 2", cell_id="b")
+    told = front.run("%ctx mark s1 differs", gesture=True)
+    assert told["rows"] == [{"execution_id": "s1.1", "names": [], "marks": {"differs": True, "asks": False}}]
+    told = front.run("%ctx checkpoint good", gesture=True)
+    (row,) = told["rows"]
+    assert row["names"] == ["good"]
+    assert "rows" not in front.run("x = 3")
+    told = front.run("%ctx mark s1 none", gesture=True)
+    assert told["rows"] == [{"execution_id": "s1.1", "names": [], "marks": {"differs": False, "asks": False}}]
+    assert front.rows()[row["execution_id"]]["names"] == ["good"]
+
+
+def test_a_re_run_tells_what_came_out_differently(front):
+    """In the row of the new run, with what it is compared with."""
+    front.run("x = 1", cell_id="a")
+    front.run("print(x)", cell_id="b")
+    front.run("%ctx goto s1 --before", gesture=True)
+    front.run("x = 2", cell_id="a", rerun=True)
+    row = front.run("print(x)", cell_id="b", rerun=True)["statement"]
+    assert row["execution_id"] == "s2.2"
+    assert row["comparison"]["against"] == "s2.1"
+    assert row["comparison"]["same"] is False
+    (out,) = [one for one in row["comparison"]["divergences"] if one["kind"] == "output"]
+    assert (out["subject"], out["cause"]) == ("stdout", "upstream")
+    assert "1" in out["before"]
+    assert "2" in out["after"]
+    assert front.rows()["s2.2"]["comparison"] == row["comparison"]
+
+
+def test_what_a_killed_kernel_left_is_offered_and_comes_back_with_its_rows(start_kernel):
+    """The offer says how much there is; after the resume the rows of the earlier kernel are told."""
+    first = start_kernel()
+    first.run("kept = [1]")
+    first.run("kept.append(2)")
+    first.manager.provisioner.process.send_signal(signal.SIGKILL)
+    first.manager.provisioner.process.wait()
+    front = Front(start_kernel())
+    offer = front.snapshot["resume"]
+    assert (offer["statements"], offer["restorable"]) == (2, "s2.1")
+    assert front.snapshot["statements"] == []
+    told = front.run("%ctx resume", gesture=True)
+    assert (told["head"], told["resume"]) == ("s2.1", None)
+    again = front._told(lambda data: data["type"] == "snapshot")
+    assert [row["source"] for row in again["statements"][:2]] == ["kept = [1]", "kept.append(2)"]
+    assert front.run("print(kept)")["statement"]["stdout"] == "[1, 2]\n"
