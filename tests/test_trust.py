@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hmac
 import json
 import os
 import re
@@ -146,6 +147,12 @@ def test_a_signature_is_of_these_texts_in_this_order_and_of_no_others(one, other
 def test_what_is_no_signature_is_none(signature):
     assert not Signer(b"k" * 32).is_signed(signature, "a")
     assert not Signer(None, "no secret").is_signed(signature, "a")
+
+
+def test_a_signature_is_an_hmac():
+    text = trust._message(("a", "bc"))
+    assert text == b"1:a2:bc"
+    assert Signer(b"k" * 32).sign("a", "bc") == hmac.digest(b"k" * 32, text, "sha256").hex()
 
 
 def test_the_secret_is_not_told(tmp_path):

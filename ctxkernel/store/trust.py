@@ -32,10 +32,11 @@ _PATIENCE_S = 0.5
 class Signer:
     """Signs texts, and says which it has signed."""
 
-    __slots__ = ("_secret", "fault")
+    __slots__ = ("_keyed", "fault")
 
     def __init__(self, secret: bytes | None, fault: str = "") -> None:
-        self._secret = secret
+        # Keyed once and copied: half the time of a signature, which every cell waits for.
+        self._keyed = None if secret is None else hmac.new(secret, digestmod="sha256")
         self.fault = fault
         """Why there is no secret; empty where there is one."""
 
@@ -43,8 +44,12 @@ class Signer:
         return f"Signer({self.fault or 'ready'})"
 
     def sign(self, *parts: str) -> str | None:
-        """Return the signature of these texts in this order, in hex; None without a secret."""
-        return None if self._secret is None else hmac.digest(self._secret, _message(parts), "sha256").hex()
+        """Return the signature (HMAC-SHA256) of these texts in this order, in hex; None without a secret."""
+        if self._keyed is None:
+            return None
+        mac = self._keyed.copy()
+        mac.update(_message(parts))
+        return mac.hexdigest()
 
     def is_signed(self, signature: str | None, *parts: str) -> bool:
         """Say whether `signature` is what this user's `sign` gives. Takes the same time for every wrong one."""
