@@ -270,11 +270,13 @@ def check(method: Method, root: Path, program: Program, stops: Sequence[int], ti
         end = len(program.cells)
         for number in [place for stop in stops for place in (stop, end)]:
             back = method.goto(kernel, number)
-            found = look(kernel, program.facts)
-            result["stops"].append(
-                {"to": number, "error": back.error, **wrongs(seen[number], found, back, program.around)}
-            )
+            # A return that failed is one mistake, not as many as there are names.
+            found = seen[number] if back.error else look(kernel, program.facts)
+            state = wrongs(seen[number], found, back, program.around)
+            result["stops"].append({"to": number, "error": back.error, "text": back.text, **state})
         back = method.goto(kernel, REPLAY_FROM)
+        if back.error:
+            return
         for source in program.cells[REPLAY_FROM:]:
             kernel.run(source, timeout=timeout)
         result["replayed"] = wrongs(seen[end], look(kernel, program.facts), back, program.around)
@@ -345,7 +347,7 @@ def namespace5gb(methods: Sequence[Method], root: Path, args: argparse.Namespace
         ) -> None:
             for number in stops:
                 back = method.goto(kernel, number)
-                state = wrongs(looks[number], look(kernel, []), back)
+                state = wrongs(looks[number], looks[number] if back.error else look(kernel, []), back)
                 found.append({"to": number, "ms": back.wall_ms, "error": back.error, **state})
 
         plain = method.label == Method.label
@@ -484,7 +486,7 @@ def show(part: str, rows: dict[str, Any]) -> None:
         print(
             f"  {'':22}{'added: all s':>13}{'median ms':>11}{'worst ms':>10}{'own: all s':>12}{'median':>9}{'worst':>9}"
             f"{'stored MB':>11}{'peak MB':>9}{'durable s':>11}{'back ms (median, worst)':>26}"
-            f"{'wrong':>8}{'around':>8}{'named':>7}"
+            f"{'failed':>8}{'wrong':>7}{'around':>8}{'named':>7}"
         )
         for label, row in rows.items():
             print(_line(label, row))
@@ -507,7 +509,7 @@ def _line(label: str, row: dict[str, Any]) -> str:
     stops = row.get("checked", {}).get("stops")
     if stops:
         wrong, around, named = (sum(len(stop[kind]) for stop in stops) for kind in ("wrong", "around", "named"))
-        line += f"{wrong:8}{around:8}{named:7}"
+        line += f"{sum(bool(stop['error']) for stop in stops):8}{wrong:7}{around:8}{named:7}"
     return line + (f"  {row['gave_up']}" if row["gave_up"] else "")
 
 

@@ -20,6 +20,8 @@ from typing import Any
 
 import xxhash
 
+UNSAID = {"__dict__", "__weakref__", "__module__", "__slotnames__"}
+"""Of a class. The last is a note that `copyreg` leaves at the first pickling."""
 NOT_THE_USERS = {"In", "Out", "exit", "quit", "get_ipython", "open", "kishu", "init_kishu"}
 
 
@@ -162,9 +164,7 @@ class Digester:
         if value.__module__ == "__main__":
             self.all("bases", value.__bases__)
             for name, item in sorted(vars(value).items()):
-                if name not in ("__dict__", "__weakref__", "__module__") and not isinstance(
-                    item, types.MemberDescriptorType
-                ):
+                if name not in UNSAID and not isinstance(item, types.MemberDescriptorType):
                     self.text(name)
                     self.feed(item)
 

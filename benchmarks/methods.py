@@ -168,13 +168,16 @@ class Ours(Method):
     def stored(self, kernel: Kernel) -> int:
         return on_disk(kernel.folder / "cache" / "ctxkernel", kernel.work / ".ctxkernel")
 
-    def _checkpoints(self, kernel: Kernel) -> list[dict[str, Any]]:
+    def _statements(self, kernel: Kernel) -> list[dict[str, Any]]:
+        """Return the cells that were run, as the session has them; not what changed between two cells."""
         from ctxkernel.store.session import SessionReader
 
         [session] = (kernel.work / ".ctxkernel").glob("*.sqlite")
         with SessionReader(session) as reader:
-            statements = reader.timeline()["statements"]
-        return [one["executions"][-1].get("checkpoint") or {} for one in statements if one["kind"] != "meta"]
+            return [one for one in reader.timeline()["statements"] if one["kind"] != "meta"]
+
+    def _checkpoints(self, kernel: Kernel) -> list[dict[str, Any]]:
+        return [one["executions"][-1].get("checkpoint") or {} for one in self._statements(kernel)]
 
     def own_times(self, kernel: Kernel) -> list[float]:
         return [one["time_ms"] for one in self._checkpoints(kernel) if "time_ms" in one]
@@ -189,19 +192,12 @@ class Ours(Method):
         return time.perf_counter() - start
 
     def goto(self, kernel: Kernel, number: int) -> Returned:
-        cell: Cell = kernel.run(f"%ctx goto {number} --json", store_history=False)
+        statement = self._statements(kernel)[number - 1]["statement_id"]
+        cell: Cell = kernel.run(f"%ctx goto {statement}")
         if cell.status != "ok":
             return Returned(cell.wall_ms, error=cell.error, text=cell.text)
-        return Returned(cell.wall_ms, named=_names_told(cell.text), text=cell.text)
-
-
-def _names_told(text: str) -> set[str]:
-    """Return the names that a `--json` answer of goto lists as missing, rebuilt or re-run."""
-    found = re.search(r"\{.*\}", text, flags=re.DOTALL)
-    if found is None:
-        return set()
-    answer = json.loads(found.group())
-    return {str(name) for key in ("missing", "rebuilt", "rerun") for name in answer.get(key) or ()}
+        named = set(re.findall(r"^not restored: (\S+) ", cell.text, flags=re.MULTILINE))
+        return Returned(cell.wall_ms, named=named, text=cell.text)
 
 
 def _silently(kernel: Kernel, code: str) -> None:
