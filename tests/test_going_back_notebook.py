@@ -1,0 +1,113 @@
+"""The notebook about going back is executed as a reader would execute it, and does what its prose says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOK = ROOT / "notebooks" / "02-going-back.ipynb"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the notebook was executed: its session, and the executed notebook as `done.ipynb`."""
+    folder = tmp_path_factory.mktemp("going-back")
+    (folder / NOTEBOOK.name).write_bytes(NOTEBOOK.read_bytes())
+    done = ctxkernel(folder, "run", NOTEBOOK.name, "--output", "done.ipynb")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def ctxkernel(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ctxkernel", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+
+
+def shown(folder: Path, cell_id: str) -> str:
+    """All text that a cell showed."""
+    cells = nbformat.read(folder / "done.ipynb", as_version=4).cells
+    cell = next(cell for cell in cells if cell.id == cell_id)
+    return "\n".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+
+
+def test_the_notebook_is_clean():
+    """No outputs and no counts are stored: a diff of the notebook is a diff of its text."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+
+    assert notebook.metadata.kernelspec.name == "ctxkernel"
+    assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
+    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+
+
+def test_no_cell_fails(desk: Path):
+    timeline = json.loads(ctxkernel(desk, "timeline", NOTEBOOK.name, "--json").stdout)
+
+    assert {run["status"] for s in timeline["statements"] for run in s["executions"]} == {"ok"}
+
+
+def test_the_plan_and_the_return_say_what_they_do(desk: Path):
+    plan, went = shown(desk, "plan"), shown(desk, "goto")
+
+    for name in ("patients", "log", "notes", "mean_bmi"):
+        assert name in next(line for line in plan.splitlines() if line.startswith("load"))
+        assert name in went
+    assert "not restored" not in plan + went
+
+
+def test_the_mistake_is_gone_and_two_names_are_one_list_again(desk: Path):
+    assert shown(desk, "check").endswith("['loaded'], True)")
+
+
+def test_undo_leads_back_to_the_mistake(desk: Path):
+    """Nothing is lost: what was left is a branch, and the way back leads to it."""
+    assert ast.literal_eval(shown(desk, "undone")) == (["loaded", "oops"], False)
+    assert len([line for line in shown(desk, "branches").splitlines() if " s1.1 " in line]) >= 2
+
+
+def test_the_difference_of_two_states_names_what_changed(desk: Path):
+    lines = shown(desk, "diff").splitlines()
+
+    assert any(line.startswith("~ patients") for line in lines)
+    assert any(line.startswith("~ log") for line in lines)
+
+
+def test_the_table_names_the_seed_and_what_follows_from_it_and_nothing_else(desk: Path):
+    rows = [line.split() for line in shown(desk, "rerun").splitlines()]
+    timeline = json.loads(ctxkernel(desk, "timeline", NOTEBOOK.name, "--json").stdout)
+    of = {s["cell_id"]: s["executions"][-1]["comparison"] for s in timeline["statements"] if len(s["executions"]) > 1}
+    causes = {cell: {d["subject"]: d["cause"] for d in one["divergences"]} for cell, one in of.items()}
+
+    assert causes["sample"].items() >= {"sample": "seed", "estimate": "seed"}.items()
+    assert causes["error"].items() >= {"stdout": "upstream", "error": "upstream"}.items()
+    assert of["truth"]["same"]
+    assert any(row[-1:] == ["seed"] for row in rows)
+
+
+def test_a_generator_is_made_again_where_it_was(desk: Path):
+    plan = shown(desk, "generator-plan")
+
+    assert any(line.startswith("make again") and "squares" in line for line in plan.splitlines())
+    assert shown(desk, "generator-next") == "4"
+
+
+def test_a_file_stays_and_is_named(desk: Path):
+    assert "findings.md" in next(
+        line for line in shown(desk, "files-plan").splitlines() if line.startswith("file stays")
+    )
+    assert (desk / "findings.md").is_file()
+
+
+def test_the_next_kernel_goes_on_where_it_ended(desk: Path):
+    """The state is the one after the last cell: the plan of the way to a name says that it can be loaded."""
+    done = ctxkernel(desk, "goto", NOTEBOOK.name, "clean", "--dry-run")
+
+    assert done.returncode == 0, done.stderr
+    assert "patients" in done.stdout
+    assert "not restored" not in done.stdout
