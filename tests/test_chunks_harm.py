@@ -253,8 +253,28 @@ def test_a_folder_that_is_deleted_is_said_once_and_made_anew(tmp_path):
         put(store, content(2))
 
     assert not store.has(address_of(content(1)))
+    store.check_folder()
     assert store.read(put(store, content(1))) == content(1)
     assert ChunkStore(folder, readonly=True).read(address_of(content(1))) == content(1)
+    store.close()
+
+
+def test_a_folder_that_is_deleted_is_noticed_before_a_child_writes(tmp_path):
+    folder = tmp_path / "session"
+    store = ChunkStore(folder)
+    put(store, content(1))
+    store.close()
+    store = ChunkStore(folder)
+    shutil.rmtree(folder)
+    background = Background(store)
+
+    ticket = background.submit(lambda child: put(child, content(1)), nbytes=LARGE)
+    assert not background.can_fork or "deleted while the kernel ran" in ticket.fault
+    ticket = background.submit(lambda child: put(child, content(1)), nbytes=LARGE)
+    background.wait(20)
+
+    assert ticket.fault == ""
+    assert store.read(address_of(content(1))) == content(1)
     store.close()
 
 

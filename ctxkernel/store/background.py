@@ -144,7 +144,7 @@ class Background:
         return ticket
 
     def poll(self) -> list[Ticket]:
-        """Return the jobs that ended since the last call. Does not wait."""
+        """Return the jobs that ended since the last call, but for those that `submit` ended. Does not wait."""
         if self._process == os.getpid():
             for ticket, child in list(self._running.items()):
                 _reap(child, os.WNOHANG)
@@ -212,7 +212,10 @@ class Background:
                 warnings.simplefilter("ignore")  # of threads, by Python and by JAX: the child uses none of them
                 between = posix.fork()
                 if not between:
-                    _split(posix.fork, self._store, writer, job, its_end, seconds)
+                    try:
+                        _split(posix.fork, self._store, writer, job, its_end, seconds)
+                    finally:  # whatever happens, the child must not go on as a second kernel
+                        os._exit(1)
         except BaseException:
             os.close(pipe)
             writer.close()

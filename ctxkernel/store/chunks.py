@@ -145,6 +145,29 @@ class ChunkStore:
                 f"or set {CACHE} to another one"
             ) from fault
 
+    def check_folder(self) -> None:
+        """Raise StoreError where packs are gone that were there; what they held is not there from then on.
+
+        Once for each loss: what is put afterwards is written anew. Takes 0.1 ms.
+        """
+        try:
+            there = packs.listing(self.folder)
+        except OSError as fault:
+            raise self._unwritable(fault) from fault
+        if self._read_to.keys() <= there.keys():
+            return
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close(keep=True)
+        if self._lock is not None:  # its file is gone too, perhaps
+            self._lock.release()
+            self._lock = None
+        self.refresh()
+        raise StoreError(
+            f"the checkpoint data in {self.folder} were deleted while the kernel ran, and earlier checkpoints with "
+            "them; the next checkpoint is written anew"
+        )
+
     def _load(self, number: int) -> int:
         """Read what is new in an index; return the number of its chunks. Raises OSError."""
         try:
@@ -260,24 +283,13 @@ class ChunkStore:
             writer.close(keep=True)
             self._writer = writer = None
         if writer is not None and not writer.in_place:
-            writer.close(keep=True)
-            self._writer = None
-            self.refresh()
-            raise StoreError(
-                f"the checkpoint data in {self.folder} were deleted while the kernel ran, and earlier checkpoints with "
-                "them; the next checkpoint is written anew"
-            )
+            self.check_folder()
         if writer is not None and self._rolls and writer.end >= PACK_BYTES:
             self._close_writer()
             writer = None
         if writer is None:
-            try:
-                writer = self._writer = PackWriter.create(self.folder)
-            except OSError as fault:
-                raise self._unwritable(fault) from fault
+            writer = self._writer = self.new_pack()
             self._read_to[writer.number] = 0
-            if self._lock is None:
-                self._take_lock()
         return writer
 
     def _take_lock(self) -> None:
@@ -302,6 +314,8 @@ class ChunkStore:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+            if not writer.records:
+                self._read_to.pop(writer.number, None)
 
     # Reading
 
@@ -515,10 +529,14 @@ class ChunkStore:
     def new_pack(self) -> PackWriter:
         """Return a pack for another process to write, which tells its number when it is done. Raises StoreError."""
         self._may_write()
+        self.check_folder()
         try:
-            return PackWriter.create(self.folder)
+            writer = PackWriter.create(self.folder)
         except OSError as fault:
             raise self._unwritable(fault) from fault
+        if self._lock is None:
+            self._take_lock()
+        return writer
 
     def write_to(self, writer: PackWriter) -> None:
         """In a forked child: append to this pack, and leave the parent's alone."""

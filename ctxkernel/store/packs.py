@@ -172,6 +172,8 @@ class PackWriter:
     @property
     def in_place(self) -> bool:
         """Whether the pack is still in the folder: one that was deleted can be written, and never read again."""
+        if os.name == "nt":  # an open file cannot be deleted there
+            return True
         try:
             return _identity(os.stat(pack_path(self.folder, self.number))) == self._identity  # noqa: PTH116 - at every put
         except OSError:
