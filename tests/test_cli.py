@@ -21,8 +21,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from ctxkernel._version import __version__
+from ctxkernel.cli import _COMMANDS, checks, kernelspec, lab, main
 from ctxkernel.cli import doctor as doctor_module
-from ctxkernel.cli import kernelspec, lab, main
 from ctxkernel.cli.output import clip, duration, one_line, safe_block, table
 from ctxkernel.cli.read import changed_names, projection_table, timeline_table
 
@@ -256,7 +256,7 @@ def test_the_timeline_for_people_is_a_table(finished, capsys: pytest.CaptureFixt
     assert main(["timeline", str(finished[0])]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["status", "time", "author", "names", "source"]
+    assert lines[0].split() == ["status", "time", "author", "checkpoint", "names", "source"]
     assert lines[1].startswith("s1 ")
     assert "+a +b" in lines[1]
     assert "~b -a" in lines[2]
@@ -362,6 +362,15 @@ UNUSABLE: dict[str, Sequence[str]] = {
     "lab on a notebook that is not there": ["lab", "missing.ipynb"],
     "lab on a text file": ["lab", "notes.txt"],
     "lab on an impossible port": ["lab", "n.ipynb", "--port", "70000"],
+    "diff of a notebook that is not there": ["diff", "missing.ipynb", "1", "2"],
+    "diff without a statement": ["diff", "n.ipynb"],
+    "branches of a notebook that is not there": ["branches", "missing.ipynb"],
+    "goto without a statement": ["goto", "n.ipynb"],
+    "goto in a notebook that is not there": ["goto", "missing.ipynb", "1"],
+    "rerun with a time-out of nothing": ["rerun", "n.ipynb", "1", "--timeout", "0"],
+    "verify of a notebook that is not there": ["verify", "missing.ipynb"],
+    "gc of a notebook": ["gc", "n.ipynb"],
+    "gc with a limit below nothing": ["gc", "--limit", "-1"],
     "a kernelspec name with a slash": ["install", "--name", "a/b"],
     "install into a folder that is not there": ["install", "--prefix", "nowhere"],
     "install into two places": ["install", "--user", "--sys-prefix"],
@@ -387,7 +396,7 @@ def test_unusable_arguments_end_with_2_and_a_sentence(
     assert "Traceback" not in shown.err
 
 
-@pytest.mark.parametrize("command", ["", "run", "timeline", "projection", "lab", "install", "doctor"])
+@pytest.mark.parametrize("command", ["", *_COMMANDS])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]):
     assert main([*command.split(), "--help"]) == 0
 
@@ -691,6 +700,49 @@ def test_the_doctor_never_shows_a_key(
 
     assert "ANTHROPIC_API_KEY set" in found["model key"]["detail"]
     assert "sk-ant-secret" not in json.dumps(found)
+
+
+def test_the_doctor_says_what_checkpoints_take_and_when_it_is_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CTXKERNEL_CACHE", str(tmp_path))
+    (tmp_path / "checkpoints" / "s").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "s" / "000001.pack").write_bytes(b"x" * 100_000)
+
+    fine = checks.check_checkpoints()
+    monkeypatch.setenv("CTXKERNEL_QUOTA_GB", "0.00001")
+    full = checks.check_checkpoints()
+
+    assert fine.status == "ok"
+    assert re.fullmatch(r"10\d kB of 20\.0 GB in .*checkpoints", fine.detail)
+    assert full.status == "warn"
+    assert "ctxkernel gc" in full.next_step
+
+
+def test_the_doctor_tries_the_forked_writer(monkeypatch: pytest.MonkeyPatch):
+    tried = checks.check_background()
+    monkeypatch.setenv("CTXKERNEL_FORK", "0")
+    told_not_to = checks.check_background()
+
+    assert tried.status == "ok"
+    assert ("beside" in tried.detail) == sys.platform.startswith("linux")
+    assert "CTXKERNEL_FORK" in told_not_to.detail
+
+
+def test_the_doctor_names_a_secret_that_others_may_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And makes none: that is the kernel's to do."""
+    monkeypatch.setenv("CTXKERNEL_HOME", str(tmp_path))
+    none = checks.check_secret()
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "secret").write_bytes(b"s" * 32)
+    (tmp_path / "secret").chmod(0o644)
+    shared = checks.check_secret()
+    (tmp_path / "secret").chmod(0o600)
+    private = checks.check_secret()
+
+    assert (none.status, private.status) == ("ok", "ok")
+    if os.name == "posix":
+        assert shared.status == "warn"
+        assert "chmod 600" in shared.detail
+    assert "s" * 32 not in f"{none} {shared} {private}"
 
 
 def test_the_doctor_says_why_a_kernel_does_not_start(monkeypatch: pytest.MonkeyPatch):

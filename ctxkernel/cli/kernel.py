@@ -34,6 +34,7 @@ from ctxkernel.store.reader import SessionReader
 RESUME = "CTXKERNEL_RESUME"
 """The variable that makes a kernel bring back what an earlier one left, before its first cell."""
 STARTUP_SECONDS = 120
+_ANSWER_SECONDS = 60
 _ABOUT = (
     "(lambda ctx: __import__('json').dumps("
     "{'off': {'everything': 'the session could not be begun'}} if ctx is None else "
@@ -140,10 +141,13 @@ class OwnKernel(NotebookClient):
             undo.callback(tasks.clear)
 
     async def ask(self, expression: str) -> str:
-        """Return the `repr` of an expression by a silent request: it leaves no statement. Raises KeyError."""
+        """Return the `repr` of an expression by a silent request: it leaves no statement.
+
+        Raises KeyError where it failed, TimeoutError and DeadKernelError where there is no answer.
+        """
         self.client.cell_id = None
         msg_id = self.client.execute("", silent=True, user_expressions={"value": expression})
-        reply = await self.async_wait_for_reply(msg_id)
+        reply = await asyncio.wait_for(self.async_wait_for_reply(msg_id), _ANSWER_SECONDS)
         return (reply or {})["content"]["user_expressions"]["value"]["data"]["text/plain"]
 
     async def command(self, line: str) -> dict[str, Any]:
@@ -203,6 +207,8 @@ _NEEDED = ("checkpoints", "everything", "resuming", "session store", "timeline")
 async def resumed_at(kernel: OwnKernel, session: Path) -> str | None:
     """Return where HEAD is in a kernel that was started to resume a session. Raises Failed with the reason."""
     about = await kernel.about()
+    if not about:
+        raise Failed(f"the kernel that should bring back {session} died, or does not answer; call it again.")
     reasons = [notice for notice in about.get("notices", ()) if notice.startswith("not resumed: ")]
     reasons += [f"{part} is off ({why})" for part, why in about.get("off", {}).items() if part in _NEEDED]
     if not about.get("session") or Path(about["session"]).resolve() != session.resolve():
