@@ -62,7 +62,7 @@ class Verifier:
             return dict.fromkeys(values, f"it cannot be unpacked: {said(fault)}")
         found = self._differing(packed, values, copies)
         if report:
-            found |= {name: found.get(name) or f"a part of it does not come back: {report[0]}" for name in copies}
+            found |= dict.fromkeys(found or copies, f"a part of it does not come back: {report[0]}")
         for name in packed.types - self._good:
             if found:
                 self.bad.setdefault(name, next(iter(found.values())))
