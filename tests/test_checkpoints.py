@@ -269,3 +269,27 @@ def test_what_stores_but_does_not_come_back_equal_is_named(bench: Bench):
 
     assert "f" in lost
     assert "f" not in bench.ns
+
+
+def test_a_database_in_memory_has_the_rows_that_it_had(bench: Bench):
+    """Nothing in Python says that a row was added: whoever touched the connection is taken for a writer."""
+    first = bench.run("import sqlite3; con = sqlite3.connect(':memory:'); con.execute('create table t (a)')")
+    bench.run("con.execute('insert into t values (3)'); con.commit()")
+
+    assert not bench.goto(first)
+    assert bench["con"].execute("select * from t").fetchall() == []
+
+
+def test_functions_of_one_closure_share_its_variables_again(bench: Bench):
+    """One counts, the other reads."""
+    first = bench.run(
+        "def make():\n    n = 0\n    def up():\n        nonlocal n; n += 1\n    def read(): return n\n    return up, read\n"
+        "up, read = make(); up()"
+    )
+    bench.run("up(); up()")
+
+    bench.goto(first)
+
+    assert bench["read"]() == 1
+    bench["up"]()
+    assert bench["read"]() == 2

@@ -55,6 +55,7 @@ def function(look: Look, obj: types.FunctionType) -> Children:
     else:
         look.deps |= facts.names
     look.out += b"f%d;" % facts.digest
+    look.also.update(map(id, obj.__closure__ or ()))  # two functions of one closure change each other's variables
     return itertools.chain((obj.__defaults__, obj.__kwdefaults__), closure, (obj.__dict__,) if obj.__dict__ else ())
 
 

@@ -18,6 +18,8 @@ from typing import Any
 class_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 class_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
+_basic_size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
+_class_base: Callable[[type], type | None] = type.__dict__["__base__"].__get__
 _class_name: Callable[[type], Any] = type.__dict__["__name__"].__get__
 _class_qualname: Callable[[type], Any] = type.__dict__["__qualname__"].__get__
 _class_module: Callable[[type], Any] = type.__dict__["__module__"].__get__
@@ -117,6 +119,7 @@ class Plan:
                 if self.get_dict is None and type(getter) in (types.GetSetDescriptorType, types.MemberDescriptorType):
                     self.get_dict = getter.__get__
                 continue
+            self.opaque = self.opaque or _has_own_memory(base, members)
             self.honest = self.honest and "__class__" not in members and "__getattribute__" not in members
             for name, member in members.items():
                 kind = type(member)
@@ -157,6 +160,13 @@ class Plan:
         except AttributeError:
             return None
         return members if is_kind(type(members), dict) else None
+
+
+def _has_own_memory(cls: type, members: Mapping[str, Any]) -> bool:
+    """Say whether instances are larger than their slots take: a class that C code made, with state of its own."""
+    base = _class_base(cls)
+    slots = sum(type(member) is types.MemberDescriptorType for member in members.values())
+    return _basic_size(cls) - (_basic_size(base) if base is not None else 0) > 8 * (slots + 2)
 
 
 def is_own_class(cls: type, namespace_module: str) -> bool:

@@ -8,6 +8,7 @@ Rule 2: a block of memory is hashed once: what the tracker hashed after the cell
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -26,6 +27,8 @@ INLINE_BYTES = 4 * 1024 * 1024
 HASHED_BYTES = 512 * 1024 * 1024
 """Up to so many bytes that are not hashed yet are hashed while the user waits: some 50 ms."""
 BACKGROUND_SECONDS = 120.0
+BASES_SECONDS = 30.0
+"""What a job waits for chunks of an earlier one, to store the difference only."""
 PATIENCE_SECONDS = 0.05
 """What the user waits for an earlier job to end, where as many as may be are under way."""
 
@@ -141,7 +144,10 @@ class Storage:
             for cls in own_classes(packer.module):
                 packer.uid(cls)
 
+        bases = {base for _, base in fresh.values() if base is not None and not self._chunks.has(base)}
+
         def job(writer: Any) -> dict[str, Any]:
+            _await(writer, bases)
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
             return {name: pack_and_put(packer, address, writer, values) for name, values in later.items()}
@@ -234,6 +240,14 @@ def pack_and_put(
                 seen.add(uid)
                 todo.append({f"class:{uid}": cls})
     return {"units": [units.unit_to_json(unit, put_recipe) for unit in made]}
+
+
+def _await(writer: Any, bases: Collection[str]) -> None:
+    """Wait, in the background, for what an earlier job is writing: a difference to that takes a fraction of the room."""
+    end = time.monotonic() + BASES_SECONDS
+    while writer.missing(bases) and time.monotonic() < end:
+        time.sleep(0.02)
+        writer.refresh()
 
 
 def own_classes(module: str) -> Iterator[type]:
