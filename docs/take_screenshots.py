@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -22,6 +23,9 @@ IMAGES = DOCS / "images"
 TOUR = DOCS.parent / "notebooks/01-tour.ipynb"
 PAGE = {"width": 1440, "height": 900}
 SHOWN = 5
+EDIT = ("LassoCV(cv=5", "LassoCV(cv=10")
+"""What is changed in the tour's model to show a re-run: other folds of the cross-validation."""
+SHOT = {"animations": "disabled", "scale": "css"}
 
 
 def desk_module() -> ModuleType:
@@ -63,16 +67,41 @@ def take(tools: ModuleType, lab: object, browser: Browser, notebook: Path, theme
     desk.row(f"s{min(done, SHOWN)}").locator(".ctxk-go").click()
     desk.page.mouse.move(600, 880)
     desk.page.wait_for_timeout(800)
-    shot = {"animations": "disabled", "scale": "css"}
-    desk.page.screenshot(path=IMAGES / f"panel-{'dark' if dark else 'light'}.png", **shot)
+    desk.page.screenshot(path=IMAGES / f"panel-{'dark' if dark else 'light'}.png", **SHOT)
     if not dark:
         for tab in ("handles", "projection"):
             desk.tab(tab)
             desk.page.mouse.move(600, 880)
             desk.page.wait_for_timeout(300)
-            desk.panel.screenshot(path=IMAGES / f"{tab}.png", **shot)
+            desk.panel.screenshot(path=IMAGES / f"{tab}.png", **SHOT)
+        rerun(desk, ["".join(cell["source"]) for cell in cells])
     context.close()
     lab.forget()
+
+
+def rerun(desk: Any, sources: list[str]) -> None:
+    """Change the cell with the model and re-run from there: pictures of the plan, the branch and what differs."""
+    place = next(i for i, source in enumerate(sources) if EDIT[0] in source)
+    desk.tab("timeline")
+    # The cell may be far off the screen: its row knows the way.
+    desk.view.locator(".ctxk-row", has_text=sources[place].partition("\n")[0]).locator(".ctxk-go").click()
+    desk.select(place)
+    desk.page.keyboard.press("Enter")
+    desk.page.keyboard.press("Control+a")
+    desk.page.keyboard.insert_text(sources[place].replace(*EDIT))
+    desk.page.keyboard.press("Escape")
+    desk.command("Re-run from here")
+    desk.view.locator(".ctxk-primary").wait_for()
+    desk.page.wait_for_timeout(500)
+    desk.panel.screenshot(path=IMAGES / "plan.png", **SHOT)
+    desk.view.locator(".ctxk-primary").click()
+    desk.view.locator(".ctxk-told", has_text="came out differently").wait_for()
+    desk.page.mouse.move(600, 880)
+    desk.page.wait_for_timeout(500)
+    desk.panel.screenshot(path=IMAGES / "branches.png", **SHOT)
+    desk.view.locator(".ctxk-told button", has_text="Show").click()
+    desk.page.wait_for_timeout(500)
+    desk.page.screenshot(path=IMAGES / "rerun.png", **SHOT)
 
 
 def main() -> None:

@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import RunningKernel
-
 GESTURE = {"ctxkernel": {"kind": "meta"}}
 
 
 class Front:
     """A front end that speaks with a kernel and keeps what it is told."""
 
-    def __init__(self, kernel: RunningKernel) -> None:
+    def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self.client = kernel.client
         self._send("comm_open", {"comm_id": "p", "target_name": "ctxkernel.panel", "data": {"protocol": 1}})
@@ -54,7 +52,7 @@ class Front:
 
 
 @pytest.fixture
-def front(kernel: RunningKernel) -> Front:
+def front(kernel: Any) -> Front:
     return Front(kernel)
 
 

@@ -468,7 +468,7 @@ class View {
   }
 
   get busy() {
-    return this.running !== null || this.status === 'busy' || this.phaseNow !== null;
+    return this.running !== null || this.status === 'busy' || this.phaseNow !== null || this.returning.rerunning;
   }
 
   /** The newest run of a statement. */

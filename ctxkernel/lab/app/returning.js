@@ -31,6 +31,8 @@ import { startOf } from './tree.js?v=0.1.0';
 const BUSY = 'A cell is running: wait for its end, or interrupt it.';
 /** The tag of a cell that asks before it runs again. */
 const ASKS = 'ctx-asks';
+/** A cell of our commands: those that only read leave no statement. */
+const COMMAND = /^\s*%ctx\b/;
 const MOVES = /^\s*(?:#.*\n\s*)*%ctx\s+(?:goto|undo|rerun|resume)\b/;
 /** A return that is planned to take longer is asked about. */
 const AT_ONCE_S = 1;
@@ -63,6 +65,8 @@ export class Returning {
   constructor(view) {
     this.view = view;
     this.turnedDown = new Set();
+    /** Cells are being run, one after the other: between two of them the kernel is idle, and still not free. */
+    this.rerunning = false;
     this.sheet = h('section', { class: 'ctxk-sheet', role: 'dialog', hidden: true, tabindex: '-1' });
     this.sheet.addEventListener('keydown', (event) => {
       if (event.key !== 'Escape') return;
@@ -349,7 +353,7 @@ export class Returning {
         const ran = last.get(cell.cell_id);
         return {
           cell_id: cell.cell_id,
-          id: ran ? label(ran) : '',
+          id: ran ? label(ran) : COMMAND.test(cell.source) ? '' : 'new',
           gist: headline(cell.source),
           expected_s: ran && number(ran.time_ms) !== null ? ran.time_ms / 1000 : null,
           edited: Boolean(ran) && String(ran.source) !== cell.source,
@@ -384,6 +388,7 @@ export class Returning {
         keep: true
       });
     if (!steps.length) return this.tell('No cell was left to run.');
+    this.rerunning = true;
     told();
     const result = await this.actions.rerunCells(
       steps.map((one) => one.cell_id),
@@ -393,6 +398,8 @@ export class Returning {
       },
       stop
     );
+    this.rerunning = false;
+    this.busyChanged();
     const left = steps.length - result.ran;
     if (result.failed) this.tell(`Stopped at an error; ${plural(left, 'cell')} not run.`, { tone: 'error' });
     else if (left) this.tell(`Stopped: ${plural(left, 'cell')} not run.`, { tone: 'warn' });
@@ -756,7 +763,7 @@ function stepLine(step, job) {
       'label',
       null,
       box || null,
-      h('span', { class: 'ctxk-index' }, step.id || 'new'),
+      h('span', { class: 'ctxk-index' }, step.id),
       h('code', { class: 'ctxk-src' }, step.gist)
     ),
     tags.map((tag) => h('span', { class: 'ctxk-tag' }, tag)),
