@@ -75,6 +75,10 @@ SAME = {
         ("8f14e45f-ceea-467f-a0e6-1b2c3d4e5f60", "9f14e45f-ceea-467f-a0e6-1b2c3d4e5f61"),
         ("IPY_MODEL_0123456789abcdef0123456789abcdef", "IPY_MODEL_ffffffffffffffff0123456789abcdef"),
         ('<div id="sk-container-id-1">', '<div id="sk-container-id-27">'),
+        (
+            "<script>var i = '_anim_frame3021c23aa077400c93fed4ae47adea73';</script>",
+            "<script>var i = '_anim_frame9a61d645d5b9423485e65f88ea27e6d2';</script>",
+        ),
         ('<table id="T_1a2b3"><td id="T_1a2b3_row0">', '<table id="T_fffff"><td id="T_fffff_row0">'),
     ],
     "path": [
@@ -164,6 +168,12 @@ DIFFERENT = [
     ("id=12", "id=13"),
     ("x[3]", "x[4]"),
     ("tmpfile", "tmpfila"),
+    ("['p1234']", "['p1235']"),
+    ("section_20190101", "section_20190102"),
+    ("a █████ 5", "a ██████ 6"),
+    ("a ███████████████", "a ██████"),
+    ("id=1234567890123456789", "id=1234567890123456780"),
+    ("T_12345", "T_12346"),
     ("a|b| 1", "a|b| 2"),
     ("1795311713", "1795311714123"),
     ("accuracy 0.93", "accuracy 0.94"),
@@ -511,10 +521,13 @@ def test_widgets_and_json_compare_by_what_they_say():
 
 def test_an_output_that_was_too_large_to_keep_compares_by_its_hash():
     old = Artifact("display", "out1", "text/html", 10**7, "sha256:a")
-    [one] = shown([old], [replace(old, hash="sha256:b")])
+    [one] = shown([old], [replace(old, hash="sha256:b", size=10**7 + 1)])
 
     assert one.summary == "text/html differs; too large to say where"
     assert shown([old], [old]) == ()
+    assert shown([old], [replace(old, hash="sha256:b")]) == ()
+    figure = replace(old, mime="image/png")
+    assert len(shown([figure], [replace(figure, hash="sha256:b")])) == 1
 
 
 # -- errors, streams -------------------------------------------------------------------------------

@@ -22,6 +22,19 @@ Span = tuple[float, float]
 LINE = 4000
 """A longer line is data (HTML on one line, a base64 text): the rules that look for a bar leave it alone."""
 
+Table = tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]
+"""Words of which one must be there, the pattern, what stands in its place. To search for a word takes a hundredth."""
+
+
+def _masked(text: str, table: Table) -> str:
+    for words, pattern, instead in table:
+        for word in words:
+            if word in text:
+                text = pattern.sub(instead, text)
+                break
+    return text
+
+
 # -- the terminal ---------------------------------------------------------------------------------
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -71,13 +84,15 @@ _TQDM = re.compile(
 _TQDM_PLAIN = re.compile(
     rf"(?P<count>\b\d\w{{0,20}})[ ]\[(?:{_TIME}),[ ]*[\d.?e+-]+[ ]?\w*(?:/s|s/\w+)(?P<more>[^\]\n]*)\]"
 )
+_STEP = r"[ ][\d.]+(?:ms|us|s)/(?:step|epoch|sample)"
 _KERAS = re.compile(
-    rf"(?P<count>\b\d+/\d+)[ ](?:\[[=>.]{{5,100}}\]|[{_BLOCKS}]{{5,100}})"
-    r"(?:[ ]-)?(?:[ ](?:ETA:[ ])?[\d:]+(?:[dhms]|ms|us)?)?(?:[ ][\d.]+(?:ms|us|s)/(?:step|epoch|sample))?"
+    rf"(?P<count>\b\d+/\d+)[ ](?:\[[=>.]{{5,100}}\]|[{_BLOCKS}]{{5,100}})(?:[ ]-)?"
+    rf"(?:[ ](?:ETA:[ ])?(?:\d+[dhms]|\d+ms|(?:\d+:)+\d\d)(?:{_STEP})?|{_STEP})"
 )
+_SPEED, _LEFT = r"[ ]+[\d.]+[ ]?[kKMGT]?i?B/s", r"[ ]+(?:eta[ ])?(?:\d+:)+\d\d"
 _RATE = re.compile(
-    rf"[ ]*[{_BLOCKS}]{{5,200}}[ ]*(?P<count>{_COUNT}/{_COUNT}(?:[ ][kKMGT]?i?B)?)?"
-    r"(?:[ ]+[\d.]+[ ]?[kKMGT]?i?B/s)?(?:[ ]+(?:eta[ ])?(?:\d+:)*\d+:\d\d)?"
+    rf"[ ]{{0,20}}[{_BLOCKS}]{{5,200}}[ ]{{0,4}}(?P<count>{_COUNT}/{_COUNT}(?:[ ][kKMGT]?i?B)?|\d{{1,3}}%)?"
+    rf"(?:{_SPEED}(?:{_LEFT})?|{_LEFT})"
 )
 _WIDGET = re.compile(
     r"\b(?:HBox|VBox)\(children=\((?:(?!\n).){0,2000}?(?:Float|Int)Progress\((?:(?!\n).){0,2000}", re.ASCII
@@ -107,27 +122,25 @@ def _bar(line: str) -> str:
 
 # -- where things are, and what they are called ---------------------------------------------------
 
-_PATHS = (
-    (re.compile(r"<ipython-input-\d+-[0-9a-f]+>"), "<cell>"),
-    (re.compile(r"(?:/[\w.+-]+){1,8}/ipykernel_\d+/\d+\.py"), "<cell>"),
-    (re.compile(r"(?:[A-Za-z]:)?(?:\\[\w .~+-]+){1,8}\\ipykernel_\d+\\\d+\.py"), "<cell>"),
-    (re.compile(r"ipykernel_\d+"), "ipykernel"),
-    (re.compile(r"/proc/\d+/"), "/proc/pid/"),
-    (re.compile(r"/(?:private/)?var/folders/\w\w/\w+/T\b"), "<temp>"),
+_PATHS: Table = (
+    (("<ipython-input-",), re.compile(r"<ipython-input-\d+-[0-9a-f]+>"), "<cell>"),
+    (("/ipykernel_",), re.compile(r"(?:/[\w.+-]+){1,8}/ipykernel_\d+/\d+\.py"), "<cell>"),
+    (("\\ipykernel_",), re.compile(r"(?:[A-Za-z]:)?(?:\\[\w .~+-]+){1,8}\\ipykernel_\d+\\\d+\.py"), "<cell>"),
+    (("ipykernel_",), re.compile(r"ipykernel_\d+"), "ipykernel"),
+    (("/proc/",), re.compile(r"/proc/\d+/"), "/proc/pid/"),
+    (("var/folders/",), re.compile(r"/(?:private/)?var/folders/\w\w/\w+/T\b"), "<temp>"),
     (
+        ("/tmp", "<temp>/tmp"),  # noqa: S108 - looked for, not used
         re.compile(r"(?<![\w-])((?:/tmp|/var/tmp|/dev/shm|<temp>)/(?:[\w.-]+/){0,3}?)tmp[a-z0-9_]{8}(?![a-z0-9_])"),
         r"\1<tmp>",
     ),
-    (re.compile(r"(\\Temp\\)tmp[a-z0-9_]{8}(?![a-z0-9_])"), r"\1<tmp>"),
+    (("Temp\\tmp",), re.compile(r"(\\Temp\\)tmp[a-z0-9_]{8}(?![a-z0-9_])"), r"\1<tmp>"),
 )
 
 
 def path(text: str) -> str:
     """Temporary files and folders, the files that cells are compiled as, a process's folder in /proc."""
-    if "tmp" in text or "ipy" in text or "/proc/" in text or "/T" in text:
-        for pattern, instead in _PATHS:
-            text = pattern.sub(instead, text)
-    return text
+    return _masked(text, _PATHS)
 
 
 _AT_SPACE = re.compile(r"\bat 0x[0-9a-fA-F]{4,16}\b")
@@ -142,45 +155,45 @@ def address(text: str) -> str:
 
 
 _UUID = re.compile(r"(?<![0-9a-fA-F-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9a-fA-F-])")
-_IDS = (
-    (re.compile(r"\bid(=|: ?|\()\d{12,20}\b"), r"id\1…"),
-    (_UUID, "<uuid>"),
-    (re.compile(r"\b(IPY_MODEL_|model_id=['\"]?|\"model_id\": ?\")[0-9a-f]{32}\b"), r"\1…"),
-    (re.compile(r"\b((?:sk-(?:container-id|estimator-id)|altair-viz|vega-embed)-)[0-9a-f]+\b"), r"\1…"),
-    (re.compile(r"(?<=[\"'#\s])T_[0-9a-f]{5}(?=[\"'_\s])"), "T_…"),
+_IDS: Table = (
+    (("id",), re.compile(r"\bid(=|: ?|\()\d{13,15}\b"), r"id\1…"),
+    (("-",), _UUID, "<uuid>"),
+    (("MODEL_", "model_id"), re.compile(r"\b(IPY_MODEL_|model_id=['\"]?|\"model_id\": ?\")[0-9a-f]{32}\b"), r"\1…"),
     (
+        ("sk-", "altair-viz-", "vega-embed-"),
+        re.compile(r"\b((?:sk-(?:container-id|estimator-id)|altair-viz|vega-embed)-)[0-9a-f]+\b"),
+        r"\1…",
+    ),
+    (("<table", "<style"), re.compile(r"(?<=[\"'#\s])T_[0-9a-f]{5}(?=[\"'_\s])"), "T_…"),
+    (
+        ("<",),
         re.compile(r"\b(id|for|data-root-id|data-target|aria-labelledby)=(['\"])(?:[\w-]*[-_])?[0-9a-f]{16,40}\2"),
         r"\1=\2…\2",
     ),
     (
-        re.compile(
-            r"\b((?:mpl|bk|plotly|fig_el|bokeh|df|container|section)[-_]{1,3}(?:[a-z]{1,20}[-_]){0,4})[0-9a-f]{8,40}\b"
-        ),
+        ("<",),
+        re.compile(r"\b((?:mpl|plotly|fig_el|bokeh|df|container)[-_]{1,3}(?:[a-z]{1,20}[-_]){0,4})[0-9a-f]{8,40}\b"),
         r"\1…",
     ),
-    (re.compile(r"(['\"]p)\d{4,6}(?=['\"])"), r"\1…"),
+    (("<script",), re.compile(r"\b([A-Za-z_]\w{0,40}?)[0-9a-f]{32}\b"), r"\1…"),
+    (("bokeh", "Bokeh"), re.compile(r"(['\"]p)\d{4,6}(?=['\"])"), r"\1…"),
 )
 
 
 def object_id(text: str) -> str:
     """Ids made at each run: `id=139…`, UUIDs, and those in the HTML of widgets, tables and figures."""
-    for pattern, instead in _IDS:
-        text = pattern.sub(instead, text)
-    return text
+    return _masked(text, _IDS)
 
 
-_PROMPTS = (
-    (re.compile(r"\b(Cell In|Input In|In|Out) ?\[\d+\]"), r"\1 [n]"),
-    (re.compile(r"(\[n\], (?:in )?)<(?:cell line: \d+|module)>(?:\(\))?"), r"\1<cell>"),
+_PROMPTS: Table = (
+    (("In", "Out"), re.compile(r"\b(Cell In|Input In|In|Out) ?\[\d+\]"), r"\1 [n]"),
+    (("[n], ",), re.compile(r"(\[n\], (?:in )?)<(?:cell line: \d+|module)>(?:\(\))?"), r"\1<cell>"),
 )
 
 
 def prompt(text: str) -> str:
     """Numbers of prompts, as tracebacks and warnings have them: `Cell In[5], line 2`."""
-    if "In" in text or "Out" in text:
-        for pattern, instead in _PROMPTS:
-            text = pattern.sub(instead, text)
-    return text
+    return _masked(text, _PROMPTS)
 
 
 _FIGURE = re.compile(r"<Figure size [\d.e+]+x[\d.e+]+ with \d+ Axes>")
@@ -191,19 +204,24 @@ def figure_size(text: str) -> str:
     return _FIGURE.sub("<Figure>", text) if "<Figure" in text else text
 
 
-_PROCESS = (
-    (re.compile(r"\b(pid|PID|process|Process)([ =:#]{1,2})\d{2,8}\b"), r"\1\2…"),
-    (re.compile(r"\b(\w*PoolWorker-|Thread-|ThreadPoolExecutor-\d{1,6}_|Process-)\d+\b"), r"\1…"),
-    (re.compile(r"(<_?\w*Thread\([^()\n]{0,80}(?:\([^()\n]{0,80}\))?[^()\n]{0,80}, started(?: daemon)? )\d+"), r"\1…"),
+_PROCESS: Table = (
+    (("pid", "PID", "rocess"), re.compile(r"\b(pid|PID|process|Process)([ =:#]{1,2})\d{2,8}\b"), r"\1\2…"),
+    (
+        ("Worker-", "Thread", "Process-"),
+        re.compile(r"\b([A-Z]?[a-z]{0,10}PoolWorker-|Thread-|ThreadPoolExecutor-\d{1,6}_|Process-)\d+\b"),
+        r"\1…",
+    ),
+    (
+        ("Thread(",),
+        re.compile(r"(Thread\([^()\n]{0,80}(?:\([^()\n]{0,80}\))?[^()\n]{0,80}, started(?: daemon)? )\d+"),
+        r"\1…",
+    ),
 )
 
 
 def process(text: str) -> str:
     """Numbers of processes and threads."""
-    if "rocess" in text or "hread" in text or "Worker" in text or "id" in text.lower():
-        for pattern, instead in _PROCESS:
-            text = pattern.sub(instead, text)
-    return text
+    return _masked(text, _PROCESS)
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -215,23 +233,26 @@ _LENGTH = rf"{_NUMBER} ?{_UNIT}(?:,? {_NUMBER} ?{_UNIT}){{0,4}}"
 _NAMED = (
     r"Wall time|Compiler|Parser|[Ee]lapsed(?: time)?|[Tt]ook|Total time|(?:[Ff]inished|[Dd]one|[Cc]ompleted|[Rr]an) in"
 )
-_CLOCK = (
+_CLOCK: Table = (
     (
+        ("per loop (",),
         re.compile(rf"{_LENGTH} ± {_LENGTH} per loop \(mean ± std\. dev\. of \d+ runs?, [\d,]{{1,20}} loops? each\)"),
         _LOOP,
     ),
-    (re.compile(rf"(?<![\d,])[\d,]{{1,20}} loops?, best of \d+: {_LENGTH} per loop"), _LOOP),
-    (re.compile(r"The slowest run took [\d.]+ times longer than the fastest\.[^\n]*\n?"), ""),
-    (re.compile(rf"\bCPU times: (?:(?:user|sys|total):? {_LENGTH}(?:, )?)+"), "CPU times: <duration>"),
-    (re.compile(rf"\b({_NAMED})(: | )(?:{_LENGTH})(?![\w.])"), r"\1\2<duration>"),
+    ((" per loop",), re.compile(rf"(?<![\d,])[\d,]{{1,20}} loops?, best of \d+: {_LENGTH} per loop"), _LOOP),
+    (("The slowest run",), re.compile(r"The slowest run took [\d.]+ times longer than the fastest\.[^\n]*\n?"), ""),
+    (("CPU times",), re.compile(rf"\bCPU times: (?:(?:user|sys|total):? {_LENGTH}(?:, )?)+"), "CPU times: <duration>"),
+    (
+        ("time", "Compiler", "Parser", "lapsed", "ook", " in "),
+        re.compile(rf"\b({_NAMED})(: | )(?:{_LENGTH})(?![\w.])"),
+        r"\1\2<duration>",
+    ),
 )
 
 
 def clock(text: str) -> str:
     """Durations where they are named as such: `%time`, `%timeit`, `Wall time: 1.2 s`, `finished in 3 s`."""
-    for pattern, instead in _CLOCK:
-        text = pattern.sub(instead, text)
-    return text
+    return _masked(text, _CLOCK)
 
 
 def trailing_spaces(text: str) -> str:
@@ -255,11 +276,15 @@ class Now:
         def masked(found: re.Match[str]) -> str:
             return "<now>" if _moments(found, low, high) else found[0]
 
-        text = _EPOCH.sub(lambda found: "<now>" if low <= _seconds(found[0]) <= high else found[0], text)
-        for pattern in (_STAMP, _REPR, _CTIME):
-            text = pattern.sub(masked, text)
-        for day in _days(low, high):
-            text = day.sub("<today>", text)
+        if any(str(int(at))[:4] in text for at in (low, high)):
+            text = _EPOCH.sub(lambda found: "<now>" if low <= _seconds(found[0]) <= high else found[0], text)
+        if any(str(gmtime(at + day)[0]) in text for at in (low, high) for day in (-86400, 86400)):
+            for pattern in (_STAMP, _REPR, _CTIME):
+                text = pattern.sub(masked, text)
+            for day in _days(low, high):
+                text = day.sub("<today>", text)
+        if ":" not in text:
+            return text
         return _TIME_OF_DAY.sub(lambda found: "<now>" if _on_clock(found, low, high) else found[0], text)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from typing import cast
 
 from ctxkernel.core.events import Json
@@ -92,70 +92,58 @@ class Html:
     """Scripts and the rest that is no text."""
 
 
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tables: list[list[list[str]]] = []
-        self.text: list[str] = []
-        self.code: list[str] = []
-        self._depth = 0
-        self._cell: list[str] | None = None
-        self._hidden = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "table":
-            self._depth += 1
-            if self._depth == 1:
-                self.tables.append([])
-        elif self._depth and tag == "tr" and self._depth == 1:
-            self.tables[-1].append([])
-        elif self._depth and tag in ("td", "th") and self._depth == 1:
-            self._close()
-            self._cell = []
-            if not self.tables[-1]:
-                self.tables[-1].append([])
-        elif tag in ("style", "script"):
-            self._hidden = tag
-        elif tag in ("img", "source", "a", "iframe"):
-            self.code.append(
-                f"{tag} " + " ".join(value or "" for name, value in attrs if name in ("src", "href", "srcdoc"))
-            )
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self._hidden:
-            self._hidden = ""
-        elif tag in ("td", "th", "tr") and self._depth == 1:
-            self._close()
-        elif tag == "table" and self._depth:
-            self._close()
-            self._depth -= 1
-
-    def handle_data(self, data: str) -> None:
-        if self._hidden == "style":
-            return
-        if self._hidden:
-            self.code.append(data)
-        elif self._cell is not None:
-            self._cell.append(data)
-        elif data.strip():
-            self.text.append(data.strip())
-
-    def _close(self) -> None:
-        if self._cell is not None:
-            self.tables[-1][-1].append(" ".join("".join(self._cell).split()))
-            self._cell = None
+# A parser of a browser's care takes seconds for a table of a megabyte, and what is compared needs little of it.
+_TOKEN = re.compile(r"<!--.*?-->|<(?P<end>/?)(?P<tag>[a-zA-Z][\w:-]*)(?P<more>[^>]*)>|(?P<text>[^<]+|<)", re.DOTALL)
+_LINK = re.compile(r"\b(?:src|href|srcdoc)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))")
+_LINKED = frozenset(("img", "source", "a", "iframe", "script"))
 
 
 def read_html(text: str) -> Html:
     """Return what an HTML text says. Any text is read; none raises."""
-    reader = _Reader()
-    try:
-        reader.feed(text)
-        reader.close()
-    except (ValueError, AssertionError, IndexError):  # html.parser on some broken declarations
-        return Html((), text, "")
-    tables = tuple(tuple(tuple(row) for row in table if row) for table in reader.tables)
-    return Html(tuple(table for table in tables if table), "\n".join(reader.text), "\n".join(reader.code))
+    tables: list[list[list[str]]] = []
+    around: list[str] = []
+    code: list[str] = []
+    cell: list[str] | None = None
+    depth = at = 0
+    while found := _TOKEN.search(text, at):
+        at = found.end()
+        said = found["text"]
+        if said is not None:
+            if cell is not None:
+                cell.append(said)
+            elif said.strip():
+                around.append(_said(said))
+            continue
+        tag = (found["tag"] or "").lower()
+        if tag in ("script", "style") and not found["end"]:
+            end = text.find(f"</{tag}", at)
+            end = len(text) if end < 0 else end
+            if tag == "script":
+                code.append(text[at:end])
+            at = end
+        if tag in _LINKED and not found["end"]:
+            code += ["".join(link) for link in _LINK.findall(found["more"])]
+        if tag in ("td", "th", "tr", "table") and depth <= 1:
+            if cell is not None:
+                tables[-1][-1].append(_said("".join(cell)))
+                cell = None
+            if depth and not found["end"]:
+                if tag == "tr" or not tables[-1]:
+                    tables[-1].append([])
+                if tag in ("td", "th"):
+                    cell = []
+        if tag == "table":
+            depth = max(0, depth - 1) if found["end"] else depth + 1
+            if depth == 1 and not found["end"]:
+                tables.append([])
+    if cell is not None:
+        tables[-1][-1].append(_said("".join(cell)))
+    grids = [tuple(tuple(row) for row in table if row) for table in tables]
+    return Html(tuple(grid for grid in grids if grid), "\n".join(around), "\n".join(code))
+
+
+def _said(text: str) -> str:
+    return " ".join(html.unescape(text).split())
 
 
 @dataclass(frozen=True, slots=True)
