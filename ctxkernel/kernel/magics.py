@@ -83,6 +83,8 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
         offer = ctx.returning.resume_offer
         if offer is not None and offer["statements"]:
             rows.append(("earlier", f"a kernel before this one left {offer['statements']} statements; %ctx resume"))
+    if store.signer.fault:
+        rows.append(("unsigned", f"checkpoints cannot be signed ({store.signer.fault}): a later kernel will ask first"))
     seconds = ctx.timeout.seconds
     rows.append(("time-out", f"{seconds:g} s a cell" if seconds else "none; %ctx timeout SECONDS sets one"))
     rows += [("off", f"{step}: {why}") for step, why in ctx.guard.off.items()]

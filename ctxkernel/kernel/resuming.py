@@ -28,8 +28,10 @@ RESUME = "CTXKERNEL_RESUME"
 
 def find(ctx: Runtime) -> Resumable | None:
     """Return what an earlier kernel left in this session, or None. Raises StoreError."""
-    path = ctx.store.path
-    return load_run(path, before=ctx.store.run) if path is not None else None
+    path, back = ctx.store.path, ctx.returning
+    if path is None or back is None:
+        return None
+    return load_run(path, before=ctx.store.run, chunks=back.chunks, references=units.references)
 
 
 def offer(ctx: Runtime) -> dict[str, Any] | None:

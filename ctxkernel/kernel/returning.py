@@ -389,7 +389,10 @@ class Returning:
         job = self.resume_job(trust=False)
         move, restored = self.commit(self.prepare(job))
         self._ctx.loop.move(move, restored)
-        self._ctx.store.resume(move.to, move.at) if move.to is not None else None
+        head = job.resumable.head if job.resumable is not None else None
+        told = self._ctx.store.resume(move.to, move.at, of=head)
+        if told:
+            self._ctx.notices.append(told)
 
     @property
     def unfinished(self) -> bool:

@@ -29,8 +29,10 @@ from ctxkernel.state.units import State, Unit, missing_of
 from ctxkernel.state.variables import NOTHING, is_atom
 from ctxkernel.state.verification import Verifier
 
-PACK_SECONDS = 0.03
+PACK_SECONDS = 0.06
 """What pickling one unit may cost the user; longer ones are pickled in the background."""
+SLOW_SECONDS = 0.015
+"""What took longer the last time is pickled in the background at once, where that is to be had: a fork costs less."""
 VERIFIED_BYTES = 8 * 1024 * 1024
 """Largest pack of a type not seen before of which a copy is made, to see whether it comes back equal."""
 LOOK_SECONDS = 0.005
@@ -87,6 +89,8 @@ class Checkpointer:
         """Execution → how many checkpoints had been taken by then …"""
         self._class_from: dict[str, int] = {}
         """… and by the time of what `_current` has of a class."""
+        self._slow: set[str] = set()
+        """Names whose unit took long to pickle."""
         self._writing: dict[str, list[Any]] = {}
         """Execution → tickets that write data of its checkpoint."""
 
@@ -197,6 +201,7 @@ class Checkpointer:
 
     def _unit(self, values: dict[str, Any], taking: Taking, *, later: bool = False) -> None:
         """Store values that share objects: now, or `later` in the background."""
+        later = later or not self._slow.isdisjoint(values)
         if not later:
             # The processor's time: on a busy machine a fork costs more than the wait.
             end = time.thread_time() + PACK_SECONDS
@@ -204,11 +209,14 @@ class Checkpointer:
                 packed = self._packer.pack(values, expired=lambda: time.thread_time() > end)
             except OutOfTime:
                 later = True
+                self._slow.update(values)
             except Exception as fault:  # ours, or of a class that breaks the rules: it costs this unit
                 why = f"{type(fault).__name__} while it was stored: {fault}"[:200]
                 self._put(Unit(tuple(values), missing=dict.fromkeys(values, why)), taking)
                 return
             else:
+                if time.thread_time() - end > SLOW_SECONDS - PACK_SECONDS and self._background.can_fork:
+                    self._slow.update(values)
                 later = self.storage.too_much(packed, taking.dirty)
                 if not later:
                     self._keep(values, packed, taking)

@@ -55,7 +55,7 @@ _ALIAS = Part("type_alias")
 _MODULE = Part("module")
 _REMEMBERING = Part("remembering")
 _WRAPPER = Part("wrapper")
-_PROPERTY = Part("property_below")
+_PROPERTY = Part("property")
 _CACHED_PROPERTY = Part("cached_property")
 _UPDATE_DICT = Part("update_dict")
 _FILL = Part("fill")
@@ -187,12 +187,12 @@ def wrapper(taking: Taking, obj: Any) -> Reduction:
 
 def property_(taking: Taking, obj: Any) -> Reduction:
     """A property."""
-    cls = type(obj)
-    get = property.__dict__
-    parts = *(get[name].__get__(obj) for name in ("fget", "fset", "fdel")), get["__doc__"].__get__(obj)
-    if cls is property:
-        return property, parts
-    return _PROPERTY, (cls, *parts), taking.plan(cls).dict_of(obj) or None, None, None, _UPDATE_DICT
+    cls, get = type(obj), property.__dict__
+    doc = get["__doc__"].__get__(obj)
+    texts = [one for one in gc.get_referents(obj) if type(one) is str and one is not doc]
+    parts = (*(get[name].__get__(obj) for name in ("fget", "fset", "fdel")), doc, texts[0] if texts else None)
+    members = None if cls is property else taking.plan(cls).dict_of(obj) or None
+    return _PROPERTY, (cls, *parts), members, None, None, _UPDATE_DICT
 
 
 def cached_property(taking: Taking, obj: Any) -> Reduction:
@@ -264,7 +264,7 @@ _NAMELESS: dict[str, Any] = {
 """Types of the interpreter that no module has under their name, by that name."""
 
 
-_OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__module__", "__slotnames__"))
+_OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__"))
 
 
 def _class_content(taking: Taking, obj: type) -> Reduction:
@@ -283,6 +283,8 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
             continue  # made anew with the class
         names.append(name)
         members[name] = member
+    if names[-1:] == ["__doc__"] and members["__doc__"] is None:
+        del members[names.pop()]  # `type` adds it where it did
     fixed: list[str] | None = None
     if "__slots__" in members:
         fixed = [*slots, *(name for name in ("__dict__", "__weakref__") if name in class_dict(obj))]
@@ -470,10 +472,12 @@ class CodeParts:
         """Return a staticmethod or classmethod."""
         return kind(func)
 
-    def property_below(self, cls: Any, *parts: Any) -> Any:
-        """Return an instance of a subclass of property."""
+    def property(self, cls: Any, get: Any, set_: Any, delete: Any, doc: Any, name: str | None) -> Any:
+        """Return a property, with the name that its class gave it."""
         made = property.__new__(cls)
-        property.__init__(made, *parts)
+        property.__init__(made, get, set_, delete, doc)
+        if name is not None:
+            property.__set_name__(made, type(made), name)
         return made
 
     def cached_property(self, func: Any, name: str | None, doc: str | None) -> Any:
@@ -531,7 +535,7 @@ class CodeParts:
         early: dict[str, Any],
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
-        members: dict[str, Any] = {"__module__": module, "__qualname__": path, **dict.fromkeys(names)}
+        members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}
         if slots is None:
             members.pop("__slots__", None)
         else:

@@ -58,12 +58,14 @@ _GLOBAL = Part("found")
 _EXCEPTION = Part("exception")
 _FILL_EXCEPTION = Part("fill_exception")
 _STAND_IN = Part("stand_in")
+_ORDERED = Part("ordered")
+_FILL_ORDERED = Part("fill_ordered")
 
 _DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
 _PATHS = (pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
 PLAIN: tuple[type, ...] = (
     *(complex, range, slice, type(Ellipsis), type(NotImplemented), re.Pattern, decimal.Decimal, fractions.Fraction),
-    *(uuid.UUID, *_DATES, *_PATHS, collections.OrderedDict, collections.defaultdict, collections.Counter),
+    *(uuid.UUID, *_DATES, *_PATHS, collections.defaultdict, collections.Counter),
     *(collections.deque, types.SimpleNamespace, types.GenericAlias, types.UnionType),
     *(operator.itemgetter, operator.attrgetter, operator.methodcaller),
 )
@@ -89,6 +91,17 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
 
 
 _RLOCK = type(threading.RLock())
+
+
+# -- containers ---------------------------------------------------------------------------------
+
+
+def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction:
+    """An OrderedDict: that of the dict below is another order once something was moved."""
+    order = list(collections.OrderedDict.__iter__(obj))
+    if all(map(operator.is_, order, dict.__iter__(obj))):
+        return NotImplemented
+    return _ORDERED, (), (dict(dict.items(obj)), order), None, None, _FILL_ORDERED
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -352,6 +365,7 @@ _ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, ty
 KINDS: dict[Any, Kind] = {
     type(threading.Lock()): _lock,
     _RLOCK: _lock,
+    collections.OrderedDict: ordered,
     **dict.fromkeys(_FILES, file),
     io.BytesIO: _memory_file,
     io.StringIO: _memory_file,
@@ -431,6 +445,17 @@ class ThingParts:
     def lock(self, kind: str) -> Any:
         """Return a new, open lock."""
         return getattr(threading, kind)()
+
+    def ordered(self) -> Any:
+        """Return an empty OrderedDict."""
+        return collections.OrderedDict()
+
+    def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
+        """Give an OrderedDict its items, and their order."""
+        items, order = state
+        made.update(items)
+        for key in order:
+            made.move_to_end(key)
 
     def file(self, kind: str, path: Any, name: Any, mode: str, text: Any, position: int) -> Any:
         """Open a file for reading, where it stood. Raises OSError."""

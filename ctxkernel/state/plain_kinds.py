@@ -305,8 +305,17 @@ def opaque(look: Look, obj: object) -> Children:
     return None
 
 
+def _weak(look: Look, obj: Any) -> Children:
+    # What it refers to is not its content; but that it refers to this one object is a connection with whoever has it.
+    target = weakref.ref.__call__(obj)
+    look.out += b"w1;" if target is not None else b"w0;"
+    if target is not None:
+        look.also.add(id(target))
+    return None
+
+
 KINDS: dict[type, tuple[bool, Body]] = {
-    weakref.ref: (True, lambda look, obj: _weak(look, obj)),
+    weakref.ref: (True, _weak),
     **dict.fromkeys((int, float, bool, complex, type(None), type(Ellipsis)), (False, atom)),
     str: (False, text),
     bytes: (False, block),
@@ -364,15 +373,6 @@ def _array_below(look: Look, obj: Any) -> Children:
 
 def _exception(look: Look, obj: Any) -> Children:
     return iter((BaseException.__dict__["args"].__get__(obj),))
-
-
-def _weak(look: Look, obj: Any) -> Children:
-    # What it refers to is not its content; but that it refers to this one object is a connection with whoever has it.
-    target = weakref.ref.__call__(obj)
-    look.out += b"w1;" if target is not None else b"w0;"
-    if target is not None:
-        look.also.add(id(target))
-    return None
 
 
 BASES: dict[type, Base] = {

@@ -23,6 +23,7 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.state import units
 from ctxkernel.state.checkpoints import PLAIN, UNEQUAL, Checkpointer
 from ctxkernel.state.digest import CHUNK
+from ctxkernel.state.pickle_arrays import memory_class
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.reflect import class_dict, is_kind
 from ctxkernel.state.states import CheckpointError
@@ -301,8 +302,11 @@ def _take_members(live: type, made: type) -> bool:
 
 def _allocate(nbytes: int) -> memoryview:
     numpy: Any = sys.modules.get("numpy")
-    # NumPy does not fill the memory, and asks for large pages.
-    return memoryview(numpy.empty(nbytes, numpy.uint8)) if numpy is not None else memoryview(bytearray(nbytes))
+    if numpy is None:
+        return memoryview(bytearray(nbytes))
+    # NumPy does not fill the memory, and asks for large pages. Of a class of its own: a view of an array that lies in
+    # it has that array as its base, as it had; through a plain array NumPy would look to the end of the chain.
+    return memoryview(numpy.ndarray.__new__(memory_class(), (nbytes,), numpy.uint8))
 
 
 def _shares_lazily(values: Mapping[str, Any]) -> bool:

@@ -50,6 +50,8 @@ class Background(Protocol):
     def submit(  # noqa: D102
         self, job: Callable[[Any], Any], *, nbytes: int, seconds: float, addresses: Collection[str], patience: float
     ) -> Any: ...
+    @property
+    def can_fork(self) -> bool: ...  # noqa: D102
     def poll(self) -> list[Any]: ...  # noqa: D102
     def wait(self, seconds: float) -> list[Any]: ...  # noqa: D102
     def has_or_pending(self, address: str) -> bool: ...  # noqa: D102
@@ -243,7 +245,7 @@ def pack_and_put(
 
 
 def _await(writer: Any, bases: Collection[str]) -> None:
-    """Wait, in the background, for what an earlier job is writing: a difference to that takes a fraction of the room."""
+    """Wait, in the background, for what an earlier job is writing: a difference to it takes a fraction of the room."""
     end = time.monotonic() + BASES_SECONDS
     while writer.missing(bases) and time.monotonic() < end:
         time.sleep(0.02)

@@ -355,6 +355,9 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
     view = memoryview(made)
     while view:
         view = view[os.write(pipe, view) :]
+    os.close(pipe)
+    if writer.records:
+        writer.sync()  # against a power cut: the parent need not wait for that
 
 
 def _untrace() -> None:

@@ -9,6 +9,7 @@ Rule 4: a fault while writing leaves all that was there readable.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -338,7 +339,13 @@ class ChunkStore:
                 self.refresh()
                 entry = self._entry(address)
                 self._fill(entry, view)
-        except (OSError, ValueError) as fault:
+        except OSError as fault:
+            if fault.errno == errno.EIO:
+                raise self._failed(entry, str(fault)) from fault
+            raise StoreError(
+                f"chunk {address} of {self.folder} cannot be read ({fault}); mend that and try again"
+            ) from fault
+        except ValueError as fault:
             raise self._failed(entry, str(fault)) from fault
         if address not in self._verified:
             self._check(entry, view)
