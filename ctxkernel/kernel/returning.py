@@ -519,10 +519,8 @@ class Returning:
         loaded = sorted(
             name for unit in job.difference.load for name in unit.names if ":" not in name and name not in lost
         )
-        told = [
-            f"at {job.target.told}: {_names(len(loaded))} restored{_some(loaded)}, "
-            + f"{_kept(job.difference)} kept as they are"
-        ]
+        kept = _kept(job.difference)
+        told = [f"at {job.target.told}: {_names(len(loaded))} restored{_some(loaded)}, {kept} kept as they are"]
         if prepared.plan.again:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
         told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]

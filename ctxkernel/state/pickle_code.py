@@ -477,7 +477,7 @@ class CodeParts:
         made = property.__new__(cls)
         property.__init__(made, get, set_, delete, doc)
         if name is not None:
-            property.__set_name__(made, type(made), name)
+            property.__set_name__(made, type(made), name)  # type: ignore[attr-defined]
         return made
 
     def cached_property(self, func: Any, name: str | None, doc: str | None) -> Any:
