@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import resource
@@ -405,6 +406,29 @@ def test_every_torn_tail_of_a_pack_leaves_what_stands_before_it(tmp_path):
         reader = ChunkStore(folder, readonly=True)
         assert reader.missing(addresses) == addresses[length // 100 :]
         reader.close()
+
+
+@linux
+def test_a_process_without_descriptors_left_finds_its_chunks_again(tmp_path):
+    """What cannot be read just now is not damaged."""
+    store = ChunkStore(tmp_path / "session")
+    address = put(store, content(1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
+    taken = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        with pytest.raises(StoreError, match=f"{address}.* cannot be read .*Too many open files"):
+            store.read(address)
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert store.read(address) == content(1)
+    store.close()
 
 
 # Processes of the user's
