@@ -212,6 +212,9 @@ def test_a_session_that_a_kernel_has_open_is_left_to_it(tmp_path: Path, capsys):
             assert status == 1
             assert "is in use by a running kernel (pid " in err
             assert "%ctx" in err
+        # A plan changes nothing, so it may be asked for.
+        assert ran(capsys, "goto", notebook, "0", "--dry-run")[0] == 0
+        assert kernel.run("assert a == 1").status == "ok"
 
 
 # ---------------------------------------------------------------- going back and running again
