@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import subprocess
 import sys
 import time
@@ -46,7 +47,11 @@ class _Spec(KernelSpecManager):
     module = ""
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        return KernelSpec(argv=[self.python, "-m", self.module, "-f", "{connection_file}"], language="python")
+        argv = [self.python, "-m", self.module, "-f", "{connection_file}"]
+        if shutil.which("prlimit"):
+            # A method that asks for more memory than there is gets a MemoryError, and the machine goes on.
+            argv = ["prlimit", f"--as={max(4 << 30, free_bytes() - (1 << 30))}", *argv]
+        return KernelSpec(argv=argv, language="python")
 
 
 class Kernel:
