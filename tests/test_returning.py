@@ -217,7 +217,7 @@ def test_cells_that_ask_and_cells_that_are_expected_to_differ(kernel):
 
     assert "0 different" in ran.stdout
     assert "stopped before s3" in ran.stdout
-    assert "%ctx rerun s3 --yes" in ran.stdout
+    assert "%ctx rerun s2.1..s3.1 --yes" in ran.stdout
 
 
 def test_await_cells_and_figures_run_again(kernel):

@@ -229,6 +229,12 @@ class CtxKernel(CtxKernelMixin, IPythonKernel):
         # A comm handler on a subshell would run on another thread in the middle of a cell.
         return False
 
+    def start(self) -> None:
+        """Begin to answer. What an earlier kernel left comes back now: what is there before IPython hides."""
+        super().start()
+        if self.ctx is not None:
+            self.ctx.started()
+
 
 def start(kernel: Any) -> None:
     """Give `kernel` its session. What fails is told; the kernel goes on as plain ipykernel."""
@@ -251,6 +257,11 @@ class CtxKernelApp(IPKernelApp):
 
     name = "ctxkernel"
     kernel_class = CtxKernel
+
+    def init_control(self, context: Any) -> None:
+        """As ipykernel's, without the thread for subshells: it would read the shell's socket beside the main thread."""
+        super().init_control(context)
+        self.shell_channel_thread = None
 
 
 def main() -> None:

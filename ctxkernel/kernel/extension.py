@@ -26,6 +26,8 @@ def load_ipython_extension(shell: Any) -> None:
     stock = type(kernel)
     kernel.__class__ = type("CtxKernel", (CtxKernelMixin, stock), {})
     start(kernel)
+    if kernel.ctx is not None:
+        kernel.ctx.started()
     if kernel.ctx is None:
         kernel.__class__ = stock
         raise CtxError("ctxkernel could not start here; the kernel goes on as before. Run: ctxkernel doctor")

@@ -36,7 +36,7 @@ def _back(ctx: Runtime) -> Returning:
     return ctx.returning
 
 
-def _place(execution_id: str | None, told: str) -> Target:
+def _target(execution_id: str | None, told: str) -> Target:
     from ctxkernel.kernel.returning import Target
 
     return Target(execution_id, told)
@@ -115,32 +115,31 @@ def rerun(ctx: Runtime, args: Sequence[str]) -> str | None:
 
 
 def _between(ctx: Runtime, back: Returning, first: str, last: str) -> list[tuple[Statement, Execution]]:
-    """Return the statements from `first` to `last` (or to the end of the branch that `first` is on)."""
-    log = ctx.loop.log
-    start = back.target(first)
+    """Return the statements from `first` to `last`, or to the end of the longest branch that `first` is on."""
+    start, stop = back.target(first), back.target(last) if last else None
     if start.execution_id is None:
         raise BadCommand("%ctx rerun 0: statements begin at 1")
-    path = log.path()
-    if all(execution.execution_id != start.execution_id for _, execution in path):
-        newest = max(
-            (branch for branch in log.branches() if _leads(ctx, start.execution_id, branch.leaf)),
-            key=lambda b: b.leaf,
-            default=None,
-        )
-        path = log.path(newest.leaf if newest is not None else start.execution_id)
-    at = next(place for place, (_, execution) in enumerate(path) if execution.execution_id == start.execution_id)
-    end = len(path)
-    if last:
-        stop = back.target(last)
-        end = next((place for place, (_, run) in enumerate(path) if run.execution_id == stop.execution_id), -1) + 1
-        if end <= at:
-            raise BadCommand(f"%ctx rerun {first}..{last}: {last} does not come after {first} on one branch")
-    running = ctx.running
-    return [(s, e) for s, e in path[at:end] if running is None or e.execution_id != running.execution.execution_id]
+    running = ctx.running.execution.execution_id if ctx.running is not None else None
+    found: list[tuple[Statement, Execution]] = []
+    for branch in ctx.loop.log.branches():
+        path = [(s, e) for s, e in ctx.loop.log.path(branch.leaf) if e.execution_id != running]
+        at = _place(path, start.execution_id, exact="." in first)
+        end = len(path) if stop is None else _place(path, stop.execution_id, exact="." in last) + 1
+        # The newest branch comes last; a re-run that was stopped early is shorter than what it re-ran.
+        if at >= 0 and end > at and (end - at >= len(found) or stop is not None):
+            found = path[at:end]
+    if not found:
+        raise BadCommand(f"%ctx rerun {first}..{last}: {last} does not come after {first} on one branch")
+    return found
 
 
-def _leads(ctx: Runtime, execution_id: str, leaf: str) -> bool:
-    return any(execution.execution_id == execution_id for _, execution in ctx.loop.log.path(leaf))
+def _place(path: Sequence[tuple[Statement, Execution]], execution_id: str | None, *, exact: bool) -> int:
+    """Return where an execution (or where it need not be `exact`, another one of its statement) stands; else -1."""
+    wanted = (execution_id or "").rpartition(".")[0]
+    for at, (statement, execution) in enumerate(path):
+        if execution.execution_id == execution_id or (not exact and statement.statement_id == wanted):
+            return at
+    return -1
 
 
 def branches(ctx: Runtime, args: Sequence[str]) -> str:
@@ -177,9 +176,9 @@ def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
             return "no state has a name; %ctx checkpoint NAME names the one after the last statement"
         return aligned([["name", "after"], *([name, where] for name, where in back.named.items())])
     name = args[0]
-    if len(args) > 1 or not re.fullmatch(r"[^\W\d][\w-]*", name) or re.fullmatch(r"s\d+(\.\d+)?", name):
+    if len(args) > 2 or not re.fullmatch(r"[^\W\d][\w-]*", name) or re.fullmatch(r"s\d+(\.\d+)?", name):
         raise BadCommand(f"%ctx checkpoint {' '.join(args)}: use one word that begins with a letter, such as `fitted`")
-    path = ctx.loop.log.path()
+    path = ctx.loop.log.path(back.target(args[1]).execution_id) if len(args) == 2 else ctx.loop.log.path()
     running = ctx.running
     done = [e for _, e in path if running is None or e.execution_id != running.execution.execution_id]
     if not done:
@@ -223,7 +222,7 @@ def diff(ctx: Runtime, args: Sequence[str]) -> str:
         raise BadCommand("%ctx diff N M: which two statements? With one, it is compared with now")
     here = ctx.loop.log.head
     old = back.target(rest[0])
-    new = back.target(rest[1]) if len(rest) == 2 else _place(here, "now")
+    new = back.target(rest[1]) if len(rest) == 2 else _target(here, "now")
     log = ctx.loop.log
     found = differences(
         log.path(old.execution_id),

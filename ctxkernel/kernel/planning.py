@@ -42,7 +42,7 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
         load=load,
         drop=_plain_names(difference.drop),
         missing=missing,
-        path=_runs(back, path) if missing else (),
+        path=_runs(ctx, back, path) if missing else (),
         then={name: prints.get(name, "") for name in difference.target},
         functions=functions,
         ambient=[name.removeprefix("ambient:") for unit in difference.load for name in unit.names if _ambient(name)],
@@ -79,7 +79,7 @@ def _prints(back: Returning, path: Path) -> dict[str, str]:
     return found
 
 
-def _runs(back: Returning, path: Path) -> list[Run]:
+def _runs(ctx: Runtime, back: Returning, path: Path) -> list[Run]:
     """Return the executions of a path with what they used and made."""
     runs: list[Run] = []
     prints: dict[str, str] = {}
@@ -102,7 +102,7 @@ def _runs(back: Returning, path: Path) -> list[Run]:
                 files=tuple(one.name for one in execution.artifacts if one.kind == "file"),
                 ambient=back.ambient_changed.get(execution_id, ()),
                 status=execution.status,
-                kind=statement.kind,
+                kind=statement.kind if _is_plain(ctx, statement.source) else "async",
                 asks=back.asks(statement),
                 seconds=execution.cost.time_ms / 1000,
             )
@@ -111,6 +111,15 @@ def _runs(back: Returning, path: Path) -> list[Run]:
             prints.pop(name, None)
         prints |= own
     return runs
+
+
+def _is_plain(ctx: Runtime, source: str) -> bool:
+    """Whether a cell can be run without an event loop: it awaits nothing at its top level."""
+    try:
+        compile(ctx.shell.transform_cell(source), "<cell>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _files(ctx: Runtime, path: Path) -> list[Written]:

@@ -28,6 +28,12 @@ def only_reads(code: str) -> bool:
     return seen
 
 
+def only_commands(code: str) -> bool:
+    """Whether every line of `code` that is no comment is a `%ctx` command."""
+    lines = [text for line in code.splitlines() if (text := line.strip()) and not text.startswith("#")]
+    return bool(lines) and all(_COMMAND.match(text) for text in lines)
+
+
 _DRY = re.compile(rf"%ctx\s+(?:{'|'.join(sorted(MOVING))})\s(?:.*\s)?--dry-run(?:\s|$)")
 
 

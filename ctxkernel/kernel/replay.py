@@ -47,7 +47,8 @@ class Replay:
         for number, (statement, before) in enumerate(self._job.statements, 1):
             if self._back.asks(statement) and not self._job.confirmed:
                 # What comes after it may need it, so this is where it ends.
-                told = f"%ctx rerun {statement.statement_id} --yes goes on"
+                first, last = self._job.statements[0][1], self._job.statements[-1][1]
+                told = f"%ctx rerun {first.execution_id}..{last.execution_id} --yes runs all of them"
                 self.stopped = f"stopped before {statement.statement_id}, which is marked as one that asks ({told})"
                 break
             why = self._back.why_skipped(statement)

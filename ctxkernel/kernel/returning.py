@@ -8,6 +8,7 @@ Rule 2: a plan is made and can be shown before anything is touched; a return tha
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.facts import details
+from ctxkernel.kernel.reading import only_commands
 from ctxkernel.replay.divergence import DivergenceSettings, compare
 from ctxkernel.replay.plan import Plan
 from ctxkernel.state.ambient import Ambient
@@ -104,6 +106,8 @@ class Returning:
         self.ambient = Ambient()
         self._ambient_first = self.ambient.capture()
         """As the process began; the first checkpoint holds it."""
+        self._ambient_start = dict(self._ambient_first)
+        """What `goto 0` goes back to."""
         self._ambient_known = set(self._ambient_first)
         self.ambient_changed: dict[str, tuple[str, ...]] = {}
         """Execution → parts of the ambient state that it changed."""
@@ -117,7 +121,7 @@ class Returning:
             "address": stream_address,
             "value": self.value,
         }
-        self.checkpoints = Checkpointer(background=self.background, **common)
+        self.checkpoints = Checkpointer(background=self.background, handle=ctx.loop.graph.node, **common)
         self.restorer = Restorer(
             self.checkpoints, bind=self._bind, handle=ctx.loop.graph.node, free_memory=free_memory, **common
         )
@@ -254,6 +258,7 @@ class Returning:
         if self.checkpoints.base is None:
             first = self.ambient.capture()
             self._ambient_first |= first
+            self._ambient_start = dict(self._ambient_first)
             self._ambient_known.update(first)
 
     def took(self, result: TurnResult, against: str) -> TurnResult:
@@ -317,6 +322,8 @@ class Returning:
         """Return why a statement is not run again, or an empty text."""
         if statement.tags.get("outside"):
             return "names that changed outside of a cell cannot be run again"
+        if only_commands(statement.source):
+            return "a command, not a cell"
         if statement.tags.get("masked"):
             return "a credential in it was masked in the log; run its cell in the notebook"
         return ""
@@ -507,6 +514,8 @@ class Returning:
         self._outs = set(ctx.shell.user_ns.get("_oh", {}))
         parts = {name.removeprefix("ambient:"): value for name, value in values.items() if name.startswith("ambient:")}
         parts.pop(LAST.removeprefix("ambient:"), None)
+        if job.target.execution_id is None:
+            parts = dict(self._ambient_start)
         gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
         notices += [f"{name}: {why}" for name, why in self.ambient.restore(parts, gone).items()]
         self.diverged = {}
@@ -517,15 +526,21 @@ class Returning:
             self.trail.append(job.target.execution_id)
             self.at += 1
         loaded = sorted(
-            name for unit in job.difference.load for name in unit.names if ":" not in name and name not in lost
+            name for unit in job.difference.load for name in unit.names if _is_name(name) and name not in lost
         )
+        dropped = [name for name in job.difference.drop if _is_name(name)]
         kept = _kept(job.difference)
         told = [f"at {job.target.told}: {_names(len(loaded))} restored{_some(loaded)}, {kept} kept as they are"]
+        if dropped:
+            told[0] += f", {len(dropped)} removed{_some(dropped)}"
         if prepared.plan.again:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
         told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
         told += notices
-        if not job.as_json:
+        if job.as_json and not job.statements:
+            whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}
+            ctx.write(json.dumps(whole, indent=1) + "\n")
+        elif not job.as_json:
             ctx.write("\n".join(told) + "\n")
         move = HeadMove(job.target.execution_id, job.action, time.time())
         return move, Restored({n: why for n, why in lost.items() if not n.startswith("class:")}, tuple(notices))
@@ -554,7 +569,11 @@ def _names(count: int) -> str:
 
 
 def _kept(difference: Difference) -> int:
-    return sum(":" not in name for name in difference.keep)
+    return sum(_is_name(name) for name in difference.keep)
+
+
+def _is_name(name: str) -> bool:
+    return ":" not in name and not name.startswith("Out[")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -171,12 +171,15 @@ class Runtime:
         guard("magics", self._magics, None)
         guard("panel", self.panel.install, None)
         self.returning = guard("checkpoints", self._checkpoints, None)
-        if os.environ.get("CTXKERNEL_RESUME", "").strip() not in ("", "0"):
-            guard("resuming", self._resume, None)
         # On the main thread, which is SQLite's: shutdown requests are served on the one of the control channel.
         atexit.register(self.close)
         if self.store.notice:
             self.notices.append(self.store.notice)
+
+    def started(self) -> None:
+        """The kernel is about to answer."""
+        if os.environ.get("CTXKERNEL_RESUME", "").strip() not in ("", "0"):
+            self.guard("resuming", self._resume, None)
 
     def _inject(self) -> None:
         # Into builtins, as IPython does with `display`: a user's own `group` shadows it, `del` brings it back.

@@ -33,7 +33,7 @@ EXCERPT = 400
 class DivergenceSettings:
     """How near two results must be to count as the same."""
 
-    rel: float = 1e-9
+    rel: float = 1e-12
     """Tolerance of floats, relative to the larger one."""
     abs: float = 1e-12
     """Tolerance of floats, absolute."""

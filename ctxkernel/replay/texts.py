@@ -23,7 +23,7 @@ _RULER = re.compile(r"(?:-{3,}|={3,}|─{3,})")
 class Tolerance:
     """Two floats are the same where |a - b| <= max(rel * max(|a|, |b|), abs); nan is nan."""
 
-    rel: float = 1e-9
+    rel: float = 1e-12
     abs: float = 1e-12
 
     def same(self, a: float, b: float) -> bool:

@@ -67,6 +67,7 @@ class Checkpointer:
         background: Background,
         address: Callable[[Any], str],
         value: Callable[[str], Any],
+        handle: Callable[[str], Any] = lambda _: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.states = States(chunks.read)
@@ -75,6 +76,7 @@ class Checkpointer:
         self._packer = packer
         self._background = background
         self._value = value
+        self._handle = handle
         self._clock = clock
         self._verifier = Verifier(packer, tracker.look)
         self._current: State = {}
@@ -257,7 +259,8 @@ class Checkpointer:
         """Return the names whose value can be stored and does not come back equal; each type is tried once."""
         if self._verifier.known(packed) or packed.nbytes > VERIFIED_BYTES:
             return {}
-        found = self._verifier.check(packed, {name: value for name, value in values.items() if ":" not in name})
+        named = {name: value for name, value in values.items() if ":" not in name}
+        found = self._verifier.check(packed, named, handles=self._handle)
         return {name: f"it can be stored, but {why}" for name, why in found.items()}
 
     def _class(self, uid: str, cls: type, taking: Taking) -> None:

@@ -174,7 +174,7 @@ _INNER: dict[type, Callable[[DeepPickler, Any], Steps]] = {
     frozenset: DeepPickler._frozenset,
     tuple: DeepPickler._tuple,
 }
-_ATOMS = frozenset((type(None), bool, int, float, str, bytes, bytearray))
+_ATOMS = frozenset((type(None), bool, int, float, str, bytes, bytearray, pickle.PickleBuffer))
 
 
 class CarefulLoader(_BaseLoader):

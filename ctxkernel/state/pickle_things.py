@@ -28,7 +28,6 @@ import types
 import uuid
 import warnings
 import weakref
-from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_core import SMALL, Part, Reduction
@@ -87,7 +86,8 @@ _RUNS = "it is running code, which has no stored form"
 
 def _lock(taking: Taking, obj: Any) -> Reduction:
     taking.note("lock: a new, open one")
-    return _LOCK, ("RLock" if type(obj) is _RLOCK else "Lock",)
+    # Whether it is held is part of the state: a held one is not the same as the open one that it was.
+    return _LOCK, ("RLock" if type(obj) is _RLOCK else "Lock", repr(obj).startswith("<locked"))
 
 
 _RLOCK = type(threading.RLock())
@@ -277,10 +277,6 @@ def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
     return _MMAP, (obj[:], obj.tell())
 
 
-def _pickle_buffer(taking: Taking, obj: PickleBuffer) -> Reduction:
-    return PickleBuffer, (memoryview(obj),)
-
-
 # -- others -------------------------------------------------------------------------------------
 
 
@@ -372,7 +368,6 @@ KINDS: dict[Any, Kind] = {
     array.array: machine_values,
     memoryview: view,
     mmap.mmap: anonymous_map,
-    PickleBuffer: _pickle_buffer,
     random.Random: _random,
     random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
     Lost: lambda taking, obj: (_STAND_IN, obj.__reduce__()[1]),
@@ -442,8 +437,8 @@ class ThingParts:
         one = getattr(importlib.import_module(module), name)
         return one() if call else one
 
-    def lock(self, kind: str) -> Any:
-        """Return a new, open lock."""
+    def lock(self, kind: str, held: bool = False) -> Any:  # noqa: FBT001, FBT002 - called by streams
+        """Return a new, open lock, whether or not the stored one was held: nobody would let go of it."""
         return getattr(threading, kind)()
 
     def ordered(self) -> Any:

@@ -40,7 +40,9 @@ _VERSION = 1
 _SEED = b"\x97\x94\x30"
 """NEXT_BUFFER, MEMOIZE, POP: takes one seed into the memo."""
 _FRAME = 0x95
-_TRIES = 40
+_CULPRITS = 10
+"""Objects that are left out one by one where the pickler itself fails; then every name is tried by itself."""
+_TRIES = _CULPRITS + 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,7 @@ class Packer:
         refused: dict[int, str] = {}
         alone: dict[str, str] = {}
         members: set[int] | None = None
+        culprits: list[object] = []
         deep = False
         for _ in range(_TRIES):
             taking = self._taking(values, expired, refused, members, deep=deep)
@@ -234,14 +237,12 @@ class Packer:
                 pickler = self._dump(taking, out, values)
             except (OutOfTime, KeyboardInterrupt):
                 raise
-            except RecursionError:
-                if deep:
-                    raise
-                deep = True
-                continue
             except Exception as fault:
                 culprit = taking.current
-                if culprit is not None and id(culprit) not in refused:
+                if isinstance(fault, RecursionError) and not deep and not taking.recurses(culprit):
+                    deep = True
+                elif culprit is not None and id(culprit) not in refused and len(culprits) < _CULPRITS:
+                    culprits.append(culprit)  # so that its id stays its own
                     refused[id(culprit)] = said(fault)
                 else:
                     alone |= self._faulty(values, expired, said(fault))

@@ -100,6 +100,18 @@ class Taking:
         except BaseException as fault:  # SystemExit too: the user's code may raise anything
             return self.refuse(obj, said(fault))
 
+    def recurses(self, obj: object) -> bool:
+        """Say whether the code of `obj` itself knows no end, rather than that it lies deep down."""
+        kind = self.kinds.get(id(type(obj)))
+        try:
+            if kind is not None:
+                kind(self, obj)
+        except RecursionError:
+            return True
+        except Exception:
+            return False
+        return False
+
     # -- outcomes ---------------------------------------------------------------------------------
 
     def refuse(self, obj: object, reason: str) -> Reduction:
