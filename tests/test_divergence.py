@@ -19,6 +19,7 @@ from ctxkernel.replay import RULES, Details, DivergenceSettings, compare, normal
 from ctxkernel.replay.causes import flow
 from ctxkernel.replay.divergence import summary, text_table
 from ctxkernel.replay.texts import Tolerance, read_html, same_text
+from ctxkernel.replay.values import same_values
 
 MONDAY = 1_795_311_713.25
 """2026-11-22 01:41:53 UTC."""
@@ -930,3 +931,69 @@ def test_any_two_can_be_compared_and_what_is_told_is_bounded(old, new, source):
         assert len(one.before) <= 400 and len(one.after) <= 400
     assert json.dumps(to_json([comparison]))
     assert len(text_table([comparison]).splitlines()) >= 2
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def cycle() -> list[Any]:
+    made: list[Any] = [0.1 + 0.2]
+    made.append(made)
+    return made
+
+
+def test_values_are_the_same_but_for_the_last_digits_of_floats():
+    np = pytest.importorskip("numpy")
+    pd = pytest.importorskip("pandas")
+    third, near = 0.3, 0.1 + 0.2
+    frame = pd.DataFrame({"a": [third, float("nan")], "b": ["x", None], "c": pd.Categorical(["u", "v"])})
+    rows = [
+        (third, near, True),
+        (1, 1.0, False),
+        (True, 1, False),
+        ([1, {"a": (third, None)}], [1, {"a": (near, None)}], True),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, False),
+        ({1, 2}, {2, 1}, True),
+        (complex(third, 0), complex(near, 0), True),
+        (np.array([third, np.nan]), np.array([near, np.nan]), True),
+        (np.array([1, 2]), np.array([1, 3]), False),
+        (np.array([third]), np.array([near], "float32"), False),
+        (np.float64(third), np.float64(near), True),
+        (np.array([third, None], object), np.array([near, None], object), True),
+        (frame, frame.assign(a=[near, float("nan")]), True),
+        (frame, frame.assign(a=[0.4, float("nan")]), False),
+        (frame, frame.rename(columns={"a": "z"}), False),
+        (frame["a"], frame["a"].rename("z"), False),
+        (pd.Index([third]), pd.Index([near]), True),
+        (cycle(), cycle(), True),
+        (object(), object(), None),
+        ([object()], [object()], None),
+        ([1, object()], [2, object()], False),
+        ([0] * 200_000, [0] * 199_999 + [1], None),
+    ]
+    for old, new, answer in rows:
+        assert same_values(old, new) is answer, (old, new)
+
+
+def test_comparing_values_runs_nothing_of_the_user_s():
+    class Trap:
+        def __eq__(self, other):
+            raise AssertionError("called")
+
+        def __hash__(self):
+            return 1
+
+    for make in (Trap, lambda: [Trap()], lambda: {"a": Trap()}, lambda: {Trap()}):
+        assert same_values(make(), make()) is None
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_a_value_is_the_same_as_its_copy(value):
+    import copy
+
+    assert same_values(value, copy.deepcopy(value)) is True
