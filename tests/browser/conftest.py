@@ -243,7 +243,7 @@ def chromium() -> Iterator[Browser]:
 def context(chromium: Browser) -> Iterator[BrowserContext]:
     """One profile for all tests: JupyterLab's 15 MB of scripts come from its cache."""
     context = chromium.new_context(viewport={"width": 1400, "height": 860})
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(60_000)
     yield context
     context.close()
 
