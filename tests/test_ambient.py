@@ -437,3 +437,19 @@ def test_what_is_not_covered_is_said():
 def test_each_part_says_what_it_holds():
     assert len({part.name for part in PARTS}) == len(PARTS)
     assert all(part.about and "\n" not in part.about for part in PARTS)
+
+
+def test_going_back_in_a_kernel_brings_the_process_back(kernel):
+    """Also what belongs to the context of a cell, as the print options of NumPy and the context of decimal do."""
+    kernel.run("import decimal, os, random\nimport numpy as np\nrandom.seed(1); np.random.seed(1)")
+    draws = "print(random.gauss(0, 1), np.random.randn(), random.random())"
+    told = "print(np.get_printoptions()['precision'], decimal.getcontext().prec, os.environ.get('CTX_X'))"
+    first = kernel.run(draws).stdout
+    before = kernel.run(told).stdout
+    kernel.run("np.set_printoptions(precision=2); decimal.getcontext().prec = 5; os.environ['CTX_X'] = '1'")
+    changed = kernel.run(told).stdout
+    kernel.run("%ctx goto 1")
+
+    assert kernel.run(told).stdout == before != changed
+    assert changed.split() == ["2", "5", "1"]
+    assert kernel.run(draws).stdout == first
