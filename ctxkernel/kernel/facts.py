@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 import types
 from collections.abc import Mapping
 from typing import Any
 
 from ctxkernel.replay.causes import names_used
 from ctxkernel.replay.divergence import Details
-from ctxkernel.state.reflect import class_module, class_qualname, is_kind, is_own_class
+from ctxkernel.state.reflect import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
 
 _MOST_FUNCTIONS = 50
 
@@ -18,6 +19,7 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
     """Return what is known about a statement beyond its executions. Runs none of the user's code."""
     functions: dict[str, str] = {}
     meaning: dict[str, str] = {}
+    unordered: dict[str, str] = {}
     module = str(namespace.get("__name__", "__main__"))
     todo, seen = list(names_used(source)), set[str]()
     while todo and len(functions) < _MOST_FUNCTIONS:
@@ -28,9 +30,8 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
         value = namespace.get(name)
         own = type(value) is types.FunctionType and value.__globals__ is namespace
         if own or (is_kind(type(value), type) and is_own_class(value, module)):  # type: ignore[arg-type]
-            try:
-                text = inspect.getsource(value)  # type: ignore[arg-type]
-            except (OSError, TypeError, ValueError, IndexError):
+            text = _source(value)
+            if not text:
                 continue
             functions[name] = text
             todo += names_used(text)
@@ -40,5 +41,21 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
             meaning[name] = f"{getattr(value, '__module__', None) or 'builtins'}.{value.__name__}"  # type: ignore[union-attr]
         elif is_kind(type(value), type):
             meaning[name] = f"{class_module(value)}.{class_qualname(value)}"  # type: ignore[arg-type]
+        elif type(value) in (set, frozenset):
+            unordered[name] = "set order"
     old = old_source if old_source != source else None
+    upstream = {**unordered, **upstream}
     return Details(source=source, old_source=old, functions=functions, meaning=meaning, upstream=upstream)
+
+
+def _source(value: Any) -> str:
+    """Return the source of a function or class of a cell; empty where it is not known."""
+    if type(value) is types.FunctionType:
+        try:
+            return inspect.getsource(value)
+        except (OSError, TypeError, ValueError, IndexError):
+            return ""
+    # The lines of a class of a cell are not known, those of its methods are.
+    methods = [_source(one) for one in class_dict(value).values() if type(one) is types.FunctionType]
+    body = "".join(textwrap.indent(textwrap.dedent(method), "    ") for method in methods)
+    return f"class {class_name(value)}:\n{body}" if body else ""

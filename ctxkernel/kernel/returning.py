@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
@@ -46,6 +48,7 @@ _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
 _ROOM_BYTES = 256 * 1024 * 1024
 """So many bytes are stored before it is looked again whether all sessions take more than they may."""
+_MAKERS = frozenset(("view", "group"))
 _LAST_SECONDS = 5.0
 """What the end of a kernel waits for data that are still being written."""
 
@@ -140,6 +143,8 @@ class Returning:
         """Bytes that were stored since room was looked for last."""
         self.diverged: dict[str, str] = {}
         """Names that a re-run since the last return gave another value, and the cause."""
+        self._renamed: dict[str, str] = {}
+        """Ids of handles that a re-run since the last return made → those of the first run."""
         self._offer: tuple[dict[str, Any] | None] | None = None
         self._resumed = False
 
@@ -341,21 +346,38 @@ class Returning:
         statement = log.statement(new.statement_id)
         expected = self.differs(statement)
         names = {*old.state_diff.added, *old.state_diff.changed, *new.state_diff.added, *new.state_diff.changed}
+        known = details(self._ctx.shell.user_ns, self._source(new), self._source(old), self.diverged)
         found = compare(
             old,
-            new,
+            self._as_before(old, new),
             old_state={name: self._fingerprint(name, against) for name in names},
             new_state={name: self._now(name) for name in names},
-            details=details(
-                self._ctx.shell.user_ns,
-                self._source(new),
-                self._source(old),
-                self.diverged,
-            ),
+            details=known,
             settings=replace(self.divergence, expected=expected),
         )
+        if self.diverged.keys().isdisjoint(known.upstream):
+            # What it uses is as it was: it only came out of a set in another order.
+            causes = {"upstream": "set order"}
+            told = tuple(replace(one, cause=causes.get(one.cause, one.cause)) for one in found.divergences)
+            found = replace(found, divergences=told)
         self.diverged |= {one.subject: one.cause for one in found.divergences if one.kind == "state"}
         return found
+
+    def _as_before(self, old: Execution, new: Execution) -> Execution:
+        """Return a re-run with the ids of its handles as they were: an id is never used twice, so it has others."""
+        made = [
+            [e.obj_id for e in run.events if isinstance(e, MethodCalled) and e.method in _MAKERS] for run in (old, new)
+        ]
+        self._renamed |= dict(zip(made[1], made[0], strict=False))
+        if not self._renamed:
+            return new
+        ids = re.compile(rf"\b({'|'.join(sorted(self._renamed, key=len, reverse=True))})\b")
+
+        def put(text: Any) -> Any:
+            return ids.sub(lambda found: self._renamed[found[0]], text) if isinstance(text, str) else text
+
+        artifacts = tuple(replace(one, data=put(one.data)) for one in new.artifacts)
+        return replace(new, stdout=put(new.stdout), stderr=put(new.stderr), artifacts=artifacts)
 
     def _source(self, execution: Execution) -> str:
         return self._ctx.loop.log.statement(execution.statement_id).source
@@ -518,7 +540,7 @@ class Returning:
             parts = dict(self._ambient_start)
         gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
         notices += [f"{name}: {why}" for name, why in self.ambient.restore(parts, gone).items()]
-        self.diverged = {}
+        self.diverged, self._renamed = {}, {}
         if job.at is not None:
             self.at = job.at
         else:
