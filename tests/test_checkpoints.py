@@ -179,7 +179,8 @@ def test_frames_come_back_whole(bench: Bench):
 def test_instances_are_of_the_class_that_has_the_name(bench: Bench):
     """Restored instances and the class belong together; methods use the live globals."""
     first = bench.run(
-        "scale = 2\nclass P:\n    def __init__(self, x): self.x = x\n    def scaled(self): return self.x * scale\np = P(3)"
+        "scale = 2\nclass P:\n    def __init__(self, x): self.x = x\n"
+        "    def scaled(self): return self.x * scale\np = P(3)"
     )
     bench.run("p.x = 5; scale = 10")
     bench.run("class P:\n    pass\np = P()")
@@ -283,7 +284,8 @@ def test_a_database_in_memory_has_the_rows_that_it_had(bench: Bench):
 def test_functions_of_one_closure_share_its_variables_again(bench: Bench):
     """One counts, the other reads."""
     first = bench.run(
-        "def make():\n    n = 0\n    def up():\n        nonlocal n; n += 1\n    def read(): return n\n    return up, read\n"
+        "def make():\n    n = 0\n    def up():\n        nonlocal n; n += 1\n"
+        "    def read(): return n\n    return up, read\n"
         "up, read = make(); up()"
     )
     bench.run("up(); up()")

@@ -139,7 +139,12 @@ def canonical(name: str) -> str:
 def test_every_import_is_a_declared_dependency():
     """What is only there because something else happens to bring it is missing one day."""
     declared = {canonical(re.split(r"[<>=\[; ]", entry)[0]) for entry in PROJECT["project"]["dependencies"]}
-    optional = {"numpy", "pandas", "pillow", "jupyterlab"}  # looked at, never required: imported only where they are there
+    optional = {
+        "numpy",
+        "pandas",
+        "pillow",
+        "jupyterlab",
+    }  # looked at, never required: imported only where they are there
     known = importlib.metadata.packages_distributions()
     missing = set()
     for path in (ROOT / "ctxkernel").rglob("*.py"):

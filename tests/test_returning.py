@@ -156,7 +156,7 @@ REFUSED = [
     ("%ctx goto 99", "there is no statement '99'"),
     ("%ctx goto", "after which statement"),
     ("%ctx goto 1 --fast", "no option --fast"),
-    ("%ctx rerun 5..2", "there is no statement"),
+    ("%ctx rerun 98..99", "there is no statement"),
     ("%ctx undo x", "how many steps"),
     ("%ctx checkpoint 1x", "use one word"),
     ("%ctx mark 1 maybe", "differs"),
