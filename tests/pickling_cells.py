@@ -35,8 +35,9 @@ a = {(1, 2), frozenset({3})}
 ## collections
 from collections import Counter, OrderedDict, defaultdict, deque, ChainMap
 a = [defaultdict(list, k=[1]), OrderedDict(b=1, a=2), Counter('aab'), deque([1, 2], maxlen=3), ChainMap({'a': 1})]
-b = a[0]['k']
+b = a[0]['k']; o = OrderedDict(a=1, b=b, c=3); o.move_to_end('a')
 => a[0]['new'] == [] and a[0]['k'] is b and a[2]['a'] == 2 and a[3].maxlen == 3 and a[4]['a'] == 1
+=> list(o) == ['b', 'c', 'a'] and list(dict.keys(o)) == ['a', 'b', 'c'] and o['b'] is b
 => list(a[1]) == ['b', 'a'] and type(a[1]).__name__ == 'OrderedDict'
 ## dates, decimals, paths, patterns
 import datetime as dt, decimal, fractions, pathlib, re, uuid

@@ -216,12 +216,12 @@ def test_time_that_runs_out_is_noticed_within_milliseconds():
     """A list of millions of texts is given up as soon as the time is over."""
     values = {"x": [f"text {n}" for n in range(2_000_000)]}
     packer = Packer({})
-    start = time.perf_counter()
+    start = time.thread_time()
 
     with pytest.raises(OutOfTime):
-        packer.pack(values, expired=lambda: time.perf_counter() - start > 0.02)
+        packer.pack(values, expired=lambda: time.thread_time() - start > 0.02)
 
-    assert time.perf_counter() - start < 0.2
+    assert time.thread_time() - start < 0.06
 
 
 def test_time_that_runs_out_is_noticed_between_objects():
@@ -278,10 +278,13 @@ def test_packing_changes_nothing_and_keeps_nothing():
         len(space["d"]._mgr.blocks),
         dict(space["d"].__dict__),
     ) == before
-    for name in ("a", "b", "g"):
-        del space[name]
-    gc.collect()
-    assert [ref() for ref in refs] == [None] * 3
+    gc.disable()  # nothing is left in a cycle either
+    try:
+        for name in ("b", "a", "g"):
+            del space[name]
+        assert [ref() for ref in refs] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_a_thread_that_changes_a_dict_meanwhile_costs_at_most_that_name():
