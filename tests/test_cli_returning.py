@@ -530,6 +530,31 @@ def test_gc_refuses_a_limit_that_is_none(limit: str, capsys):
     assert ran(capsys, "gc", "--limit", limit)[0] == 2
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a signal to another process, as Ctrl-C sends it, needs POSIX")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_stopped_while_its_kernel_starts_says_so(tmp_path: Path, sent: signal.Signals):
+    hook = tmp_path / "sitecustomize.py"
+    hook.write_text(
+        "import sys, time, pathlib\n"
+        "if any('ctxkernel.kernel' in each for each in sys.orig_argv):\n"
+        f"    pathlib.Path({str(tmp_path / 'starts')!r}).touch()\n"
+        "    time.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "ctxkernel", "run", str(write(tmp_path / "n.ipynb", "a = 1"))]
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "starts").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert err == "ctxkernel run: interrupted\n"
+
+
 def test_ctrl_c_ends_a_rerun_and_keeps_what_had_run(tmp_path: Path, capsys):
     if os.name != "posix":
         pytest.skip("a signal to another process, as Ctrl-C sends it, needs POSIX")
@@ -539,7 +564,7 @@ def test_ctrl_c_ends_a_rerun_and_keeps_what_had_run(tmp_path: Path, capsys):
     (tmp_path / "slow").touch()
     command = [sys.executable, "-m", "ctxkernel", "rerun", str(notebook), "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not (tmp_path / "on").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)

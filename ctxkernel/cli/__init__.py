@@ -18,7 +18,7 @@ from ctxkernel._version import __version__
 from ctxkernel.cli.output import say
 from ctxkernel.core.errors import CtxError
 
-__all__ = ["Failed", "Unusable", "main"]
+__all__ = ["Failed", "Interrupted", "Unusable", "main"]
 
 OK, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 
@@ -33,6 +33,10 @@ class Failed(CtxError):
 
 class Unusable(CtxError):
     """Arguments that cannot be used: exit status 2."""
+
+
+class Interrupted(CtxError):
+    """The person stopped it before it had begun: exit status 130."""
 
 
 def _port(text: str) -> int:
@@ -217,12 +221,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Unusable as refusal:
         say(f"ctxkernel {arguments.command}: {refusal}")
         return UNUSABLE
+    except (KeyboardInterrupt, Interrupted):
+        say(f"ctxkernel {arguments.command}: interrupted")
+        return INTERRUPTED
     except CtxError as refusal:
         say(f"ctxkernel {arguments.command}: {refusal}")
         return FAILED
-    except KeyboardInterrupt:
-        say(f"ctxkernel {arguments.command}: interrupted")
-        return INTERRUPTED
     except BrokenPipeError:
         # `ctxkernel timeline x.ipynb | head`: nobody reads on. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

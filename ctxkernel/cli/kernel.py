@@ -1,7 +1,7 @@
 """A kernel of this interpreter for one command: started, spoken to, ended.
 
 Rule 1: it needs no kernelspec, and is ended whatever happens.
-Rule 2: Ctrl-C interrupts what it executes, so that the timeline has it as cancelled; twice ends the kernel.
+Rule 2: Ctrl-C interrupts what it executes, so that the timeline has it as cancelled; twice, or SIGTERM, ends it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from traitlets import default
 
-from ctxkernel.cli import Failed
+from ctxkernel.cli import Failed, Interrupted
 from ctxkernel.cli.kernelspec import OwnKernelSpecs
 from ctxkernel.cli.output import one_line
 from ctxkernel.store.lock import SessionLock, holder, lock_path
@@ -77,7 +77,11 @@ class OwnKernel(NotebookClient):
     """A running kernel of this interpreter, for the cells of one notebook."""
 
     interrupted = False
-    """Whether the person pressed Ctrl-C."""
+    """Whether the person pressed Ctrl-C, or the process was asked to end."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._signals: list[asyncio.Future[Any]] = []
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -107,13 +111,21 @@ class OwnKernel(NotebookClient):
         # Every fault that nbclient logs, it raises too; we say it once.
         kernel.log = logging.getLogger("ctxkernel.cli")
         kernel.log.setLevel(logging.CRITICAL + 1)
-        with contextlib.ExitStack() as undo:
-            # nbclient leaves this behind where the kernel did not start, and it would fail at our exit.
-            undo.callback(atexit.unregister, kernel._cleanup_kernel)
-            merged = {**os.environ, **environment}
+        merged = {**os.environ, **environment}
+        ready = False
+        try:
             async with kernel.async_setup_kernel(env=merged, cleanup_kc=True, stdout=log, stderr=log):
-                kernel._interrupt_on_sigint(undo)
+                ready = not kernel.interrupted
+                if not ready:
+                    raise Interrupted("before the kernel was there")
                 yield kernel
+        except RuntimeError:
+            if kernel.interrupted and not ready:
+                raise Interrupted("while the kernel started") from None
+            raise
+        finally:
+            # nbclient leaves this behind where the kernel did not start, and it would fail at our exit.
+            atexit.unregister(kernel._cleanup_kernel)
 
     @property
     def client(self) -> _CellClient:
@@ -121,24 +133,22 @@ class OwnKernel(NotebookClient):
         assert isinstance(self.kc, _CellClient)
         return self.kc
 
-    def _interrupt_on_sigint(self, undo: contextlib.ExitStack) -> None:
-        """Let Ctrl-C interrupt the cell; nbclient would end the kernel."""
+    async def async_start_new_kernel(self, **kwargs: Any) -> None:
+        """As nbclient's, whose own handlers would end the kernel at a signal, and show traces where it just starts."""
         loop = asyncio.get_running_loop()
-        tasks: set[asyncio.Future[Any]] = set()
-
-        def on_sigint() -> None:
-            manager = self.km
-            if not isinstance(manager, AsyncKernelManager):
-                return
-            again, self.interrupted = self.interrupted, True
-            # Twice is for a cell that does not listen.
-            task = asyncio.ensure_future(manager.shutdown_kernel(now=True) if again else manager.interrupt_kernel())
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
         with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
-            loop.add_signal_handler(signal.SIGINT, on_sigint)
-            undo.callback(tasks.clear)
+            # Twice is for a cell that does not listen.
+            loop.add_signal_handler(signal.SIGINT, lambda: self._stop(now=self.interrupted))
+            loop.add_signal_handler(signal.SIGTERM, lambda: self._stop(now=True))
+        await super().async_start_new_kernel(**kwargs)
+
+    def _stop(self, *, now: bool) -> None:
+        """Interrupt what the kernel executes, or end it `now`."""
+        manager = self.km
+        if isinstance(manager, AsyncKernelManager):
+            self.interrupted = True
+            task = asyncio.ensure_future(manager.shutdown_kernel(now=True) if now else manager.interrupt_kernel())
+            self._signals.append(task)
 
     async def ask(self, expression: str) -> str:
         """Return the `repr` of an expression by a silent request: it leaves no statement.
