@@ -337,6 +337,20 @@ def test_a_reader_follows_a_chunk_into_another_pack(folder, store):
     assert not reader.has(gone)
 
 
+def test_a_reader_is_not_misled_by_a_pack_under_the_number_of_a_removed_one(folder, store):
+    first = [put(store, content(seed)) for seed in range(3)]
+    reader = ChunkStore(folder, readonly=True)
+    reader.read(first[2])
+    store.drop(first)
+    second = [put(store, content(seed, LARGE + 1)) for seed in range(3)]
+    assert sorted(packs.listing(folder)) == [1]
+
+    reader.refresh()
+
+    assert reader.missing(first) == first
+    assert [reader.read(address) for address in second] == [content(seed, LARGE + 1) for seed in range(3)]
+
+
 def test_two_writers_do_not_meet(folder):
     """There is one by contract; should there be two, each has its own packs."""
     one, other = ChunkStore(folder), ChunkStore(folder)
@@ -431,7 +445,7 @@ def test_a_hundred_thousand_chunks_are_known_soon(folder):
     folder.mkdir(parents=True)
     packs.pack_path(folder, 1).write_bytes(b"\0" * 100_000)
     with packs.index_path(folder, 1).open("wb") as file:
-        file.write(packs._HEADER)
+        file.write(packs._HEADER.pack(packs._MAGIC, 0))
         for at in range(100_000):
             body = packs.body_of(packs.Entry(f"x{at:032x}", "", 0, 1, at, 1, 1))
             file.write(packs._RECORD.pack(body, xxh3_64_intdigest(body, 1)))

@@ -352,7 +352,7 @@ def test_an_index_of_another_format_is_left_alone(tmp_path, header):
     address = put(store, b"x")
     store.close()
     index = packs.index_path(folder, 1)
-    index.write_bytes(header + index.read_bytes()[16:])
+    index.write_bytes(header + index.read_bytes()[len(packs._MAGIC) :])
 
     store = ChunkStore(folder)
 
@@ -383,12 +383,13 @@ def test_every_torn_tail_of_an_index_leaves_what_stands_before_it(tmp_path):
     store.close()
     index = packs.index_path(folder, 1)
     whole = index.read_bytes()
-    record = (len(whole) - 16) // 5
+    header = packs._HEADER.size
+    record = (len(whole) - header) // 5
 
     for length in range(len(whole) + 1):
         index.write_bytes(whole[:length])
         reader = ChunkStore(folder, readonly=True)
-        there = max(0, length - 16) // record
+        there = max(0, length - header) // record
         assert reader.missing(addresses) == addresses[there:]
         assert [reader.read(address)[0] for address in addresses[:there]] == list(range(there))
         reader.close()

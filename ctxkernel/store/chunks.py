@@ -23,7 +23,7 @@ from xxhash import xxh3_128_hexdigest
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store import packs, pages
 from ctxkernel.store.lock import SessionLock
-from ctxkernel.store.packs import LARGE_BYTES, Entry, PackReader, PackWriter, depth_of, entry_of
+from ctxkernel.store.packs import LARGE_BYTES, UNREAD, Entry, PackReader, PackWriter, ReadTo, depth_of, entry_of
 
 Buffer = bytes | bytearray | memoryview
 """What can be stored: any data in one piece."""
@@ -73,8 +73,8 @@ class ChunkStore:
         self.folder = folder
         self.readonly = readonly
         self._records: dict[str, bytes] = {}
-        self._read_to: dict[int, int] = {}
-        """For each pack, the offset in its index up to which it was read."""
+        self._read_to: dict[int, ReadTo] = {}
+        """The packs that are known, and how much of their indexes."""
         self._verified: set[str] = set()
         self._damaged: dict[str, set[bytes]] = {}
         """The records of chunks that are not what they say."""
@@ -172,9 +172,13 @@ class ChunkStore:
     def _load(self, number: int) -> int:
         """Read what is new in an index; return the number of its chunks. Raises OSError."""
         try:
-            found, self._read_to[number] = packs.read_index(self.folder, number, self._read_to.get(number, 0))
+            known = self._read_to.get(number, UNREAD)
+            found, read_to = packs.read_index(self.folder, number, known)
         except FileNotFoundError:  # removed since it was listed
             return 0
+        if known.mark and known.mark != read_to.mark:
+            self._forget({number})
+        self._read_to[number] = read_to
         for address, record in found.items():
             if record in self._damaged.get(address, ()):
                 continue
@@ -192,7 +196,7 @@ class ChunkStore:
             del self._records[address]
             self._verified.discard(address)
         if lost:  # a second copy elsewhere was hidden by the one that is gone: the next refresh finds it
-            self._read_to = dict.fromkeys(self._read_to, 0)
+            self._read_to = dict.fromkeys(self._read_to, UNREAD)
 
     def _entry(self, address: str) -> Entry:
         record = self._records.get(address)
@@ -290,7 +294,7 @@ class ChunkStore:
             writer = None
         if writer is None:
             writer = self._writer = self.new_pack()
-            self._read_to[writer.number] = 0
+            self._read_to[writer.number] = UNREAD
         return writer
 
     def _take_lock(self) -> None:
@@ -502,7 +506,7 @@ class ChunkStore:
                     raise self._unwritable(fault) from fault
                 raise
             writer.close()
-            self._read_to[writer.number] = 0
+            self._read_to[writer.number] = UNREAD
         self._reader.forget([number])
         packs.remove(self.folder, number)
         self._read_to.pop(number, None)

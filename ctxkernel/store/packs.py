@@ -28,7 +28,9 @@ from ctxkernel.store.pages import PAGE
 LARGE_BYTES = 64 * 1024
 """From here on data begin at a page, so that they can be mapped."""
 
-_HEADER = b"ctxkernel pack1\n"
+_MAGIC = b"ctxkernel pack1\n"
+_HEADER = struct.Struct("<16sQ")
+"""The format, and a random mark: the number of a pack that was removed is given again."""
 _BODY = struct.Struct("<33s33sBxIQQQ")
 _RECORD = struct.Struct(f"<{_BODY.size}sQ")
 _DEPTH_AT = 66
@@ -54,6 +56,16 @@ class Entry(NamedTuple):
     """Bytes in the pack."""
     size: int
     """Bytes of the content."""
+
+
+class ReadTo(NamedTuple):
+    """How much of an index was read."""
+
+    mark: int = 0
+    offset: int = 0
+
+
+UNREAD = ReadTo()
 
 
 class ShortPack(OSError):
@@ -99,24 +111,27 @@ def listing(folder: Path) -> dict[int, set[str]]:
     return dict(sorted(found.items()))
 
 
-def read_index(folder: Path, number: int, start: int = 0) -> tuple[dict[str, bytes], int]:
-    """Return ({address: record}, the offset to go on from) of what the index holds from `start` on.
+def read_index(folder: Path, number: int, known: ReadTo = UNREAD) -> tuple[dict[str, bytes], ReadTo]:
+    """Return ({address: record}, where to go on) of what the index holds after `known`; all where it is another one.
 
     A torn or damaged record is passed over, and one whose data are beyond the pack's end. Raises OSError.
     """
     with index_path(folder, number).open("rb") as file:
-        if file.read(len(_HEADER)) != _HEADER:
-            return {}, 0
-        start = max(start, len(_HEADER))
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+            return {}, UNREAD
+        _, mark = _HEADER.unpack(header)
+        start = max(known.offset, _HEADER.size) if known.mark == mark else _HEADER.size
         file.seek(start)
         data = file.read()
     # After the index: what it spoke of a moment ago is in the pack by now.
     end_of_pack = pack_path(folder, number).stat().st_size
     whole = len(data) // _RECORD.size * _RECORD.size
+    seed = mark ^ number
     found: dict[str, bytes] = {}
     last = b""
     for body, checksum in _RECORD.iter_unpack(data[:whole]):
-        if xxh3_64_intdigest(body, number) == checksum:
+        if xxh3_64_intdigest(body, seed) == checksum:
             address = body[:_ADDRESS_BYTES].decode()
             if address not in found or depth_of(body) <= depth_of(found[address]):
                 found[address] = body
@@ -125,13 +140,13 @@ def read_index(folder: Path, number: int, start: int = 0) -> tuple[dict[str, byt
         end = entry_of(last)
         if end.offset + end.stored > end_of_pack:  # data lie in the order of their records
             found = {a: b for a, b in found.items() if (e := entry_of(b)).offset + e.stored <= end_of_pack}
-    return found, start + whole
+    return found, ReadTo(mark, start + whole)
 
 
 class PackWriter:
     """A new pack, to append to. Ends with `close`, or with its process."""
 
-    def __init__(self, folder: Path, number: int, data: int, index: int) -> None:
+    def __init__(self, folder: Path, number: int, data: int, index: int, mark: int) -> None:
         self.folder = folder
         self.number = number
         self.process = os.getpid()
@@ -140,6 +155,7 @@ class PackWriter:
         self.records = 0
         self._data = data
         self._index = index
+        self._seed = mark ^ number
         self._identity = _identity(os.fstat(data))
 
     @classmethod
@@ -158,7 +174,8 @@ class PackWriter:
             hold(data)
             index = os.open(index_path(folder, number), flags, 0o600)
             try:
-                _write(index, _HEADER)
+                mark = int.from_bytes(os.urandom(8)) or 1
+                _write(index, _HEADER.pack(_MAGIC, mark))
             except BaseException:
                 os.close(index)
                 index_path(folder, number).unlink(missing_ok=True)
@@ -167,7 +184,7 @@ class PackWriter:
             os.close(data)
             pack_path(folder, number).unlink(missing_ok=True)
             raise
-        return cls(folder, number, data, index)
+        return cls(folder, number, data, index, mark)
 
     @property
     def in_place(self) -> bool:
@@ -194,7 +211,7 @@ class PackWriter:
         """Say that the data of `entry` are there, and return the record. Raises OSError."""
         body = body_of(entry)
         try:
-            _write(self._index, _RECORD.pack(body, xxh3_64_intdigest(body, self.number)))
+            _write(self._index, _RECORD.pack(body, xxh3_64_intdigest(body, self._seed)))
         except BaseException:
             self.take_back()
             raise
@@ -206,7 +223,7 @@ class PackWriter:
         """Cut off what has no record: the space of a full disk, and half a record."""
         with contextlib.suppress(OSError):
             os.ftruncate(self._data, self.end)
-        end = len(_HEADER) + self.records * _RECORD.size
+        end = _HEADER.size + self.records * _RECORD.size
         with contextlib.suppress(OSError):
             os.ftruncate(self._index, end)
             os.lseek(self._index, end, os.SEEK_SET)
