@@ -109,7 +109,7 @@ class Panel:
         """Return what a return or a re-run would do, or why it cannot be done. Changes nothing."""
         answer = {"type": "plan", "id": asked.get("id"), "plan": None, "error": None}
         action, target, upto = asked.get("action"), asked.get("target"), asked.get("upto")
-        back = self._back
+        back = self._ctx.returning
         if action not in ACTIONS or not isinstance(target, str):
             return {**answer, "error": f"there is no plan for {action!r} of {target!r}"}
         if back is None:
@@ -135,10 +135,6 @@ class Panel:
         """Send later turns to an inline panel too."""
         self._widgets.add(widget)
         widget.on_msg(lambda widget, content, buffers: self.answer(widget.send, content))
-
-    @property
-    def _back(self) -> Any:
-        return getattr(self._ctx, "returning", None)
 
     @property
     def _watched(self) -> bool:
@@ -243,7 +239,7 @@ class Panel:
             moved = {"to": told.moved.to, "reason": told.moved.reason}
         elif execution.status == "ok" and moves_head(statement.source):  # by an earlier kernel
             moved = {"to": None, "reason": "goto"}
-        back = self._back
+        back = self._ctx.returning
         info = back.info(execution.execution_id) if back is not None else None
         return {
             **row(statement, execution, told.deltas),
@@ -254,7 +250,7 @@ class Panel:
         }
 
     def _says(self) -> Said:
-        back = self._back
+        back = self._ctx.returning
         return Said(back.names(), dict(back.marks)) if back is not None else Said()
 
     def _amended(self, before: Said, now: Said) -> list[dict[str, Any]]:
@@ -270,13 +266,14 @@ class Panel:
         ]
 
     def _resume(self) -> dict[str, Any] | None:
+        back = self._ctx.returning
         try:
-            return getattr(self._back, "resume_offer", None)
+            return back.resume_offer if back is not None else None
         except Exception:  # what an earlier kernel left cannot be read: nothing to offer, and the rest is told
             return None
 
     def _storage(self) -> dict[str, Any] | None:
-        back = self._back
+        back = self._ctx.returning
         return back.storage() if back is not None else None
 
 
