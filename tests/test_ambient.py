@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.state import ambient
-from ctxkernel.state.ambient import PARTS, Ambient, Environment, Part, PythonRandom, not_covered, register
+from ctxkernel.state.ambient import PARTS, Ambient, Part, generators, not_covered, register
+from ctxkernel.state.ambient.process import Environment, WarningFilters
 
 np = pytest.importorskip("numpy")
 
@@ -120,8 +121,8 @@ def test_each_draw_is_noticed(data):
 
 
 def test_without_a_look_at_memory_it_is_slower_and_the_same(monkeypatch):
-    monkeypatch.setattr(ambient, "_memory", lambda: None)
-    state = Ambient([PythonRandom(), ambient.NumpyRandom()])
+    monkeypatch.setattr(generators, "_memory", lambda: None)
+    state = Ambient([generators.PythonRandom(), generators.NumpyRandom()])
     state.capture()
     assert changes(state) == []
     random.random()
@@ -249,10 +250,10 @@ def test_a_warning_s_category_that_is_gone_is_left_out():
 
     Own.__module__ = "__main__"
     warnings.simplefilter("ignore", Own)
-    value = ambient.WarningFilters().capture()
+    value = WarningFilters().capture()
     assert not [row for row in value if "Own" in row[2]]
     value.insert(0, ("ignore", None, "gone_module:Gone", None, 0))
-    ambient.WarningFilters().restore(value)
+    WarningFilters().restore(value)
 
     assert len(warnings.filters) == len(value) - 1
 
@@ -393,7 +394,7 @@ def test_a_part_that_fails_costs_itself_only():
         def capture(self):
             raise RuntimeError("out of order")
 
-    state = Ambient([Broken(), PythonRandom()])
+    state = Ambient([Broken(), generators.PythonRandom()])
 
     assert list(state.capture()) == ["random"]
     assert state.faults == {"broken": "RuntimeError: out of order"}

@@ -118,6 +118,23 @@ def test_each_common_reader_is_seen(data, reads):
         assert names(reads.end(never)) == [name]
 
 
+def test_a_numpy_that_was_there_before_is_seen_too(data, monkeypatch):
+    """It keeps the `open` that there was when it was imported."""
+    monkeypatch.chdir(data)
+    np = pytest.importorskip("numpy")
+    made = FileReads()
+    made.install()
+    made.begin()
+    np.loadtxt("a.csv", delimiter=",", skiprows=1)
+    found = made.end(never)
+    made.uninstall()
+    made.begin()
+    np.loadtxt("a.csv", delimiter=",", skiprows=1)
+
+    assert names(found) == ["a.csv"]
+    assert names(made.end(never)) == []
+
+
 def test_what_the_cell_wrote_is_not_read(data, reads):
     reads.begin()
     Path("new.txt").write_text("1")

@@ -127,12 +127,18 @@ class FileReads:
             with contextlib.suppress(AttributeError, TypeError):
                 setattr(module, name, stand_ins[id(original)])
                 self._replaced.append((module, name, original))
+        openers = _numpy_openers()
+        if id(openers.get(None)) in stand_ins:
+            openers[None] = stand_ins[id(openers[None])]
 
     def uninstall(self) -> None:
         """Put back what was there, where nobody else replaced it since."""
         for module, name, original in self._replaced:
             if getattr(getattr(module, name, None), "__wrapped__", None) is original:
                 setattr(module, name, original)
+        openers = _numpy_openers()
+        if isinstance(openers.get(None), Noting):
+            openers[None] = openers[None].__wrapped__
         self._replaced.clear()
 
     def begin(self) -> None:
@@ -272,6 +278,13 @@ def _writes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def _stamp(status: os.stat_result) -> str:
     return f"stat:{status.st_mtime_ns}:{status.st_size}"
+
+
+def _numpy_openers() -> dict[Any, Any]:
+    """Where `numpy.loadtxt` keeps the `open` that there was when NumPy was imported."""
+    module = sys.modules.get("numpy.lib._datasource")
+    openers = getattr(getattr(module, "_file_openers", None), "_file_openers", None)
+    return openers if isinstance(openers, dict) else {}
 
 
 def _path(file: object) -> str | None:

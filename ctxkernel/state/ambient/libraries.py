@@ -1,0 +1,215 @@
+"""Options of libraries that decide what later cells show or compute."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ctxkernel.state.ambient.part import Part
+
+
+class MatplotlibOptions(Part):
+    """`matplotlib.rcParams`, but for what cannot change while the process runs."""
+
+    name = "matplotlib"
+    about = "rcParams"
+    needs = "matplotlib"
+
+    _FIXED = frozenset(("backend", "backend_fallback", "date.epoch", "toolbar"))
+
+    def __init__(self) -> None:
+        self._copy: dict[str, Any] = {}
+        self._version = 0
+
+    def _now(self) -> Any:
+        return sys.modules["matplotlib"].rcParams  # type: ignore[attr-defined]
+
+    def stamp(self) -> object:
+        """Return a number that is another where a value is. Comparing 340 values costs some microseconds."""
+        params = self._now()
+        # By dict's own methods: those of RcParams resolve each value.
+        if not dict.__eq__(params, self._copy):
+            self._copy = {name: value[:] if type(value) is list else value for name, value in dict.items(params)}
+            self._version += 1
+        return self._version
+
+    def capture(self) -> Any:
+        """Return the values as numbers, texts and lists."""
+        return {name: _plain(value) for name, value in dict.items(self._now()) if name not in self._FIXED}
+
+    def restore(self, value: Any) -> None:
+        """Set those that differ."""
+        params = self._now()
+        now = self.capture()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name, text in value.items():
+                if now.get(name) != text and name in now:
+                    params[name] = _cycler(text) if isinstance(text, dict) else text
+
+    def default(self) -> Any:
+        """Return the values that matplotlib began with."""
+        first = getattr(sys.modules["matplotlib"], "rcParamsOrig", None)
+        if first is None:
+            return None
+        return {name: _plain(value) for name, value in dict.items(first) if name not in self._FIXED}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, str):  # an enum of texts
+        return str(getattr(value, "value", value))
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if hasattr(value, "by_key"):
+        return {key: list(values) for key, values in value.by_key().items()}
+    return str(value)
+
+
+def _cycler(values: Mapping[str, list[Any]]) -> Any:
+    return sys.modules["cycler"].cycler(**values)
+
+
+class PandasOptions(Part):
+    """`pandas.options`."""
+
+    name = "pandas"
+    about = "pandas options"
+    needs = "pandas"
+
+    def __init__(self) -> None:
+        self._copy: dict[str, Any] = {}
+        self._version = 0
+
+    def _values(self) -> dict[str, Any]:
+        # The mapping that pandas.options shows; asking for each option by name takes milliseconds.
+        options = sys.modules["pandas"].options
+        return object.__getattribute__(options, "d")
+
+    def stamp(self) -> object:
+        """Return a number that is another where a value is."""
+        values = self._values()
+        if values != self._copy:
+            self._copy = _nested(values)
+            self._version += 1
+        return self._version
+
+    def capture(self) -> Any:
+        """Return them by name; a value that is no plain one is left out."""
+        plain = (bool, int, float, str, type(None))
+        return {name: value for name, value in _leaves(self._values(), "") if type(value) in plain}
+
+    def restore(self, value: Any) -> None:
+        """Set those that differ."""
+        now = self.capture()
+        set_option = sys.modules["pandas"].set_option
+        failed: list[str] = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name, one in value.items():
+                if name in now and now[name] != one:
+                    try:
+                        set_option(name, one)
+                    except (ValueError, KeyError, TypeError):
+                        failed.append(name)
+        if failed:
+            raise ValueError(f"options that pandas did not take: {', '.join(failed)}")
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _nested(value) if isinstance(value, dict) else value for name, value in values.items()}
+
+
+def _leaves(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{before}{name}.")
+        else:
+            yield before + name, value
+
+
+class NumpyOptions(Part):
+    """How NumPy prints, and what it does about floating-point errors."""
+
+    name = "numpy"
+    about = "print options and the handling of floating-point errors"
+    needs = "numpy"
+
+    def capture(self) -> Any:
+        """Return both; a formatter is a function, and is left out."""
+        numpy = sys.modules["numpy"]
+        shown = {k: v for k, v in numpy.get_printoptions().items() if type(v) in (bool, int, float, str)}
+        return {"print": shown, "errors": numpy.geterr()}
+
+    def restore(self, value: Any) -> None:
+        """Set both."""
+        numpy = sys.modules["numpy"]
+        numpy.set_printoptions(**value["print"])
+        numpy.seterr(**value["errors"])
+
+
+class SklearnOptions(Part):
+    """`sklearn.set_config`: it decides what kind of table a transformer returns."""
+
+    name = "scikit-learn"
+    about = "sklearn.set_config"
+    needs = "sklearn"
+
+    def capture(self) -> Any:
+        """Return the configuration."""
+        return dict(sys.modules["sklearn"].get_config())
+
+    def restore(self, value: Any) -> None:
+        """Set it."""
+        sys.modules["sklearn"].set_config(**value)
+
+
+class Notebook(Part):
+    """What decides how IPython runs a cell and shows its results."""
+
+    name = "ipython"
+    about = "which expressions of a cell are shown, precision of floats, formats of inline figures"
+    needs = "IPython"
+
+    def _shell(self) -> Any:
+        return sys.modules["IPython"].get_ipython()
+
+    def capture(self) -> Any:
+        """Return the settings; empty outside of IPython."""
+        shell = self._shell()
+        if shell is None:
+            return {}
+        plain = shell.display_formatter.formatters["text/plain"]
+        value = {
+            "ast_node_interactivity": shell.ast_node_interactivity,
+            "autoawait": shell.autoawait,
+            "float_precision": plain.float_precision,
+            "max_seq_length": plain.max_seq_length,
+            "pprint": plain.pprint,
+        }
+        inline = _inline()
+        if inline is not None:
+            value["figure_formats"] = sorted(inline.figure_formats)
+        return value
+
+    def restore(self, value: Any) -> None:
+        """Set those that differ."""
+        shell = self._shell()
+        now = self.capture()
+        for name, one in value.items():
+            if name not in now or now[name] == one:
+                continue
+            if name in ("ast_node_interactivity", "autoawait"):
+                setattr(shell, name, one)
+            elif name == "figure_formats":
+                _inline().figure_formats = set(one)
+            else:
+                setattr(shell.display_formatter.formatters["text/plain"], name, one)
+
+
+def _inline() -> Any:
+    kind = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
+    return kind.instance() if kind is not None and kind.initialized() else None

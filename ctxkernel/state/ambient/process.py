@@ -1,0 +1,198 @@
+"""The process: working directory, environment, import path, warnings, limits, locale, decimal arithmetic."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ctxkernel.projection.secrets import mask
+from ctxkernel.state.ambient.part import Part
+
+_SECRET = re.compile(r"(?i)key|token|secret|passw|passphrase|pwd|credential|auth")
+
+
+class WorkingFolder(Part):
+    """The working directory."""
+
+    name = "working folder"
+    about = "the working directory"
+
+    def capture(self) -> Any:
+        """Return its path; empty where it was removed."""
+        try:
+            return os.getcwd()
+        except OSError:
+            return ""
+
+    def restore(self, value: Any) -> None:
+        """Go there. Raises OSError where it is gone."""
+        if value:
+            os.chdir(value)
+
+
+class Environment(Part):
+    """What was changed in the environment since the kernel started, but for credentials."""
+
+    name = "environment"
+    about = "variables of the environment that were changed, but for credentials"
+
+    def __init__(self, masks: Callable[[str], str] = mask) -> None:
+        self._masks = masks
+        self._start = dict(os.environ)
+
+    def capture(self) -> Any:
+        """Return what was set and what was removed since the start."""
+        now = dict(os.environ)
+        changed = {name: text for name, text in now.items() if self._start.get(name) != text}
+        return {
+            "set": {name: text for name, text in changed.items() if not self.secret(name, text)},
+            "removed": sorted(name for name in self._start if name not in now and not self.secret(name, "")),
+        }
+
+    def stamp(self) -> object:
+        """Return a copy of the environment as the process has it."""
+        # Decoding each variable takes a hundred times as long as copying the dict of what is already encoded.
+        data = getattr(os.environ, "_data", None)
+        return data.copy() if type(data) is dict else dict(os.environ)
+
+    def restore(self, value: Any) -> None:
+        """Set and remove. Variables that look like credentials stay as they are."""
+        removed = set(value["removed"])
+        aim = {name: text for name, text in self._start.items() if name not in removed} | value["set"]
+        for name in [name for name in os.environ if name not in aim and not self.secret(name, os.environ[name])]:
+            del os.environ[name]
+        for name, text in aim.items():
+            if os.environ.get(name) != text and not self.secret(name, os.environ.get(name, "")):
+                os.environ[name] = text
+
+    def secret(self, name: str, text: str) -> bool:
+        """Whether a variable's name or text says that it is a credential."""
+        return _SECRET.search(name) is not None or self._masks(text) != text
+
+
+class ImportPath(Part):
+    """`sys.path`."""
+
+    name = "sys.path"
+    about = "where modules are looked for"
+
+    def capture(self) -> Any:
+        """Return it as texts."""
+        return [str(entry) for entry in sys.path]
+
+    def restore(self, value: Any) -> None:
+        """Set it in place."""
+        sys.path[:] = value
+
+
+class WarningFilters(Part):
+    """Which warnings are shown."""
+
+    name = "warnings"
+    about = "the filters of warnings"
+
+    def capture(self) -> Any:
+        """Return the filters as texts; one for a category of the notebook's own is left out."""
+        found: list[Any] = []
+        for action, message, category, module, line in warnings.filters:
+            kind: Any = category
+            if kind.__module__ != "__main__":
+                name = f"{kind.__module__}:{kind.__qualname__}"
+                found.append((action, _pattern(message), name, _pattern(module), line))
+        return found
+
+    def stamp(self) -> object:
+        """Return the filters themselves."""
+        return tuple(warnings.filters)
+
+    def restore(self, value: Any) -> None:
+        """Set the filters; one whose category is not there any more is left out."""
+        filters: list[Any] = []
+        for action, message, category, module, line in value:
+            kind = _found(category)
+            if kind is not None:
+                filters.append((action, _compiled(message), kind, _compiled(module), line))
+        warnings.resetwarnings()  # and tells the machinery that the filters are others
+        warnings.filters[:] = filters  # type: ignore[index]
+
+
+def _pattern(pattern: Any) -> Any:
+    return pattern if pattern is None or isinstance(pattern, str) else [pattern.pattern, pattern.flags]
+
+
+def _compiled(pattern: Any) -> Any:
+    return re.compile(*pattern) if isinstance(pattern, list | tuple) else pattern
+
+
+def _found(dotted: str) -> Any:
+    module, _, name = dotted.partition(":")
+    value: Any = sys.modules.get(module)
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+class Interpreter(Part):
+    """Limits of the interpreter."""
+
+    name = "interpreter"
+    about = "recursion limit, longest integer as text"
+
+    def capture(self) -> Any:
+        """Return both."""
+        return (sys.getrecursionlimit(), sys.get_int_max_str_digits())
+
+    def restore(self, value: Any) -> None:
+        """Set both."""
+        sys.setrecursionlimit(value[0])
+        sys.set_int_max_str_digits(value[1])
+
+
+class Locale(Part):
+    """How numbers, dates and orders of letters are spelled."""
+
+    name = "locale"
+    about = "the locale"
+    needs = "locale"
+
+    def capture(self) -> Any:
+        """Return it as the C library tells it."""
+        locale = sys.modules["locale"]
+        return locale.setlocale(locale.LC_ALL)
+
+    def restore(self, value: Any) -> None:
+        """Set it."""
+        locale = sys.modules["locale"]
+        locale.setlocale(locale.LC_ALL, value)
+
+
+class DecimalContext(Part):
+    """Precision and rounding of `decimal`; its flags are no state that a result depends on."""
+
+    name = "decimal"
+    about = "precision, rounding and traps of decimal"
+    needs = "decimal"
+
+    def capture(self) -> Any:
+        """Return numbers and names."""
+        decimal = sys.modules["decimal"]
+        context = decimal.getcontext()
+        traps = sorted(signal.__name__ for signal, on in context.traps.items() if on)
+        return [context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps]
+
+    def stamp(self) -> object:
+        """Return what its pickle holds, without the flags."""
+        arguments = sys.modules["decimal"].getcontext().__reduce__()[1]
+        return arguments[:6], tuple(arguments[7])
+
+    def restore(self, value: Any) -> None:
+        """Set them on the context in use."""
+        decimal = sys.modules["decimal"]
+        context = decimal.getcontext()
+        context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp = value[:6]
+        for signal in context.traps:
+            context.traps[signal] = signal.__name__ in value[6]
