@@ -590,6 +590,13 @@ def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[s
         except TypeError:  # memory laid out in another way
             continue
     try:
-        return make(meta, name, bases, members)
+        made = make(meta, name, bases, members)
     except TypeError:  # a metaclass that is made in C
-        return meta.__new__(meta, name, bases, members)
+        made = meta.__new__(meta, name, bases, members)
+    for base in class_mro(meta):
+        init: Any = class_dict(base).get("__init__")
+        if type(init) is types.WrapperDescriptorType:
+            if base is not type:
+                init(made, name, bases, members)
+            break
+    return made
