@@ -258,11 +258,6 @@ class CtxKernelApp(IPKernelApp):
     name = "ctxkernel"
     kernel_class = CtxKernel
 
-    def init_control(self, context: Any) -> None:
-        """As ipykernel's, without the thread for subshells: it would read the shell's socket beside the main thread."""
-        super().init_control(context)
-        self.shell_channel_thread = None
-
 
 def main() -> None:
     """Start a kernel from the command line, as Jupyter does."""

@@ -270,6 +270,9 @@ class Returning:
         """Return the turn with what its checkpoint says, and how it compares with the execution that it re-ran."""
         execution_id = result.execution.execution_id
         if result.moved is None:
+            if result.outside is not None:
+                self.trail[self.at + 1 :] = [result.outside[1].execution_id]
+                self.at += 1
             del self.trail[self.at + 1 :]
             self.trail.append(execution_id)
             self.at += 1
