@@ -1,15 +1,13 @@
-"""How arrays and frames are taken apart and put together: NumPy, pandas, torch. Imports none of them.
+"""How arrays of NumPy are taken apart and put together. Does not import it.
 
 Rule 1: memory is stored once, as it lies; every array that looks into it, strided, turned or broadcast, is a view.
 Rule 2: memory of some size is handed out where it lies, not copied; put together again, it is the memory that the
 caller gives, where that can be written to.
-Rule 3: pandas keeps in mind which frames share memory, so that a write to one copies first: so must what is restored.
 """
 
 from __future__ import annotations
 
 import array as machine
-import importlib
 import mmap
 import os
 import sys
@@ -31,11 +29,6 @@ _MAPPED_VIEW = Part("mapped_view")
 _OBJECTS = Part("objects")
 _FILL_OBJECTS = Part("fill_objects")
 _UPDATE = Part("update_dict")
-_FRAME_BLOCK = Part("frame_block")
-_REFERENCES = Part("frame_references")
-_INDEX_REFERENCES = Part("index_references")
-_TENSOR = Part("tensor")
-_FILL_TENSOR = Part("fill_tensor")
 
 _EXPORTERS: tuple[type, ...] = (bytes, bytearray, machine.array, mmap.mmap)
 """Types whose instances are stored themselves, so that an array of their memory is a view of them again."""
@@ -285,71 +278,6 @@ def random_state(taking: Taking, obj: Any) -> Reduction:
     return careful(taking, obj)
 
 
-# -- pandas -------------------------------------------------------------------------------------
-
-
-def frame_block(taking: Taking, obj: Any) -> Reduction:
-    """A block of a frame: its values, and who else has them."""
-    refs = obj.refs
-    shared = refs if refs is not None and _alive(refs) > 1 else None
-    return _FRAME_BLOCK, (obj.values, obj.mgr_locs.indexer, obj.ndim, shared)
-
-
-def _alive(refs: Any) -> int:
-    return sum(one() is not None for one in refs.referenced_blocks)
-
-
-def series_manager(taking: Taking, obj: Any) -> Reduction:
-    """What a Series is made of. pandas would store the values alone, and not who else has them."""
-    return type(obj), (obj.blocks[0], obj.axes[0])
-
-
-def references(taking: Taking, obj: Any) -> Reduction:
-    """What pandas keeps of who shares a block: made anew, as each block enters itself."""
-    return _REFERENCES, ()
-
-
-def index(taking: Taking, obj: Any) -> Reduction:
-    """An Index, which may share its values with a frame."""
-    reduction = careful(taking, obj)
-    refs = getattr(obj, "_references", None)
-    if refs is None or _alive(refs) < 2 or any(one is not None for one in reduction[2:]):
-        return reduction
-    return (*reduction[:2], refs, None, None, _INDEX_REFERENCES)
-
-
-# -- torch --------------------------------------------------------------------------------------
-
-
-def tensor(taking: Taking, obj: Any) -> Reduction:
-    """A tensor: its storage is memory that others may look into."""
-    torch = sys.modules["torch"]
-    plain = (
-        type(obj) in (torch.Tensor, torch.nn.Parameter)
-        and obj.device.type == "cpu"
-        and obj.layout is torch.strided
-        and not obj.is_quantized
-        and not obj.is_conj()
-        and not obj.is_neg()
-        and obj.is_leaf
-    )
-    if not plain:
-        return careful(taking, obj)
-    storage = obj.untyped_storage()
-    start, size = storage.data_ptr(), storage.nbytes()
-    held = next((one for one in taking.blocks if size and one.holds(start, start + size)), None)
-    if held is None:
-        held = Block(storage, start, size)
-        taking.blocks.append(held)
-    shift = start - held.address
-    kind = str(obj.dtype).partition(".")[2]
-    args = (held, shift, size, kind, obj.storage_offset(), tuple(obj.shape), obj.stride(), obj.requires_grad)
-    grad = obj.grad if obj.requires_grad else None
-    members = {name: value for name, value in obj.__dict__.items() if name != "grad"}
-    made = _TENSOR, (type(obj) is torch.nn.Parameter, *args)
-    return made if grad is None and not members else (*made, (grad, members), None, None, _FILL_TENSOR)
-
-
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "ndarray", array),
     ("numpy", "dtype", careful),
@@ -357,11 +285,6 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy.random", "RandomState", random_state),
     (__name__, "Block", block),
     (__name__, "Map", mapped),
-    ("pandas._libs.internals", "Block", frame_block),
-    ("pandas._libs.internals", "BlockValuesRefs", references),
-    ("pandas.core.internals.managers", "SingleBlockManager", series_manager),
-    ("pandas", "Index", index),
-    ("torch", "Tensor", tensor),
 )
 
 
@@ -480,59 +403,6 @@ class ArrayParts:
         made = self.array_view(root, offset, *args)
         made._mmap, made.filename, made.mode, made.offset = root._mmap, root.filename, root.mode, root.offset + offset
         return made
-
-    def frame_block(self, values: Any, placement: Any, ndim: int, refs: Any) -> Any:
-        """Return a block of a frame."""
-        internals: Any = importlib.import_module("pandas._libs.internals")
-        made = internals._unpickle_block(values, placement, ndim)
-        if refs is not None:
-            refs.add_reference(made)
-            made.refs = refs
-        return made
-
-    def frame_references(self) -> Any:
-        """Return a list of who shares a block, still empty."""
-        from pandas._libs.internals import BlockValuesRefs
-
-        return BlockValuesRefs()
-
-    def index_references(self, index: Any, refs: Any) -> None:
-        """Say that an index shares its values with blocks, where it does."""
-        np = self._numpy()
-        mine = getattr(index, "_values", None)
-        for one in refs.referenced_blocks:
-            other = getattr(one(), "values", None)
-            if isinstance(mine, np.ndarray) and isinstance(other, np.ndarray) and np.may_share_memory(mine, other):
-                index._references = refs
-                refs.add_index_reference(index)
-                return
-
-    def tensor(
-        self,
-        parameter: bool,
-        held: Any,
-        shift: int,
-        size: int,
-        kind: str,
-        offset: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        grad: bool,
-    ) -> Any:
-        """Return a tensor over memory."""
-        torch: Any = importlib.import_module("torch")
-        flat = torch.from_numpy(held[shift : shift + size]) if size else torch.empty(0, dtype=torch.uint8)
-        made = torch.empty(0, dtype=getattr(torch, kind)).set_(flat.untyped_storage(), offset, shape, strides)
-        if parameter:
-            return torch.nn.Parameter(made, requires_grad=grad)
-        return made.requires_grad_(grad) if grad else made
-
-    def fill_tensor(self, made: Any, state: tuple[Any, dict[str, Any]]) -> None:
-        """Give a tensor its gradient and attributes."""
-        grad, members = state
-        if grad is not None:
-            made.grad = grad
-        made.__dict__.update(members)
 
 
 def _fits(root: Any) -> bool:

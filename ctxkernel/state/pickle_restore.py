@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_arrays import ArrayParts
 from ctxkernel.state.pickle_code import CodeParts
+from ctxkernel.state.pickle_frames import FrameParts
 from ctxkernel.state.pickle_instances import InstanceParts
 from ctxkernel.state.pickle_things import ThingParts
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ctxkernel.state.pickling import Packer
 
 
-class Restorer(ArrayParts, InstanceParts, CodeParts, ThingParts):
+class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
     """The constructors of one stream; `part` gives them by name."""
 
     def __init__(

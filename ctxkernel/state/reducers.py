@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state import pickle_arrays, pickle_code, pickle_instances, pickle_things
+from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things
 from ctxkernel.state.pickle_core import SMALL, Expired, OutOfTime, Part, Reduction, said, short
 from ctxkernel.state.reflect import Plan, class_module, class_mro, class_qualname, is_kind, is_own_class, public_name
 
@@ -253,7 +253,7 @@ def _below() -> dict[int, Kind]:
 
 
 _found: tuple[tuple[bool, ...], dict[int, Kind]] | None = None
-_TABLE: tuple[tuple[str, str, Kind], ...] = (*pickle_arrays.TABLE, *pickle_things.TABLE)
+_TABLE: tuple[tuple[str, str, Kind], ...] = (*pickle_arrays.TABLE, *pickle_frames.TABLE, *pickle_things.TABLE)
 _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
 
 
