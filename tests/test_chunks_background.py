@@ -6,7 +6,6 @@ import contextlib
 import gc
 import multiprocessing
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -237,6 +236,8 @@ def test_a_child_that_its_timer_does_not_end_is_killed(store, background, monkey
 
 @linux
 def test_a_file_that_may_not_grow_is_a_fault_of_the_job(store, background):
+    import resource
+
     def job(store):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         return put(store, content(1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from ctxkernel.store import packs
 from ctxkernel.store.background import Background
 from ctxkernel.store.chunks import ChunkStore, address_of
 
+resource = pytest.importorskip("resource", reason="limits of POSIX")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks and mounts of Linux")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills and forks of POSIX")
 
