@@ -537,6 +537,30 @@ def test_in_plain_ipython_the_extension_says_what_is_missing():
         ctxkernel.load_ipython_extension(get_ipython())
 
 
+def test_a_storm_of_requests_is_answered_to_the_last(kernel):
+    """The shell's socket is read in one thread: an answer sent past it, from another, aborted the process in libzmq."""
+    client = kernel.client
+    waiting: set[str] = set()
+    for n in range(3000):
+        waiting.add(client.kernel_info() if n % 2 else client.is_complete("x = 1"))
+        if len(waiting) > 300:
+            waiting.remove(client.get_shell_msg(timeout=60)["parent_header"]["msg_id"])
+    while waiting:
+        waiting.remove(client.get_shell_msg(timeout=60)["parent_header"]["msg_id"])
+
+    assert kernel.run("print(6 * 7)").stdout == "42\n"
+
+
+def test_a_subshell_is_refused_at_once(kernel):
+    client = kernel.client
+    message = client.session.msg("create_subshell_request", {})
+    client.control_channel.send(message)
+    reply = client.get_control_msg(timeout=30)
+
+    assert reply["msg_type"] == "create_subshell_reply"
+    assert reply["content"]["status"] == "error"
+
+
 def test_the_kernel_says_who_it_is_and_advertises_no_subshells(kernel):
     info = kernel.client.kernel_info(reply=True, timeout=20)["content"]
     assert info["implementation"] == "ctxkernel"

@@ -225,9 +225,19 @@ class CtxKernel(CtxKernelMixin, IPythonKernel):
         start(self)
 
     @property
-    def _supports_kernel_subshells(self) -> bool:
-        # A comm handler on a subshell would run on another thread in the middle of a cell.
-        return False
+    def kernel_info(self) -> dict[str, Any]:
+        """What the kernel says of itself: subshells are not among its features.
+
+        A comm handler on a subshell would run on another thread in the middle of a cell. ipykernel's own thread for the
+        shell's socket stays as it is: a reply that is sent past it, from the main thread, can abort the process in libzmq.
+        """
+        info = super().kernel_info
+        return {**info, "supported_features": [f for f in info["supported_features"] if f != "kernel subshells"]}
+
+    async def create_subshell_request(self, socket: Any, ident: Any, parent: Any) -> None:
+        """Refuse: a client that asks all the same shall not wait for an answer."""
+        content = {"status": "error", "ename": "NotSupported", "evalue": "ctxkernel has no subshells", "traceback": []}
+        self.session.send(socket, "create_subshell_reply", content, parent, ident)
 
     def start(self) -> None:
         """Begin to answer. What an earlier kernel left comes back now: what is there before IPython hides."""
