@@ -16,7 +16,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from conftest import RunningKernel, _starter
+from kernels import RunningKernel, starter
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import main
@@ -74,7 +74,7 @@ def alone(*arguments: str | Path, **env: str) -> Any:
 
 @contextmanager
 def kernel_in(folder: Path) -> Iterator[RunningKernel]:
-    with contextmanager(_starter)(folder) as start:
+    with contextmanager(starter)(folder) as start:
         yield start()
 
 

@@ -228,8 +228,8 @@ class CtxKernel(CtxKernelMixin, IPythonKernel):
     def kernel_info(self) -> dict[str, Any]:
         """What the kernel says of itself: subshells are not among its features.
 
-        A comm handler on a subshell would run on another thread in the middle of a cell. ipykernel's own thread for the
-        shell's socket stays as it is: a reply that is sent past it, from the main thread, can abort the process in libzmq.
+        A comm handler on a subshell would run on another thread in the middle of a cell. ipykernel's own thread for
+        the shell's socket stays as it is: a reply sent past it, from the main thread, can abort the process in libzmq.
         """
         info = super().kernel_info
         return {**info, "supported_features": [f for f in info["supported_features"] if f != "kernel subshells"]}
