@@ -237,7 +237,8 @@ class CtxKernel(CtxKernelMixin, IPythonKernel):
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Any) -> None:
         """Refuse: a client that asks all the same shall not wait for an answer."""
         content = {"status": "error", "ename": "NotSupported", "evalue": "ctxkernel has no subshells", "traceback": []}
-        self.session.send(socket, "create_subshell_reply", content, parent, ident)
+        session: Any = self.session
+        session.send(socket, "create_subshell_reply", content, parent, ident)
 
     def start(self) -> None:
         """Begin to answer. What an earlier kernel left comes back now: what is there before IPython hides."""

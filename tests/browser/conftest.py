@@ -202,7 +202,7 @@ class Lab:
             self.process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One JupyterLab for all browser tests."""
     server = Lab(tmp_path_factory.mktemp("lab"))
@@ -221,9 +221,13 @@ def chromium_path() -> str | None:
     return find_chromium()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """A headless Chromium; fetched once through Playwright where there is none."""
+    """A headless Chromium; fetched once through Playwright where there is none.
+
+    For this folder, not for the session: while Playwright is there, its event loop runs in this thread, and
+    `asyncio.run` of a test that comes later would fail.
+    """
     path = chromium_path()
     if path is None:
         fetch = [sys.executable, "-m", "playwright", "install", "chromium"]
@@ -239,7 +243,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def context(chromium: Browser) -> Iterator[BrowserContext]:
     """One profile for all tests: JupyterLab's 15 MB of scripts come from its cache."""
     context = chromium.new_context(viewport={"width": 1400, "height": 860})
