@@ -169,6 +169,14 @@ n = np.zeros(2, dtype=np.dtype([('p', [('q', 'i2')]), ('s', 'f4', (2,))], align=
 r = np.rec.array([(1, 2.)], dtype=[('a', 'i4'), ('b', 'f8')])
 => a.__setitem__(0, (9, 9, 'z')) is None and v[0] == 9 and one['c'][0] == 'z' and n['p']['q'].tolist() == [0, 0]
 => r.a[0] == 1 and type(r) is np.recarray and r[0].b == 2 and n.dtype.isalignedstruct
+## columns of texts that come again and again
+import numpy as np
+words = [f'{i % 7} {i % 3}' for i in range(3000)]; a = np.array(words, dtype=object); b = np.array([None, 'x', np.nan] * 1000, dtype=object)
+c = np.array([0.0, -0.0, 'y'] * 1000, dtype=object); d = np.array([f'{i}' for i in range(3000)], dtype=object); e = a.reshape(2, -1, order='F')
+f = np.array([f'{i % 1400}' for i in range(3000)], dtype=object); g = np.array([1, True, 'y'] * 1000, dtype=object); v = a[::2]
+=> a.tolist() == words and e[1, 0] == words[1] and np.shares_memory(v, a) and v[1] == words[2]
+=> b.tolist()[:2] == [None, 'x'] and b[2] != b[2] and b[2] is b[5] and str(c.tolist()[:3]) == "[0.0, -0.0, 'y']"
+=> d[2999] == '2999' and f[2999] == f'{2999 % 1400}' and g[0] is not True and g[1] is True
 ## arrays of objects
 import numpy as np
 x = [1]; a = np.array([x, None, 'a'], dtype=object); v = a[::2]; a[1] = a
