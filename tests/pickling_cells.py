@@ -171,9 +171,10 @@ r = np.rec.array([(1, 2.)], dtype=[('a', 'i4'), ('b', 'f8')])
 => r.a[0] == 1 and type(r) is np.recarray and r[0].b == 2 and n.dtype.isalignedstruct
 ## columns of texts that come again and again
 import numpy as np
-words = [f'{i % 7} {i % 3}' for i in range(3000)]; a = np.array(words, dtype=object); b = np.array([None, 'x', np.nan] * 1000, dtype=object)
-c = np.array([0.0, -0.0, 'y'] * 1000, dtype=object); d = np.array([f'{i}' for i in range(3000)], dtype=object); e = a.reshape(2, -1, order='F')
-f = np.array([f'{i % 1400}' for i in range(3000)], dtype=object); g = np.array([1, True, 'y'] * 1000, dtype=object); v = a[::2]
+words = [f'{i % 7} {i % 3}' for i in range(3000)]; a = np.array(words, dtype=object); v = a[::2]
+b = np.array([None, 'x', np.nan] * 1000, dtype=object); c = np.array([0.0, -0.0, 'y'] * 1000, dtype=object)
+d = np.array([f'{i}' for i in range(3000)], dtype=object); e = a.reshape(2, -1, order='F')
+f = np.array([f'{i % 1400}' for i in range(3000)], dtype=object); g = np.array([1, True, 'y'] * 1000, dtype=object)
 => a.tolist() == words and e[1, 0] == words[1] and np.shares_memory(v, a) and v[1] == words[2]
 => b.tolist()[:2] == [None, 'x'] and b[2] != b[2] and b[2] is b[5] and str(c.tolist()[:3]) == "[0.0, -0.0, 'y']"
 => d[2999] == '2999' and f[2999] == f'{2999 % 1400}' and g[0] is not True and g[1] is True

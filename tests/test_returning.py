@@ -107,6 +107,37 @@ def test_a_rerun_says_what_differs_and_why(kernel, tmp_path):
     assert kernel.evaluate("n") == "14"
 
 
+def test_floats_are_compared_with_a_tolerance_that_can_be_set(kernel):
+    """In numbers, arrays and frames; by default almost exactly, and `%ctx config tolerance` says how far."""
+    cells = [
+        "import itertools, pathlib; import numpy as np, pandas as pd; from time import perf_counter_ns",
+        "noise = (perf_counter_ns() % 1000 + 1) * 1e-12",
+        "a = np.ones(50) + noise; df = pd.DataFrame({'x': a, 't': 'q'}); rows = [1.0, {'k': 2.0 + noise}]",
+    ]
+    run_all(kernel, *cells)
+    found = comparisons(kernel.run("%ctx rerun 3 --json"))
+    assert found["s3"] == []  # nothing that it uses was another
+    found = comparisons(kernel.run("%ctx rerun 2..3 --json"))
+    assert {one["subject"] for one in found["s3"]} == {"a", "df", "rows"}
+    assert {one["cause"] for one in found["s3"]} == {"upstream"}
+
+    run_all(kernel, "%ctx config tolerance 1e-6")
+
+    assert comparisons(kernel.run("%ctx rerun 2..3 --json")) == {"s2": [], "s3": []}
+    ran = kernel.run("%ctx config tolerance much")
+    assert ran.status == "error"
+    assert "from 0 to 1" in ran.error["evalue"]
+
+
+def test_a_generator_that_stood_where_it_did_is_no_cause(kernel):
+    """What came out differently by the clock is not blamed on `random`, which was restored."""
+    run_all(kernel, "import random, time", "x = random.random(); t = (x, time.time())")
+
+    found = comparisons(kernel.run("%ctx rerun 2 --json"))
+
+    assert [(one["subject"], one["cause"]) for one in found["s2"]] == [("t", "clock")]
+
+
 def test_the_outputs_of_a_rerun_do_not_flood_the_notebook(kernel):
     """They are in the log; the cell shows the table."""
     run_all(kernel, "print('loud')", "1/1")

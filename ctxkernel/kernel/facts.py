@@ -19,7 +19,7 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
     """Return what is known about a statement beyond its executions. Runs none of the user's code."""
     functions: dict[str, str] = {}
     meaning: dict[str, str] = {}
-    unordered: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     module = str(namespace.get("__name__", "__main__"))
     todo, seen = list(names_used(source)), set[str]()
     while todo and len(functions) < _MOST_FUNCTIONS:
@@ -38,14 +38,21 @@ def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream
         elif type(value) is types.ModuleType:
             meaning[name] = str(value.__dict__.get("__name__", name))
         elif type(value) in (types.FunctionType, types.BuiltinFunctionType):
-            meaning[name] = f"{getattr(value, '__module__', None) or 'builtins'}.{value.__name__}"  # type: ignore[union-attr]
+            meaning[name] = _dotted(value)  # type: ignore[arg-type]
         elif is_kind(type(value), type):
             meaning[name] = f"{class_module(value)}.{class_qualname(value)}"  # type: ignore[arg-type]
         elif type(value) in (set, frozenset):
-            unordered[name] = "set order"
+            kinds[name] = type(value).__name__
     old = old_source if old_source != source else None
-    upstream = {**unordered, **upstream}
-    return Details(source=source, old_source=old, functions=functions, meaning=meaning, upstream=upstream)
+    return Details(source=source, old_source=old, functions=functions, meaning=meaning, upstream=upstream, types=kinds)
+
+
+def _dotted(value: types.FunctionType | types.BuiltinFunctionType) -> str:
+    """Return where a function is from; a bound one of C, `f = random.random`, has the place of its object's class."""
+    owner = None if type(value) is types.FunctionType else value.__self__  # type: ignore[union-attr]
+    if owner is None or type(owner) is types.ModuleType:
+        return f"{value.__module__ or 'builtins'}.{value.__name__}"
+    return f"{class_module(type(owner))}.{value.__name__}"
 
 
 def _source(value: Any) -> str:

@@ -77,7 +77,7 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
         rows.append(
             (
                 "checkpoints",
-                f"{held['bytes'] / 1e6:,.1f} MB of {held['quota'] / 1e9:,.0f} GB{pending} · {held['folder']}",
+                f"{held['bytes'] / 1e6:,.1f} MB of {_limit(held['quota'])}{pending} · {held['folder']}",
             )
         )
         offer = ctx.returning.resume_offer
@@ -90,6 +90,10 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
     rows += [("off", f"{step}: {why}") for step, why in ctx.guard.off.items()]
     rows += [("notice", notice) for notice in ctx.notices[-5:]]
     return Shown(aligned([(f"{key}:", value) for key, value in rows]))
+
+
+def _limit(nbytes: int) -> str:
+    return f"{nbytes / 1e9:,.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:,.1f} MB"
 
 
 def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
@@ -251,6 +255,17 @@ def _help(ctx: Runtime, args: Sequence[str]) -> Shown:
     return Shown(aligned(rows) + "\n%ctx SUB? shows one; functions: view group ls show pin tick (view? for help)")
 
 
+def _config(ctx: Runtime, args: Sequence[str]) -> Shown:
+    back = ctx.returning
+    if back is None:
+        raise BadCommand("there are no settings while nothing is recorded: %ctx status says why")
+    if len(args) not in (0, 2) or (args and args[0] != "tolerance"):
+        raise BadCommand("%ctx config tolerance X: `tolerance` is what can be set, as 1e-6")
+    if args:
+        back.set_tolerance(args[1])
+    return Shown(f"tolerance {back.divergence.rel:g}: floats that a re-run gives are the same up to that difference")
+
+
 def _moving(run: Callable[[Runtime, Sequence[str]], str | None]) -> Callable[[Runtime, Sequence[str]], Shown | None]:
     """Show what a command of `moving` says; JSON as it is, for who reads it."""
 
@@ -302,6 +317,7 @@ COMMANDS: dict[str, Command] = {
         "bring back what the last kernel of this notebook had: timeline, handles, state",
         ("--dry-run", "--trust"),
     ),
+    "config": Command(_config, "config [tolerance X]", "the settings, or one of them set anew", ("tolerance",)),
     "pin": Command(
         lambda ctx, a: _pinned(ctx, a, "pin"), "pin HANDLE [REASON]", "keep a handle in the projection before others"
     ),

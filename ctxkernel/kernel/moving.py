@@ -184,9 +184,11 @@ def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
     if not done:
         raise BadCommand("there is no statement yet whose state could be named: run a cell first")
     where = done[-1].execution_id
+    before = back.named.get(name, where)
     back.named[name] = where
     ctx.keep_mark(where, "name", name)
-    return f"{name} is the state after {where.rpartition('.')[0]}; %ctx goto {name} returns to it"
+    told = f"{name} is the state after {where.rpartition('.')[0]}; %ctx goto {name} returns to it"
+    return told if before == where else f"{told}. It was that after {before}; %ctx goto {before} still returns there"
 
 
 def mark(ctx: Runtime, args: Sequence[str]) -> str:

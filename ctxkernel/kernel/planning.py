@@ -45,7 +45,7 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
         path=_runs(ctx, back, path) if missing else (),
         then={name: prints.get(name, "") for name in difference.target},
         functions=functions,
-        ambient=[name.removeprefix("ambient:") for unit in difference.load for name in unit.names if _ambient(name)],
+        ambient=back.ambient_of(difference),
         files=_files(ctx, path),
         statements=[_step(back, statement, execution) for statement, execution in job.statements],
     )
@@ -59,10 +59,6 @@ def name_of(place: str) -> str:
 
 def _pseudo(name: str) -> bool:
     return name.startswith(("class:", "handle:", "target:", "ambient:", "Out["))
-
-
-def _ambient(name: str) -> bool:
-    return name.startswith("ambient:")
 
 
 def _plain_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ Rule 2: a plan is made and can be shown before anything is touched; a return tha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -24,12 +25,15 @@ from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.facts import details
 from ctxkernel.kernel.reading import only_commands
+from ctxkernel.kernel.trail import Trail
 from ctxkernel.replay.divergence import DivergenceSettings, compare
 from ctxkernel.replay.plan import Plan
+from ctxkernel.replay.values import same_values
 from ctxkernel.state.ambient import Ambient
 from ctxkernel.state.checkpoints import Checkpointer
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.restore import Difference, Fetched, Restorer
+from ctxkernel.state.units import State
 from ctxkernel.state.variables import NOTHING
 from ctxkernel.store import quota
 from ctxkernel.store.background import Background
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
 Action = Literal["goto", "undo", "rerun", "resume"]
 _LAST = ("_", "__", "___")
 LAST = "ambient:last results"
+TOLERANCE = "CTXKERNEL_TOLERANCE"
+"""Environment variable: the tolerance of floats when a re-run is compared."""
 _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
 _ROOM_BYTES = 256 * 1024 * 1024
@@ -128,9 +134,7 @@ class Returning:
         self.restorer = Restorer(
             self.checkpoints, bind=self._bind, handle=ctx.loop.graph.node, free_memory=free_memory, **common
         )
-        self.trail: list[str | None] = [None]
-        """Where HEAD was, oldest first; `undo` walks back on it."""
-        self.at = 0
+        self.trail = Trail()
         self.named: dict[str, str] = {}
         self.marks: dict[str, str] = {}
         """Statement or cell → `differs` or `asks`."""
@@ -139,6 +143,8 @@ class Returning:
         self.touched: dict[str, frozenset[str]] = {}
         """Execution → names that it may have touched."""
         self.divergence = DivergenceSettings()
+        with contextlib.suppress(BadCommand):
+            self.set_tolerance(os.environ.get(TOLERANCE) or "1e-12")
         self._since_room = 0
         """Bytes that were stored since room was looked for last."""
         self.diverged: dict[str, str] = {}
@@ -266,16 +272,16 @@ class Returning:
             self._ambient_start = dict(self._ambient_first)
             self._ambient_known.update(first)
 
-    def took(self, result: TurnResult, against: str) -> TurnResult:
-        """Return the turn with what its checkpoint says, and how it compares with the execution that it re-ran."""
+    def took(self, result: TurnResult, against: str, *, again: bool) -> TurnResult:
+        """Return the turn with what its checkpoint says, and how it compares with the execution that it re-ran.
+
+        `again`: it is part of a re-run.
+        """
         execution_id = result.execution.execution_id
         if result.moved is None:
             if result.outside is not None:
-                self.trail[self.at + 1 :] = [result.outside[1].execution_id]
-                self.at += 1
-            del self.trail[self.at + 1 :]
-            self.trail.append(execution_id)
-            self.at += 1
+                self.trail.ran(*result.outside, again=again)
+            self.trail.ran(result.statement, result.execution, again=again)
         comparison = self._compare(result.execution, against) if against else None
         if comparison is not None:
             self._ctx.loop.compared(comparison)
@@ -349,22 +355,50 @@ class Returning:
         statement = log.statement(new.statement_id)
         expected = self.differs(statement)
         names = {*old.state_diff.added, *old.state_diff.changed, *new.state_diff.added, *new.state_diff.changed}
-        known = details(self._ctx.shell.user_ns, self._source(new), self._source(old), self.diverged)
+        known = replace(
+            details(self._ctx.shell.user_ns, self._source(new), self._source(old), self.diverged),
+            generators=self._other_generators(old, new),
+            equal=lambda name: self._equal(name, against),
+        )
         found = compare(
             old,
             self._as_before(old, new),
             old_state={name: self._fingerprint(name, against) for name in names},
-            new_state={name: self._now(name) for name in names},
+            new_state={name: self._now(name) for name in names if self.value(name) is not NOTHING},
             details=known,
             settings=replace(self.divergence, expected=expected),
         )
-        if self.diverged.keys().isdisjoint(known.upstream):
-            # What it uses is as it was: it only came out of a set in another order.
-            causes = {"upstream": "set order"}
-            told = tuple(replace(one, cause=causes.get(one.cause, one.cause)) for one in found.divergences)
-            found = replace(found, divergences=told)
         self.diverged |= {one.subject: one.cause for one in found.divergences if one.kind == "state"}
         return found
+
+    def _equal(self, name: str, against: str) -> bool | None:
+        """Whether a variable is what it was after an execution, floats within the tolerance; None: not known."""
+        then, now = self.restorer.then(against, name), self.value(name)
+        return None if then is NOTHING or now is NOTHING else same_values(then, now, self.divergence.tolerance)
+
+    def _other_generators(self, old: Execution, new: Execution) -> list[str] | None:
+        """Return the parts of the surroundings that stood elsewhere before a re-run; None where that is not known."""
+        before: list[State] = []
+        for execution in (old, new):
+            parent = execution.parent_execution_id
+            if parent is None or self.checkpoints.states.info(parent) is None:
+                return None
+            before.append(self.checkpoints.states.state(parent, lambda: None))
+        return [
+            name.removeprefix("ambient:")
+            for name, unit in before[1].items()
+            if name.startswith("ambient:") and not unit.equals(before[0].get(name))
+        ]
+
+    def set_tolerance(self, text: str) -> None:
+        """Set the tolerance of floats, relative and absolute. Raises BadCommand for what is no number from 0 to 1."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 1:
+            raise BadCommand(f"tolerance {text}: use a number from 0 to 1, as 1e-6")
+        self.divergence = replace(self.divergence, rel=value, abs=value)
 
     def _as_before(self, old: Execution, new: Execution) -> Execution:
         """Return a re-run with the ids of its handles as they were: an id is never used twice, so it has others."""
@@ -477,17 +511,21 @@ class Returning:
         return Target(execution.execution_id, text if text in self.named else execution.statement_id)
 
     def undone(self, steps: int) -> tuple[Target, int]:
-        """Return where HEAD was `steps` moves ago, and the place of that on its trail. Raises BadCommand."""
-        at = self.at - steps
-        if at < 0:
-            most = f"; {self.at} can be" if self.at else ""
-            raise BadCommand(f"{steps} steps cannot be undone{most}")
-        where = self.trail[at]
+        """Return where HEAD was before the last `steps`, and the number of that on its trail. Raises BadCommand."""
+        where, at = self.trail.undone(steps)
         return Target(where, where.rpartition(".")[0] if where else "before all statements"), at
 
     def difference(self, target: Target) -> Difference:
         """Return what lies between now and a place. Raises CheckpointError."""
         return self.restorer.compare(target.execution_id)
+
+    def ambient_of(self, difference: Difference) -> tuple[str, ...]:
+        """Return the parts of the process that are others in a state than now. Raises StoreError."""
+        if difference.execution_id is None:
+            return self.ambient.differing(self._ambient_start)
+        names = [name for unit in difference.load for name in unit.names if name.startswith("ambient:")]
+        values = {name: self.restorer.plain(difference.target[name]) for name in names if name != LAST}
+        return self.ambient.differing({name.removeprefix("ambient:"): value for name, value in values.items()})
 
     # -- going --------------------------------------------------------------------------------
 
@@ -545,11 +583,9 @@ class Returning:
         notices += [f"{name}: {why}" for name, why in self.ambient.restore(parts, gone).items()]
         self.diverged, self._renamed = {}, {}
         if job.at is not None:
-            self.at = job.at
+            self.trail.undo(job.at)
         else:
-            del self.trail[self.at + 1 :]
-            self.trail.append(job.target.execution_id)
-            self.at += 1
+            self.trail.went(job.target.execution_id)
         loaded = sorted(
             name for unit in job.difference.load for name in unit.names if _is_name(name) and name not in lost
         )

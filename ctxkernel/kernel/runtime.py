@@ -143,6 +143,8 @@ class Runtime:
         """Statements that shall run when the cell's turn is over."""
         self._against = ""
         """The execution that the running cell is a re-run of."""
+        self._again = False
+        """Whether the running cell is part of a re-run."""
         self._resting: Any = None
         self._outside_row: CheckpointRow | None = None
         self._cell: Cell | None = None
@@ -245,6 +247,7 @@ class Runtime:
             rerun_of=again.statement_id if again is not None else None,
         )
         self._against = cell.against
+        self._again = cell.rerun or again is not None
         stored = turn.statement, turn.execution, turn.outside
         self._notice(self.guard("session store", lambda: self.store.begin(*stored), None))
         if turn.outside is not None:
@@ -282,7 +285,7 @@ class Runtime:
         row: CheckpointRow | None = None
         if move is None:
             row = self._returning(lambda back: back.take(ended.execution.execution_id))
-        result = self._returning(lambda back: back.took(ended, self._against)) or ended
+        result = self._returning(lambda back: back.took(ended, self._against, again=self._again)) or ended
         self.last = result
         rows, self._outside_row = (row, self._outside_row), None
         self._notice(

@@ -32,6 +32,8 @@ from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING
 
+COPY_BYTES = 256 * 1024 * 1024
+"""Up to so many bytes a value of another state is copied to be compared."""
 _MARGIN = 1.5
 """So many times the memory that a state needs has to be free, to load it."""
 
@@ -133,7 +135,9 @@ class Restorer:
             return next(iter(unit.missing.values()), "it was not stored")
         needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
         gone = self._checkpoints.storage.absent(needed)
-        return f"{len(gone)} of its {len(needed)} pieces are not in the store" if gone else ""
+        if unit.stream[0] in gone:
+            return "its data are missing: removed to keep within the quota, or deleted"
+        return "its large data were removed to keep within the quota" if gone else ""
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
@@ -141,6 +145,21 @@ class Restorer:
         return sum(
             min(CHUNK, buffer.nbytes) for buffer in unit.buffers for chunk in buffer.chunks if chunk not in there
         )
+
+    def then(self, execution_id: str, name: str) -> Any:
+        """Return a copy of what a variable was after an execution; NOTHING where that takes more than a moment."""
+        try:
+            unit = self._checkpoints.state(execution_id).get(name)
+            if unit is None or unit.live or unit.missing or unit.parts or self._unloadable(unit):
+                return NOTHING
+            if unit.digest.startswith(PLAIN):
+                return self.plain(unit)
+            if sum(buffer.nbytes for buffer in unit.buffers) > COPY_BYTES:
+                return NOTHING
+            buffers = [self._memory(buffer) for buffer in unit.buffers]
+            return self._packer.unpack(self._stream(unit), buffers, trial=True).get(name, NOTHING)
+        except Exception:  # code of the user's may run: a `__setstate__`
+            return NOTHING
 
     # -- fetching -----------------------------------------------------------------------------
 

@@ -100,6 +100,11 @@ class Ambient:
                 self.faults[name] = f"{type(fault).__name__}: {fault}"[:200]
         return changed
 
+    def differing(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the parts that are others now than in `values`, and those that cannot be looked at. Reads only."""
+        known = {part.name: part for part in self._parts}
+        return tuple(name for name, value in values.items() if name not in known or not _is(known[name], value))
+
     def restore(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> dict[str, str]:
         """Put parts back where they differ from now; return those that could not be, and why.
 
@@ -129,6 +134,13 @@ class Ambient:
             except Exception as fault:
                 lost[name] = f"{type(fault).__name__}: {fault}"[:200]
         return lost
+
+
+def _is(part: Part, value: Any) -> bool:
+    try:
+        return (not part.needs or part.needs in sys.modules) and part.capture() == value
+    except Exception:  # a library's own fault; `restore` will say it
+        return False
 
 
 def not_covered() -> str:
