@@ -134,6 +134,7 @@ def test_children_and_leaves_are_the_shape_of_the_tree():
 
 
 def test_a_branch_has_its_fork_its_statements_and_says_whether_head_is_on_it():
+    """Where HEAD is at a place that two share, it is on the newer one: there is one HEAD."""
     log = log_of(*FORKED)
     assert log.branches() == (
         Branch("s3.1", "s1.1", ("s2", "s3"), has_head=False),
@@ -142,7 +143,7 @@ def test_a_branch_has_its_fork_its_statements_and_says_whether_head_is_on_it():
 
     log.move_head("s1.1")
 
-    assert [branch.has_head for branch in log.branches()] == [True, True]
+    assert [branch.has_head for branch in log.branches()] == [False, True]
 
 
 def test_a_timeline_without_a_fork_is_one_branch_and_two_roots_share_nothing():

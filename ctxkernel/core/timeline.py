@@ -182,7 +182,7 @@ class Branch:
     statements: tuple[str, ...]
     """Ids of the statements after the fork, oldest first; a re-run has the id of what it re-ran."""
     has_head: bool
-    """Whether HEAD is on it: at its leaf, or at an earlier place."""
+    """Whether HEAD is on it, at its leaf or at an earlier place: of those that share that place, on the newest."""
 
 
 class StatementLog:
@@ -406,7 +406,8 @@ class StatementLog:
                 passed.add(at)
                 at = execution.parent_execution_id
             found.append(Branch(leaf, fork, tuple(reversed(own)), self.head in passed))
-        return tuple(found)
+        newest = max((at for at, branch in enumerate(found) if branch.has_head), default=-1)
+        return tuple(dataclasses.replace(b, has_head=at == newest) for at, b in enumerate(found))
 
     def _counts(self, execution_id: str) -> bool:
         """Whether an execution is more than a move of HEAD that nothing follows."""
