@@ -386,6 +386,16 @@ def test_anybody_can_add_a_part():
     assert [one for one in ambient.PARTS if one.name == "verbosity"] == [other]
 
 
+def test_which_parts_differ_is_told_without_touching_any():
+    state = Ambient([generators.PythonRandom()])
+    values = {**state.capture(), "unknown": 1}
+    assert state.differing(values) == ("unknown",)
+    random.random()
+
+    assert state.differing(values) == ("random", "unknown")
+    assert state.differing({}) == ()
+
+
 def test_a_part_that_fails_costs_itself_only():
     class Broken(Part):
         name = "broken"

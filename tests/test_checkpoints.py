@@ -295,3 +295,13 @@ def test_functions_of_one_closure_share_its_variables_again(bench: Bench):
     assert bench["read"]() == 1
     bench["up"]()
     assert bench["read"]() == 2
+
+
+def test_what_was_given_up_for_space_is_told_in_plain_words(bench: Bench):
+    here = bench.run("a = np.arange(100_000); x = 1")
+    bench.run("a = 0")
+    bench.store.drop([entry.address for entry in bench.store.entries() if entry.size > 64 * 1024])
+    assert bench.goto(here) == {"a": "its large data were removed to keep within the quota"}
+
+    bench.store.drop([entry.address for entry in bench.store.entries()])
+    assert set(bench.goto(here).values()) == {"its data are missing: removed to keep within the quota, or deleted"}

@@ -85,7 +85,7 @@ def test_why_a_statement_is_not_run_again(facts, then, why):
     rerun, lost = remake(WHY, path, {"x": "1", "g": "", **then})
 
     assert rerun == {}
-    assert lost == {"g": f"a generator cannot be stored; s2 is not run again: {why}"}
+    assert lost == {"g": f"a generator cannot be stored; s2 is not run again: {why}; %ctx rerun s2 runs it"}
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def test_a_name_that_was_made_anew_since_refuses_its_first_maker():
     rerun, lost = remake({"a": "w", "b": "w"}, path, {"a": "", "b": ""})
 
     assert rerun == {"b": ("s2",)}
-    assert lost["a"] == "w; s1 is not run again: it also makes b, which was made anew since"
+    assert lost["a"] == "w; s1 is not run again: it also makes b, which was made anew since; %ctx rerun s1 runs it"
 
 
 def test_what_is_made_from_its_own_former_value_is_lost():
     path = [run(1, "g = [1]", made={"g": "1"}), run(2, "g = iter(g)", reads={"g": "1"}, made={"g": ""})]
-    why = "a generator cannot be stored; s2 is not run again: it uses g, which was made anew since"
+    why = "it uses g, which was made anew since; %ctx rerun s2 runs it"
 
-    assert remake(WHY, path, {"g": ""}) == ({}, {"g": why})
+    assert remake(WHY, path, {"g": ""}) == ({}, {"g": f"a generator cannot be stored; s2 is not run again: {why}"})
 
 
 def test_a_name_that_nothing_made_is_lost():
@@ -183,7 +183,7 @@ def test_a_plan_says_all_that_would_happen():
         "load         2 names (x, view), 120.0 MB",
         "drop         1 name (late)",
         "make again   g by s4",
-        "not restored sock: a socket; s5 is not run again: it calls socket.create_connection",
+        "not restored sock: a socket; s5 is not run again: it calls socket.create_connection; %ctx rerun s5 runs it",
         "put back     random, working folder",
         "file stays   out.csv (written by s12, 3.4 MB)",
         "run          s10, 1.5 s  fit(x) plot(x)",

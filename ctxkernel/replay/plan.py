@@ -137,7 +137,7 @@ class Plan:
         for name, ids in self.rerun.items():
             lines.append(f"make again   {one_line(name, 60)} by {', '.join(ids)}")
         for name, why in self.lost.items():
-            lines.append(f"not restored {one_line(name, 60)}: {one_line(why, 120)}")
+            lines.append(f"not restored {one_line(name, 60)}: {one_line(why, 200)}")
         if self.ambient:
             lines.append(f"put back     {', '.join(self.ambient)}")
         for file in self.files:
@@ -224,7 +224,8 @@ def remake(
             for at in makers[name]:
                 why = pure_enough(path[at], path, then, wanted=wanted, makers=makers, functions=functions)
                 if why:
-                    refused[name] = f"{missing[name]}; {path[at].statement_id} is not run again: {why}"
+                    made_by = path[at].statement_id
+                    refused[name] = f"{missing[name]}; {made_by} is not run again: {why}; %ctx rerun {made_by} runs it"
                     break
         if len(refused) == before:
             break
