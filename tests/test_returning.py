@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -67,6 +68,77 @@ def test_undo_takes_back_statements_and_returns(kernel):
     run_all(kernel, "%ctx goto 3", "%ctx undo")
     assert kernel.evaluate("x") == "1"
     assert "cannot be undone" in kernel.run("%ctx undo 99").error["evalue"]
+
+
+def test_one_undo_takes_a_whole_rerun_back(kernel):
+    """Also one that stopped at an error: the state is that before the re-run."""
+    run_all(kernel, "x = 1", "x += 1; bad = False", "assert not bad; x += 1", "y = x", "%ctx rerun 2..4", "%ctx undo")
+    assert json.loads(kernel.run("%ctx timeline --json").stdout)["head"] == "s4.1"
+
+    run_all(kernel, "x = 40", "%ctx rerun 1..4", "z = 5", "%ctx undo 2")
+
+    assert kernel.evaluate("(x, 'z' in globals())") == "(40, False)"
+    run_all(kernel, "%ctx undo")
+    assert kernel.evaluate("x") == "3"
+
+
+def test_commands_that_name_mark_or_are_refused_are_no_steps_of_undo(kernel):
+    """What a handle does by a command is a step: it is part of the state."""
+    run_all(kernel, "x = 1", "x = 2", "%ctx checkpoint two", "%ctx mark 1 differs")
+    assert kernel.run("%ctx goto 99").status == "error"
+    assert kernel.run("%ctx undo 99").status == "error"
+
+    run_all(kernel, "%ctx undo")
+
+    assert kernel.evaluate("x") == "1"
+    run_all(kernel, "v = view({'a': 1})", "%ctx pin v", "%ctx timeout off", "%ctx undo")
+    assert kernel.evaluate("v.pinned") == "False"
+
+
+def test_undo_after_a_resumed_start_walks_back_on_the_same_places(start_kernel):
+    first = start_kernel()
+    run_all(first, "x = 1", "x = 2", "%ctx rerun 1..2", "%ctx mark 1 differs", "%ctx goto 1", "x = 3")
+    first.stop()
+    second = start_kernel()
+    run_all(second, "%ctx resume")
+
+    seen = []
+    for _ in range(5):
+        run_all(second, "%ctx undo")
+        seen.append(second.evaluate("x"))
+
+    assert seen == ["3", "1", "2", "2", "1"]
+
+
+def test_a_checkpoint_s_name_that_is_given_again_says_what_had_it(kernel):
+    run_all(kernel, "x = 1", "%ctx checkpoint here", "x = 2")
+
+    told = kernel.run("%ctx checkpoint here").data[0]["text/plain"]
+
+    assert told == (
+        "here is the state after s3; %ctx goto here returns to it. It was that after s1.1; %ctx goto s1.1 still "
+        "returns there"
+    )
+    assert "It was" not in kernel.run("%ctx checkpoint there").data[0]["text/plain"]
+
+
+def test_a_quota_below_a_gigabyte_is_told_in_megabytes(start_kernel):
+    kernel = start_kernel(env={"CTXKERNEL_QUOTA_GB": "0.5"})
+
+    assert " MB of 500.0 MB · " in kernel.run("%ctx status").data[0]["text/plain"]
+
+
+def test_a_plan_names_only_the_parts_of_the_process_that_differ(start_kernel):
+    """Also in a new kernel, where no checkpoint was taken yet."""
+    first = start_kernel()
+    run_all(first, "import os; os.environ['A'] = '1'", "x = 1")
+    assert "put back" not in first.run("%ctx goto 1 --dry-run").data[0]["text/plain"]
+    first.stop()
+    second = start_kernel()
+
+    plan = second.run("%ctx resume --dry-run").data[0]["text/plain"]
+
+    assert re.search("^put back +random, environment$", plan, re.MULTILINE)
 
 
 def test_a_rerun_of_a_deterministic_notebook_reports_nothing(kernel):

@@ -14,6 +14,7 @@ from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel.returning import Job, Returning, Target
+from ctxkernel.kernel.trail import Trail
 from ctxkernel.state import units
 from ctxkernel.store.manifest import Manifest
 from ctxkernel.store.resume import Resumable, load_run, unsettled
@@ -113,9 +114,7 @@ def join(ctx: Runtime, back: Returning, found: Resumable) -> None:
     ctx.panel.remember(found.comparisons)
     back.named |= found.names
     back.marks |= {subject: str(value) for (subject, mark), value in found.marks.items() if mark == "rerun"}
-    back.trail = [
-        None,
-        *[move.to for move in found.moves if move.to in ctx.loop.log or move.to is None],
-        *back.trail[1:],
-    ]
-    back.at = len(back.trail) - 1
+    earlier = Trail()
+    earlier.follow(found.moves, ctx.loop.log)
+    earlier.extend(back.trail)
+    back.trail = earlier

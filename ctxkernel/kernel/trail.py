@@ -50,7 +50,7 @@ class Trail:
         self._at = at
         self._returned = False
 
-    def take_in(self, moves: Iterable[HeadMove], log: StatementLog) -> None:
+    def follow(self, moves: Iterable[HeadMove], log: StatementLog) -> None:
         """Follow what HEAD did in an earlier kernel; what `log` has not is passed over."""
         for move in moves:
             if move.to is not None and move.to not in log:
@@ -64,6 +64,11 @@ class Trail:
                 self.undo(max(at for at in range(self._at) if self._places[at] == move.to))
             else:
                 self.went(move.to)
+
+    def extend(self, later: Trail) -> None:
+        """Put what a later kernel did behind this."""
+        self._places[self._at + 1 :] = later._places[1 : later._at + 1]
+        self._at = len(self._places) - 1
 
     def _step(self, place: str | None) -> None:
         del self._places[self._at + 1 :]
