@@ -215,6 +215,21 @@ def test_the_second_session_of_a_notebook_and_the_first_of_another_are_told_apar
         store.close()
 
 
+def test_a_session_that_the_user_names_is_taken_whatever_notebook_it_is_of(tmp_path):
+    """Also `a-2.sqlite` of `a.ipynb`, which is not what a kernel of `a-2.ipynb` would take."""
+    base = session_path("a.ipynb", {}, tmp_path)
+    first, second = SessionStore.open(base, notebook="a.ipynb"), SessionStore.open(base, notebook="a.ipynb")
+    first.close()
+    second.close()
+    env = {"CTXKERNEL_SESSION": str(second.path)}
+
+    store = SessionStore.open(session_path(None, env, tmp_path), notebook="a.ipynb", named=True)
+    store.close()
+
+    assert store.path == second.path
+    assert newest_session(None, env) == second.path
+
+
 def test_the_newest_session_is_the_one_written_last_by_its_own_times(tmp_path):
     notebook = tmp_path / NOTEBOOK
     assert newest_session(notebook) is None

@@ -41,7 +41,7 @@ from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources import open_named
 from ctxkernel.state.tracker import NamespaceTracker
-from ctxkernel.store.location import notebook_name, session_path
+from ctxkernel.store.location import is_named, notebook_name, session_path
 from ctxkernel.store.session import CheckpointRow, SessionStore
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class Runtime:
             session_path(None, os.environ, os.getcwd()),
             environment=self.environment(),
             notebook=notebook_name(None, os.environ, os.getcwd()),
+            named=is_named(os.environ),
         )
         namespace = self.shell.user_ns
         self.returning: Returning | None = None

@@ -115,13 +115,19 @@ def siblings(path: Path) -> Iterator[Path]:
         yield path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def belongs(path: Path, base: Path, stored_notebook: str | None) -> bool:
+def is_named(env: Mapping[str, str]) -> bool:
+    """Whether the user named the session's file, rather than a notebook."""
+    return bool(env.get(OVERRIDE, "").strip())
+
+
+def belongs(path: Path, base: Path, stored_notebook: str | None, *, named: bool = False) -> bool:
     """Say whether the session file `path`, one of `siblings(base)`, is one of the notebook that `base` is named for.
 
     `a-2.sqlite` may be the second session of `a.ipynb` or the first of `a-2.ipynb`: the notebook's name in
-    the file decides. A name that fits neither (a renamed notebook, a renamed session) is let in.
+    the file decides. A name that fits neither (a renamed notebook, a renamed session) is let in, and so is a
+    `base` that the user `named`.
     """
-    if not stored_notebook:
+    if not stored_notebook or (named and path == base):
         return True
     stored = _stem(stored_notebook)
     if path == base:
@@ -153,13 +159,14 @@ def newest_session(
     """
     from ctxkernel.store.reader import SessionReader
 
-    base = session_path(None if notebook is None else os.fspath(notebook), os.environ if env is None else env, cwd)
+    env = os.environ if env is None else env
+    base = session_path(None if notebook is None else os.fspath(notebook), env, cwd)
     best: tuple[float, int, Path] | None = None
     unreadable: Path | None = None
     for order, path in zip(count(), existing_sessions(base)):
         try:
             with SessionReader(path) as reader:
-                if belongs(path, base, reader.notebook):
+                if belongs(path, base, reader.notebook, named=is_named(env)):
                     best = max(best or (float("-inf"), -1, path), (reader.last_write, order, path))
         except Exception:  # damaged, foreign or from a newer ctxkernel: the next one may be whole
             unreadable = unreadable or path

@@ -56,6 +56,8 @@ class Start:
     """The id that the session gets if it is a new one."""
     notebook: str | None
     environment: Mapping[str, Json]
+    named: bool = False
+    """The user named the file."""
 
 
 class _Unfit(Exception):  # noqa: N818
@@ -138,7 +140,7 @@ def _try(path: Path, base: Path, start: Start) -> Place:
         with _as_unfit(path):
             location.prepare_file(path, fresh=not locks_work)
             connection = connect(path)
-        if not location.belongs(path, base, _notebook(connection)):
+        if not location.belongs(path, base, _notebook(connection), named=start.named):
             raise _Unfit("")
         with _as_unfit(path):
             return _begin_run(connection, path, lock, start)

@@ -75,16 +75,17 @@ class SessionStore:
         now: Callable[[], float] = time.time,
         environment: Mapping[str, Json] | None = None,
         notebook: str | None = None,
+        named: bool = False,
         signer: trust.Signer | None = None,
     ) -> SessionStore:
         """Return the store of `path`, of a sibling of it, or one in memory; `notice` says where it is not the first.
 
         `now` gives Unix seconds; `environment` is what statements run in (versions, not variables); `notebook` is
-        the notebook's file name; `signer` signs checkpoints (default: with this user's secret). Never raises for
-        what is wrong with a file.
+        the notebook's file name; `named` says that the user named `path`; `signer` signs checkpoints (default: with
+        this user's secret). Never raises for what is wrong with a file.
         """
         at = float(now())
-        start = opening.Start(at, secrets.token_hex(8), notebook, environment or {})
+        start = opening.Start(at, secrets.token_hex(8), notebook, environment or {}, named)
         return cls(opening.open_place(path, start), at, signer)
 
     @property
