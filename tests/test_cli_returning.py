@@ -518,6 +518,37 @@ def test_gc_leaves_the_data_of_a_living_kernel_alone(stored: Path, capsys):
     assert told["thinned"] == []
 
 
+@pytest.mark.parametrize("lost", ["note.ipynb", ".ctxkernel/note.sqlite"])
+def test_gc_names_the_data_of_what_is_gone_and_removes_them_on_the_user_s_word_only(tmp_path: Path, lost: str, capsys):
+    kept, gone = write(tmp_path / "kept.ipynb", "x = 1"), write(tmp_path / "note.ipynb", "x = 1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CTXKERNEL_CACHE", str(tmp_path / "cache"))
+        for notebook in (kept, gone):
+            assert ran(capsys, "run", notebook)[0] == 0
+        ids = {}
+        for notebook in (kept, gone):
+            with SessionReader(session_of(notebook)) as reader:
+                ids[notebook.stem] = reader.session_id
+        assert not any(one["gone"] for one in json.loads(ran(capsys, "gc", "--json")[1])["sessions"])
+        (tmp_path / lost).unlink()
+
+        named = ran(capsys, "gc")[1]
+        planned = json.loads(ran(capsys, "gc", "--gone", "--dry-run", "--json")[1])
+        assert "--gone removes their data" in named
+        assert {one["session"]: bool(one["gone"]) for one in planned["sessions"]} == {
+            ids["kept"]: False,
+            ids["note"]: True,
+        }
+        assert (tmp_path / "cache" / "checkpoints" / ids["note"]).is_dir()
+
+        done = json.loads(ran(capsys, "gc", "--gone", "--json")[1])
+
+        assert [one["session"] for one in done["removed"]] == [ids["note"]] == [planned["removed"][0]["session"]]
+        assert done["after"] == planned["after"] < done["before"]
+        assert not (tmp_path / "cache" / "checkpoints" / ids["note"]).exists()
+        assert (tmp_path / "cache" / "checkpoints" / ids["kept"]).is_dir()
+
+
 def test_gc_of_nothing_is_no_error(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CTXKERNEL_CACHE", str(tmp_path / "none"))
 

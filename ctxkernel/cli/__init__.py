@@ -111,6 +111,11 @@ def build_parser() -> argparse.ArgumentParser:
     gc.add_argument(
         "--limit", type=_gigabytes, metavar="GB", help="bound of all data (default: CTXKERNEL_QUOTA_GB, 20)"
     )
+    gc.add_argument(
+        "--gone",
+        action="store_true",
+        help="also remove all data of sessions whose notebook or log is gone; without this they are only named",
+    )
     gc.add_argument("--dry-run", action="store_true", help="say what would be given up, and change nothing")
     gc.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
 

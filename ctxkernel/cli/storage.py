@@ -1,6 +1,7 @@
 """`ctxkernel gc`: what the data of checkpoints take, and bringing them under their limit.
 
 Rule 1: the data of a session that a living kernel writes are left alone.
+Rule 2: what a session without a notebook has is removed on the user's explicit word only.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ctxkernel.cli import Failed
 from ctxkernel.cli.output import clip, one_line, say, show, show_json, size, table
-from ctxkernel.store import quota
+from ctxkernel.core.errors import StoreError
+from ctxkernel.store import origin, quota
 from ctxkernel.store.lock import SessionLock, lock_path
 
 _GB = 10**9
@@ -27,12 +31,48 @@ def gc(arguments: argparse.Namespace) -> int:
         raise Failed(f"{root} cannot be read; make it readable, or set CTXKERNEL_CACHE to another folder.")
     used = {name: quota.last_use(root / name) for name in sizes}
     live = living(root)
+    gone = {name: why for name in sizes if name not in live and (why := origin.why_gone(root / name))}
+    removed, faults = _remove(root, gone, sizes, dry_run=arguments.dry_run) if arguments.gone else ({}, [])
     report = quota.collect(root, limit, live=live, used=used, dry_run=arguments.dry_run)
+    report = replace(report, before=sum(sizes.values()), faults=(*report.faults, *faults))
+    if arguments.dry_run:
+        report = replace(report, after=report.after - sum(removed.values()))
+    found = _Found(root, report, sizes, used, live, gone, removed)
     if arguments.json:
-        show_json(_as_json(root, report, sizes, used, live))
+        show_json(_as_json(found))
     else:
-        show(_as_text(root, report, sizes, used, live))
+        show(_as_text(found))
     return 0 if report.enough and not report.faults else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is, by session, and what was done about it."""
+
+    root: Path
+    report: quota.Report
+    sizes: dict[str, int]
+    used: dict[str, float]
+    live: set[str]
+    gone: dict[str, str]
+    """Sessions that nobody can need any more, and why."""
+    removed: dict[str, int]
+    """Those that were removed, or would be, and their bytes."""
+
+
+def _remove(
+    root: Path, gone: Iterable[str], sizes: dict[str, int], *, dry_run: bool
+) -> tuple[dict[str, int], list[str]]:
+    """Remove the data of sessions; return the bytes of each that went, and what could not be removed."""
+    removed: dict[str, int] = {}
+    faults: list[str] = []
+    for name in gone:
+        try:
+            if dry_run or origin.remove(root / name):
+                removed[name] = sizes[name]
+        except (StoreError, OSError) as fault:
+            faults.append(f"{name}: {fault}")
+    return removed, faults
 
 
 def living(root: Path) -> set[str]:
@@ -52,16 +92,24 @@ def living(root: Path) -> set[str]:
     return found
 
 
-def _as_json(
-    root: Path, report: quota.Report, sizes: dict[str, int], used: dict[str, float], live: set[str]
-) -> dict[str, object]:
-    sessions = [{"session": name, "bytes": sizes[name], "last_use": used[name], "live": name in live} for name in sizes]
+def _as_json(found: _Found) -> dict[str, object]:
+    report = found.report
+    sessions = [
+        {
+            "session": name,
+            "bytes": nbytes,
+            "last_use": found.used[name],
+            "live": name in found.live,
+            "gone": found.gone.get(name),
+        }
+        for name, nbytes in found.sizes.items()
+    ]
     thinned = [
         {"session": one.session_id, "bytes": one.bytes, "chunks": len(one.addresses), "why": one.why}
         for one in report.thinned
     ]
     return {
-        "folder": str(root),
+        "folder": str(found.root),
         "limit": report.limit,
         "before": report.before,
         "after": report.after,
@@ -69,27 +117,32 @@ def _as_json(
         "dry_run": report.dry_run,
         "sessions": sessions,
         "thinned": thinned,
+        "removed": [{"session": name, "bytes": nbytes} for name, nbytes in found.removed.items()],
         "faults": list(report.faults),
     }
 
 
-def _as_text(root: Path, report: quota.Report, sizes: dict[str, int], used: dict[str, float], live: set[str]) -> str:
-    given = {one.session_id: one for one in report.thinned}
-    verb = "would give up" if report.dry_run else "gave up"
-    rows = []
-    for name in sorted(sizes, key=lambda name: -sizes[name]):
-        told = f"{verb} {size(given[name].bytes)}: {given[name].why}" if name in given else ""
-        rows.append((name, size(sizes[name]), _day(used[name]), "in use" if name in live else told))
+def _as_text(found: _Found) -> str:
+    report, sizes = found.report, found.sizes
+    verbs = ("would give up", "would be removed") if report.dry_run else ("gave up", "removed")
+    told = dict.fromkeys(found.live, "in use") | found.gone
+    told |= {one.session_id: f"{verbs[0]} {size(one.bytes)}: {one.why}" for one in report.thinned}
+    told |= {name: f"{verbs[1]}: {found.gone[name]}" for name in found.removed}
+    largest = sorted(sizes, key=lambda name: -sizes[name])
+    rows = [(name, size(sizes[name]), _day(found.used[name]), told.get(name, "")) for name in largest]
     lines = [table(("session", "takes", "last used", ""), rows, right=frozenset({1})) + "\n"] if rows else []
     for fault in report.faults:
-        say(f"not thinned: {clip(one_line(fault), 300)}")
-    now = size(report.after)
-    if report.thinned:
-        lines.append(
-            f"{size(report.before)} → {now} of {size(report.limit)}{' (planned)' if report.dry_run else ''} · {root}"
-        )
+        say(f"not done: {clip(one_line(fault), 300)}")
+    now = f"{size(report.after)} of {size(report.limit)}"
+    if report.thinned or found.removed:
+        lines.append(f"{size(report.before)} → {now}{' (planned)' if report.dry_run else ''} · {found.root}")
     else:
-        lines.append(f"{now} of {size(report.limit)} · {root}")
+        lines.append(f"{now} · {found.root}")
+    if left := found.gone.keys() - found.removed.keys():
+        lines.append(
+            f"The notebook or the log of {len(left)} is gone, {size(sum(sizes[name] for name in left))}: "
+            "--gone removes their data."
+        )
     if not report.enough:
         lines.append(
             "Still over the limit: the rest is small data, or belongs to kernels that run. "

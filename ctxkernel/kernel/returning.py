@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ctxkernel.core.errors import BadCommand
@@ -35,7 +36,7 @@ from ctxkernel.state.pickling import Packer
 from ctxkernel.state.restore import Difference, Fetched, Restorer
 from ctxkernel.state.units import State
 from ctxkernel.state.variables import NOTHING
-from ctxkernel.store import quota
+from ctxkernel.store import origin, quota
 from ctxkernel.store.background import Background
 from ctxkernel.store.chunks import ChunkStore, stream_address
 from ctxkernel.store.memory import free_memory
@@ -145,6 +146,8 @@ class Returning:
         self.divergence = DivergenceSettings()
         with contextlib.suppress(BadCommand):
             self.set_tolerance(os.environ.get(TOLERANCE) or "1e-12")
+        self._noted: Path | None = None
+        """The log that is noted beside the data."""
         self._since_room = 0
         """Bytes that were stored since room was looked for last."""
         self.diverged: dict[str, str] = {}
@@ -245,6 +248,7 @@ class Returning:
         base = self.checkpoints.base
         whole = base is not None and not self._ctx.store.has_checkpoint(f"c{base}")
         taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
+        self._note_log()
         info = taken.info
         self._since_room += info.bytes_new
         diff = self._ctx.loop.log.execution(execution_id).state_diff
@@ -263,6 +267,14 @@ class Returning:
             reason=info.reason,
             time_ms=info.time_ms,
         )
+
+    def _note_log(self) -> None:
+        """Say beside the data which log they are of: `ctxkernel gc` finds those that nobody can need any more."""
+        log, folder = self._ctx.store.path, self.chunks.folder
+        if log is not None and log != self._noted and folder.is_dir():
+            self._noted = log
+            with contextlib.suppress(OSError):  # a full disk: it is not known then, and kept
+                origin.note(folder, log)
 
     def before_first(self) -> None:
         """The first cell is about to run: what the kernel did until now to generators and options is not the cell's."""
