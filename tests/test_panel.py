@@ -138,6 +138,20 @@ def test_names_and_marks_are_told_for_rows_that_are_old(front):
     assert front.rows()[row["execution_id"]]["names"] == ["good"]
 
 
+def test_one_undo_takes_a_re_run_of_the_notebook_s_cells_back(front):
+    """Also where one of them is new, and what was run by hand afterwards is a step of its own."""
+    front.run("x = 1", cell_id="a")
+    front.run("y = x", cell_id="b")
+    front.run("%ctx goto s1 --before", gesture=True)
+    front.run("x = 2", cell_id="a", rerun=True)
+    front.run("new = x", cell_id="c", rerun=True)
+    front.run("y = x", cell_id="b", rerun=True)
+    front.run("z = 1", cell_id="d")
+
+    assert front.run("%ctx undo", gesture=True)["head"] == "s2.2"
+    assert front.run("%ctx undo", gesture=True)["head"] == "s2.1"
+
+
 def test_a_re_run_tells_what_came_out_differently(front):
     """In the row of the new run, with what it is compared with."""
     front.run("x = 1", cell_id="a")
