@@ -122,7 +122,7 @@ class Checkpointer:
             for names in self._groups(dirty):
                 values = {name: value for name in names if (value := self._value(name)) is not NOTHING}
                 if values:
-                    self._unit(values, taking, later=not unsure.isdisjoint(names))
+                    self._unit(values, taking)
             self.storage.write(taking, self._current)
         except StoreError as error:  # no room, a folder that is gone: the next checkpoint tries again
             fault = str(error)
@@ -201,9 +201,9 @@ class Checkpointer:
                     todo += [other for other in old.names if other not in seen]
             yield tuple(sorted(group))
 
-    def _unit(self, values: dict[str, Any], taking: Taking, *, later: bool = False) -> None:
-        """Store values that share objects: now, or `later` in the background."""
-        later = later or not self._slow.isdisjoint(values)
+    def _unit(self, values: dict[str, Any], taking: Taking) -> None:
+        """Store values that share objects: now, or in the background where that took long before."""
+        later = not self._slow.isdisjoint(values)
         if not later:
             # The processor's time: on a busy machine a fork costs more than the wait.
             end = time.thread_time() + PACK_SECONDS
