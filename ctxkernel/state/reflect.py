@@ -13,7 +13,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 class_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
@@ -91,6 +91,64 @@ def importable(cls: type) -> bool:
     return value is cls
 
 
+class _Traits(NamedTuple):
+    """What one class adds to how its instances are read."""
+
+    opaque: bool
+    honest: bool
+    python_made: bool
+    get_dict: Callable[[object], Any] | None
+    slots: tuple[tuple[str, Callable[[object], Any]], ...]
+    cached: tuple[str, ...]
+
+
+_KNOWN: dict[int, tuple[type, int, _Traits]] = {}
+"""By id: a class of a library, how many members it had when it was looked at, and what was seen."""
+
+
+def _traits(cls: type) -> _Traits:
+    """Return what a class adds. Of an installed one it is kept until a member is added or removed."""
+    members = class_dict(cls)
+    known = _KNOWN.get(id(cls))
+    if known is not None and known[1] == len(members):
+        return known[2]
+    slots: list[tuple[str, Callable[[object], Any]]] = []
+    cached: list[str] = []
+    get_dict: Callable[[object], Any] | None = None
+    heap = bool(class_flags(cls) & HEAP_TYPE)
+    for name, member in members.items() if heap else ():
+        kind = type(member)
+        if kind is types.MemberDescriptorType:
+            slots.append((name, member.__get__))
+        elif kind is types.GetSetDescriptorType:
+            if name == "__dict__":
+                get_dict = member.__get__
+        elif kind is functools.cached_property:
+            cached.append(name)
+    if not heap and type(members.get("__dict__")) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+        get_dict = members["__dict__"].__get__
+    traits = _Traits(
+        opaque=_has_own_memory(cls, members) if heap else id(cls) not in _STATELESS,
+        honest=not heap or ("__class__" not in members and "__getattribute__" not in members),
+        python_made=heap and "__slots__" in members,
+        get_dict=get_dict,
+        slots=tuple(slots),
+        cached=tuple(cached),
+    )
+    if _installed(cls):
+        _KNOWN[id(cls)] = cls, len(members), traits
+    return traits
+
+
+def _installed(cls: type) -> bool:
+    """Say whether `cls` stays: it stands in a module that no user writes, so that nobody waits for its end."""
+    module = class_module(cls)
+    if module == "builtins":
+        return not class_flags(cls) & HEAP_TYPE
+    path = loaded(module.partition(".")[0]).get("__file__")
+    return type(path) is str and "site-packages" in path and "<locals>" not in class_qualname(cls) and importable(cls)
+
+
 class Plan:
     """How to read instances of one class: made once per class and batch."""
 
@@ -112,25 +170,13 @@ class Plan:
         self.opaque = False
         """Has state that only C code sees: equal attributes do not say equal content."""
         for base in class_mro(cls):
-            members = class_dict(base)
-            if not class_flags(base) & HEAP_TYPE:
-                self.opaque = self.opaque or id(base) not in _STATELESS
-                getter: Any = members.get("__dict__")
-                if self.get_dict is None and type(getter) in (types.GetSetDescriptorType, types.MemberDescriptorType):
-                    self.get_dict = getter.__get__
-                continue
-            self.opaque = self.opaque or _has_own_memory(base, members)
-            self.honest = self.honest and "__class__" not in members and "__getattribute__" not in members
-            for name, member in members.items():
-                kind = type(member)
-                if kind is types.MemberDescriptorType:
-                    self.slots.append((name, member.__get__))
-                elif kind is types.GetSetDescriptorType:
-                    if name == "__dict__" and self.get_dict is None:
-                        self.get_dict = member.__get__
-                elif kind is functools.cached_property:
-                    cached.append(name)
-            python_made = python_made or "__slots__" in members
+            traits = _traits(base)
+            self.opaque = self.opaque or traits.opaque
+            self.honest = self.honest and traits.honest
+            self.slots += traits.slots
+            self.get_dict = self.get_dict or traits.get_dict
+            cached += traits.cached
+            python_made = python_made or traits.python_made
         if self.get_dict is not None or python_made or self.slots:
             # What a cached property keeps follows from the other attributes: reading one is no change.
             self.skip = frozenset(cached)
