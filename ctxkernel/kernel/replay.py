@@ -74,7 +74,8 @@ class Replay:
             if last is not None and last.comparison is not None:
                 self.comparisons.append(last.comparison)
             if inner.get("status") != "ok" and (before.status == "ok" or inner.get("ename") == "KeyboardInterrupt"):
-                self.stopped = f"stopped at {statement.statement_id}: {inner.get('ename')}: {inner.get('evalue')}"
+                said = ": ".join(str(part) for part in (inner.get("ename"), inner.get("evalue")) if part)
+                self.stopped = f"stopped at {statement.statement_id}: {said}"
                 reply = inner
                 break
         progress.close()

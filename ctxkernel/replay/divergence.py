@@ -167,7 +167,7 @@ class _Comparing:
             if old.size == new.size and old.hash.startswith("stat:"):
                 summary = f"read file was written anew, of the same size ({new.size:,} bytes)"
             else:
-                summary = f"read file changed: {old.size:,} → {new.size:,} bytes"
+                summary = f"read file changed: {_sizes(old.size, new.size)}"
             yield _divergence("file", name, summary, "file", old.hash, new.hash)
 
     def errors(self) -> Iterable[Divergence]:
@@ -337,7 +337,7 @@ class _Comparing:
             elif old is not None and new is not None and (old.hash, old.size) != (new.hash, new.size):
                 if old.size == new.size and not (old.hash and new.hash):
                     continue
-                summary = f"content differs: {old.size:,} → {new.size:,} bytes"
+                summary = f"content differs: {_sizes(old.size, new.size)}"
                 cause = self.cause("file") or ("clock" if _DATED.search(new.name) else "")
                 yield _divergence("artifact", new.name, summary, cause, old.hash, new.hash)
 
@@ -456,6 +456,11 @@ class _Comparing:
 
 
 # -- small helpers --------------------------------------------------------------------------------
+
+
+def _sizes(old: int, new: int) -> str:
+    return f"{new:,} bytes, as many as before" if old == new else f"{old:,} → {new:,} bytes"
+
 
 _SCALARS = frozenset(("float", "complex", "float64", "float32", "numpy.float64", "numpy.float32", "longdouble"))
 _DATED = re.compile(r"\.(?:pdf|svg|xlsx|docx|pptx|zip|gz|tgz|h5|hdf5|html)$", re.IGNORECASE)
