@@ -421,7 +421,7 @@ def _joined(passes: Sequence[Pass]) -> Pass:
     return all_of
 
 
-LOOP = "total = 0\nfor i in range(3_000_000):\n    total += i * i % 7"
+LOOP = "total = 0\nfor i in range(1_000_000):\n    total += i * i % 7"
 
 
 def loop(methods: Sequence[Method], root: Path, args: argparse.Namespace, say: Callable[[str], None]) -> Any:
@@ -431,7 +431,7 @@ def loop(methods: Sequence[Method], root: Path, args: argparse.Namespace, say: C
         kernels = {m.label: m.start(Path(folder, str(i)), [LOOP], []) for i, m in enumerate(methods)}
         try:
             times: dict[str, list[float]] = {label: [] for label in kernels}
-            for turn in range(9):
+            for turn in range(31):
                 for label, kernel in kernels.items():
                     wall = kernel.run(LOOP).wall_ms
                     if turn:
