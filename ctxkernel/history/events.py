@@ -266,14 +266,12 @@ def event_from_json(data: Mapping[str, Json]) -> HistoryEvent:
     values: dict[str, Any] = {}
     for one in fields(kind):
         if one.name in data:
-            read, wanted = _READERS.get(one.name, _STRING)
+            read, wanted = _READERS.get(f"{name}.{one.name}") or _READERS.get(one.name, _STRING)
             try:
                 values[one.name] = read(data[one.name])
             except (TypeError, KeyError, AttributeError):
                 found = type(data[one.name]).__name__
                 raise BadHistory(f"{name}.{one.name} is {found}; it must be {wanted}") from None
-    if kind is Observation and "status" in values:
-        values["status"] = output_status(values["status"])
     try:
         return cast("HistoryEvent", kind(**values))
     except TypeError as fault:
@@ -345,8 +343,9 @@ _KINDS: dict[str, type[Any]] = {
     )
 }
 _STRING: tuple[Callable[[Json], Any], str] = (_string, "text")
-# By the name of the field; every other field is text.
+# By the name of the field, or of class and field; every other field is text.
 _READERS: dict[str, tuple[Callable[[Json], Any], str]] = {
+    "Observation.status": (output_status, "a status"),
     "outputs": (_list(_output), "a list of {kind, text}"),
     "thinking": (_list(_mapping), "a list of blocks"),
     "input": (_mapping, "an object"),
