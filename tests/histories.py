@@ -223,6 +223,7 @@ def request(events: History) -> dict[str, Json]:
     messages: list[dict[str, Json]] = [{"role": "user", "content": [{"type": "text", "text": "begin"}]}]
     current = ""
     wire: dict[str, list[str]] = {}
+    seen: dict[str, int] = {}
     count = 0
     answered: list[Json] = []
 
@@ -236,15 +237,16 @@ def request(events: History) -> dict[str, Json]:
         if isinstance(event, Action):
             if batch(event) != current:
                 flush()
-                current, wire = batch(event), {}
+                current, wire, seen = batch(event), {}, {}
                 messages.append({"role": "assistant", "content": []})
             count += 1
             wire.setdefault(event.tool_call_id, []).append(f"t{count}")
             block = {"type": "tool_use", "id": f"t{count}", "name": event.tool_name, "input": event.input}
             messages[-1]["content"] += [*event.thinking, block]
         elif isinstance(event, Observation | UserRejection | AgentError):
-            known = wire.get(event.tool_call_id, [])
-            of = known.pop(0) if len(known) > 1 else known[0] if known else "unknown"
+            known = wire.get(event.tool_call_id, ["unknown"])
+            of = known[min(seen.get(event.tool_call_id, 0), len(known) - 1)]
+            seen[event.tool_call_id] = seen.get(event.tool_call_id, 0) + 1
             answered.append({"type": "tool_result", "tool_use_id": of, "content": "ok"})
             if not current:
                 flush()

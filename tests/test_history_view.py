@@ -252,6 +252,16 @@ def test_an_offset_counts_what_is_shown_not_what_waits():
     assert ids(view.events) == ["a1", "o1", "s2.1", "k1~summary1", "s4.1"]
 
 
+def test_a_summary_may_be_put_where_a_filler_stands():
+    """Fillers are shown and counted, but are no events of the history."""
+    view = HistoryView([question(1), question(2), question(3)], properties=(*PROPERTIES, MessagePairing()))
+    assert ids(view.events) == ["q1", "q2~turn", "q2", "q3~turn", "q3"]
+
+    view.append(forget("q2", summary="x", offset=1))
+
+    assert ids(view.events) == ["q1", "k1~summary1~turn", "k1~summary1", "q3~turn", "q3"]
+
+
 def test_a_forgotten_result_takes_its_whole_batch_along():
     events = [A(1, "r"), A(2, "r"), O(1), O(2), N(3)]
 

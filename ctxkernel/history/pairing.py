@@ -73,15 +73,16 @@ def _pair_reused(events: Events) -> Pairs:
     return pairs
 
 
-def spans_of_batches(events: Events) -> dict[str, tuple[int, int]]:
-    """Return the first and last place of the calls of each batch, batches by first place."""
-    spans: dict[str, tuple[int, int]] = {}
-    for place, event in enumerate(events):
+def spans_of_batches(events: Events) -> list[tuple[int, int]]:
+    """Return the first and last place of the calls of each batch that has several, by first place."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for at, event in enumerate(events):
         if event.place == "call":
             batch = event.llm_response_id or batch_of(event)  # type: ignore[arg-type, union-attr]
-            held = spans.get(batch)
-            spans[batch] = (place, place) if held is None else (held[0], place)
-    return spans
+            if first.setdefault(batch, at) != at:
+                last[batch] = at
+    return sorted((first[batch], at) for batch, at in last.items())
 
 
 def lay_out(unit: Sequence[int], calls: Sequence[int], answers: Mapping[int, int]) -> list[int]:

@@ -35,7 +35,7 @@ class BatchAtomicity(Property):
 
     def manipulation_indices(self, events: Events) -> Iterable[int]:
         """All gaps but those between the first and the last call of a batch."""
-        return outside(len(events), spans_of_batches(events).values())
+        return outside(len(events), spans_of_batches(events))
 
 
 def _without(events: Events, batches: set[str]) -> Events:

@@ -54,10 +54,9 @@ class Condensations(Property):
         ]
         for one, summary in zip(condensation.summaries, condensation.summary_events(), strict=True):
             offset = min(max(one.offset, 0), len(kept))
-            place = len(after)
-            if offset < len(kept):
-                anchor = kept[offset]
-                place = next(place for place, event in enumerate(after) if event is anchor)
+            stands = places_of(after)
+            # What a property put in, as a filler, is shown and yet not here: the next event that is here.
+            place = next((stands[id(event)] for event in kept[offset:] if id(event) in stands), len(after))
             after.insert(place, summary)
             kept.insert(offset, summary)
         return after

@@ -21,6 +21,8 @@ class ToolCallMatching(Property):
 
     def enforce(self, events: Events, source: Events) -> Events:
         """Leave out calls without results and results without calls."""
+        if len(events) <= 2 and (known := _of_few(events)) is not None:
+            return known
         # A second result does have its call: that there is one only is not this property's to say.
         answers, _, orphans = pair(events)
         calls = [place for place, event in enumerate(events) if event.place == "call"]
@@ -32,3 +34,13 @@ class ToolCallMatching(Property):
     def manipulation_indices(self, events: Events) -> Iterable[int]:
         """All gaps but those between a call and its result."""
         return outside(len(events), sorted(pair(events).answers.items()))
+
+
+def _of_few(events: Events) -> Events | None:
+    """Return what is left of one event, or of a call and its result: nearly all that a growing view asks for."""
+    if len(events) == 1:
+        return events if events[0].place == "message" else []
+    if events and events[0].place == "call" and events[1].place == "result":
+        answered = events[0].tool_call_id == events[1].tool_call_id  # type: ignore[union-attr]
+        return events if answered else []
+    return None
