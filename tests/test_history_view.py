@@ -96,6 +96,9 @@ LOOP = [N(0), T(1), O(1), A(2), N(3)]
             ToolLoopAtomicity(), [A(1, "r"), T(2, "r"), O(1), O(2)], [0, 4], id="a batch that thinks at its second call"
         ),
         pytest.param(ToolLoopAtomicity(), [A(1), O(1)], [0, 1, 2], id="no thinking"),
+        pytest.param(
+            ToolLoopAtomicity(), [T(1), O(1), forget("x"), A(2), O(2), N(3)], [0, 5, 6], id="a record ends no loop"
+        ),
         pytest.param(ToolCallMatching(), [N(0), A(1), O(1), N(2)], [0, 1, 3, 4], id="a call and its result"),
         pytest.param(ToolCallMatching(), [A(1), A(2), O(1), O(2)], [0, 4], id="calls that overlap"),
         pytest.param(ToolCallMatching(), [A(1), O(9)], [0, 1, 2], id="nothing paired"),
@@ -192,6 +195,7 @@ def test_where_one_call_of_a_batch_is_left_out_all_are_with_their_results():
 
     left = BatchAtomicity().enforce([event for event in source if event.event_id != "a2"], source)
 
+    assert BatchAtomicity().validate(source[:1] + source[2:], source)
     assert ids(left) == ["s0.1", "o2", "a3", "o3"]  # that o2 has no call is the matching's to say
     assert ids(HistoryView([*source, forget("a2")]).events) == ["s0.1", "a3", "o3"]
 

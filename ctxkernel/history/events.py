@@ -77,7 +77,8 @@ class Action:
     tool_name: str
     input: Mapping[str, Json] = field(default_factory=dict[str, Json])
     llm_response_id: str = ""
-    """Where it is empty the call is a batch of its own."""
+    """One response's own: where a server repeats its ids, whoever records makes them differ. Where it is empty the call
+    is a batch of its own."""
     thinking: tuple[Mapping[str, Json], ...] = ()
     """The blocks that stood before this call, as they were received."""
     text: str = ""

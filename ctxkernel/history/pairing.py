@@ -85,6 +85,34 @@ def spans_of_batches(events: Events) -> list[tuple[int, int]]:
     return sorted((first[batch], at) for batch, at in last.items())
 
 
+def in_order(events: Events) -> bool:
+    """Whether every batch stands together, with all of its results after their calls and in call order.
+
+    One look at each event: where calls of one batch share an id, False may be wrong; True never is.
+    """
+    batch = ""
+    waiting: deque[str] = deque()  # calls of this batch without a result, in order
+    closed: set[str] = set()
+    for event in events:
+        place = event.place
+        if place == "call":
+            of = event.llm_response_id or batch_of(event)  # type: ignore[union-attr, arg-type]
+            if of != batch:
+                if waiting or of in closed:
+                    return False
+                batch = of
+                closed.add(of)
+            waiting.append(event.tool_call_id)  # type: ignore[union-attr]
+        elif place == "result":
+            if not waiting or waiting.popleft() != event.tool_call_id:  # type: ignore[union-attr]
+                return False
+        elif place == "message":
+            if waiting:
+                return False
+            batch = ""
+    return not waiting
+
+
 def lay_out(unit: Sequence[int], calls: Sequence[int], answers: Mapping[int, int]) -> list[int]:
     """Return the places of one batch in an order that a request can have: `unit` itself where it is one.
 

@@ -32,7 +32,7 @@ from ctxkernel.history.events import (
     derived,
 )
 from ctxkernel.history.invariants import PROPERTIES, ToolLoopAtomicity
-from ctxkernel.history.pairing import lay_out, pair
+from ctxkernel.history.pairing import in_order, lay_out, pair
 
 Moment = Literal["load", "rewind", "trim", "request"]
 
@@ -121,7 +121,7 @@ def report(events: Events, *, pending: Collection[str] = ()) -> HistoryReport:
 
     `pending` are call ids whose results are still to come: a call that waits for approval, or that runs now.
     """
-    return _Plan(events, pending).report()
+    return HistoryReport() if _clean(events) else _Plan(events, pending).report()
 
 
 def normalise(
@@ -139,6 +139,8 @@ def normalise(
     asked = {status, *(statuses or {}).values()}
     if not asked <= set(TEXTS):
         raise BadHistory(f"a result that never came cannot be {min(asked - set(TEXTS))!r}; say one of {sorted(TEXTS)}")
+    if _clean(events):
+        return Repaired(events)
     plan = _Plan(events, pending)
     found = plan.report()
     if found.is_valid():
@@ -196,6 +198,15 @@ def trim(events: Events, keep: int, *, pending: Collection[str] = ()) -> Repaire
         shorter = tuple(one for one in PROPERTIES if not isinstance(one, ToolLoopAtomicity))
         cut = boundaries(events, shorter).find_next(len(events) - keep)
     return normalise(events[cut:], pending=pending)
+
+
+def _clean(events: Events) -> bool:
+    """Whether nothing is broken, and nothing waits, for all that a quick look tells: nearly always, and then enough."""
+    if not in_order(events):
+        return False
+    ids = [event.event_id for event in events]
+    call_ids = [event.tool_call_id for event in events if event.place == "call"]  # type: ignore[union-attr]
+    return len(ids) == len(set(ids)) and len(call_ids) == len(set(call_ids))
 
 
 class _Plan:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from ctxkernel.history.events import Events, batch_of
 from ctxkernel.history.invariants.base import Property
-from ctxkernel.history.pairing import lay_out, pair
+from ctxkernel.history.pairing import in_order, lay_out, pair
 
 
 class ResultAdjacency(Property):
@@ -21,7 +19,7 @@ class ResultAdjacency(Property):
 
     def enforce(self, events: Events, source: Events) -> Events:
         """Gather the events of each batch, results in call order."""
-        if len(events) < 3 or _in_order(events):
+        if len(events) < 3 or in_order(events):
             return events
         answers = pair(events).answers
         owner = {result: call for call, result in answers.items()}
@@ -52,28 +50,3 @@ class ResultAdjacency(Property):
             else:
                 laid += lay_out(unit, [place for place in unit if place in answers], answers)
         return events if laid == list(range(len(events))) else [events[place] for place in laid]
-
-
-def _in_order(events: Events) -> bool:
-    """Whether nothing is to do, as far as one look at each event tells; False may be wrong, True is not."""
-    batch = ""
-    waiting: deque[str] = deque()  # calls of this batch without a result, in order
-    closed: set[str] = set()
-    for event in events:
-        place = event.place
-        if place == "call":
-            of = event.llm_response_id or batch_of(event)  # type: ignore[union-attr, arg-type]
-            if of != batch:
-                if waiting or of in closed:
-                    return False
-                batch = of
-                closed.add(of)
-            waiting.append(event.tool_call_id)  # type: ignore[union-attr]
-        elif place == "result":
-            if not waiting or waiting.popleft() != event.tool_call_id:  # type: ignore[union-attr]
-                return False
-        elif waiting:
-            return False
-        else:
-            batch = ""
-    return True

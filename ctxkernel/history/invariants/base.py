@@ -37,9 +37,9 @@ class Property(Protocol):
         """
         return events
 
-    def validate(self, events: Events) -> tuple[str, ...]:
-        """Return what breaks the rule, a sentence each; empty where it holds."""
-        obeying = self.enforce(events, events)
+    def validate(self, events: Events, source: Events | None = None) -> tuple[str, ...]:
+        """Return what breaks the rule, a sentence each; empty where it holds. `source` as for `enforce`."""
+        obeying = self.enforce(events, events if source is None else source)
         if obeying is events or list(map(id, obeying)) == list(map(id, events)):
             return ()
         kept = set(map(id, obeying))

@@ -24,16 +24,20 @@ class ToolLoopAtomicity(Property):
         spans: list[tuple[int, int]] = []
         first: dict[str, int] = {}
         start: int | None = None
+        last = 0
         for place, event in enumerate(events):
             if event.place == "call":
+                last = place
                 batch = event.llm_response_id or batch_of(event)  # type: ignore[arg-type, union-attr]
                 begin = first.setdefault(batch, place)
                 if start is None and event.thinking:  # type: ignore[union-attr]
                     start = begin
-            elif event.place != "result" and start is not None:
-                spans.append((start, place - 1))
+            elif event.place == "result":
+                last = place
+            elif event.place == "message" and start is not None:  # a record does not end a loop: it is not shown
+                spans.append((start, last))
                 start = None
         if start is not None:
-            spans.append((start, len(events) - 1))
+            spans.append((start, last))
         # A batch whose thinking comes with a late call begins before the loop that ended in between.
         return outside(len(events), sorted(spans))

@@ -34,7 +34,7 @@ class TokenLimit(Property):
         cut = next(gap for gap in range(fits, len(events) + 1) if all(gap in gaps for gaps in legal))
         return events[cut:]
 
-    def validate(self, events: Events) -> tuple[str, ...]:
+    def validate(self, events: Events, source: Events | None = None) -> tuple[str, ...]:
         """Return one sentence if the events cost more than the limit."""
         cost = sum(map(self.count, events))
         return (f"TokenLimit: {cost} tokens, {cost - self.limit} more than {self.limit}",) if cost > self.limit else ()
