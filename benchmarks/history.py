@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from ctxkernel.history.view import HistoryView
 SIZES = (1_000, 10_000, 100_000)
 SHARES = (0, 20, 100)
 ROUNDS = 5
+PEER_MOST = 10_000
 THOUGHT = ({"type": "thinking", "thinking": "let me see", "signature": "c2ln"},)
 
 
@@ -95,7 +97,10 @@ def main() -> None:
                 f" {blind / size * 1e6:6.2f} µs {read / size * 1e6:10.2f} µs {mended * 1e3:11.1f} ms"
             )
     if peer:
-        subprocess.run([peer, str(Path(__file__).with_name("openhands_driver.py"))], check=False)
+        sizes = [str(size) for size in SIZES if size <= PEER_MOST]
+        quiet = {"OPENHANDS_SUPPRESS_BANNER": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        driver = str(Path(__file__).with_name("openhands_driver.py"))
+        subprocess.run([peer, driver, *sizes], env={**os.environ, **quiet}, check=False)
 
 
 if __name__ == "__main__":
