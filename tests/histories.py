@@ -287,7 +287,8 @@ def whole_batches(history: History, properties: Sequence[Property]) -> None:
 
 
 def results_in_call_order(history: History, properties: Sequence[Property]) -> None:
-    """The results of a batch follow its calls in their order, and nothing stands between them."""
+    """The results of a batch follow its calls in their order, and nothing stands between them, nor within a batch."""
+    met: set[str] = set()
     shown = list(HistoryView(history, properties=properties).events)
     place = 0
     while place < len(shown):
@@ -296,6 +297,8 @@ def results_in_call_order(history: History, properties: Sequence[Property]) -> N
             assert first.place != "result"
             place += 1
             continue
+        assert batch(first) not in met
+        met.add(batch(first))
         calls, results = [], []
         while place < len(shown) and (
             shown[place].place == "result" or (isinstance(shown[place], Action) and batch(shown[place]) == batch(first))

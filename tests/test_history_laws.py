@@ -98,6 +98,26 @@ def test_a_view_that_grew_shows_what_a_rebuilt_one_shows(history: History, reads
     assert list(grown.events) == list(HistoryView(history, properties=properties).events)
 
 
+class Nothing(Property):
+    """A property that does nothing, but on the whole: condensations then take the plain way."""
+
+    def enforce(self, events: History, source: History) -> History:
+        return events
+
+
+@given(histories(most=40), st.booleans())
+def test_a_condensation_of_some_segments_is_that_of_all(history: History, between: bool):
+    """What is copied for speed is what applying the condensation to the whole view gives."""
+    quick, plain = HistoryView(), HistoryView(properties=(*PROPERTIES, Nothing()))
+    for event in history:
+        quick.append(event)
+        plain.append(event)
+        if between:
+            assert list(quick.events) == list(plain.events)
+    assert list(quick.events) == list(plain.events)
+    assert quick.waiting == plain.waiting
+
+
 @given(histories(most=40))
 def test_segments_change_nothing(history: History):
     """What is enforced part by part is what enforcing on the whole gives, as long as nothing was forgotten."""

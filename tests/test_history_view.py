@@ -101,6 +101,7 @@ LOOP = [N(0), T(1), O(1), A(2), N(3)]
         ),
         pytest.param(ToolCallMatching(), [N(0), A(1), O(1), N(2)], [0, 1, 3, 4], id="a call and its result"),
         pytest.param(ToolCallMatching(), [A(1), A(2), O(1), O(2)], [0, 4], id="calls that overlap"),
+        pytest.param(ToolCallMatching(), [A(1), A(2), O(2), O(1)], [0, 4], id="calls within calls"),
         pytest.param(ToolCallMatching(), [A(1), O(9)], [0, 1, 2], id="nothing paired"),
         pytest.param(Condensations(), [N(0), N(1)], [0, 1, 2], id="condensation restricts nothing"),
         pytest.param(ObservationUniqueness(), [A(1), O(1)], [0, 1, 2], id="uniqueness restricts nothing"),
@@ -121,6 +122,7 @@ def test_the_manipulation_indices_of_a_property(one: Property, events: Events, g
     [
         pytest.param(ToolCallMatching(), [A(1), O(1), A(2)], ["a1", "o1"], id="a call without result"),
         pytest.param(ToolCallMatching(), [O(9), A(1), O(1)], ["a1", "o1"], id="a result without call"),
+        pytest.param(ToolCallMatching(), [A(1), O(9)], [], id="neither has the other"),
         pytest.param(ToolCallMatching(), [O(1), A(1)], [], id="a result before its call"),
         pytest.param(
             ToolCallMatching(), [A(1, "r"), A(2, "r"), O(1)], ["a1", "o1"], id="partial: the rest is the batch's to say"
@@ -158,6 +160,15 @@ def test_the_manipulation_indices_of_a_property(one: Property, events: Events, g
             [A(1, "r"), A(2, "p"), A(3, "r"), O(1), O(2), O(3)],
             ["a1", "a3", "o1", "o3", "a2", "o2"],
             id="batches that interleave",
+        ),
+        pytest.param(
+            ResultAdjacency(), [A(1), A(2), O(1), O(2)], ["a1", "o1", "a2", "o2"], id="responses that overlap"
+        ),
+        pytest.param(
+            ResultAdjacency(),
+            [A(1, "r"), O(1), N(3), A(2, "r"), O(2)],
+            ["a1", "o1", "a2", "o2", "s3.1"],
+            id="a response that was parted",
         ),
         pytest.param(
             ResultAdjacency(), [A(1, "r"), O(1), A(2, "r"), O(2)], ["a1", "o1", "a2", "o2"], id="one after the other"

@@ -411,16 +411,15 @@ def _moved(laid: Sequence[int], number: Mapping[int, int]) -> list[int]:
     together = {laid[0]}
     at = number[laid[0]]
     by_number = {number[place]: place for place in laid}
-    for step in (1, -1):
-        beside = at + step
-        while beside in by_number:
-            together.add(by_number[beside])
-            beside += step
+    beside = at + 1
+    while beside in by_number:
+        together.add(by_number[beside])
+        beside += 1
     tails: list[int] = []  # the smallest end of a run of each length
     ends: list[int] = []
     before: dict[int, int | None] = {}
     for place in laid:
-        if place in together and number[place] >= at:
+        if place in together:
             length = bisect_left(tails, number[place])
             before[place] = ends[length - 1] if length else None
             tails[length : length + 1] = [number[place]]

@@ -13,7 +13,9 @@ first that is not local on are enforced on the whole, at each read after an appe
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ctxkernel.history.boundaries import Boundaries, boundaries
 from ctxkernel.history.events import Action, Condensation, CondensationRequest, Events, HistoryEvent, batch_of
@@ -42,7 +44,8 @@ class HistoryView:
         enforcing = [one for one in rest[:first_global] if type(one).enforce is not Property.enforce]
         self._local = tuple(one.enforce for one in enforcing)
         self._global = tuple(rest[first_global:])
-        self._known: set[str] = set()
+        self._known: dict[str, int] = {}
+        """Event id → its number, for every event that was taken."""
         self._gone: set[str] = set()
         """Batches of which a condensation took calls: one more call of them would be half of a response."""
         self._unhandled = False
@@ -51,14 +54,19 @@ class HistoryView:
 
     def _clear(self) -> None:
         self._work: list[HistoryEvent] = []
+        self._numbers: list[int] = []
+        """The number of each event in `_work`: they grow, and stay when others are forgotten."""
+        self._next = 0
         self._shown: list[HistoryEvent] = []
         """What the local properties leave of the segments that were read."""
         self._cuts: list[int] = []
-        """Where in `_work` each segment begins."""
+        """The number that each segment begins with."""
         self._outs: list[int] = []
         """Where in `_shown` each segment that was read begins: a segment is read if it has an entry here."""
         self._batches: dict[str, int] = {}
+        """Batch → the number of its first call."""
         self._calls: dict[str, int] = {}
+        """Call id → the number of the first call of its batch."""
         self._final: Events | None = None
         self._boundaries: Boundaries | None = None
 
@@ -75,7 +83,7 @@ class HistoryView:
         known = self._known
         if event_id in known:
             return
-        known.add(event_id)
+        known[event_id] = -1
         place = event.place
         if place != "meta":
             self._take(event, place)
@@ -88,8 +96,7 @@ class HistoryView:
                 self._take(event, "message")
 
     def _take(self, event: HistoryEvent, place: str) -> None:
-        work, cuts = self._work, self._cuts
-        end = start = len(work)
+        end = start = self._next
         if place == "call":
             batch = event.llm_response_id or batch_of(event)  # type: ignore[union-attr, arg-type]
             if batch in self._gone:
@@ -98,8 +105,12 @@ class HistoryView:
             self._calls[event.tool_call_id] = start  # type: ignore[union-attr]
         elif place == "result":
             start = self._calls.get(event.tool_call_id, end)  # type: ignore[union-attr]
-        work.append(event)
+        self._next = end + 1
+        self._known[event.event_id] = end
+        self._work.append(event)
+        self._numbers.append(end)
         self._final = self._boundaries = None
+        cuts = self._cuts
         if start == end:
             cuts.append(end)
             return
@@ -116,13 +127,60 @@ class HistoryView:
         if self._condensations is None:
             self._take(condensation, "message")
             return
-        shown = list(self.events)
-        work = self._condensations.apply(condensation, self._work, shown, self._enforce_all)
+        shown = self.events
+        if not self._global and self._condense_in_place(condensation, self._condensations):
+            return
+        work = self._condensations.apply(condensation, self._work, list(shown), self._enforce_all)
         before = self._batches
         self._clear()
         self._gone.update(before.keys() - {batch_of(event) for event in work if isinstance(event, Action)})
         for event in work:
             self._take(event, event.place)
+
+    def _condense_in_place(self, condensation: Condensation, by: Condensations) -> bool:
+        """Apply a condensation to the segments that it touches only; the others are copied as they are.
+
+        False, and nothing was done, where a summary is to stand at a place that has no free number: within a segment,
+        or between two events between which nothing was ever forgotten.
+        """
+        forgotten = set(condensation.forgotten_event_ids)
+        old = _Columns(self._work, self._numbers, self._cuts, self._shown, self._outs)
+        new = _Columns([], [], [], [], [])
+        removed: list[HistoryEvent] = []
+        done = 0
+        for segment in old.segments_of(number for one in forgotten if (number := self._known.get(one, -1)) >= 0):
+            new.copy(old, done, segment)
+            done = segment + 1
+            part, shown = old.segment(segment)
+            after, kept = by.leave(forgotten, part, shown, self._enforce_all)
+            stays = {id(event) for event in after}
+            removed += [event for event in part if id(event) not in stays]
+            new.add(after, [self._known[event.event_id] for event in after], kept)
+        new.copy(old, done, len(old.cuts))
+        last = self._next
+        numbered: list[tuple[str, int]] = []
+        for one, summary in zip(condensation.summaries, condensation.summary_events(), strict=True):
+            number = new.insert(summary, min(max(one.offset, 0), len(new.shown)), last)
+            if number is None:
+                return False
+            last += number == last
+            numbered.append((summary.event_id, number))
+        self._work, self._numbers, self._cuts, self._shown, self._outs = new
+        self._next = last
+        self._known.update(numbered)
+        for event in removed:
+            self._known[event.event_id] = -1
+            if isinstance(event, Action):
+                batch = batch_of(event)
+                start = self._batches.get(batch)
+                if self._calls.get(event.tool_call_id) == start:
+                    self._calls.pop(event.tool_call_id, None)
+        for event in removed:
+            if isinstance(event, Action):
+                self._batches.pop(batch_of(event), None)
+                self._gone.add(batch_of(event))
+        self._final = self._boundaries = None
+        return True
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -175,9 +233,10 @@ class HistoryView:
         if len(cuts) - read > 2 * _FINE:
             self._join(read)
         last = len(cuts) - 1
+        end = bisect_left(self._numbers, cuts[read])
         for segment in range(read, len(cuts)):
-            begin = cuts[segment]
-            end = cuts[segment + 1] if segment < last else len(work)
+            begin = end
+            end = bisect_left(self._numbers, cuts[segment + 1], begin) if segment < last else len(work)
             outs.append(len(shown))
             if end - begin == 1 and work[begin].place == "message":
                 shown.append(work[begin])
@@ -204,3 +263,71 @@ class HistoryView:
         for one in self._global:
             events = one.enforce(events, source)
         return events
+
+
+class _Columns(NamedTuple):
+    """The columns of a view: what is known of its events and segments, all segments read."""
+
+    work: list[HistoryEvent]
+    numbers: list[int]
+    cuts: list[int]
+    shown: list[HistoryEvent]
+    outs: list[int]
+
+    def place(self, segment: int) -> int:
+        """Where in `work` a segment begins; the end for the one after the last."""
+        return bisect_left(self.numbers, self.cuts[segment]) if segment < len(self.cuts) else len(self.work)
+
+    def out(self, segment: int) -> int:
+        """Where in `shown` a segment begins."""
+        return self.outs[segment] if segment < len(self.outs) else len(self.shown)
+
+    def segment(self, segment: int) -> tuple[Events, Events]:
+        """What lies in a segment, and what is shown of it."""
+        lies = self.work[self.place(segment) : self.place(segment + 1)]
+        return lies, self.shown[self.out(segment) : self.out(segment + 1)]
+
+    def segments_of(self, numbers: Iterable[int]) -> list[int]:
+        """The segments in which events of these numbers lie, in order."""
+        return sorted({bisect_right(self.cuts, number) - 1 for number in numbers})
+
+    def copy(self, other: _Columns, first: int, end: int) -> None:
+        """Add the segments `first` … `end` of another view's."""
+        begin, stop = other.place(first), other.place(end)
+        shift = len(self.shown) - other.out(first)
+        self.work.extend(other.work[begin:stop])
+        self.numbers.extend(other.numbers[begin:stop])
+        self.cuts.extend(other.cuts[first:end])
+        self.outs.extend([out + shift for out in other.outs[first:end]])
+        self.shown.extend(other.shown[other.out(first) : other.out(end)])
+
+    def add(self, events: Events, numbers: Sequence[int], shown: Events) -> None:
+        """Add one segment; none where nothing is in it."""
+        if events:
+            self.cuts.append(numbers[0])
+            self.outs.append(len(self.shown))
+            self.work.extend(events)
+            self.numbers.extend(numbers)
+            self.shown.extend(shown)
+
+    def insert(self, event: HistoryEvent, offset: int, last: int) -> int | None:
+        """Put an event of its own segment at `offset` of what is shown, and return its number; None where none is free.
+
+        `last` is the number of an event at the very end.
+        """
+        if offset == len(self.shown):
+            self.add([event], [last], [event])
+            return last
+        segment = bisect_right(self.outs, offset) - 1
+        place = self.place(segment)
+        if self.outs[segment] != offset or self.work[place] is not self.shown[offset]:
+            return None
+        number = self.numbers[place - 1] + 1 if place else 0
+        if number >= self.numbers[place]:
+            return None
+        self.work.insert(place, event)
+        self.numbers.insert(place, number)
+        self.cuts.insert(segment, number)
+        self.shown.insert(offset, event)
+        self.outs[segment:] = [offset, *[out + 1 for out in self.outs[segment:]]]
+        return number

@@ -44,8 +44,6 @@ def _without(events: Events, batches: set[str]) -> Events:
         for place, event in enumerate(events)
         if event.place == "call" and batch_of(event) in batches  # type: ignore[arg-type]
     ]
-    answers, duplicates, _ = pair(events)
+    answers = pair(events).answers
     dropped = {*calls, *(answers[place] for place in calls if place in answers)}
-    ids = {events[place].tool_call_id for place in calls}  # type: ignore[union-attr]
-    dropped.update(place for place in duplicates if events[place].tool_call_id in ids)  # type: ignore[union-attr]
     return [event for place, event in enumerate(events) if place not in dropped] if dropped else events

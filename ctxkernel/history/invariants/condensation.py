@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from ctxkernel.history.events import Action, Condensation, CondensationRequest, Events, HistoryEvent, batch_of
 from ctxkernel.history.invariants.base import Property
@@ -41,7 +42,20 @@ class Condensations(Property):
         offsets count; `close` returns what the other properties leave of the first of its arguments, the second being
         what it was before. What waits for a result is kept, unless a call of its batch was forgotten.
         """
-        forgotten = set(condensation.forgotten_event_ids)
+        after, kept = self.leave(set(condensation.forgotten_event_ids), working, shown, close)
+        for one, summary in zip(condensation.summaries, condensation.summary_events(), strict=True):
+            offset = min(max(one.offset, 0), len(kept))
+            stands = places_of(after)
+            # What a property put in, as a filler, is shown and yet not here: the next event that is here.
+            place = next((stands[id(event)] for event in kept[offset:] if id(event) in stands), len(after))
+            after.insert(place, summary)
+            kept.insert(offset, summary)
+        return after
+
+    def leave(
+        self, forgotten: AbstractSet[str], working: Events, shown: Events, close: Callable[[Events, Events], Events]
+    ) -> tuple[list[HistoryEvent], list[HistoryEvent]]:
+        """Return what remains of `working` and of `shown`, before any summary is put in."""
         left = [event for event in working if event.event_id not in forgotten]
         kept = list(close(left, working)) if len(left) < len(working) else list(shown)
         was_shown, is_shown = places_of(shown), places_of(kept)
@@ -52,14 +66,7 @@ class Condensations(Property):
             if id(event) in is_shown
             or (id(event) not in was_shown and not (isinstance(event, Action) and batch_of(event) in torn))
         ]
-        for one, summary in zip(condensation.summaries, condensation.summary_events(), strict=True):
-            offset = min(max(one.offset, 0), len(kept))
-            stands = places_of(after)
-            # What a property put in, as a filler, is shown and yet not here: the next event that is here.
-            place = next((stands[id(event)] for event in kept[offset:] if id(event) in stands), len(after))
-            after.insert(place, summary)
-            kept.insert(offset, summary)
-        return after
+        return after, kept
 
 
 def unhandled_request(events: Events) -> bool:

@@ -48,6 +48,4 @@ class MessagePairing(Property):
 
 def _clash(before: HistoryEvent, event: HistoryEvent) -> bool:
     """Whether two neighbours are two messages of one role that would have to be merged."""
-    if event.place != "message" or before.place == "result":
-        return False
-    return before.place == "message" and _speaker(before) == _speaker(event)
+    return before.place == event.place == "message" and _speaker(before) == _speaker(event)
