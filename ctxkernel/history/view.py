@@ -24,6 +24,8 @@ from ctxkernel.history.invariants import PROPERTIES, Condensations, Property
 _FINE = 64
 """Segments at the end that are kept apart when many are read at once; older ones are joined, to `_COARSE` events."""
 _COARSE = 256
+_STEP = 1024
+"""Between the numbers of two events that came one after the other: room for summaries."""
 
 
 class HistoryView:
@@ -56,7 +58,7 @@ class HistoryView:
         self._work: list[HistoryEvent] = []
         self._numbers: list[int] = []
         """The number of each event in `_work`: they grow, and stay when others are forgotten."""
-        self._next = 0
+        self._next = _STEP
         self._shown: list[HistoryEvent] = []
         """What the local properties leave of the segments that were read."""
         self._cuts: list[int] = []
@@ -105,7 +107,7 @@ class HistoryView:
             self._calls[event.tool_call_id] = start  # type: ignore[union-attr]
         elif place == "result":
             start = self._calls.get(event.tool_call_id, end)  # type: ignore[union-attr]
-        self._next = end + 1
+        self._next = end + _STEP
         self._known[event.event_id] = end
         self._work.append(event)
         self._numbers.append(end)
@@ -141,7 +143,7 @@ class HistoryView:
         """Apply a condensation to the segments that it touches only; the others are copied as they are.
 
         False, and nothing was done, where a summary is to stand at a place that has no free number: within a segment,
-        or between two events between which nothing was ever forgotten.
+        or between two events where too many stand already.
         """
         forgotten = set(condensation.forgotten_event_ids)
         old = _Columns(self._work, self._numbers, self._cuts, self._shown, self._outs)
@@ -149,9 +151,13 @@ class HistoryView:
         removed: list[HistoryEvent] = []
         done = 0
         for segment in old.segments_of(number for one in forgotten if (number := self._known.get(one, -1)) >= 0):
-            new.copy(old, done, segment)
+            if done < segment:
+                new.copy(old, done, segment)
             done = segment + 1
             part, shown = old.segment(segment)
+            if all(event.event_id in forgotten for event in part):  # as it nearly always is: nothing is left to enforce
+                removed += part
+                continue
             after, kept = by.leave(forgotten, part, shown, self._enforce_all)
             stays = {id(event) for event in after}
             removed += [event for event in part if id(event) not in stays]
@@ -163,7 +169,8 @@ class HistoryView:
             number = new.insert(summary, min(max(one.offset, 0), len(new.shown)), last)
             if number is None:
                 return False
-            last += number == last
+            if number == last:
+                last += _STEP
             numbered.append((summary.event_id, number))
         self._work, self._numbers, self._cuts, self._shown, self._outs = new
         self._next = last
@@ -253,7 +260,7 @@ class HistoryView:
         cuts = self._cuts
         joined: list[int] = []
         for cut in cuts[read:-_FINE]:
-            if not joined or cut - joined[-1] >= _COARSE:
+            if not joined or cut - joined[-1] >= _COARSE * _STEP:
                 joined.append(cut)
         cuts[read:-_FINE] = joined
 
@@ -322,8 +329,9 @@ class _Columns(NamedTuple):
         place = self.place(segment)
         if self.outs[segment] != offset or self.work[place] is not self.shown[offset]:
             return None
-        number = self.numbers[place - 1] + 1 if place else 0
-        if number >= self.numbers[place]:
+        before = self.numbers[place - 1] if place else 0
+        number = (before + self.numbers[place]) // 2
+        if number == before:
             return None
         self.work.insert(place, event)
         self.numbers.insert(place, number)
