@@ -14,7 +14,7 @@ first that is not local on are enforced on the whole, at each read after an appe
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ctxkernel.history.boundaries import Boundaries, boundaries
@@ -142,8 +142,7 @@ class HistoryView:
     def _condense_in_place(self, condensation: Condensation, by: Condensations) -> bool:
         """Apply a condensation to the segments that it touches only; the others are copied as they are.
 
-        False, and nothing was done, where a summary is to stand at a place that has no free number: within a segment,
-        or between two events where too many stand already.
+        False, and nothing was done, where a summary is to stand between two events where too many stand already.
         """
         forgotten = set(condensation.forgotten_event_ids)
         old = _Columns(self._work, self._numbers, self._cuts, self._shown, self._outs)
@@ -166,7 +165,7 @@ class HistoryView:
         last = self._next
         numbered: list[tuple[str, int]] = []
         for one, summary in zip(condensation.summaries, condensation.summary_events(), strict=True):
-            number = new.insert(summary, min(max(one.offset, 0), len(new.shown)), last)
+            number = new.insert(summary, min(max(one.offset, 0), len(new.shown)), last, self._enforce_all)
             if number is None:
                 return False
             if number == last:
@@ -317,25 +316,36 @@ class _Columns(NamedTuple):
             self.numbers.extend(numbers)
             self.shown.extend(shown)
 
-    def insert(self, event: HistoryEvent, offset: int, last: int) -> int | None:
-        """Put an event of its own segment at `offset` of what is shown, and return its number; None where none is free.
+    def insert(
+        self, event: HistoryEvent, offset: int, last: int, enforce: Callable[[Events, Events], Events]
+    ) -> int | None:
+        """Put an event at `offset` of what is shown, and return its number; None where none is free.
 
-        `last` is the number of an event at the very end.
+        `last` is the number of an event at the very end; `enforce` says what is shown of a segment that it falls into.
         """
         if offset == len(self.shown):
             self.add([event], [last], [event])
             return last
         segment = bisect_right(self.outs, offset) - 1
-        place = self.place(segment)
-        if self.outs[segment] != offset or self.work[place] is not self.shown[offset]:
-            return None
+        begin, end = self.place(segment), self.place(segment + 1)
+        anchor = self.shown[offset]
+        place = next(at for at in range(begin, end) if self.work[at] is anchor)
         before = self.numbers[place - 1] if place else 0
         number = (before + self.numbers[place]) // 2
         if number == before:
             return None
         self.work.insert(place, event)
         self.numbers.insert(place, number)
-        self.cuts.insert(segment, number)
-        self.shown.insert(offset, event)
-        self.outs[segment:] = [offset, *[out + 1 for out in self.outs[segment:]]]
+        first = self.outs[segment]
+        if offset == first and place == begin:
+            self.cuts.insert(segment, number)
+            self.shown.insert(offset, event)
+            self.outs[segment:] = [first, *[out + 1 for out in self.outs[segment:]]]
+            return number
+        part = self.work[begin : end + 1]
+        shown = enforce(part, part)
+        more = len(shown) - (self.out(segment + 1) - first)
+        self.shown[first : self.out(segment + 1)] = shown
+        self.cuts[segment] = self.numbers[begin]
+        self.outs[segment + 1 :] = [out + more for out in self.outs[segment + 1 :]]
         return number
