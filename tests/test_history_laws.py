@@ -105,7 +105,7 @@ class Nothing(Property):
         return events
 
 
-@given(histories(most=40), st.booleans())
+@given(histories(SIMPLE_IDS, most=40), st.booleans())
 def test_a_condensation_of_some_segments_is_that_of_all(history: History, between: bool):
     """What is copied for speed is what applying the condensation to the whole view gives."""
     quick, plain = HistoryView(), HistoryView(properties=(*PROPERTIES, Nothing()))

@@ -292,6 +292,14 @@ def test_half_a_batch_that_waits_is_not_shown_once_the_other_half_was_forgotten(
     assert ids(view.events) == []
 
 
+def test_the_result_of_a_forgotten_call_is_no_older_calls():
+    """The older call with the same id never had a result; it goes on waiting."""
+    view = HistoryView([A(1, id="c"), A(2, id="c"), O(2, of="c"), N(3), forget("a2")])
+
+    assert ids(view.events) == ["s3.1"]
+    assert [one.event_id for one in view.waiting] == ["a1"]
+
+
 def test_a_request_is_unhandled_until_a_condensation_comes():
     events = [N(1), CondensationRequest("k0"), N(2)]
     view = HistoryView(events)

@@ -14,7 +14,7 @@ first that is not local on are enforced on the whole, at each read after an appe
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ctxkernel.history.boundaries import Boundaries, boundaries
@@ -47,7 +47,7 @@ class HistoryView:
         self._local = tuple(one.enforce for one in enforcing)
         self._global = tuple(rest[first_global:])
         self._known: dict[str, int] = {}
-        """Event id → its number, for every event that was taken."""
+        """Event id → the number that it had last, for every event that was taken; -1 where it has none."""
         self._gone: set[str] = set()
         """Batches of which a condensation took calls: one more call of them would be half of a response."""
         self._unhandled = False
@@ -149,7 +149,7 @@ class HistoryView:
         new = _Columns([], [], [], [], [])
         removed: list[HistoryEvent] = []
         done = 0
-        for segment in old.segments_of(number for one in forgotten if (number := self._known.get(one, -1)) >= 0):
+        for segment in old.segments_of(forgotten, self._known):
             if done < segment:
                 new.copy(old, done, segment)
             done = segment + 1
@@ -293,9 +293,15 @@ class _Columns(NamedTuple):
         lies = self.work[self.place(segment) : self.place(segment + 1)]
         return lies, self.shown[self.out(segment) : self.out(segment + 1)]
 
-    def segments_of(self, numbers: Iterable[int]) -> list[int]:
-        """The segments in which events of these numbers lie, in order."""
-        return sorted({bisect_right(self.cuts, number) - 1 for number in numbers})
+    def segments_of(self, event_ids: Iterable[str], known: Mapping[str, int]) -> list[int]:
+        """The segments in which these events lie, in order. `known` may have numbers of what is gone."""
+        segments: set[int] = set()
+        for event_id in event_ids:
+            number = known.get(event_id, -1)
+            place = bisect_left(self.numbers, number)
+            if place < len(self.work) and self.work[place].event_id == event_id:
+                segments.add(bisect_right(self.cuts, number) - 1)
+        return sorted(segments)
 
     def copy(self, other: _Columns, first: int, end: int) -> None:
         """Add the segments `first` … `end` of another view's."""

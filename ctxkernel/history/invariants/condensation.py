@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from ctxkernel.history.events import Action, Condensation, CondensationRequest, Events, HistoryEvent, batch_of
 from ctxkernel.history.invariants.base import Property
-from ctxkernel.history.pairing import places_of
+from ctxkernel.history.pairing import pair, places_of
 
 
 class Condensations(Property):
@@ -55,17 +55,20 @@ class Condensations(Property):
     def leave(
         self, forgotten: AbstractSet[str], working: Events, shown: Events, close: Callable[[Events, Events], Events]
     ) -> tuple[list[HistoryEvent], list[HistoryEvent]]:
-        """Return what remains of `working` and of `shown`, before any summary is put in."""
-        left = [event for event in working if event.event_id not in forgotten]
+        """Return what remains of `working` and of `shown`, before any summary is put in.
+
+        A response of which a call is forgotten goes as a whole, with its results: else an older call that had the same
+        id, and never a result, would be given one of them.
+        """
+        torn = {batch_of(event) for event in working if isinstance(event, Action) and event.event_id in forgotten}
+        gone = {event.event_id for event in working if isinstance(event, Action) and batch_of(event) in torn}
+        if gone:
+            answers = pair(working).answers.items()
+            gone |= {working[result].event_id for call, result in answers if working[call].event_id in gone}
+        left = [event for event in working if event.event_id not in forgotten and event.event_id not in gone]
         kept = list(close(left, working)) if len(left) < len(working) else list(shown)
         was_shown, is_shown = places_of(shown), places_of(kept)
-        torn = {batch_of(event) for event in working if isinstance(event, Action) and event.event_id in forgotten}
-        after = [
-            event
-            for event in left
-            if id(event) in is_shown
-            or (id(event) not in was_shown and not (isinstance(event, Action) and batch_of(event) in torn))
-        ]
+        after = [event for event in left if id(event) in is_shown or id(event) not in was_shown]
         return after, kept
 
 
