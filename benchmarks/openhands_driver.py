@@ -53,7 +53,7 @@ def history(size: int, share: int) -> list[Any]:
                 AgentErrorEvent(error="ok", tool_name="run", tool_call_id=f"c{rounds}_{n}") for n in range(calls)
             ]
         events.append(message("assistant", "since the sensor was changed"))
-    return events[:size]
+    return events
 
 
 def main() -> None:
