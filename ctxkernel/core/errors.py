@@ -33,3 +33,7 @@ class BadCommand(CtxError, ValueError):
 
 class StoreError(CtxError, RuntimeError):
     """A session that cannot be opened, read or written."""
+
+
+class BadHistory(CtxError, ValueError):
+    """A history event that cannot be read, or a place in history that is not there."""
