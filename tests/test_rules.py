@@ -437,6 +437,20 @@ def test_no_body_makes_the_check_raise(sample: Json, data: st.DataObject):
     assert not any("could not be checked" in violation.message for violation in report.violations)
 
 
+@pytest.mark.parametrize("value", [[], {}, [[]], None, 1.5], ids=repr)
+def test_what_cannot_be_a_key_is_a_violation_at_worst_wherever_it_stands(value: Json):
+    """A rule looks texts up in sets: a list in the place of a text cannot be looked up at all."""
+    for sample in SAMPLES:
+        for path in filter(None, places(sample)):
+            mutated = copy.deepcopy(sample)
+            parent = mutated
+            for step in path[:-1]:
+                parent = parent[step]
+            parent[path[-1]] = value
+            report = check(mutated, NEW)
+            assert not [one for one in report.violations if "could not be checked" in one.message], path
+
+
 def test_shared_parts_do_not_multiply():
     """A body of 2**60 nodes that share their parts is looked at once."""
     shared: Json = "x"

@@ -343,10 +343,10 @@ def thinking_first(r: Request, c: Capabilities) -> Faults:
 
 def thinking_type(r: Request, c: Capabilities) -> Faults:
     """The kind of thinking is one that the model has."""
-    if r.thinking is not None and r.thinking.get("type") not in c.thinking:
-        kind = str(r.thinking.get("type"))[:40]
+    kind = r.thinking.get("type") if r.thinking is not None else None
+    if r.thinking is not None and (not isinstance(kind, str) or kind not in c.thinking):
         fix = f"use {' or '.join(sorted(c.thinking))}" if c.thinking else "leave `thinking` out"
-        yield Fault("thinking.type", f'"thinking.type.{kind}" is not supported for this model.', fix)
+        yield Fault("thinking.type", f'"thinking.type.{str(kind)[:40]}" is not supported for this model.', fix)
 
 
 # -- prompt cache ----------------------------------------------------------------------------------
