@@ -246,6 +246,18 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(kernel):
     assert len(json.loads(kernel.run("%ctx timeline --json").stdout)["statements"]) == 3
 
 
+def test_a_plan_names_the_handles_that_go_back_too(kernel):
+    """The name is kept, what the handle shows is not."""
+    run_all(kernel, "h = view([1]); k = view([2])", "h.lod = 2")
+
+    ran = kernel.run("%ctx goto 1 --dry-run")
+
+    assert "handle h" in ran.data[-1]["text/plain"]
+    assert "handle k" not in ran.data[-1]["text/plain"]
+    run_all(kernel, "%ctx goto 1")
+    assert kernel.evaluate("h.lod") == "0"
+
+
 def test_a_name_is_a_place_to_return_to(kernel):
     """`%ctx checkpoint NAME`, then goto, diff and rerun by it."""
     run_all(kernel, "x = 1", "%ctx checkpoint start", "x = 2", "%ctx goto start")

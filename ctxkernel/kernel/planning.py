@@ -19,6 +19,7 @@ from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning import Job, Returning
     from ctxkernel.kernel.runtime import Runtime
+    from ctxkernel.state.restore import Difference
 
 _NAME = re.compile(r"[^\W\d]\w*")
 Path = Sequence[tuple[Statement, Execution]]
@@ -45,10 +46,19 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
         path=_runs(ctx, back, path) if missing else (),
         then={name: prints.get(name, "") for name in difference.target},
         functions=functions,
-        ambient=back.ambient_of(difference),
+        ambient=(*_handles(ctx, difference), *back.ambient_of(difference)),
         files=_files(ctx, path),
         statements=[_step(back, statement, execution) for statement, execution in job.statements],
     )
+
+
+def _handles(ctx: Runtime, difference: Difference) -> list[str]:
+    """Return the handles whose own state is another then: level of detail, budget, pinned, running."""
+    names = {state.obj_id: state.name for state in ctx.loop.handles()}
+    ids = [
+        name.removeprefix("handle:") for unit in difference.load for name in unit.names if name.startswith("handle:")
+    ]
+    return [f"handle {names.get(one) or one}" for one in ids]
 
 
 def name_of(place: str) -> str:

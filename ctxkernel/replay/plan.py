@@ -108,7 +108,7 @@ class Plan:
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name → why it is not brought back."""
     ambient: tuple[str, ...] = ()
-    """Parts of the ambient state that are put back."""
+    """Handles, and parts of the ambient state, that are put back."""
     files: tuple[Written, ...] = ()
     statements: tuple[Step, ...] = ()
     seconds: float = 0.0
