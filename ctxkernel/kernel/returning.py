@@ -144,8 +144,9 @@ class Returning:
         self.touched: dict[str, frozenset[str]] = {}
         """Execution → names that it may have touched."""
         self.divergence = DivergenceSettings()
-        with contextlib.suppress(BadCommand):
-            self.set_tolerance(os.environ.get(TOLERANCE) or "1e-12")
+        if given := os.environ.get(TOLERANCE):
+            with contextlib.suppress(BadCommand):  # a value that is none means the default, as for the quota
+                self.set_tolerance(given)
         self._noted: Path | None = None
         """The log that is noted beside the data."""
         self._since_room = 0
