@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -33,11 +34,11 @@ from ctxkernel.history.rules import check
 from ctxkernel.projection.budget import HistoryFold, fit, level, shares
 from ctxkernel.projection.compare import compare
 from ctxkernel.projection.engine import Projection, ProjectionEngine
-from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, SYSTEM_TEXT, clean
+from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, clean
 from ctxkernel.projection.receipt import marks
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.projection.value import Run, from_record
+from ctxkernel.projection.value import Piece, Run, from_record
 
 Path = list[tuple[Statement, Execution]]
 
@@ -268,7 +269,7 @@ def test_no_text_from_outside_can_write_a_tag(session: list[Turn], budget: int):
             order = ["stdout", "stderr", "error", "display", "masked", "changes"]
             assert inner == [one for one in order if one in inner]
         else:
-            assert len(shown) == (block.kind != "empty")
+            assert len(shown) == (block.kind not in ("empty", "status"))
 
 
 @given(st.lists(any_text, min_size=1, max_size=4))
@@ -337,7 +338,7 @@ def test_step_by_step_equals_anew_over_many_batches():
 def test_an_empty_session_is_a_valid_request():
     projection = project(turn())
 
-    assert [block.kind for block in projection.blocks] == ["system", "empty"]
+    assert [block.kind for block in projection.blocks] == ["system", "empty", "status"]
     assert projection.report.ok
 
 
@@ -355,13 +356,17 @@ def test_the_order_is_system_history_tail_with_breakpoints_before_the_tail():
 
     assert [block.kind for block in projection.blocks] == [
         "system", "statement", "statement", "handles", "variables", "group", "note", "view", "deltas", "shown",
+        "status",
     ]  # fmt: skip
     body = projection.request
-    assert list(body) == ["model", "max_tokens", "system", "messages"]
+    assert list(body) == ["model", "max_tokens", "tools", "system", "messages"]
     assert body["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
     content = body["messages"][0]["content"]
     assert [index for index, block in enumerate(content) if "cache_control" in block] == [1]
-    assert [block["text"] for block in [*body["system"], *content]] == [block.text for block in projection.blocks]
+    status = body["messages"][1]
+    assert (status["role"], status["clear_at"]) == ("system", "next_user_message")
+    sent = [*body["system"], *content, *status["content"]]
+    assert [block["text"] for block in sent] == [block.text for block in projection.blocks]
 
 
 def test_a_statement_shows_what_it_was_and_what_came_of_it():
@@ -403,13 +408,13 @@ def test_a_running_statement_waits_and_takes_its_place_when_it_ends():
     stepwise = engine()
     path = [ran(1), ran(2, status="running"), ran(3)]
     first = stepwise.project(turn(path))
-    assert [block.id for block in first.blocks[1:]] == ["s1.1", "s3.1"]
+    assert [block.id for block in first.blocks[1:]] == ["s1.1", "s3.1", "status"]
     assert why_not(first) == {"s2.1": "still running"}
 
     path[1] = ran(2)
     second = stepwise.project(turn(path))
 
-    assert [block.id for block in second.blocks[1:]] == ["s1.1", "s2.1", "s3.1"]
+    assert [block.id for block in second.blocks[1:]] == ["s1.1", "s2.1", "s3.1", "status"]
     assert second.request_bytes == project(turn(path)).request_bytes
 
 
@@ -519,7 +524,7 @@ def test_tables_are_cut_by_rows_and_say_so():
 
 def test_the_system_text_is_small_and_ours():
     assert count_tokens(SYSTEM_TEXT) < 400
-    assert project(turn()).blocks[0].text == SYSTEM_TEXT
+    assert project(turn()).blocks[0].text == SYSTEM_TEXT + DIALECT_TEXTS["tools"]
     assert project(turn(), 200).blocks[0].text == BRIEF_SYSTEM_TEXT
 
 
@@ -531,17 +536,18 @@ def test_a_budget_that_holds_nothing_is_refused():
 @pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 18, 32, 33, 100])
 def test_breakpoints_are_few_and_close(count: int):
     """A provider looks 20 blocks back: what the last projection cached is found after 16 new blocks and more."""
-    places = marks(count)
+    places = marks([Piece("b", "statement", "s1", 1, "", "text")] * count)
 
     assert len(places) <= 3
     assert list(places) == sorted(set(places))
     assert not count or places[-1] == count - 1
-    assert len(places) < 2 or places[1] - places[0] <= 16
+    assert all(after - before <= 16 for before, after in pairwise(places))
 
 
-def test_an_unknown_model_gets_the_same_layout_and_passes():
+def test_an_unknown_model_is_spoken_to_in_scripts_and_passes():
     projection = project(turn([ran(1)]), model="local-model")
 
+    assert "tools" not in projection.request
     assert projection.request["model"] == "local-model"
     assert projection.report.ok
 
@@ -736,7 +742,7 @@ def test_the_json_has_the_keys_of_the_schema():
     shown = project(turn([ran(1)], handle("h"))).to_json()
 
     assert list(shown) == ["request", "blocks", "report", "left_out", "tokens", "budget", "receipt"]
-    assert list(shown["blocks"][0]) == ["id", "kind", "origin", "tokens", "cached", "why", "text"]
+    assert list(shown["blocks"][0]) == ["id", "kind", "origin", "tokens", "cached", "why", "text", "role"]
     assert list(shown["left_out"][0]) == ["id", "why"]
     assert list(shown["report"]) == ["ok", "violations"]
 
@@ -759,7 +765,7 @@ def test_a_comparison_names_what_came_went_and_changed():
 
     assert found.added == ("s3.1",)
     assert found.removed == ("view:b",)
-    assert found.changed == ("handles", "view:a")
+    assert found.changed == ("handles", "view:a", "status")
     assert found.tokens == new.tokens - old.tokens
     assert found.breaks_at == "s3.1"
     assert found.prefix_tokens == sum(block.tokens for block in new.blocks[:3])

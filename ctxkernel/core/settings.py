@@ -37,5 +37,7 @@ class Settings:
     """Most prepared payloads that one tick applies (seed 002 §6.2, non-starvation)."""
     model: str = "claude-sonnet-5-5"
     """Model that the projection is checked for; nothing is sent to it by these settings."""
+    dialect: str = ""
+    """How the model acts: `tools`, `script`, or empty for what suits the model."""
     max_tokens: int = 8192
     """`max_tokens` of the request body."""

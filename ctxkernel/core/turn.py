@@ -110,6 +110,8 @@ class Turn:
     variables_total: int
     deltas: tuple[DeltaItem, ...]
     """Since the last projection, most important first."""
+    records: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+    """Execution → the events of the model's history that were recorded with it, in order. They only grow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ class Capabilities:
     model: str = ""
     """The model's name without date or vendor prefix; empty for the cautious row."""
     as_of: str = AS_OF
+    tools: bool = False
+    """Whether it is good at calling tools; small local models write scripts better."""
     prefill: bool = False
     """Whether the conversation may end with an assistant message."""
     thinking: frozenset[str] = frozenset()
@@ -32,6 +34,8 @@ class Capabilities:
     """Whether `tool_choice` of type `any` or `tool` is accepted."""
     mid_system: bool = False
     """Whether `role: system` is accepted within the messages."""
+    turn_notes: str = ""
+    """The beta that lets a system message within the messages hold for one turn; empty where there is none."""
     sampling: bool = False
     """Whether `temperature`, `top_p` and `top_k` are accepted."""
     merges_roles: bool = False
@@ -45,6 +49,7 @@ class Capabilities:
 
 CAUTIOUS = Capabilities()
 
+_CLEAR_AT = "mid-conversation-system-clear-at-2026-08-21"
 _ADAPTIVE = frozenset({"adaptive"})
 _ADAPTIVE_OR_OFF = frozenset({"adaptive", "disabled"})
 _MANUAL = frozenset({"enabled", "disabled"})
@@ -53,14 +58,14 @@ _BOTH = frozenset({"adaptive", "enabled", "disabled"})
 
 def _old(model: str, **more: object) -> Capabilities:
     """A model before thinking blocks were bound: everything forced is still allowed."""
-    base = Capabilities(model, bound_thinking=False, forced_tool_choice=True, merges_roles=True)
+    base = Capabilities(model, tools=True, bound_thinking=False, forced_tool_choice=True, merges_roles=True)
     return replace(base, **more)  # type: ignore[arg-type]
 
 
 def _new(model: str, **more: object) -> Capabilities:
     """A model with bound thinking and mid-conversation system messages, which refuses a forced tool."""
-    base = Capabilities(model, thinking=_ADAPTIVE, mid_system=True, merges_roles=True, max_images=600)
-    return replace(base, **more)  # type: ignore[arg-type]
+    base = Capabilities(model, tools=True, thinking=_ADAPTIVE, mid_system=True, turn_notes=_CLEAR_AT, merges_roles=True)
+    return replace(base, max_images=600, **more)  # type: ignore[arg-type]
 
 
 # Newest first. `min_cache_tokens` stays at the cautious 4096 where no page gives the number.

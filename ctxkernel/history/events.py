@@ -189,6 +189,32 @@ class Repair:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The state as it was sent with a request of an ask: what stands after the history, for one loop of calls.
+
+    Thinking is bound to all that stands before it, so while the loop lasts this stays; afterwards it is not shown.
+    """
+
+    place: ClassVar[Place] = "message"
+    event_id: str
+    texts: tuple[str, ...] = ()
+    """Its blocks, as they were sent."""
+    status: str = ""
+    """The system message for the turn that was sent with it; empty where there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A block of the history was pinned, so that it is never condensed, masked or redacted, or let go again."""
+
+    place: ClassVar[Place] = "meta"
+    event_id: str
+    target_id: str
+    pinned: bool = True
+    reason: str = ""
+
+
 Result = Observation | UserRejection | AgentError
 HistoryEvent = (
     HumanStatement
@@ -203,6 +229,8 @@ HistoryEvent = (
     | CondensationRequest
     | Redaction
     | Repair
+    | Context
+    | Pin
 )
 Events = Sequence[HistoryEvent]
 
@@ -341,6 +369,8 @@ _KINDS: dict[str, type[Any]] = {
         CondensationRequest,
         Redaction,
         Repair,
+        Context,
+        Pin,
     )
 }
 _STRING: tuple[Callable[[Json], Any], str] = (_string, "text")
@@ -351,6 +381,8 @@ _READERS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "thinking": (_list(_mapping), "a list of blocks"),
     "input": (_mapping, "an object"),
     "synthetic": (_boolean, "true or false"),
+    "pinned": (_boolean, "true or false"),
+    "texts": (_list(_string), "a list of texts"),
     "forgotten_event_ids": (_list(_string), "a list of event ids"),
     "summaries": (_list(_summary_text), "a list of {text, offset}"),
 }

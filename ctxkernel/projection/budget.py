@@ -125,9 +125,10 @@ def history_cap(room: int, pinned: int) -> int:
 
 
 class HistoryFold:
-    """Which statements stand whole, masked or not at all: the fold of rule 2.
+    """Which entries of the history stand whole, masked or not at all: the fold of rule 2.
 
-    State: the first `dropped` statements are left out, those from there to `masked` are masked, the others whole.
+    State: of the first `dropped` entries those that are kept stand, and the others are left out; those before `masked`
+    that stand are masked, all others whole. Entries are dropped by units: a call goes with its results.
     Holds: tokens <= cap after every `append`.
     """
 
@@ -136,45 +137,96 @@ class HistoryFold:
         self.dropped = 0
         self.masked = 0
         self.tokens = 0
+        self.last_batch = -1
+        """The newest entry whose coming changed earlier ones; -1 where none did."""
         self._stubs = 0
+        """Tokens of masked entries that could be dropped."""
         self._sizes: list[tuple[int, int]] = []
+        self._joined: list[bool] = []
+        """Whether an entry stands and falls with the one before it."""
+        self._kept: dict[int, int] = {}
+        """Entries that are kept → the tokens that they take, oldest first."""
 
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def append(self, whole: int, masked: int) -> bool:
-        """Add a statement by its tokens whole and masked. Returns False where that was one more whole block."""
+    def stands(self, index: int) -> bool:
+        """Whether an entry is shown at all."""
+        return index >= self.dropped or index in self._kept
+
+    def is_kept(self, index: int) -> bool:
+        """Whether an entry is neither masked nor dropped, as long as there is any other to be."""
+        return index in self._kept
+
+    def cut(self, count: int) -> bool:
+        """Forget the entries after the first `count`; False, and nothing is done, where they changed earlier ones."""
+        if self.last_batch >= count:
+            return False
+        self.tokens -= sum([whole for whole, _ in self._sizes[count:]])
+        for index in [index for index in self._kept if index >= count]:
+            del self._kept[index]
+        del self._sizes[count:], self._joined[count:]
+        return True
+
+    def append(self, whole: int, masked: int, *, joined: bool = False, kept: bool = False) -> bool:
+        """Add an entry by its tokens whole and masked. Returns False where that was one more whole block.
+
+        `joined`: it stands and falls with the entry before it; `kept`: it is dropped after all others only.
+        """
+        newest = len(self._sizes)
+        if joined and newest and not self.stands(newest - 1):  # what it stands with is gone: so is it
+            whole = masked = 0
+            kept = False
+            self.dropped, self.masked = newest + 1, max(self.masked, newest + 1)
         self._sizes.append((whole, masked))
+        self._joined.append(joined)
+        if kept:
+            self._kept[newest] = whole
         self.tokens += whole
         if self.tokens <= self.cap:
             return False
-        newest = len(self._sizes) - 1
+        self.last_batch = newest
         goal = int(self.cap * REFILL)
         while self.tokens > goal and self.masked < newest:
             self._mask()
             if self._stubs > self.cap * STUBS:
                 self._drop_to(int(self.cap * STUBS_REFILL))
-        while self.tokens > goal and self.dropped < self.masked:
+        while self.tokens > goal and self.dropped < self.masked and self._unit() <= self.masked:
             self._drop()
         # The newest alone is over the cap: it is masked, and dropped, only if it must be.
-        if self.tokens > self.cap:
+        while self.tokens > self.cap and self.masked <= newest:
             self._mask()
-        if self.tokens > self.cap:
+        while self.tokens > self.cap and self.dropped <= newest:
             self._drop()
+        while self.tokens > self.cap and self._kept:
+            self.tokens -= self._kept.pop(next(iter(self._kept)))
         return True
 
     def _mask(self) -> None:
         whole, masked = self._sizes[self.masked]
-        self.masked += 1
         self.tokens += masked - whole
-        self._stubs += masked
+        if self.masked in self._kept:
+            self._kept[self.masked] = masked
+        elif self.masked >= self.dropped:
+            self._stubs += masked
+        self.masked += 1
+
+    def _unit(self) -> int:
+        """Return where the unit that would be dropped next ends."""
+        end = self.dropped + 1
+        while end < len(self._joined) and self._joined[end]:
+            end += 1
+        return end
 
     def _drop(self) -> None:
-        masked = self._sizes[self.dropped][1]
-        self.dropped += 1
-        self.tokens -= masked
-        self._stubs -= masked
+        for index in range(self.dropped, self._unit()):
+            if index not in self._kept:
+                whole, masked = self._sizes[index]
+                self.tokens -= masked if index < self.masked else whole
+                self._stubs -= masked if index < self.masked else 0
+            self.dropped += 1
+        self.masked = max(self.masked, self.dropped)
 
     def _drop_to(self, goal: int) -> None:
-        while self._stubs > goal and self.dropped < self.masked:
+        while self._stubs > goal and self.dropped < self.masked and self._unit() <= self.masked:
             self._drop()

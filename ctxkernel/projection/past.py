@@ -1,142 +1,375 @@
-"""The history of a projection: statements rendered once, folded under a cap, and grown block by block.
+"""The history of a projection: events rendered once, folded under a cap, and grown block by block.
 
-Rule 1: what stands here is a function of the path from the root to HEAD and of the cap. What is kept from the last
-        projection saves time and changes nothing (law 3): where HEAD went elsewhere, the blocks that both paths begin
-        with are kept, and the fold and the run are made anew.
-Rule 2: a `Run` that a projection shares is only ever appended to; any other change makes a new one.
+    path to HEAD → events → view (what the invariants leave) → entries (blocks of each) → fold (whole, masked, dropped)
+    → run (the blocks of a projection)
+
+Rule 1: what stands here is a function of the path from the root to HEAD, of what was recorded with it, and of the cap.
+        What is kept from the last projection saves time and changes nothing (law 3).
+Rule 2: a `Run` that a projection shares is only ever appended to; any other change makes a new one, which shares what
+        both begin with.
+Rule 3: thinking and the state that was sent with it stand only while a loop of calls is open, for models that bind
+        thinking to all before it: when the loop is over they go together, so what the API compares is never edited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import Any, NamedTuple
 
 from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.history.capabilities import Capabilities
+from ctxkernel.history.events import (
+    RESULTS,
+    Action,
+    AssistantMessage,
+    Context,
+    HistoryEvent,
+    HumanStatement,
+    Pin,
+    UserQuestion,
+    from_execution,
+)
+from ctxkernel.history.invariants import PROPERTIES, Property
+from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.budget import HistoryFold
-from ctxkernel.projection.layout import StatementLayout, StatementText, attribute, masked
+from ctxkernel.projection.dialect import Dialect, Rendered, call_name
+from ctxkernel.projection.layout import StatementLayout, attribute, masked, redacted
 from ctxkernel.projection.receipt import Receipts
 from ctxkernel.projection.value import LeftOut, Piece, Run
 
 Path = Sequence[tuple[Statement, Execution]]
+Records = Mapping[str, Sequence[Any]]
+"""Execution → the history events that were recorded with it, in order."""
 
 _MOST_KEPT = 10_000
-"""Rendered statements that are kept, those of other branches included: coming back to one renders nothing anew."""
+"""Rendered events that are kept, those of other branches included: coming back to one renders nothing anew."""
+_OPENING = "[What came before is condensed or left out.]"
+_STANDS_FOR = (UserQuestion, Action, *RESULTS)
+"""Events that show what a statement was, in its place: an ask, or a cell of the model."""
 
 
-class Entry(NamedTuple):
-    """A statement of the history, rendered."""
+class Fed(NamedTuple):
+    """How much of an execution the view was given."""
 
-    id: str
-    statement_id: str
-    text: StatementText
+    execution_id: str
+    ended: bool
+    records: int
 
 
 class Past:
     """The rendered history of one engine."""
 
-    def __init__(self, layout: StatementLayout, opening: str) -> None:
+    def __init__(
+        self,
+        layout: StatementLayout,
+        dialect: Dialect,
+        opening: str,
+        capabilities: Capabilities,
+        properties: Sequence[Property] = PROPERTIES,
+    ) -> None:
         self._layout = layout
+        self._dialect = dialect
         self._opening = opening
-        self._entries: list[Entry] = []
-        self._rendered: dict[str, Entry] = {}
-        self._seen: list[str] = []
-        """The executions of the path that has been looked at."""
-        self._running: list[int] = []
-        """Places in the path that were still running when they were looked at."""
-        self._fold = HistoryFold(0)
+        self._bound = capabilities.bound_thinking
+        self._turn_notes = bool(capabilities.turn_notes)
+        self.properties = tuple(properties)
+        self._rendered: dict[tuple[str, str, str], Rendered] = {}
         self.run = Run()
         self.receipts = Receipts(opening)
-
-    @property
-    def tokens(self) -> int:
+        self.tokens = 0
         """Tokens of all blocks of the run."""
-        return self._fold.tokens
+        self._places: list[int] = []
+        """Where in the run the blocks of each entry begin."""
+        self._live = 0
+        """From this entry on, what belongs to an open loop stands."""
+        self._told = True
+        """Whether the run says what the fold leaves out."""
+        self._begin()
+        self._begin_entries(0)
+
+    def _begin(self) -> None:
+        self.view = HistoryView(properties=self.properties)
+        self.events: list[HistoryEvent] = []
+        """All that the path tells, in order, records among it."""
+        self._fed: list[Fed] = []
+        self._sources: dict[str, tuple[Statement, Execution]] = {}
+        self.pins: dict[str, str] = {}
+        """The pinned events, each with the reason."""
+        self.notes: dict[str, str] = {}
+        """The redacted events, each with what stands in their place."""
+        self.newest = ""
+        """The newest statement, or empty."""
+        self._open: list[int] = []
+        """Places in the path of what had not ended when it was fed."""
+
+    def _begin_entries(self, cap: int) -> None:
+        self._shown: list[HistoryEvent] = []
+        self._entries: list[Rendered] = []
+        self._fold = HistoryFold(cap)
+        self._names: set[str] = set()
+        """The ids of calls in the request."""
+        self._waiting: dict[str, deque[str]] = {}
+        """Ids of calls in the history → what those that have no result yet are named in the request."""
+
+    # -- reading ---------------------------------------------------------------------------------
 
     @property
-    def newest(self) -> str:
-        """The newest statement, or empty."""
-        return self._entries[-1].statement_id if self._entries else ""
+    def in_loop(self) -> bool:
+        """Whether the model was asked and has not answered: a loop of calls is open."""
+        return self._loop() is not None
 
-    def catch_up(self, path: Path, cap: int) -> None:
-        """Bring the run up to the end of `path`, under `cap` tokens."""
-        if not self._continues(path):
-            self._go_back(path)
-        first = len(self._entries)
-        for place in range(len(self._seen), len(path)):
-            statement, execution = path[place]
-            self._seen.append(execution.execution_id)
-            if execution.status == "running":
-                self._running.append(place)
-                continue
-            self._entries.append(self._entry(statement, execution))
-        again = self._fold.cap != cap
-        if again:
-            self._fold = HistoryFold(cap)
-            first = 0
-        changed = [self._fold.append(e.text.tokens, e.text.masked_tokens) for e in self._entries[first:]]
-        if again or any(changed):
-            self._renew()
+    @property
+    def context_sent(self) -> bool:
+        """Whether the state stands in the history, since it was sent with the open loop."""
+        loop = self._loop()
+        return loop is not None and any(isinstance(one, Context) for one in self._shown[loop:])
+
+    def running(self) -> list[LeftOut]:
+        """Why statements that have not ended are left out."""
+        return [LeftOut(attribute(self._fed[place].execution_id), "still running") for place in self._open]
+
+    def size(self, event: HistoryEvent) -> int:
+        """Return the tokens that an event takes, rendered whole, or as it was redacted."""
+        return self._render(event, "c").tokens
+
+    # -- growing ---------------------------------------------------------------------------------
+
+    def catch_up(self, path: Path, records: Records, cap: int, spare: int) -> None:
+        """Bring the run up to the end of `path`, under `cap` tokens.
+
+        The thinking of an open loop, and the state that was sent with it, may take `spare` tokens besides.
+        """
+        if not self._continues(path, records):
+            self._begin()
+        known = self.pins.copy(), self.notes.copy()
+        self._feed(path, records)
+        shown = self.view.events
+        same = self._same(shown)
+        if self._fold.cap != cap or known != (self.pins, self.notes):
+            self._begin_entries(cap)
+            dirty = 0
+        elif same < len(self._shown):
+            dirty = self._back_to(same, cap)
         else:
-            for entry in self._entries[first:]:
-                self.run.append(_piece(entry, hidden=False))
+            dirty = same
+        state = self._fold.dropped, self._fold.masked
+        for place in range(len(self._entries), len(shown)):
+            self._take(shown, place)
+        if state != (self._fold.dropped, self._fold.masked):
+            dirty = 0 if state[0] != self._fold.dropped else min(dirty, state[1])
+            self._told = False
+        self._lay(dirty, spare)
 
-    def running(self, path: Path) -> list[LeftOut]:
-        """Why statements of the path that have not ended are left out."""
-        return [LeftOut(attribute(path[place][1].execution_id), "still running") for place in self._running]
+    def _continues(self, path: Path, records: Records) -> bool:
+        """Whether `path` is what was fed, with something added at its end."""
+        fed = self._fed
+        if len(path) < len(fed) or (fed and path[len(fed) - 1][1].execution_id != fed[-1].execution_id):
+            return False
+        # What was still open before the newest place must be as it was: what it adds would stand before other events.
+        newest = len(fed) - 1
+        return all(
+            place == newest
+            or (path[place][1].status == "running" and len(records.get(fed[place][0], ())) == fed[place].records)
+            for place in self._open
+        )
 
-    def _entry(self, statement: Statement, execution: Execution) -> Entry:
-        """Return the rendered execution, which has ended, so that it is the same whenever it is asked for."""
-        entry = self._rendered.get(execution.execution_id)
+    def _feed(self, path: Path, records: Records) -> None:
+        fed = self._fed
+        for place in range(max(len(fed) - 1, 0), len(path)):
+            statement, execution = path[place]
+            name = execution.execution_id
+            told = records.get(name, ())
+            known = fed.pop() if place < len(fed) else Fed(name, False, 0)
+            ended = execution.status != "running"
+            if ended and not known.ended:
+                self.newest = attribute(statement.statement_id)
+                if not any(isinstance(one, _STANDS_FOR) for one in told):
+                    self._sources[name] = statement, execution
+                    self._append(from_execution(statement, execution))
+            for event in told[known.records :]:
+                self._append(event)
+            fed.append(Fed(name, ended, len(told)))
+            if self._open and self._open[-1] == place:
+                self._open.pop()
+            if not ended:
+                self._open.append(place)
+
+    def _append(self, event: HistoryEvent) -> None:
+        self.events.append(event)
+        self.view.append(event)
+        if isinstance(event, Pin):
+            if event.pinned:
+                self.pins[event.target_id] = event.reason
+            else:
+                self.pins.pop(event.target_id, None)
+
+    def _same(self, shown: Sequence[HistoryEvent]) -> int:
+        """Return how many of the events that were shown begin what is shown."""
+        old = self._shown
+        if len(shown) >= len(old) and all(map(is_, old, shown)):
+            return len(old)
+        pairs = zip(old, shown, strict=False)
+        return next((at for at, (a, b) in enumerate(pairs) if a is not b), min(len(old), len(shown)))
+
+    # -- entries ---------------------------------------------------------------------------------
+
+    def _back_to(self, count: int, cap: int) -> int:
+        """Forget the entries after the first `count`; all, where these changed earlier ones. Returns what is left."""
+        if not self._fold.cut(count):
+            self._begin_entries(cap)
+            return 0
+        del self._shown[count:], self._entries[count:]
+        calls = zip(self._entries, self._shown, strict=True)
+        self._names = {one.call_id for one, event in calls if event.place == "call"}
+        self._waiting = {}
+        start = count  # the batch that the cut may have parted from its results
+        while start and self._shown[start - 1].place in ("call", "result"):
+            start -= 1
+        for event, entry in zip(self._shown[start:], self._entries[start:], strict=True):
+            self._follow(event, entry.call_id)
+        return count
+
+    def _follow(self, event: HistoryEvent, name: str) -> None:
+        """Note what a call is named, and that a result took its name."""
+        if event.place == "call":
+            self._waiting.setdefault(event.tool_call_id, deque()).append(name)  # type: ignore[union-attr]
+        elif event.place == "result":
+            waiting = self._waiting.get(event.tool_call_id)  # type: ignore[union-attr]
+            if waiting:
+                waiting.popleft()
+
+    def _take(self, shown: Sequence[HistoryEvent], place: int) -> None:
+        """Render the event at `place`, and fold it in."""
+        event = shown[place]
+        name, joined = "", event.place == "result"
+        if isinstance(event, Action):
+            name = call_name(event, self._names)
+            self._names.add(name)
+            joined = place > 0 and shown[place - 1].place == "call"
+        elif joined:
+            waiting = self._waiting.get(event.tool_call_id)  # type: ignore[union-attr]
+            name = waiting[0] if waiting else ""
+        self._follow(event, name)
+        entry = self._render(event, name)
+        # Of models that bind thinking it stands in the open loop only, and is not the fold's.
+        size = 0 if entry.context else entry.tokens - (entry.thinking_tokens if self._bound else 0)
+        kept = entry.question or (bool(self.pins) and self._pinned_unit(shown, place))
+        least = entry.masked_tokens if entry.masks and not kept else size
+        self._shown.append(event)
+        self._entries.append(entry)
+        self._fold.append(size, least, joined=joined, kept=kept)
+
+    def _pinned_unit(self, shown: Sequence[HistoryEvent], place: int) -> bool:
+        """Whether an event is pinned, or one of the batch that it stands and falls with."""
+        if shown[place].place == "message":
+            return shown[place].event_id in self.pins
+        first = end = place
+        while first and not (shown[first].place == "call" and shown[first - 1].place != "call"):
+            first -= 1
+        while end + 1 < len(shown) and (
+            shown[end + 1].place == "result" or (shown[end + 1].place == "call" and shown[end].place == "call")
+        ):
+            end += 1
+        return any(one.event_id in self.pins for one in shown[first : end + 1])
+
+    def _render(self, event: HistoryEvent, name: str) -> Rendered:
+        """Return the blocks of an event, which are the same whenever they are asked for."""
+        note = self.notes.get(event.event_id, "")
+        key = event.event_id, name, note
+        entry = self._rendered.get(key)
         if entry is None:
-            text = self._layout.text(statement, execution)
-            entry = Entry(attribute(execution.execution_id), attribute(statement.statement_id), text)
+            source = self._sources.get(event.event_id) if isinstance(event, HumanStatement) else None
+            entry = self._statement(*source, note) if source else self._dialect.render(event, name, note)
             if len(self._rendered) >= _MOST_KEPT:
                 self._rendered.clear()
-            self._rendered[execution.execution_id] = entry
+            self._rendered[key] = entry
         return entry
 
-    def _continues(self, path: Path) -> bool:
-        """Whether `path` is what was seen, with something added at its end.
+    def _statement(self, statement: Statement, execution: Execution, note: str) -> Rendered:
+        text = self._layout.text(statement, execution)
+        name, origin = attribute(execution.execution_id), attribute(statement.statement_id)
+        why = "; ".join([f"statement {origin}", *text.notes])
+        if note:
+            shown, tokens = redacted(text, note, self._layout)
+            whole = (Piece(name, "statement", origin, tokens, f"statement {origin}; its outputs redacted", shown),)
+            return Rendered(execution.execution_id, origin, whole, whole, tokens, tokens)
+        whole = (Piece(name, "statement", origin, text.tokens, why, text.text),)
+        if not text.masks:
+            return Rendered(execution.execution_id, origin, whole, whole, text.tokens, text.tokens)
+        told = "; ".join([f"statement {origin}; its outputs masked", *text.notes])
+        less = (Piece(name, "statement", origin, text.masked_tokens, told, masked(text)),)
+        return Rendered(execution.execution_id, origin, whole, less, text.tokens, text.masked_tokens)
 
-        An execution's parents never change, so the same one at the same place means the same path before it.
-        """
-        end = len(self._seen)
-        if len(path) < end or (end and path[end - 1][1].execution_id != self._seen[-1]):
-            return False
-        return all(path[place][1].status == "running" for place in self._running)
+    # -- blocks ----------------------------------------------------------------------------------
 
-    def _go_back(self, path: Path) -> None:
-        """Keep what was rendered of the beginning that `path` shares with what was seen."""
-        seen, same = self._seen, 0
-        while same < min(len(seen), len(path)) and path[same][1].execution_id == seen[same]:
-            if same in self._running and path[same][1].status != "running":
-                break
-            same += 1
-        del seen[same:]
-        self._running = [place for place in self._running if place < same]
-        del self._entries[same - len(self._running) :]
-        self._fold = HistoryFold(-1)
+    def _loop(self) -> int | None:
+        """Return the entry of the question that the open loop of calls began with."""
+        for place in range(len(self._shown) - 1, -1, -1):
+            event = self._shown[place]
+            if isinstance(event, UserQuestion):
+                return place
+            if isinstance(event, AssistantMessage | HumanStatement):
+                return None
+        return None
 
-    def _renew(self) -> None:
-        """Begin a new run: the fold changed more than its end."""
+    def _lay(self, dirty: int, spare: int) -> None:
+        """Make the run of the entries; those before `dirty` have their blocks already."""
+        loop = self._loop()
+        live = len(self._entries) if loop is None else loop
+        if loop is not None:
+            fixed = self._entries[loop:]
+            taken = sum(one.tokens if one.context else one.thinking_tokens for one in fixed)
+            # A batch that changed what stands before a thought undid its signature.
+            if taken > spare or (self._bound and self._fold.last_batch >= loop):
+                live = len(self._entries)
+        if live != self._live:
+            dirty = min(dirty, live, self._live)
+            self._live = live
+        dirty = min(dirty, len(self._places))
+        place = self._places[dirty] if dirty < len(self._places) else len(self.run.pieces)
+        if dirty < len(self._places) or not self._told:
+            self.run = self.run.cut(place, self._left_out())
+            self.receipts = self.receipts.cut(place) if place else Receipts(self._opening)
+            self.tokens = sum([piece.tokens for piece in self.run.pieces])
+            del self._places[dirty:]
+            self._told = True
+        pieces = self.run.pieces
+        for index in range(dirty, len(self._entries)):
+            self._places.append(len(pieces))
+            for piece in self._pieces(index):
+                if not pieces and piece.role != "user":
+                    pieces.append(self._piece_of_ours("opening", "empty", _OPENING, "a request begins with the user"))
+                    self.tokens += pieces[-1].tokens
+                pieces.append(piece)
+                self.tokens += piece.tokens
+
+    def _pieces(self, index: int) -> Sequence[Piece]:
+        """Return the blocks of an entry as they stand now."""
+        entry = self._entries[index]
+        if not self._fold.stands(index):
+            return ()
+        if entry.context and index < self._live:
+            return ()
+        pieces = entry.masked if index < self._fold.masked and not self._fold.is_kept(index) else entry.whole
+        if entry.thinking and self._bound and index < self._live:
+            pieces = pieces[entry.thinking :]
+        before = self._shown[index - 1] if index else None
+        status = before.status if self._turn_notes and isinstance(before, Context) else ""
+        if before is not None and status and pieces and pieces[0].role == "assistant":
+            why = "the state in our own words, as it was sent with that turn; the API forgets it when the turn is over"
+            return (self._piece_of_ours(before.event_id, "status", status, why, "system"), *pieces)
+        return pieces
+
+    def _piece_of_ours(self, name: str, kind: str, text: str, why: str, role: str = "user") -> Piece:
+        return Piece(attribute(name), kind, "ctxkernel", self._dialect.count(text), why, text, role)
+
+    def _left_out(self) -> tuple[LeftOut, ...]:
         fold, cap = self._fold, self._fold.cap
         dropped = f"older than what the history's {cap:,} tokens hold; dropped in a batch"
         hidden = f"outputs masked in a batch: the history came to its {cap:,} tokens"
-        left = [LeftOut(entry.id, dropped) for entry in self._entries[: fold.dropped]]
-        left += [LeftOut(f"{e.id}:outputs", hidden) for e in self._entries[fold.dropped : fold.masked] if e.text.masks]
-        pieces = [
-            _piece(entry, hidden=place < fold.masked)
-            for place, entry in enumerate(self._entries[fold.dropped :], fold.dropped)
-        ]
-        self.run = Run(pieces, tuple(left))
-        self.receipts = Receipts(self._opening)
-
-
-def _piece(entry: Entry, *, hidden: bool) -> Piece:
-    text = entry.text
-    hidden = hidden and text.masks
-    why = f"statement {entry.statement_id}; its outputs masked" if hidden else f"statement {entry.statement_id}"
-    if text.notes:
-        why = f"{why}; {'; '.join(text.notes)}"
-    tokens = text.masked_tokens if hidden else text.tokens
-    return Piece(entry.id, "statement", entry.statement_id, tokens, why, masked(text) if hidden else text.text)
+        entries = self._entries
+        left = [LeftOut(entries[at].name, dropped) for at in range(fold.dropped) if not fold.stands(at)]
+        stubs = [at for at in range(fold.masked) if fold.stands(at) and not fold.is_kept(at) and entries[at].masks]
+        return (*left, *(LeftOut(f"{entries[at].name}:outputs", hidden) for at in stubs))

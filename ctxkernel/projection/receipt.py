@@ -1,104 +1,180 @@
 """The exact bytes of a request, and their hash: the receipt.
 
-Rule 1: the bytes are JSON in UTF-8 without white space, keys in the order: model, max_tokens, system, messages. Their
-        `json.loads` dumped again so gives them back, so whoever sends the request as a dict sends these bytes.
-Rule 2: a projection grows by one block a turn. Its hash goes on from a copy of the hash of the blocks before, so a
+Rule 1: the bytes are JSON in UTF-8 without white space, keys in the order: model, max_tokens, tools, system, messages.
+        Their `json.loads` dumped again so gives them back, so whoever sends the request as a dict sends these bytes.
+Rule 2: a projection grows by few blocks a turn. Its hash goes on from a copy of the hash of the blocks before, so a
         receipt costs what is new, not what is there.
-Rule 3: breakpoints of the prompt cache: on the system text (1 h); on the last block of the history; and on one that
-        moves by `ANCHOR` blocks at a time, since a provider looks at most 20 blocks back for what it has cached.
+Rule 3: breakpoints of the prompt cache, four as the API allows: on the system text (1 h), which holds for the tools
+        before it; on the last block of the history; and on two that move by `ANCHOR` blocks at a time, since a
+        provider looks at most 20 blocks back for what it has cached. So a turn of up to 50 blocks finds the turn before
+        it. None is on a thinking block, where the API refuses it.
+Rule 4: neighbours of one role are one message; `system` messages within the conversation stand alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 ANCHOR = 16
+_SNAPSHOT = 512
+"""Blocks between two hashes that are kept, so that a history that was changed is hashed again from near by."""
 
 _text: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 
 END = "]}]}"
 _MARK = ',"cache_control":{"type":"ephemeral"}}'
+_OPEN = {
+    "user": '{"role":"user","content":[',
+    "assistant": '{"role":"assistant","content":[',
+    "system": '{"role":"system","clear_at":"next_user_message","content":[',
+}
+"""How a message begins. A system message within the conversation holds for the turn."""
+_THINKING = ('{"type":"thinking"', '{"type":"redacted_thinking"')
 
 
-def head(model: str, max_tokens: int, system: str) -> str:
-    """Return the body up to its first block."""
+class Sent(Protocol):
+    """What is needed of a piece to write it."""
+
+    @property
+    def text(self) -> str:
+        """A text, or, where `raw`, the JSON of a block."""
+        ...
+
+    @property
+    def role(self) -> str:
+        """`user`, `assistant` or `system`."""
+        ...
+
+    @property
+    def raw(self) -> bool:
+        """Whether `text` is the JSON of a block."""
+        ...
+
+
+def head(model: str, max_tokens: int, system: str, tools: str = "") -> str:
+    """Return the body up to its first message; `tools` is the JSON of a list, or empty."""
+    given = f'"tools":{tools},' if tools else ""
     return (
-        f'{{"model":{_text(model)},"max_tokens":{max_tokens},"system":[{{"type":"text","text":{_text(system)},'
-        '"cache_control":{"type":"ephemeral","ttl":"1h"}}],"messages":[{"role":"user","content":['
+        f'{{"model":{_text(model)},"max_tokens":{max_tokens},{given}"system":[{{"type":"text","text":{_text(system)},'
+        '"cache_control":{"type":"ephemeral","ttl":"1h"}}],"messages":['
     )
 
 
-def fragment(text: str) -> str:
-    """Return one text block."""
-    return f'{{"type":"text","text":{_text(text)}}}'
+def fragment(piece: Sent) -> str:
+    """Return one block."""
+    return piece.text if piece.raw else f'{{"type":"text","text":{_text(piece.text)}}}'
 
 
-def anchor(count: int) -> int:
-    """Return the place of the second breakpoint in a history of `count` blocks, or -1 where it has none yet."""
-    return max(count - 1, 0) // ANCHOR * ANCHOR - 1
+def between(before: str, role: str) -> str:
+    """Return what stands before a block of `role`, after a block of the role `before` (empty: after none)."""
+    if before == role:
+        return ","
+    return _OPEN[role] if not before else f"]}},{_OPEN[role]}"
 
 
-def marks(count: int) -> tuple[int, ...]:
-    """Return the places of all breakpoints in a history of `count` blocks."""
-    second = anchor(count)
-    return () if count == 0 else (second, count - 1) if second >= 0 else (count - 1,)
+def anchors(count: int) -> tuple[int, ...]:
+    """Return the places of the moving breakpoints in a history of `count` blocks: none, one, or two."""
+    near = max(count - 1, 0) // ANCHOR * ANCHOR - 1
+    return () if near < 0 else (near,) if near < ANCHOR else (near - ANCHOR, near)
 
 
-def body(opening: str, history: Sequence[str], tail: Sequence[str]) -> bytes:
-    """Return the bytes of a request: `opening` (see `head`), the texts of the history, those of the tail."""
-    marked = marks(len(history))
-    blocks = [fragment(text) for text in history]
-    for place in marked:
-        blocks[place] = blocks[place][:-1] + _MARK
-    blocks += [fragment(text) for text in tail]
-    return (opening + ",".join(blocks) + END).encode()
+def markable(history: Sequence[Sent], place: int) -> int:
+    """Return the last place up to `place` whose block may have a breakpoint; -1 where there is none."""
+    while place >= 0 and (history[place].raw and history[place].text.startswith(_THINKING)):
+        place -= 1
+    return place
+
+
+def marks(history: Sequence[Sent]) -> tuple[int, ...]:
+    """Return the places of all breakpoints in a history, in order."""
+    if not history:
+        return ()
+    found = {markable(history, place) for place in (*anchors(len(history)), len(history) - 1)}
+    return tuple(sorted(place for place in found if place >= 0))
+
+
+def _written(pieces: Iterable[Sent], marked: Iterable[int], before: str = "", start: int = 0) -> Iterator[str]:
+    """Yield the blocks of `pieces`, the first of which has the place `start`, with what stands before each."""
+    places = set(marked)
+    for place, piece in enumerate(pieces, start):
+        block = fragment(piece)
+        yield between(before, piece.role) + (block[:-1] + _MARK if place in places else block)
+        before = piece.role
+
+
+def body(opening: str, history: Sequence[Sent], tail: Sequence[Sent]) -> bytes:
+    """Return the bytes of a request: `opening` (see `head`), the history, the tail."""
+    blocks = [*_written(history, marks(history)), *_written(tail, (), history[-1].role if history else "")]
+    return (opening + "".join(blocks) + END).encode()
+
+
+class _Point(NamedTuple):
+    """A hash of the first `count` blocks, and how many bytes these are."""
+
+    count: int
+    hash: hashlib._Hash
+    bytes: int
+
+    def grown(self, history: Sequence[Sent], end: int, marked: Iterable[int] = ()) -> _Point:
+        """Return the hash of the blocks before `end`."""
+        role = history[self.count - 1].role if self.count else ""
+        text = "".join(_written(history[self.count : end], marked, role, self.count)).encode()
+        more = self.hash.copy()
+        more.update(text)
+        return _Point(max(end, self.count), more, self.bytes + len(text))
 
 
 class Receipts:
-    """Receipts of a growing history: the hash of what stands before the last block is kept."""
+    """Receipts of a history that grows at its end, or is cut: hashes of its beginnings are kept."""
 
     def __init__(self, opening: str) -> None:
-        self._plain = hashlib.sha256(opening.encode())
-        """Of all blocks before the anchor, or of none."""
-        self._plain_count = 0
-        self._near = self._plain.copy()
-        """Of all blocks before the last one, with the anchor's mark."""
-        self._near_count = 0
-        self._anchor: int = -1
-        self.bytes = len(opening.encode()) + len(END)
-        """An upper bound on the bytes of the last request, the tail left out."""
+        raw = opening.encode()
+        self._plain = [_Point(0, hashlib.sha256(raw), len(raw))]
+        """Hashes without breakpoints: of beginnings of whole multiples of `_SNAPSHOT`, and the newest of all."""
+        self._marked: tuple[tuple[int, ...], _Point] | None = None
+        """Breakpoints, and the hash of the blocks before the last with them."""
+        self.bytes = len(raw) + len(END)
+        """Bytes of the last request, the tail left out."""
 
-    def receipt(self, history: Sequence[str], tail: Sequence[str]) -> str:
-        """Return `sha256:…` of the body of these texts; `history` may only have grown since the last call."""
-        count = len(history)
-        last = max(count - 1, 0)
-        place = anchor(count)
-        if place != self._anchor:
-            for index in range(self._plain_count, place):
-                self._plain.update(_block(index, history[index]))
-            self._plain_count = place
-            self._near = self._plain.copy()
-            self._near.update(_block(place, history[place], mark=True))
-            self._near_count = place + 1
-            self._anchor = place
-        for index in range(self._near_count, last):
-            piece = _block(index, history[index])
-            self.bytes += len(piece) + len(_MARK)
-            self._near.update(piece)
-        self._near_count = max(last, self._near_count)
-        whole = self._near.copy()
-        if count:
-            whole.update(_block(last, history[last], mark=True))
-        rest = "".join([f",{fragment(text)}" for text in tail]) + END
-        whole.update((rest if count else rest[1:]).encode())
-        return "sha256:" + whole.hexdigest()
+    def cut(self, count: int) -> Receipts:
+        """Return the receipts of a history that shares its first `count` blocks with this one."""
+        other = Receipts("")
+        other._plain = [point for point in self._plain if point.count <= count]
+        return other
 
+    def receipt(self, history: Sequence[Sent], tail: Sequence[Sent]) -> str:
+        """Return `sha256:…` of the body; the history may only have grown since the last call."""
+        last = len(history) - 1
+        marked = marks(history)
+        moving = tuple(place for place in marked if place < last)
+        if self._marked is None or self._marked[0] != moving or self._marked[1].count > last:
+            start = self._beginning(history, moving[0] if moving else max(last, 0))
+        else:
+            start = self._marked[1]
+        near = start.grown(history, max(last, 0), moving)
+        self._marked = moving, near
+        whole = near.grown(history, last + 1, marked)
+        self.bytes = whole.bytes + len(END)
+        rest = "".join(_written(tail, (), history[-1].role if history else "")) + END
+        whole.hash.update(rest.encode())
+        return "sha256:" + whole.hash.hexdigest()
 
-def _block(index: int, text: str, *, mark: bool = False) -> bytes:
-    """Return the bytes of a block with the comma before it."""
-    piece = fragment(text)
-    if mark:
-        piece = piece[:-1] + _MARK
-    return (f",{piece}" if index else piece).encode()
+    def _beginning(self, history: Sequence[Sent], end: int) -> _Point:
+        """Return the hash of the blocks before `end`, without breakpoints."""
+        plain = self._plain
+        while plain[-1].count > end:
+            plain.pop()
+        if len(plain) > 1 and plain[-1].count % _SNAPSHOT:
+            point = plain.pop()
+        else:
+            point = plain[-1]
+        while point.count < end:
+            point = point.grown(history, min(end, point.count // _SNAPSHOT * _SNAPSHOT + _SNAPSHOT))
+            if point.count % _SNAPSHOT == 0:
+                plain.append(point)
+        if point is not plain[-1]:
+            plain.append(point)
+        return point

@@ -33,7 +33,8 @@ class Block:
     id: str
     """An execution's id for the history; else the part, as `handles` or `group:papers`."""
     kind: str
-    """system, statement, handles, variables, group, view, note, deltas, shown or empty."""
+    """system, statement, question, answer, thinking, call, result, summary, context, handles, variables, group, view,
+    note, deltas, shown, status or empty."""
     origin: str
     """The statement that it comes from; for tables the newest one that they show."""
     tokens: int
@@ -41,6 +42,8 @@ class Block:
     """Whether it and all before it began the previous projection too; never in the tail, which no provider caches."""
     why: str
     text: str
+    role: str = "user"
+    """Of the message that it stands in: user, assistant, or system; system, too, for the system text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,10 @@ class Piece(NamedTuple):
     tokens: int
     why: str
     text: str
+    """What is sent: a text, or the JSON of a block."""
+    role: str = "user"
+    raw: bool = False
+    """Whether `text` is the JSON of a block: a call, a result, thinking."""
 
 
 class Run:
@@ -68,11 +75,10 @@ class Run:
     Whoever made it may append; a projection reads the first so many.
     """
 
-    __slots__ = ("_chunks", "_hashes", "_left", "left_out", "pieces", "texts")
+    __slots__ = ("_chunks", "_hashes", "_left", "left_out", "pieces")
 
     def __init__(self, pieces: Sequence[Piece] = (), left_out: tuple[LeftOut, ...] = ()) -> None:
         self.pieces: list[Piece] = list(pieces)
-        self.texts: list[str] = [piece.text for piece in pieces]
         self.left_out = left_out
         self._hashes: list[str] = []
         self._chunks: list[tuple[str, str]] = []
@@ -85,10 +91,12 @@ class Run:
             self._left = _hash(text), text
         return self._left
 
-    def append(self, piece: Piece) -> None:
-        """Add the newest piece."""
-        self.pieces.append(piece)
-        self.texts.append(piece.text)
+    def cut(self, count: int, left_out: tuple[LeftOut, ...]) -> Run:
+        """Return another run that begins with the first `count` pieces of this one."""
+        other = Run(self.pieces[:count], left_out)
+        other._hashes = self._hashes[:count]
+        other._chunks = self._chunks[: count // CHUNK]
+        return other
 
     def references(self, start: int, end: int) -> list[Json]:
         """Return the references of pieces `start` … `end`, each with the hash of its text."""
@@ -111,6 +119,10 @@ class Projection:
 
     model: str
     max_tokens: int
+    tools: str
+    """The JSON of the tools that are given with it; empty where there are none."""
+    betas: tuple[str, ...]
+    """What the request's `anthropic-beta` header must name."""
     system: Piece
     tail: tuple[Piece, ...]
     report: Report
@@ -142,7 +154,7 @@ class Projection:
         """All blocks in the order in which they are sent, the system text first."""
         cached = self.cached + 1
         return tuple(
-            Block(piece.id, piece.kind, piece.origin, piece.tokens, index < cached, piece.why, piece.text)
+            Block(piece.id, piece.kind, piece.origin, piece.tokens, index < cached, piece.why, shown(piece), piece.role)
             for index, piece in enumerate(self._pieces())
         )
 
@@ -154,8 +166,8 @@ class Projection:
     @property
     def request_bytes(self) -> bytes:
         """The exact body that would be sent."""
-        opening = receipts.head(self.model, self.max_tokens, self.system.text)
-        return receipts.body(opening, self.run.texts[: self.count], [piece.text for piece in self.tail])
+        opening = receipts.head(self.model, self.max_tokens, self.system.text, self.tools)
+        return receipts.body(opening, self.run.pieces[: self.count], self.tail)
 
     @property
     def request(self) -> dict[str, Any]:
@@ -175,6 +187,7 @@ class Projection:
                     "cached": block.cached,
                     "why": block.why,
                     "text": block.text,
+                    "role": block.role,
                 }
                 for block in self.blocks
             ],
@@ -199,6 +212,8 @@ class Projection:
             "version": RECORD_VERSION,
             "model": self.model,
             "max_tokens": self.max_tokens,
+            "tools": _hash(self.tools) if self.tools else None,
+            "betas": list(self.betas),
             "system": _reference(self.system, _hash(self.system.text)),
             "chunks": [name for name, _ in self.run.chunks(self.count)],
             "history": self.run.references(whole, self.count),
@@ -223,8 +238,10 @@ class Projection:
         out: dict[str, str] = {}
         if beyond is None or beyond.system is not self.system:
             out[_hash(self.system.text)] = self.system.text
+            if self.tools:
+                out[_hash(self.tools)] = self.tools
         for index, reference in enumerate(self.run.references(start, self.count), start):
-            out[reference[-1]] = self.run.texts[index]
+            out[reference[_TEXT]] = self.run.pieces[index].text
         out.update(self.run.chunks(self.count)[start // CHUNK :])
         if self.run.left_out and not same:
             name, text = self.run.left()
@@ -249,6 +266,8 @@ def from_record(record: dict[str, Json], load_text: Callable[[str], str]) -> Pro
     projection = Projection(
         model=record["model"],
         max_tokens=record["max_tokens"],
+        tools=load_text(record["tools"]) if record.get("tools") else "",
+        betas=tuple(record.get("betas", ())),
         system=_piece(record["system"], load_text),
         tail=tuple(_piece(reference, load_text) for reference in record["tail"]),
         report=Report(record["report"]["ok"], tuple(Violation(**violation) for violation in found)),
@@ -274,10 +293,32 @@ def _dump(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+_TEXT = 5
+"""Where a reference names its text."""
+
+
 def _reference(piece: Piece, name: str) -> list[Json]:
-    return [piece.id, piece.kind, piece.origin, piece.tokens, piece.why, name]
+    reference: list[Json] = [piece.id, piece.kind, piece.origin, piece.tokens, piece.why, name]
+    return [*reference, piece.role, piece.raw] if piece.raw or piece.role != "user" else reference
 
 
 def _piece(reference: Sequence[Any], load_text: Callable[[str], str]) -> Piece:
-    block, kind, origin, tokens, why, name = reference
-    return Piece(block, kind, origin, tokens, why, load_text(name))
+    block, kind, origin, tokens, why, name, *how = reference
+    return Piece(block, kind, origin, tokens, why, load_text(name), *how)
+
+
+def shown(piece: Piece) -> str:
+    """Return what a block says, for people: its text, the input of a call, the content of a result."""
+    if not piece.raw:
+        return piece.text
+    block = json.loads(piece.text)
+    match block.get("type"):
+        case "tool_use":
+            code = block["input"].get("code") if len(block["input"]) == 1 else None
+            return code if isinstance(code, str) else f"{block['name']} {_dump(block['input'])}"
+        case "tool_result":
+            return str(block.get("content", ""))
+        case "thinking":
+            return str(block.get("thinking", ""))
+        case kind:
+            return f"[{kind}]"

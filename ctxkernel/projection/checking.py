@@ -1,0 +1,122 @@
+"""The check of a projection, which costs what is new in it.
+
+Rule 1: the outcome is that of `history.rules.check` on the whole body. A test holds us to that.
+Rule 2: whatever was not found fine is checked whole, at every turn, until it is.
+
+What a rule sees of text in a user's message is whether it may stand alone and how large it is. Pairing looks from one
+message to the next. So of what was found fine only the newest message of the model and what follows it are looked at
+again, beside what is new; ids of calls and the number of bytes, of messages and of images are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ctxkernel.history.capabilities import Capabilities
+from ctxkernel.history.clauses import text_fault
+from ctxkernel.history.rules import Report, check
+from ctxkernel.projection import receipt as receipts
+from ctxkernel.projection.value import Piece, Projection, Run
+
+_FAR_FROM_LIMITS = 8_000_000
+"""Bytes and, a thousandth of it, blocks of the history below which no rule on sizes can be near."""
+_DOT = Piece("", "", "", 0, "", ".")
+
+
+class Checking:
+    """Checks the projections of one engine."""
+
+    def __init__(self, opening: str, capabilities: Capabilities) -> None:
+        self._opening = opening
+        self._capabilities = capabilities
+        self._shapes: dict[tuple[int, bool, tuple[str, ...]], bool] = {}
+        self._run: Run | None = None
+        self._done = 0
+        """So many of the run's blocks are fine."""
+        self._model = -1
+        """Where in them the model's newest message begins; -1 where it said nothing."""
+        self._ids: set[str] = set()
+
+    def report(self, projection: Projection, history_bytes: int) -> Report:
+        """Return what the rules find in a projection; `history_bytes` bounds the bytes of all but its tail."""
+        pieces, tail = projection.run.pieces[: projection.count], projection.tail
+        if projection.run is not self._run:
+            same = 0 if self._run is None else self._shared(self._run, projection)
+            self._forget(projection.run, same)
+        small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_FROM_LIMITS
+        if small and len(pieces) < _FAR_FROM_LIMITS // 1000 and self._fine(pieces, tail):
+            return _FINE
+        found = check(projection.request, self._capabilities)
+        if found.ok:
+            self._keep(pieces)
+        return found
+
+    def _shared(self, run: Run, projection: Projection) -> int:
+        most = min(self._done, projection.count)
+        return next((at for at in range(most) if run.pieces[at] is not projection.run.pieces[at]), most)
+
+    def _forget(self, run: Run, count: int) -> None:
+        self._run, self._done = run, 0
+        self._model, self._ids = -1, set()
+        # What two runs share was fine in the one; where it ends another message may begin, so a message less.
+        while count and run.pieces[count - 1].role == "user":
+            count -= 1
+        while count and run.pieces[count - 1].role != "user":
+            count -= 1
+        self._keep(run.pieces[:count])
+
+    def _keep(self, pieces: Sequence[Piece]) -> None:
+        for at in range(self._done, len(pieces)):
+            piece = pieces[at]
+            if piece.role == "assistant":
+                if at == 0 or pieces[at - 1].role != "assistant":
+                    self._model = at
+                if piece.kind == "call" and piece.raw:
+                    self._ids.add(_call_id(piece))
+        self._done = len(pieces)
+
+    def _fine(self, pieces: Sequence[Piece], tail: Sequence[Piece]) -> bool:
+        new = pieces[self._done :]
+        if any(text_fault(piece.text) for piece in (*new, *tail) if not piece.raw):
+            return False
+        ids = [_call_id(piece) for piece in new if piece.kind == "call" and piece.raw]
+        if any(name in self._ids for name in ids) or len(set(ids)) < len(ids):
+            return False
+        if all(piece.role == "user" and not piece.raw for piece in new):
+            beside = pieces[-1:]  # texts of the user's: only what they stand beside can matter
+        else:
+            start = max(self._model, 0)
+            beside = [piece for at, piece in enumerate(pieces[start:], start) if at >= self._done - 1 or _counts(piece)]
+        if not self._shape(beside, tail, len(receipts.marks(pieces))):
+            return False
+        self._keep(pieces)
+        return True
+
+    def _shape(self, beside: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
+        """Whether a body of these blocks, each text a dot, is fine with so many breakpoints."""
+        plain = all(piece.role == "user" and not piece.raw for piece in beside)
+        key = marks, bool(beside), tuple(dict.fromkeys(piece.role for piece in tail))
+        if plain and key in self._shapes:
+            return self._shapes[key]
+        # A user's message first: what the window begins with may be the model's.
+        window = [_DOT, *(piece if piece.raw else piece._replace(text=".") for piece in beside)]
+        window = [*([_DOT] * (marks - 1) * receipts.ANCHOR), *window] if plain else window
+        body: Any = json.loads(receipts.body(self._opening, window, [piece._replace(text=".") for piece in tail]))
+        fine = check(body, self._capabilities).ok
+        if plain:
+            self._shapes[key] = fine
+        return fine
+
+
+def _counts(piece: Piece) -> bool:
+    """Whether a block can matter to the ones after it."""
+    return piece.raw or piece.role != "user"
+
+
+def _call_id(piece: Piece) -> str:
+    return json.loads(piece.text)["id"]
+
+
+_FINE = Report(ok=True)

@@ -1,0 +1,124 @@
+"""The model's history in a projection: messages, calls and results in both dialects, valid whatever was recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from histories import answer, call, forget, histories, question, result
+from hypothesis import given
+from hypothesis import settings as profile
+from hypothesis import strategies as st
+
+from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.turn import Turn
+from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent, Observation, Pin, UserQuestion
+from ctxkernel.history.rules import check
+from ctxkernel.projection.engine import Projection, ProjectionEngine
+from ctxkernel.projection.tokens import count_tokens
+
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+
+
+def engine(budget: int = 32_000, **more: Any) -> ProjectionEngine:
+    return ProjectionEngine(Settings(projection_tokens=budget, **more), count_tokens)
+
+
+def asked(*events: HistoryEvent, index: int = 1) -> Turn:
+    """A turn after an ask in which these events were recorded."""
+    return after([list(events)], start=index)
+
+
+def after(recorded: Sequence[Sequence[HistoryEvent]], *, start: int = 1, **more: Any) -> Turn:
+    """A turn at the end of as many executions as there are lists, with these events recorded."""
+    path: list[tuple[Statement, Execution]] = []
+    records: dict[str, Sequence[HistoryEvent]] = {}
+    for index, events in enumerate(recorded, start):
+        sid = f"s{index}"
+        execution = Execution(f"{sid}.1", sid, f"s{index - 1}.1" if path else None, 0.0, 1.0, "ok", f"out {index}\n")
+        path.append((Statement(sid, index, 0.0, f"x = {index}"), execution))
+        records[execution.execution_id] = list(events)
+    return Turn(path, (), (), 0, (), records, **more)
+
+
+def messages(projection: Projection) -> list[dict[str, Any]]:
+    return projection.request["messages"]
+
+
+def content(projection: Projection, at: int) -> list[dict[str, Any]]:
+    return messages(projection)[at]["content"]
+
+
+# -- laws ------------------------------------------------------------------------------------------
+
+models = st.sampled_from(["claude-sonnet-5-5", "claude-opus-4-5", "claude-opus-4-8", "local-model"])
+budgets = st.sampled_from([400, 3_000, 32_000])
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> list[list[HistoryEvent]]:
+    """A random history, broken in every known way, in parts, each recorded with an execution."""
+    events = draw(histories(most=30))
+    parts: list[list[HistoryEvent]] = [[]]
+    for event in events:
+        if draw(st.integers(0, 3)) == 0:
+            parts.append([])
+        parts[-1].append(event)
+    return parts
+
+
+@given(sessions(), models, budgets)
+@profile(max_examples=300)
+def test_every_projection_of_any_history_holds_its_laws(session: list[list[HistoryEvent]], model: str, budget: int):
+    """Valid, within budget, explained, and the same whether built step by step or anew."""
+    stepwise = engine(budget, model=model)
+    for end in range(1, len(session) + 1):
+        step = after(session[:end])
+        projection = stepwise.project(step)
+        fresh = engine(budget, model=model).project(step)
+
+        assert projection.report == check(projection.request, stepwise.capabilities)
+        assert projection.report.ok
+        assert projection.tokens == sum(block.tokens for block in projection.blocks) <= budget
+        assert projection.request_bytes == fresh.request_bytes
+        assert replace(projection, cached=-1) == replace(fresh, cached=-1)
+        assert stepwise.project(step).receipt == projection.receipt == fresh.receipt
+        assert all(block.why and block.origin for block in projection.blocks)
+        assert len({block.id for block in projection.blocks}) == len(projection.blocks)
+        as_sent = json.dumps(projection.request, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        assert as_sent.encode() == projection.request_bytes
+
+
+@given(sessions(), st.data())
+def test_going_back_in_a_history_gives_what_was_there(session: list[list[HistoryEvent]], data: st.DataObject):
+    stepwise = engine(3_000)
+    seen = {end: stepwise.project(after(session[:end])).receipt for end in range(1, len(session) + 1)}
+    for _ in range(4):
+        end = data.draw(st.integers(1, len(session)))
+        assert stepwise.project(after(session[:end])).receipt == seen[end]
+
+
+# -- the tool dialect ------------------------------------------------------------------------------
+
+
+def test_a_loop_of_calls_is_messages_in_turn():
+    turn = asked(question(1), call(1, thinking=True), result(1), answer(1))
+
+    projection = engine().project(turn)
+
+    assert [message["role"] for message in messages(projection)] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+        "system",
+    ]
+    assert [block["type"] for block in content(projection, 1)] == ["tool_use"]
+    given_back = content(projection, 2)[0]
+    assert (given_back["type"], given_back["tool_use_id"]) == ("tool_result", "c1")
+    assert "o1" in given_back["content"], "the id that the model can cite"
