@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from histories import answer, call, forget, histories, question, result
+from histories import answer, call, histories, question, result
 from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import Turn
-from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent, Observation, Pin, UserQuestion
+from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.rules import check
 from ctxkernel.projection.engine import Projection, ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens

@@ -1218,6 +1218,9 @@ class Checking:
     def __init__(self):
         self.engine = ProjectionEngine(SMALL, count_words)
 
+    def tend(self, turn: Turn, moment: str):
+        return self.engine.tend(turn, moment)
+
     def project(self, turn: Turn):
         made = self.engine.project(turn)
         fresh = ProjectionEngine(SMALL, count_words).project(turn)

@@ -114,6 +114,8 @@ class Loop:
         self.turn_id = 0
         self.now = 0.0
         self.projection: Any = None
+        self.state = Turn((), (), (), 0, ())
+        """What the projection was built from."""
         self._namespace = namespace
         self._tracker = tracker
         self._projector = projector
@@ -129,6 +131,10 @@ class Loop:
         """The executions of the history."""
         self._late: dict[str, str] = {}
         self._compared: list[Comparison] = []
+        self._recorded: list[Any] = []
+        self._recording: str | None = None
+        """The execution that events are recorded with now."""
+        self._moment = "request"
 
     # -- the turn -----------------------------------------------------------------------------
 
@@ -164,6 +170,7 @@ class Loop:
         self._events.clear()
         self.graph.open(statement.statement_id)
         self._open = OpenTurn(statement, execution, other)
+        self._recording = execution.execution_id
         return self._open
 
     def _append(
@@ -284,7 +291,14 @@ class Loop:
         else:
             names = {obj_id: name for name, obj_id in self.names.handles.items()}
             deltas = guard("delta feed", lambda: format_deltas(execution, events, names, late, comparisons), ())
-        self._project(handles, deltas)
+        state = self._state(handles, deltas)
+        if moved is None:
+            notices += guard("history", lambda: self._tend(state), [])
+        else:
+            self._moment = "load" if self._moment == "load" else "rewind"
+        self._recording = None
+        self._project(state)
+        recorded, self._recorded = tuple(self._recorded), []
         return TurnResult(
             self.turn_id,
             turn.statement,
@@ -296,13 +310,47 @@ class Loop:
             tuple(notices),
             turn.outside,
             moved,
+            recorded=recorded,
         )
 
-    def _project(self, handles: tuple[HandleState, ...], deltas: tuple[DeltaItem, ...]) -> None:
-        guard = self._guard
-        total = guard("variables", lambda: self.names.total, 0)
-        state = Turn(self._history, handles, guard("variables", self.variables, ()), total, deltas)
-        self.projection = guard("projection", lambda: self._projector.project(state), None)
+    def _state(self, handles: tuple[HandleState, ...], deltas: tuple[DeltaItem, ...]) -> Turn:
+        total = self._guard("variables", lambda: self.names.total, 0)
+        variables = self._guard("variables", self.variables, ())
+        return Turn(self._history, handles, variables, total, deltas, self.log.records)
+
+    def _project(self, state: Turn) -> None:
+        self.state = state
+        self.projection = self._guard("projection", lambda: self._projector.project(state), None)
+
+    # -- the model's history ------------------------------------------------------------------
+
+    def record(self, event: Any) -> None:
+        """Record an event of the model's history with the open statement.
+
+        Raises RuntimeError where none is open: state changes in a statement or in its tick only.
+        """
+        if self._recording is None:
+            raise RuntimeError(f"{type(event).__name__} {event.event_id} can be recorded in a statement only")
+        self.log.record(self._recording, event)
+        self._recorded.append(event)
+
+    @property
+    def next_event_id(self) -> str:
+        """The id that the next event of the open statement has. Raises RuntimeError where none is open."""
+        if self._recording is None:
+            raise RuntimeError("no statement is open; an event belongs to one")
+        return f"{self._recording}:{len(self.log.records.get(self._recording, ())) + 1}"
+
+    def _tend(self, state: Turn) -> list[str]:
+        """Have the history mended and condensed where that is due; returns what to tell the user."""
+        moment, self._moment = self._moment, "request"
+        told: list[str] = []
+        for event in self._projector.tend(state, moment):
+            if isinstance(event, str):
+                told.append(event)
+            else:
+                self.record(event)
+        return told
 
     # -- elsewhere in the timeline ------------------------------------------------------------
 
@@ -313,6 +361,7 @@ class Loop:
         *,
         movers: Iterable[str] = (),
         turn_id: int | None = None,
+        records: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         """Take over the timeline that an earlier kernel wrote; see `StatementLog.load` for what it takes and raises.
 
@@ -320,14 +369,21 @@ class Loop:
         handles after the newest ones that the events tell of. Namespace and handles come by themselves; `move` then
         says that they are there.
         """
-        self.log.load(statements, head, movers=movers)
+        self.log.load(statements, head, movers=movers, records=records)
+        self._moment = "load"
         self.turn_id = max(self.turn_id, self.log.executed if turn_id is None else turn_id)
         for statement in self.log:
             for execution in self.log.executions(statement.statement_id):
                 self.graph.continue_after(_made(execution.events))
         self._replay()
 
-    def join(self, statements: Iterable[tuple[Statement, Sequence[Execution]]], *, movers: Iterable[str] = ()) -> None:
+    def join(
+        self,
+        statements: Iterable[tuple[Statement, Sequence[Execution]]],
+        *,
+        movers: Iterable[str] = (),
+        records: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
         """Put the timeline of an earlier kernel in front of this one's own, which stays as a branch of its own.
 
         HEAD stays where it is. Raises what `StatementLog.load` raises; then nothing has changed.
@@ -335,8 +391,10 @@ class Loop:
         own = [(statement, self.log.executions(statement.statement_id)) for statement in self.log]
         earlier = list(statements)
         log = StatementLog()
-        log.load([*earlier, *own], self.log.head, movers=[*movers, *self.log.movers])
+        both = {**(records or {}), **self.log.records}
+        log.load([*earlier, *own], self.log.head, movers=[*movers, *self.log.movers], records=both)
         self.log = log
+        self._moment = "load"
         self.turn_id = max(self.turn_id, log.executed)
         for _, executions in earlier:
             for execution in executions:
@@ -353,7 +411,7 @@ class Loop:
         late, self._late = self._late, {}
         comparisons, self._compared = self._compared, []
         handles = self._guard("handles", self.handles, ())
-        self._project(handles, self._move_feed(moved, restored or Restored(), late, comparisons))
+        self._project(self._state(handles, self._move_feed(moved, restored or Restored(), late, comparisons)))
 
     def _move(self, move: HeadMove, by: str | None) -> HeadMove:
         self.log.move_head(move.to, by=by)

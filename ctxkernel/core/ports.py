@@ -144,6 +144,13 @@ class Tracker(Protocol):
 class Projector(Protocol):
     """Builds what the model would be sent (`projection.engine`)."""
 
+    def tend(self, turn: Turn, moment: str) -> Sequence[Any]:
+        """Return what is to be recorded in the model's history before it is projected: repairs, a condensation.
+
+        `moment` is `load`, `rewind` or `request`.
+        """
+        ...
+
     def project(self, turn: Turn) -> Any:
         """Return the frozen projection after `turn`."""
         ...

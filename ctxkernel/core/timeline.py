@@ -198,6 +198,7 @@ class StatementLog:
         self._by_id: dict[str, Execution] = {}
         self._children: dict[str | None, list[str]] = {}
         self._movers: set[str] = set()
+        self._records: dict[str, list[Any]] = {}
         self._offset = 0
         self.head: str | None = None
 
@@ -213,11 +214,12 @@ class StatementLog:
         head: str | None,
         *,
         movers: Iterable[str] = (),
+        records: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         """Put what an earlier kernel wrote into this empty log, statements in the order of their indices.
 
         Roots that are not among them are left out as by `start_after`, which may be called before. `movers` are the
-        executions that moved HEAD. Raises CtxError for a log with statements, KeyError for an unknown `head`.
+        executions that moved HEAD, `records` the model's history by execution. Raises CtxError for a log with statements, KeyError for an unknown `head`.
         """
         if self._statements:
             raise CtxError("load is for an empty log; this one has statements")
@@ -237,6 +239,8 @@ class StatementLog:
             of_one.sort(key=lambda run: _number(run.execution_id))
         self._offset = offset
         self._movers.update(known.intersection(movers))
+        for execution_id in known.intersection(records or ()):
+            self._records[execution_id] = list((records or {})[execution_id])
         self.head = head
 
     def __len__(self) -> int:
@@ -310,6 +314,15 @@ class StatementLog:
             raise KeyError(execution.parent_execution_id)
         self._add_execution(execution)
         self.head = execution.execution_id
+
+    @property
+    def records(self) -> Mapping[str, Sequence[Any]]:
+        """Execution → the events of the model's history that were recorded with it, in order."""
+        return self._records
+
+    def record(self, execution_id: str, event: Any) -> None:
+        """Add an event of the model's history to an execution. Raises KeyError for an unknown one."""
+        self._records.setdefault(self._by_id[execution_id].execution_id, []).append(event)
 
     def _add(self, statement: Statement) -> None:
         if statement.index < self.next_index:

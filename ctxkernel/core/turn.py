@@ -134,5 +134,7 @@ class TurnResult:
     """Where HEAD went when the statement had ended, if it went elsewhere; handles and projection are those of there."""
     checkpoint: CheckpointInfo | None = None
     """The checkpoint that was taken of the state after it, or None where there is none."""
+    recorded: tuple[Any, ...] = ()
+    """The events that were recorded in the model's history with this execution, those of its end included."""
     comparison: Comparison | None = None
     """What came out differently, where it was a re-run."""

@@ -110,7 +110,7 @@ def _load(back: Returning, execution_id: str, made: Manifest, info: CheckpointIn
 
 def join(ctx: Runtime, back: Returning, found: Resumable) -> None:
     """Put the earlier timeline in front of this kernel's own."""
-    ctx.loop.join(found.statements, movers=found.movers)
+    ctx.loop.join(found.statements, movers=found.movers, records=found.records)
     ctx.panel.remember(found.comparisons)
     back.named |= found.names
     back.marks |= {subject: str(value) for (subject, mark), value in found.marks.items() if mark == "rerun"}

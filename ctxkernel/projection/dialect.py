@@ -35,6 +35,7 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.projection.budget import fit
 from ctxkernel.projection.layout import EMPTY, MASKED, attribute, clean
+from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Piece
 
 DialectName = Literal["tools", "script"]
@@ -309,7 +310,7 @@ def _raw_thinking(block: Mapping[str, Json]) -> str:
         text.encode()
     except (TypeError, ValueError, RecursionError):
         return ""
-    return text
+    return text if mask(text) == text else ""  # a credential in it: it may only come back whole
 
 
 def _short(event_id: str) -> str:

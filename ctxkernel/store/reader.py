@@ -16,11 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from ctxkernel.core.errors import CtxError, StoreError
+from ctxkernel.core.errors import BadHistory, CtxError, StoreError
 from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, StatementLog, statement_to_json
 from ctxkernel.core.turn import DeltaItem, HandleState
+from ctxkernel.history.events import HistoryEvent
 from ctxkernel.store import delta, manifest, rows, trust
 from ctxkernel.store.location import CHECK
 from ctxkernel.store.manifest import Manifest
@@ -255,6 +256,23 @@ class SessionReader(SessionFile):
         with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: the row's checksum says so
             return rows.comparisons_of(found, dict(self.connection.execute("SELECT seq, execution_id FROM executions")))
         return []
+
+    def records(self, *, all_roots: bool = False) -> dict[str, list[HistoryEvent]]:
+        """Return the model's history: execution → the events that were recorded with it, in order.
+
+        What cannot be read is left out; `verify` names it.
+        """
+        made: dict[str, list[HistoryEvent]] = {}
+        with self.snapshot():
+            where = f"seq IN (SELECT seq FROM executions WHERE run IN ({_marks(self._runs(all_roots))})) ORDER BY id"
+            found = self.rows("history", where, *self._runs(all_roots))
+            if not found:
+                return made
+            names = dict(self.connection.execute("SELECT seq, execution_id FROM executions"))
+        for row in found:
+            with contextlib.suppress(BadHistory, ValueError, TypeError):
+                made.setdefault(names[row["seq"]], []).append(rows.history_event_of(row))
+        return made
 
     # -- statements ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ Rule 2: what cannot be returned to is named with its reason (law 9); whether the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.history.events import HistoryEvent
 from ctxkernel.store import manifest
 from ctxkernel.store.manifest import Chunks, Manifest, Presence, References
 from ctxkernel.store.opening import DIED
@@ -41,6 +42,8 @@ class Resumable:
     movers: tuple[str, ...]
     """The executions that did nothing but move HEAD."""
     comparisons: tuple[Comparison, ...]
+    records: Mapping[str, Sequence[HistoryEvent]]
+    """The model's history: execution → the events that were recorded with it."""
     checkpoints: Mapping[str, CheckpointInfo]
     """By execution."""
     manifests: Mapping[str, Manifest]
@@ -112,6 +115,7 @@ def _load(reader: SessionReader, chunks: Chunks | None, references: References |
             tuple(reader.head_moves()),
             tuple(movers_of(marks)),
             tuple(reader.comparisons()),
+            reader.records(),
             checkpoints,
             manifests,
             target,

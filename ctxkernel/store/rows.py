@@ -28,6 +28,7 @@ from ctxkernel.core.timeline import (
     TypeInfo,
 )
 from ctxkernel.core.turn import DeltaItem, HandleState
+from ctxkernel.history.events import HistoryEvent, event_from_json, event_to_json
 from ctxkernel.store.schema import Value
 
 Row = tuple[Value, ...]
@@ -294,6 +295,23 @@ def comparison_rows(seq: int, against: int, made: Comparison, mask: Mask) -> lis
 
 
 # -- and back --------------------------------------------------------------------------------
+
+
+def history_rows(seq: int, at: float, events: Iterable[HistoryEvent], mask: Mask) -> list[Row]:
+    """Return the rows of `history`. A signed thought that would be masked is left out: it may only come back whole."""
+    made: list[Row] = []
+    for event in events:
+        body = event_to_json(event)
+        if body.get("thinking") and dump(body["thinking"], mask) != dump(body["thinking"]):
+            body["thinking"] = []
+        names = (getattr(event, "llm_response_id", None), getattr(event, "tool_call_id", None))
+        made.append((event.event_id, seq, at, str(body.pop("type")), *names, dump(body, mask)))
+    return made
+
+
+def history_event_of(row: Mapping[str, Any]) -> HistoryEvent:
+    """Return the event of a row of `history`. Raises BadHistory, ValueError."""
+    return event_from_json({**json.loads(row["body"]), "type": row["kind"]})
 
 
 def comparisons_of(rows: Iterable[Mapping[str, Any]], executions: Mapping[int, str]) -> list[Comparison]:

@@ -309,6 +309,8 @@ class SessionStore:
             add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
         if checkpoint is not None:
             lost = both(lost, self._add_checkpoint(batch, execution, checkpoint))
+        if result.recorded:
+            add(batch, "history", rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, mask))
         self._add_move(batch, result)
         if result.comparison is not None:
             lost = both(lost, self._add_comparison(batch, seq, result.comparison))

@@ -126,6 +126,10 @@ class KeepingProjector:
     def __init__(self) -> None:
         self.turns: list[Turn] = []
 
+    def tend(self, turn: Turn, moment: str) -> Sequence[Any]:
+        """Record nothing."""
+        return ()
+
     def project(self, turn: Turn) -> Any:
         """Return the number of the turn."""
         self.turns.append(turn)
