@@ -279,9 +279,7 @@ def recorded(history: History) -> list[HistoryEvent]:
         if event.event_id not in first and isinstance(event, Withdrawal) and event.target_id in first:
             withdrawn.add(event.target_id)
         first.setdefault(event.event_id, event)
-    return [
-        event for event in first.values() if not (isinstance(event, Condensation) and event.event_id in withdrawn)
-    ]
+    return [event for event in first.values() if not (isinstance(event, Condensation) and event.event_id in withdrawn)]
 
 
 def legal_request(history: History, properties: Sequence[Property]) -> None:

@@ -348,7 +348,8 @@ def test_summaries_stand_where_they_stood_when_another_condensation_is_withdrawn
     events = [*(N(n) for n in range(1, 9)), *TWO, *records]
 
     assert ids(HistoryView(events).events) == shown.split()
-    assert ids(Condensations().enforce(events, events)) == shown.split()
+    enforced = Condensations().enforce(events, events)
+    assert ids([event for event in enforced if event.place != "meta"]) == shown.split()
 
 
 def test_a_condensation_that_folded_a_withdrawn_summary_stands_behind_what_is_shown_again():
