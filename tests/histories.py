@@ -215,11 +215,13 @@ def build(moves: Sequence[tuple[str, int, int]]) -> list[HistoryEvent]:
     return builder.events
 
 
-def histories(moves: frozenset[str] = frozenset(MOVES), *, most: int = 24) -> st.SearchStrategy[list[HistoryEvent]]:
-    """Histories of up to `most` moves; a crash may fall anywhere, since a history may end anywhere."""
+def histories(
+    moves: frozenset[str] = frozenset(MOVES), *, least: int = 0, most: int = 24
+) -> st.SearchStrategy[list[HistoryEvent]]:
+    """Histories of `least` to `most` moves; a crash may fall anywhere, since a history may end anywhere."""
     allowed = [move for move in MOVES if move in moves]
     number = st.integers(0, 30)
-    return st.lists(st.tuples(st.sampled_from(allowed), number, number), max_size=most).map(build)
+    return st.lists(st.tuples(st.sampled_from(allowed), number, number), min_size=least, max_size=most).map(build)
 
 
 # -- the oracle: what would be sent --------------------------------------------------------------------

@@ -294,9 +294,10 @@ def test_half_a_batch_that_waits_is_not_shown_once_the_other_half_was_forgotten(
 
 
 @pytest.mark.parametrize("more", [(), (TokenLimit(99, lambda event: 1),)], ids=["some segments", "the whole"])
-def test_the_result_of_a_forgotten_call_is_no_older_calls(more: tuple[Property, ...]):
+@pytest.mark.parametrize("again", [[], [O(4, of="c")]], ids=["once", "twice"])
+def test_the_result_of_a_forgotten_call_is_no_older_calls(more: tuple[Property, ...], again: Events):
     """The older call with the same id never had a result; it goes on waiting."""
-    events = [A(1, id="c"), A(2, id="c"), O(2, of="c"), N(3), forget("a2")]
+    events = [A(1, id="c"), A(2, id="c"), O(2, of="c"), *again, N(3), forget("a2", "o2")]
     view = HistoryView(events, properties=(*PROPERTIES, *more))
 
     assert ids(view.events) == ["s3.1"]

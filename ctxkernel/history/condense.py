@@ -249,6 +249,8 @@ def _choose(
             continue
         begin = end = -1
         fresh = old = limit = 0  # what the stretch costs, but for summaries; what its summaries do
+        tried = 0  # its length when a summary was last found not to fit: tried again at twice that, so all is linear
+        text_count = _text_count(event_id, len(chosen) + 1, count)
         for unit in run:
             begin, end = (unit.first if begin < 0 else begin), unit.end
             for event, cost in zip(events[unit.first : end], costs[unit.first : end], strict=True):
@@ -258,10 +260,12 @@ def _choose(
                     fresh += cost
             limit = min(policy.most, old + int(policy.share * fresh))
             after = tokens - fresh - old + limit
-            if fresh and after <= due.aim_tokens and length - (end - begin - 1) <= due.aim_events:
-                break
+            reached = after <= due.aim_tokens and length - (end - begin - 1) <= due.aim_events
+            if reached and fresh and end - begin >= 2 * tried:
+                if _fits(events[begin:end], limit, text_count):
+                    break
+                tried = end - begin
         serves = tokens > due.aim_tokens or end - begin > 1
-        text_count = _text_count(event_id, len(chosen) + 1, count)
         if fresh and serves and 0 < limit < fresh + old and _fits(events[begin:end], limit, text_count):
             chosen.append(_Stretch(begin, end, fresh + old, limit))
             tokens -= fresh + old - limit

@@ -128,14 +128,16 @@ class Condensations(Property):
     ) -> tuple[list[HistoryEvent], list[HistoryEvent]]:
         """Return what remains of `working` and of `shown`, before any summary is put in.
 
-        A response of which a call is forgotten goes as a whole, with its results: else an older call that had the same
-        id, and never a result, would be given one of them.
+        A response of which a call is forgotten goes as a whole, with its results, second ones too: else an older call
+        that had the same id, and never a result, would be given one of them.
         """
         torn = {batch_of(event) for event in working if isinstance(event, Action) and event.event_id in forgotten}
         gone = {event.event_id for event in working if isinstance(event, Action) and batch_of(event) in torn}
         if gone:
-            answers = pair(working).answers.items()
-            gone |= {working[result].event_id for call, result in answers if working[call].event_id in gone}
+            answers, duplicates, _ = pair(working)
+            call_ids = {event.tool_call_id for event in working if isinstance(event, Action) and event.event_id in gone}
+            gone |= {working[result].event_id for call, result in answers.items() if working[call].event_id in gone}
+            gone |= {working[n].event_id for n in duplicates if working[n].tool_call_id in call_ids}  # type: ignore[union-attr]
         left = [event for event in working if event.event_id not in forgotten and event.event_id not in gone]
         kept = list(close(left, working)) if len(left) < len(working) else list(shown)
         was_shown, is_shown = places_of(shown), places_of(kept)
