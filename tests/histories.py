@@ -29,6 +29,7 @@ from ctxkernel.history.events import (
     SummaryText,
     UserQuestion,
     UserRejection,
+    Withdrawal,
 )
 from ctxkernel.history.invariants import PROPERTIES, MessagePairing, Property, TokenLimit, ToolCallDepth
 from ctxkernel.history.repair import HistoryReport, report
@@ -83,10 +84,10 @@ MOVES = (
     *("more calls", "result", "result", "result"),
     *("duplicate", "orphan", "early"),
     *("reused id", "recorded twice"),
-    *("forget", "forget cut", "request", "redact", "record"),
+    *("forget", "forget cut", "withdraw", "request", "redact", "record"),
 )
 CLEAN = frozenset({"note", "question", "answer", "response", "result"})
-NO_CONDENSATION = frozenset(MOVES) - {"forget", "forget cut"}
+NO_CONDENSATION = frozenset(MOVES) - {"forget", "forget cut", "withdraw"}
 
 
 class _Builder:
@@ -190,6 +191,12 @@ class _Builder:
         gone = ids(view.events[first:last])
         self.add(Condensation(f"k{self.next()}", tuple(gone), (SummaryText("shorter", first),) if gone else ()))
 
+    def _withdraw(self, a: int, b: int) -> None:
+        """Of a condensation, as a rule; of anything, or again, now and then."""
+        made = [event for event in self.events if isinstance(event, Condensation) or b % 8 == 0]
+        if made:
+            self.add(Withdrawal(f"w{self.next()}", made[a % len(made)].event_id))
+
     def _request(self, a: int, b: int) -> None:
         self.add(CondensationRequest(f"k{self.next()}"))
 
@@ -208,11 +215,13 @@ def build(moves: Sequence[tuple[str, int, int]]) -> list[HistoryEvent]:
     return builder.events
 
 
-def histories(moves: frozenset[str] = frozenset(MOVES), *, most: int = 24) -> st.SearchStrategy[list[HistoryEvent]]:
-    """Histories of up to `most` moves; a crash may fall anywhere, since a history may end anywhere."""
+def histories(
+    moves: frozenset[str] = frozenset(MOVES), *, least: int = 0, most: int = 24
+) -> st.SearchStrategy[list[HistoryEvent]]:
+    """Histories of `least` to `most` moves; a crash may fall anywhere, since a history may end anywhere."""
     allowed = [move for move in MOVES if move in moves]
     number = st.integers(0, 30)
-    return st.lists(st.tuples(st.sampled_from(allowed), number, number), max_size=most).map(build)
+    return st.lists(st.tuples(st.sampled_from(allowed), number, number), min_size=least, max_size=most).map(build)
 
 
 # -- the oracle: what would be sent --------------------------------------------------------------------
@@ -265,11 +274,14 @@ Law = Callable[[History, Sequence[Property]], None]
 
 
 def recorded(history: History) -> list[HistoryEvent]:
-    """The events of a history, each once."""
+    """The events of a history, each once, without the condensations that were withdrawn."""
     first: dict[str, HistoryEvent] = {}
+    withdrawn: set[str] = set()
     for event in history:
+        if event.event_id not in first and isinstance(event, Withdrawal) and event.target_id in first:
+            withdrawn.add(event.target_id)
         first.setdefault(event.event_id, event)
-    return list(first.values())
+    return [event for event in first.values() if not (isinstance(event, Condensation) and event.event_id in withdrawn)]
 
 
 def legal_request(history: History, properties: Sequence[Property]) -> None:
@@ -350,7 +362,7 @@ def forgotten_is_gone(history: History, properties: Sequence[Property]) -> None:
     """Nothing that was forgotten is shown, and no record ever."""
     shown = HistoryView(history, properties=properties).events
     assert all(event.place != "meta" for event in shown)
-    gone = {one for event in history if isinstance(event, Condensation) for one in event.forgotten_event_ids}
+    gone = {one for event in recorded(history) if isinstance(event, Condensation) for one in event.forgotten_event_ids}
     # A condensation can only forget what came before it.
     before: set[str] = set()
     forgotten: set[str] = set()

@@ -73,6 +73,13 @@ def test_a_lone_surrogate_survives():
         ({"type": "Condensation", "summaries": [{"text": "x", "offset": True}]}, "Condensation.summaries is list"),
         ({"type": "Condensation", "summaries": [{"offset": 1}]}, "Condensation.summaries is list"),
         ({"type": "Observation", "synthetic": 1}, "it must be true or false"),
+        (
+            {"type": "Repair", "fix": "hidden"},
+            "Repair.fix is 'hidden'; it must be one of added, removed, moved, renamed",
+        ),
+        ({"type": "Redaction", "by": "nobody"}, "Redaction.by is 'nobody'; it must be one of human, model"),
+        ({"type": "Redaction", "by": ["model"]}, "Redaction.by is list"),
+        ({"type": "Withdrawal", "event_id": "w1"}, "target_id"),
     ],
 )
 def test_what_is_no_event_is_refused_by_name(data, said: str):

@@ -12,7 +12,10 @@ from histories import (
     NO_CONDENSATION,
     History,
     Law,
+    forget,
     histories,
+    ids,
+    recorded,
     request,
     sound,
 )
@@ -21,7 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from ctxkernel.history.boundaries import boundaries
-from ctxkernel.history.events import HistoryEvent
+from ctxkernel.history.events import Condensation, HistoryEvent, Summary, Withdrawal
 from ctxkernel.history.invariants import PROPERTIES, Property
 from ctxkernel.history.repair import normalise, report, trim
 from ctxkernel.history.rules import check
@@ -35,6 +38,7 @@ def named(law: Law) -> str:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=named)
+@settings(max_examples=400)
 @given(history=histories())
 def test_every_history_keeps_the_law(law: Law, history: History):
     law(history, PROPERTIES)
@@ -72,7 +76,7 @@ def test_without_an_extension_its_law_fails(law: Law, properties: tuple[Property
 
 def _finds(broken, moves: frozenset[str] = frozenset(MOVES)) -> bool:
     quiet = settings(
-        max_examples=400, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=HealthCheck
+        max_examples=2000, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=HealthCheck
     )
     try:
         find(histories(moves), broken, settings=quiet)
@@ -98,6 +102,44 @@ def test_a_view_that_grew_shows_what_a_rebuilt_one_shows(history: History, reads
     assert list(grown.events) == list(HistoryView(history, properties=properties).events)
 
 
+@settings(max_examples=500)
+@given(histories(), st.data())
+def test_a_withdrawn_condensation_never_was(history: History, data: st.DataObject):
+    """What is shown, what waits and where it may be cut is as without both, right after and ever after."""
+    history = [event for event in recorded(history) if not isinstance(event, Withdrawal)]
+    place = data.draw(st.integers(0, len(history)))
+    of = [event.event_id for event in history[:place]]
+    chosen = data.draw(st.lists(st.sampled_from(of), max_size=9)) if of else []
+    made = forget(*chosen, summary="short", offset=data.draw(st.integers(0, 9)), event="taken back")
+    end = data.draw(st.integers(place, len(history)))
+    while any(isinstance(event, Condensation) for event in history[place:end]):
+        end -= 1  # those that come while it is in force are another law's
+    between = history[place:end]
+
+    view = HistoryView([*history[:place], made, *between, Withdrawal("w", "taken back"), *history[end:]])
+    without = HistoryView(history)
+
+    assert list(view.events) == list(without.events)
+    assert view.waiting == without.waiting
+    assert view.boundaries == without.boundaries
+    assert view.restored == frozenset(chosen)
+    assert view.condensations == without.condensations
+
+
+@settings(max_examples=500)
+@given(histories(most=40))
+def test_withdrawing_leaves_the_other_condensations_in_force(history: History):
+    """But for summaries what is shown is what it would be without; each summary in force is shown, in the same order
+    as the others that came before and after it."""
+    shown = list(HistoryView(history).events)
+    without = list(HistoryView([event for event in recorded(history) if not isinstance(event, Withdrawal)]).events)
+
+    assert [event for event in shown if not isinstance(event, Summary)] == [
+        event for event in without if not isinstance(event, Summary)
+    ]
+    assert sorted(ids(shown)) == sorted(ids(without))
+
+
 class Nothing(Property):
     """A property that does nothing, but on the whole: condensations then take the plain way."""
 
@@ -121,8 +163,6 @@ def test_a_condensation_of_some_segments_is_that_of_all(history: History, betwee
 @given(histories(most=40))
 def test_segments_change_nothing(history: History):
     """What is enforced part by part is what enforcing on the whole gives, as long as nothing was forgotten."""
-    from ctxkernel.history.events import Condensation
-
     once: dict[str, HistoryEvent] = {}
     for event in history:
         if event.place != "meta":

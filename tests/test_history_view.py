@@ -20,6 +20,7 @@ from ctxkernel.history.events import (
     Summary,
     SummaryText,
     UserRejection,
+    Withdrawal,
 )
 from ctxkernel.history.invariants import (
     PROPERTIES,
@@ -293,9 +294,10 @@ def test_half_a_batch_that_waits_is_not_shown_once_the_other_half_was_forgotten(
 
 
 @pytest.mark.parametrize("more", [(), (TokenLimit(99, lambda event: 1),)], ids=["some segments", "the whole"])
-def test_the_result_of_a_forgotten_call_is_no_older_calls(more: tuple[Property, ...]):
+@pytest.mark.parametrize("again", [[], [O(4, of="c")]], ids=["once", "twice"])
+def test_the_result_of_a_forgotten_call_is_no_older_calls(more: tuple[Property, ...], again: Events):
     """The older call with the same id never had a result; it goes on waiting."""
-    events = [A(1, id="c"), A(2, id="c"), O(2, of="c"), N(3), forget("a2")]
+    events = [A(1, id="c"), A(2, id="c"), O(2, of="c"), *again, N(3), forget("a2", "o2")]
     view = HistoryView(events, properties=(*PROPERTIES, *more))
 
     assert ids(view.events) == ["s3.1"]
@@ -312,6 +314,77 @@ def test_a_request_is_unhandled_until_a_condensation_comes():
     assert not view.unhandled_request
     assert not unhandled_request([*events, forget("s1.1")])
     assert ids(view.events) == ["s2.1"]
+
+
+TWO = [
+    forget("s2.1", "s3.1", summary="x", offset=1),
+    Condensation("k2", ("s5.1", "s7.1"), (SummaryText("y", 3), SummaryText("z", 5))),
+]
+
+
+@pytest.mark.parametrize(
+    ("records", "shown"),
+    [
+        pytest.param([Withdrawal("w1", "k1")], "s1.1 s2.1 s3.1 s4.1 k2~summary1 s6.1 k2~summary2 s8.1", id="the first"),
+        pytest.param([Withdrawal("w1", "k2")], "s1.1 k1~summary1 s4.1 s5.1 s6.1 s7.1 s8.1", id="the last"),
+        pytest.param(
+            [Withdrawal("w1", "k2"), Withdrawal("w2", "k1")],
+            "s1.1 s2.1 s3.1 s4.1 s5.1 s6.1 s7.1 s8.1",
+            id="both",
+        ),
+        pytest.param(
+            [Withdrawal("w1", "k1"), Withdrawal("w2", "k1"), Withdrawal("w3", "s1.1"), Withdrawal("w4", "nothing")],
+            "s1.1 s2.1 s3.1 s4.1 k2~summary1 s6.1 k2~summary2 s8.1",
+            id="again, and what is no condensation",
+        ),
+        pytest.param(
+            [Withdrawal("w1", "k1"), forget("s2.1", summary="v", offset=1, event="k3"), Withdrawal("w2", "k2")],
+            "s1.1 k3~summary1 s3.1 s4.1 s5.1 s6.1 s7.1 s8.1",
+            id="one that came after a withdrawal stays where it stood",
+        ),
+    ],
+)
+def test_summaries_stand_where_they_stood_when_another_condensation_is_withdrawn(records: Events, shown: str):
+    """Offsets count what was shown when they were written; the neighbours tell where that was."""
+    events = [*(N(n) for n in range(1, 9)), *TWO, *records]
+
+    assert ids(HistoryView(events).events) == shown.split()
+    enforced = Condensations().enforce(events, events)
+    assert ids([event for event in enforced if event.place != "meta"]) == shown.split()
+
+
+def test_a_condensation_that_folded_a_withdrawn_summary_stands_behind_what_is_shown_again():
+    """The folded summary spoke of both; it keeps the place of what only it forgot."""
+    folded = [N(1), N(2), N(3), N(4), N(5), forget("s2.1", "s3.1", summary="x", offset=1)]
+    folded += [forget("k1~summary1", "s4.1", summary="y", offset=1, event="k2")]
+    assert ids(HistoryView(folded).events) == ["s1.1", "k2~summary1", "s5.1"]
+
+    view = HistoryView([*folded, Withdrawal("w1", "k1")])
+
+    assert ids(view.events) == ["s1.1", "s2.1", "s3.1", "k2~summary1", "s5.1"]
+    assert view.restored == {"s2.1", "s3.1"}
+    assert [one.event_id for one in view.condensations] == ["k2"]
+
+
+def test_a_summary_between_summaries_that_are_withdrawn_finds_its_place():
+    events = [*(N(n) for n in range(1, 6)), forget("s3.1", summary="x", offset=2)]
+    events += [forget("s2.1", summary="y", offset=1, event="k2"), forget(summary="z", offset=1, event="k3")]
+    assert ids(HistoryView(events).events) == [
+        "s1.1", "k3~summary1", "k2~summary1", "k1~summary1", "s4.1", "s5.1"
+    ]  # fmt: skip
+
+    view = HistoryView([*events, Withdrawal("w1", "k1"), Withdrawal("w2", "k2")])
+
+    assert ids(view.events) == ["s1.1", "k3~summary1", "s2.1", "s3.1", "s4.1", "s5.1"]
+
+
+def test_a_request_stays_answered_when_the_answer_is_withdrawn():
+    """Else taking back would at once condense again."""
+    events = [N(1), N(2), CondensationRequest("k0"), forget("s1.1"), Withdrawal("w1", "k1")]
+
+    assert not HistoryView(events).unhandled_request
+    assert not unhandled_request(events)
+    assert ids(HistoryView(events).events) == ["s1.1", "s2.1"]
 
 
 def test_records_are_not_shown():

@@ -37,3 +37,7 @@ class StoreError(CtxError, RuntimeError):
 
 class BadHistory(CtxError, ValueError):
     """A history event that cannot be read, or a place in history that is not there."""
+
+
+class NothingToCondense(CtxError, RuntimeError):
+    """A history that must become shorter before it can be sent, and of which nothing can be condensed."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 from ctxkernel.core.errors import BadHistory
 from ctxkernel.core.events import Json, plain
@@ -147,6 +147,8 @@ class Condensation:
     event_id: str
     forgotten_event_ids: tuple[str, ...] = ()
     summaries: tuple[SummaryText, ...] = ()
+    reason: str = ""
+    """Why it was made, and what became of a summariser that failed."""
 
     def summary_events(self) -> tuple[Summary, ...]:
         """The summaries as events, with ids derived from the condensation's."""
@@ -174,6 +176,19 @@ class Redaction:
     target_id: str
     summary_text: str
     by: By = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """The condensation or redaction `target_id` was taken back: what is shown is as if it never had been.
+
+    One that names no such event before it does nothing.
+    """
+
+    place: ClassVar[Place] = "meta"
+    event_id: str
+    target_id: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +243,7 @@ HistoryEvent = (
     | Condensation
     | CondensationRequest
     | Redaction
+    | Withdrawal
     | Repair
     | Context
     | Pin
@@ -299,7 +315,8 @@ def event_from_json(data: Mapping[str, Json]) -> HistoryEvent:
             try:
                 values[one.name] = read(data[one.name])
             except (TypeError, KeyError, AttributeError):
-                found = type(data[one.name]).__name__
+                value = data[one.name]
+                found = repr(value[:40]) if isinstance(value, str) else type(value).__name__
                 raise BadHistory(f"{name}.{one.name} is {found}; it must be {wanted}") from None
     try:
         return cast("HistoryEvent", kind(**values))
@@ -330,6 +347,15 @@ def _list(of: Callable[[Json], Any]) -> Callable[[Json], tuple[Any, ...]]:
         if not isinstance(value, list | tuple):
             raise TypeError
         return tuple(of(item) for item in cast("Sequence[Json]", value))
+
+    return read
+
+
+def _one_of(*names: str) -> Callable[[Json], str]:
+    def read(value: Json) -> str:
+        if value not in names:
+            raise TypeError
+        return cast("str", value)
 
     return read
 
@@ -368,6 +394,7 @@ _KINDS: dict[str, type[Any]] = {
         Condensation,
         CondensationRequest,
         Redaction,
+        Withdrawal,
         Repair,
         Context,
         Pin,
@@ -377,6 +404,8 @@ _STRING: tuple[Callable[[Json], Any], str] = (_string, "text")
 # By the name of the field, or of class and field; every other field is text.
 _READERS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "Observation.status": (output_status, "a status"),
+    "Repair.fix": (_one_of(*get_args(Fix)), f"one of {', '.join(get_args(Fix))}"),
+    "Redaction.by": (_one_of(*get_args(By)), f"one of {', '.join(get_args(By))}"),
     "outputs": (_list(_output), "a list of {kind, text}"),
     "thinking": (_list(_mapping), "a list of blocks"),
     "input": (_mapping, "an object"),

@@ -3,7 +3,7 @@
 Rule 1: what is shown is a function of the events that were appended, in their order (law 3). How often it was read
         between them changes nothing.
 Rule 2: an append costs what it touches. An event that stands alone touches nothing else; a call or a result touches the
-        stretch from the first call of its batch on; a condensation touches the whole view.
+        stretch from the first call of its batch on; a condensation touches the whole view, a withdrawal the whole log.
 Rule 3: nothing here recurses, and nothing is done before somebody reads.
 
 The history lies in segments: a segment is the shortest stretch such that no batch lies in two. A property that is
@@ -15,11 +15,21 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from ctxkernel.history.boundaries import Boundaries, boundaries
-from ctxkernel.history.events import Action, Condensation, CondensationRequest, Events, HistoryEvent, batch_of
+from ctxkernel.history.events import (
+    Action,
+    Condensation,
+    CondensationRequest,
+    Events,
+    HistoryEvent,
+    Withdrawal,
+    batch_of,
+)
 from ctxkernel.history.invariants import PROPERTIES, Condensations, Property
+from ctxkernel.history.invariants.condensation import Stands
 
 _FINE = 64
 """Segments at the end that are kept apart when many are read at once; older ones are joined, to `_COARSE` events."""
@@ -48,6 +58,11 @@ class HistoryView:
         self._global = tuple(rest[first_global:])
         self._known: dict[str, int] = {}
         """Event id → the number that it had last, for every event that was taken; -1 where it has none."""
+        self._log: list[HistoryEvent] = []
+        """Every event that was taken: what a withdrawal is played from."""
+        self._condensed: dict[str, Condensation] = {}
+        self._withdrawn: dict[str, Condensation] = {}
+        self._stands = Stands()
         self._gone: set[str] = set()
         """Batches of which a condensation took calls: one more call of them would be half of a response."""
         self._unhandled = False
@@ -86,16 +101,33 @@ class HistoryView:
         if event_id in known:
             return
         known[event_id] = -1
+        self._log.append(event)
         place = event.place
         if place != "meta":
             self._take(event, place)
+        elif self._condensations is None:
+            if isinstance(event, Condensation | CondensationRequest | Withdrawal):
+                self._take(event, "message")
         elif isinstance(event, Condensation):
             self._unhandled = False
-            self._condense(event)
+            self._condensed[event_id] = event
+            self._condense(event, self._condensations)
         elif isinstance(event, CondensationRequest):
             self._unhandled = True
-            if self._condensations is None:
-                self._take(event, "message")
+        elif isinstance(event, Withdrawal) and event.target_id in self._condensed:
+            self._withdrawn[event.target_id] = self._condensed.pop(event.target_id)
+            self._replay(self._condensations)
+
+    def _replay(self, by: Condensations) -> None:
+        """Build everything again from the log, without the condensations that were withdrawn."""
+        self._known = dict.fromkeys(self._known, -1)
+        self._gone.clear()
+        self._clear()
+        for event in self._log:
+            if event.place != "meta":
+                self._take(event, event.place)
+            elif event.event_id in self._condensed:
+                self._condense(self._condensed[event.event_id], by)
 
     def _take(self, event: HistoryEvent, place: str) -> None:
         end = start = self._next
@@ -125,14 +157,11 @@ class HistoryView:
             del self._shown[outs[first] :]
             del outs[first:]
 
-    def _condense(self, condensation: Condensation) -> None:
-        if self._condensations is None:
-            self._take(condensation, "message")
-            return
+    def _condense(self, condensation: Condensation, by: Condensations) -> None:
         shown = self.events
-        if not self._global and self._condense_in_place(condensation, self._condensations):
+        if not self._global and self._condense_in_place(condensation, by):
             return
-        work = self._condensations.apply(condensation, self._work, list(shown), self._enforce_all)
+        work = by.apply(condensation, self._work, list(shown), self._enforce_all, self._stands)
         before = self._batches
         self._clear()
         self._gone.update(before.keys() - {batch_of(event) for event in work if isinstance(event, Action)})
@@ -165,7 +194,8 @@ class HistoryView:
         last = self._next
         numbered: list[tuple[str, int]] = []
         for one, summary in zip(condensation.summaries, condensation.summary_events(), strict=True):
-            number = new.insert(summary, min(max(one.offset, 0), len(new.shown)), last, self._enforce_all)
+            offset = self._stands.place(summary, one.offset, new.shown)
+            number = new.insert(summary, offset, last, self._enforce_all)
             if number is None:
                 return False
             if number == last:
@@ -208,8 +238,18 @@ class HistoryView:
 
     @property
     def unhandled_request(self) -> bool:
-        """Whether a condensation was asked for and none came after that."""
+        """Whether a condensation was asked for and none came after that, be it withdrawn or not."""
         return self._unhandled
+
+    @property
+    def condensations(self) -> tuple[Condensation, ...]:
+        """Those in force, in order: what can be withdrawn."""
+        return tuple(self._condensed.values())
+
+    @property
+    def restored(self) -> frozenset[str]:
+        """The ids that withdrawn condensations had forgotten: whoever took one back wants to see these."""
+        return frozenset(chain.from_iterable(one.forgotten_event_ids for one in self._withdrawn.values()))
 
     @property
     def waiting(self) -> tuple[Action, ...]:
