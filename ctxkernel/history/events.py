@@ -177,6 +177,16 @@ class Redaction:
 
 
 @dataclass(frozen=True, slots=True)
+class RedactionBatch:
+    """Directives of the model took effect together, since that paid. A human's needs none: it takes effect at once."""
+
+    place: ClassVar[Place] = "meta"
+    event_id: str
+    directive_ids: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Repair:
     """History was broken, and this is what was done about it."""
 
@@ -202,6 +212,7 @@ HistoryEvent = (
     | Condensation
     | CondensationRequest
     | Redaction
+    | RedactionBatch
     | Repair
 )
 Events = Sequence[HistoryEvent]
@@ -340,6 +351,7 @@ _KINDS: dict[str, type[Any]] = {
         Condensation,
         CondensationRequest,
         Redaction,
+        RedactionBatch,
         Repair,
     )
 }
@@ -352,5 +364,6 @@ _READERS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "input": (_mapping, "an object"),
     "synthetic": (_boolean, "true or false"),
     "forgotten_event_ids": (_list(_string), "a list of event ids"),
+    "directive_ids": (_list(_string), "a list of event ids"),
     "summaries": (_list(_summary_text), "a list of {text, offset}"),
 }
