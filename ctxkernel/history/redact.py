@@ -54,7 +54,7 @@ def one_line(text: str) -> str:
 
 
 def note(summary_text: str, event: HistoryEvent) -> str:
-    """Return what is shown in place of the output of `event`: at most about `MAX_SUMMARY` characters, one line."""
+    """Return what is shown in place of the output of `event`: one line, its summary cut to `MAX_SUMMARY`."""
     summary = one_line(summary_text)
     if len(summary) > MAX_SUMMARY:
         summary = summary[: MAX_SUMMARY - 1] + "…"

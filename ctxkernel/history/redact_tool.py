@@ -107,8 +107,8 @@ def validate(
     """Return the directive to record, or that one stands already, or why there can be none.
 
     `shown` are the events of the view, without notes; `redactions` the fold of the same history. `pinned` are event
-    ids; a pinned call pins its output. The directive names the output, also where its call was cited, and its summary is one
-    line. A directive of the model's that still waits does not stand in a human's way.
+    ids; a pinned call pins its output. The directive names the output, also where its call was cited, and its summary
+    is one line. A directive of the model's that still waits does not stand in a human's way.
     """
     label = _label(event_id)
     summary = _summary(summary_text, label)
@@ -144,9 +144,10 @@ def validate(
     ):
         told = f"{label}: this output is the newest of the running loop; use it first, then redact it"
         return Refusal("in_use", label, told)
-    cost, instead = count(content(target)), count(note(summary, target))
-    if instead * SHORTER > cost:
-        told = f"the note would cost {instead} tokens and the output costs {cost}; at most {cost // SHORTER} would do"
+    output, instead = content(target), note(summary, target)
+    cost, less = count(output), count(instead)
+    if less * SHORTER > cost or len(instead) >= len(output):
+        told = f"the note would cost {less} tokens and the output costs {cost}; at most {cost // SHORTER} would do"
         return Refusal("no_saving", label, f"{label}: {told}; leave this output, or write a shorter summary")
     return Redaction(directive_id, target.event_id, summary, by)
 
