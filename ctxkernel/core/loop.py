@@ -55,6 +55,8 @@ Guard = Callable[[str, Callable[[], T], T], T]
 """guard(step, run, otherwise): returns run(), or `otherwise` where it failed or is switched off."""
 
 
+CACHE_SECONDS = 300.0
+"""How long a provider keeps what it has cached."""
 OFF = NamespaceDiff(incomplete="the namespace diff is off")
 
 
@@ -132,6 +134,8 @@ class Loop:
         self._late: dict[str, str] = {}
         self._compared: list[Comparison] = []
         self._recorded: list[Any] = []
+        self.requested_at: float | None = None
+        """When the model was last sent a request; None where it never was."""
         self._recording: str | None = None
         """The execution that events are recorded with now."""
         self._moment = "request"
@@ -316,7 +320,8 @@ class Loop:
     def _state(self, handles: tuple[HandleState, ...], deltas: tuple[DeltaItem, ...]) -> Turn:
         total = self._guard("variables", lambda: self.names.total, 0)
         variables = self._guard("variables", self.variables, ())
-        return Turn(self._history, handles, variables, total, deltas, self.log.records)
+        cold = self.requested_at is None or self.now - self.requested_at > CACHE_SECONDS
+        return Turn(self._history, handles, variables, total, deltas, self.log.records, cold)
 
     def _project(self, state: Turn) -> None:
         self.state = state

@@ -39,5 +39,11 @@ class Settings:
     """Model that the projection is checked for; nothing is sent to it by these settings."""
     dialect: str = ""
     """How the model acts: `tools`, `script`, or empty for what suits the model."""
+    enforce_history_invariants: bool = False
+    """Mend the model's history after a return and before a request (seed 003 §5); what is sent is always checked."""
+    auto_recover_from_crash: bool = True
+    """Mend it when a session is loaded (seed 003 §5)."""
+    warn_on_invariant_violations: bool = True
+    """Say what was found broken in it (seed 003 §5)."""
     max_tokens: int = 8192
     """`max_tokens` of the request body."""

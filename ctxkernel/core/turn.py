@@ -112,6 +112,8 @@ class Turn:
     """Since the last projection, most important first."""
     records: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     """Execution → the events of the model's history that were recorded with it, in order. They only grow."""
+    cache_cold: bool = True
+    """Whether the provider's cache has nothing of this session: no request was sent in the last minutes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,14 @@ class Withdrawal:
     place: ClassVar[Place] = "meta"
     event_id: str
     target_id: str
+
+
+class RedactionBatch:
+    """Directives of the model took effect together, since that paid. A human's needs none: it takes effect at once."""
+
+    place: ClassVar[Place] = "meta"
+    event_id: str
+    directive_ids: tuple[str, ...]
     reason: str = ""
 
 
@@ -244,6 +252,7 @@ HistoryEvent = (
     | CondensationRequest
     | Redaction
     | Withdrawal
+    | RedactionBatch
     | Repair
     | Context
     | Pin
@@ -395,6 +404,7 @@ _KINDS: dict[str, type[Any]] = {
         CondensationRequest,
         Redaction,
         Withdrawal,
+        RedactionBatch,
         Repair,
         Context,
         Pin,
@@ -413,5 +423,6 @@ _READERS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "pinned": (_boolean, "true or false"),
     "texts": (_list(_string), "a list of texts"),
     "forgotten_event_ids": (_list(_string), "a list of event ids"),
+    "directive_ids": (_list(_string), "a list of event ids"),
     "summaries": (_list(_summary_text), "a list of {text, offset}"),
 }

@@ -217,12 +217,13 @@ class Dialect:
                 status, text = "failed", event.message
         shown, notes = self._bounded(text, self._outputs)
         tag = f'<ctx:result id={_id(event)} status="{attribute(status)}">\n'
+        why = "; ".join([f"result of {_short(event.event_id)}", *notes])
+        whole = self._given(event, call_id, status, f"{tag}{shown.strip() or EMPTY}\n", why)
         if note:
             body, _ = self._bounded(note, self._outputs)
             piece = self._given(event, call_id, status, f"{tag}{body.strip()}\n", "redacted: its output was stale")
-            return message(event.event_id, _origin(event), [piece], call_id=call_id)
-        why = "; ".join([f"result of {_short(event.event_id)}", *notes])
-        whole = self._given(event, call_id, status, f"{tag}{shown.strip() or EMPTY}\n", why)
+            if piece.tokens < whole.tokens:
+                return message(event.event_id, _origin(event), [piece], call_id=call_id)
         hidden = self._given(event, call_id, status, tag + MASKED, f"{why}; its output masked")
         if hidden.tokens >= whole.tokens:
             return message(event.event_id, _origin(event), [whole], call_id=call_id)

@@ -21,7 +21,9 @@ from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import Turn
 from ctxkernel.history.capabilities import capabilities_for
+from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Property
+from ctxkernel.history.redact import Prices
 from ctxkernel.history.rules import Report
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
@@ -31,6 +33,7 @@ from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM
 from ctxkernel.projection.past import Past
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
+from ctxkernel.projection.upkeep import upkeep
 from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
@@ -76,6 +79,7 @@ class ProjectionEngine:
         self.past = Past(layout, dialect, opening, self.capabilities, properties)
         self._tail = Tail(count_tokens, settings.variable_rows)
         self._checking = Checking(opening, self.capabilities)
+        self._prices = Prices()
         self._before: Projection | None = None
 
     def _opening_texts(self) -> tuple[DialectName, str, str]:
@@ -93,12 +97,23 @@ class ProjectionEngine:
         # Too small a budget for tools: scripts need none.
         return "script", BRIEF_SYSTEM_TEXT, ""
 
+    def tend(self, turn: Turn, moment: str = "request") -> list[HistoryEvent | str]:
+        """Return what is to be recorded before `turn` is projected, and what the user is to be told.
+
+        `moment` is `load`, `rewind` or `request`.
+        """
+        self._catch_up(turn)
+        return list(upkeep(self.past, turn, moment, self.settings, self._prices))
+
+    def _catch_up(self, turn: Turn) -> None:
+        pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
+        cap = history_cap(self._room, pinned)
+        self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE))
+
     def project(self, turn: Turn) -> Projection:
         """Return the frozen projection after `turn`."""
         past = self.past
-        pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
-        cap = history_cap(self._room, pinned)
-        past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE))
+        self._catch_up(turn)
         run, count = past.run, len(past.run.pieces)
         status = self._status(turn)
         room = self._room - past.tokens - sum([piece.tokens for piece in status])

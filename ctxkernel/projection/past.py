@@ -29,9 +29,11 @@ from ctxkernel.history.events import (
     HumanStatement,
     Pin,
     UserQuestion,
+    Withdrawal,
     from_execution,
 )
 from ctxkernel.history.invariants import PROPERTIES, Property
+from ctxkernel.history.redact import Redactions, note
 from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.dialect import Dialect, Rendered, call_name
@@ -72,6 +74,7 @@ class Past:
         self._layout = layout
         self._dialect = dialect
         self._opening = opening
+        self.count = dialect.count
         self._bound = capabilities.bound_thinking
         self._turn_notes = bool(capabilities.turn_notes)
         self.properties = tuple(properties)
@@ -97,8 +100,13 @@ class Past:
         self._sources: dict[str, tuple[Statement, Execution]] = {}
         self.pins: dict[str, str] = {}
         """The pinned events, each with the reason."""
-        self.notes: dict[str, str] = {}
-        """The redacted events, each with what stands in their place."""
+        self.redactions = Redactions()
+        """The directives of the history, and which of them are in effect."""
+        self._notes: dict[str, str] = {}
+        """The redacted events, each with the summary that stands in its place."""
+        self._mark = 0, 0
+        self.has_calls = False
+        """Whether a call or a result was ever recorded: without, nothing can be broken."""
         self.newest = ""
         """The newest statement, or empty."""
         self._open: list[int] = []
@@ -130,6 +138,29 @@ class Past:
         """Why statements that have not ended are left out."""
         return [LeftOut(attribute(self._fed[place].execution_id), "still running") for place in self._open]
 
+    @property
+    def shown(self) -> Sequence[HistoryEvent]:
+        """The events that the view shows, as they were recorded."""
+        return self._shown
+
+    @property
+    def cap(self) -> int:
+        """Tokens that the history may take."""
+        return self._fold.cap
+
+    @property
+    def drops(self) -> bool:
+        """Whether something is left out that neither a summary nor a mark stands for."""
+        return any(not self._fold.stands(at) for at in range(self._fold.dropped))
+
+    def sizes(self) -> dict[str, int]:
+        """Return the tokens of each shown event: masked where it is, or was dropped; whole where it is not."""
+        end = max(self._fold.masked, self._fold.dropped)
+        return {
+            one.id: one.masked_tokens if at < end and not self._fold.is_kept(at) else one.tokens
+            for at, one in enumerate(self._entries)
+        }
+
     def size(self, event: HistoryEvent) -> int:
         """Return the tokens that an event takes, rendered whole, or as it was redacted."""
         return self._render(event, "c").tokens
@@ -143,11 +174,12 @@ class Past:
         """
         if not self._continues(path, records):
             self._begin()
-        known = self.pins.copy(), self.notes.copy()
+        known = self.pins.copy(), self._notes
         self._feed(path, records)
+        self._take_notes()
         shown = self.view.events
         same = self._same(shown)
-        if self._fold.cap != cap or known != (self.pins, self.notes):
+        if self._fold.cap != cap or known != (self.pins, self._notes):
             self._begin_entries(cap)
             dirty = 0
         elif same < len(self._shown):
@@ -199,11 +231,23 @@ class Past:
     def _append(self, event: HistoryEvent) -> None:
         self.events.append(event)
         self.view.append(event)
-        if isinstance(event, Pin):
+        self.redactions.append(event)
+        self.has_calls = self.has_calls or event.place in ("call", "result")
+        if isinstance(event, Withdrawal):
+            self.redactions.withdraw(event.target_id)
+        elif isinstance(event, Pin):
             if event.pinned:
                 self.pins[event.target_id] = event.reason
             else:
                 self.pins.pop(event.target_id, None)
+
+    def _take_notes(self) -> None:
+        """Have the notes of the directives that are in effect; of several for one output the first stands."""
+        edits = self.redactions.edits
+        mark = len(edits), len(self.redactions.undone)
+        if mark != self._mark:
+            self._mark = mark
+            self._notes = {one.directive.target_id: one.directive.summary_text for one in reversed(edits.values())}
 
     def _same(self, shown: Sequence[HistoryEvent]) -> int:
         """Return how many of the events that were shown begin what is shown."""
@@ -276,23 +320,24 @@ class Past:
 
     def _render(self, event: HistoryEvent, name: str) -> Rendered:
         """Return the blocks of an event, which are the same whenever they are asked for."""
-        note = self.notes.get(event.event_id, "")
-        key = event.event_id, name, note
+        summary = self._notes.get(event.event_id)
+        key = event.event_id, name, summary or ""
         entry = self._rendered.get(key)
         if entry is None:
             source = self._sources.get(event.event_id) if isinstance(event, HumanStatement) else None
-            entry = self._statement(*source, note) if source else self._dialect.render(event, name, note)
+            instead = "" if summary is None else note(summary, event)
+            entry = self._statement(*source, instead) if source else self._dialect.render(event, name, instead)
             if len(self._rendered) >= _MOST_KEPT:
                 self._rendered.clear()
             self._rendered[key] = entry
         return entry
 
-    def _statement(self, statement: Statement, execution: Execution, note: str) -> Rendered:
+    def _statement(self, statement: Statement, execution: Execution, instead: str) -> Rendered:
         text = self._layout.text(statement, execution)
         name, origin = attribute(execution.execution_id), attribute(statement.statement_id)
         why = "; ".join([f"statement {origin}", *text.notes])
-        if note:
-            shown, tokens = redacted(text, note, self._layout)
+        shown, tokens = redacted(text, instead, self._layout) if instead else ("", text.tokens)
+        if tokens < text.tokens:
             whole = (Piece(name, "statement", origin, tokens, f"statement {origin}; its outputs redacted", shown),)
             return Rendered(execution.execution_id, origin, whole, whole, tokens, tokens)
         whole = (Piece(name, "statement", origin, text.tokens, why, text.text),)

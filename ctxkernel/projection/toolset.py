@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ctxkernel.core.events import Json
+from ctxkernel.history.redact_tool import TOOL as REDACT_TOOL
 from ctxkernel.projection.dialect import RUN_CELL
 
 RUN_CELL_TOOL: Mapping[str, Json] = {
@@ -21,7 +22,7 @@ RUN_CELL_TOOL: Mapping[str, Json] = {
         "additionalProperties": False,
     },
 }
-TOOLS: Sequence[Mapping[str, Json]] = (RUN_CELL_TOOL,)
+TOOLS: Sequence[Mapping[str, Json]] = (RUN_CELL_TOOL, REDACT_TOOL)
 
 
 def tools_json(tools: Sequence[Mapping[str, Json]] = TOOLS) -> str:

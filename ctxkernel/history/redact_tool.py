@@ -1,0 +1,260 @@
+"""Asking for a redaction: the model's tool, what may be redacted, and the answer to a call of it.
+
+Rule 1: nothing takes effect here: what is accepted is a directive, an event to be recorded (`history/redact.py`).
+Rule 2: whatever the model gives as input is answered; a refusal names the event, what it is, and the next move.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from ctxkernel.core.events import Json
+from ctxkernel.history.events import (
+    Action,
+    By,
+    Events,
+    HumanStatement,
+    OutputStatus,
+    Redaction,
+    batch_of,
+    derived,
+)
+from ctxkernel.history.pairing import pair
+from ctxkernel.history.redact import MAX_SUMMARY, Count, Places, Redactions, content, note, one_line
+
+MAX_IDS = 50
+"""Ids in one call of the tool."""
+SHORTER = 2
+"""A note may cost at most one in so many of the tokens that it stands for: else an edit gains less than it upsets."""
+
+Code = Literal["bad_input", "bad_summary", "unknown_id", "critical", "pinned", "in_use", "no_saving"]
+
+TOOL: dict[str, Json] = {
+    "name": "redact",
+    "description": (
+        "Replace the output of an earlier tool call, once it is stale, by a short note, so that it no longer takes up "
+        "context. Stale means: superseded by a newer output, a dead end, or used up; if you may still need its text, "
+        "leave it. Cite the short event id shown with the output (the id of the call means its output). Only outputs "
+        "of tool calls can be redacted: never the user's messages, your own, the system text, or what is pinned. In "
+        "summary_text say in 1 to 3 sentences why it is stale and what in it mattered: the note is all that remains. "
+        "The call itself stays in view and is not run again; do not repeat it to get its output back. Call this beside "
+        "the next step of your work, not instead of it. Notes appear at a later turn, several at once."
+    ),
+    "input_schema": {
+        "type": "object",
+        "properties": {
+            "event_id": {
+                "anyOf": [
+                    {"type": "string", "minLength": 1},
+                    {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_IDS},
+                ],
+                "description": "Event id of a stale tool output, as shown with it; or several that one summary covers.",
+            },
+            "summary_text": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": MAX_SUMMARY,
+                "description": f"1 to 3 sentences in one paragraph, at most {MAX_SUMMARY} characters.",
+            },
+        },
+        "required": ["event_id", "summary_text"],
+        "additionalProperties": False,
+    },
+}
+"""The model's tool, as a Messages request takes it. Constant, since tools are the head of every cached prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a redaction was not taken. `message` names the event, what it is, and the next move."""
+
+    code: Code
+    event_id: str
+    message: str
+
+    def to_json(self) -> dict[str, Json]:
+        """Return `{event_id, code, message}`."""
+        return {"event_id": self.event_id, "code": self.code, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The output is redacted already, or will be: nothing is to be done, and nothing is wrong."""
+
+    event_id: str
+    directive_id: str
+    """The directive that stands."""
+
+
+_NEXT = "cite the event id of a tool output that is stale"
+
+
+def validate(
+    event_id: str,
+    summary_text: str,
+    *,
+    shown: Events,
+    redactions: Redactions,
+    by: By,
+    directive_id: str,
+    count: Count,
+    pinned: Collection[str] = (),
+) -> Redaction | Acknowledged | Refusal:
+    """Return the directive to record, or that one stands already, or why there can be none.
+
+    `shown` are the events of the view, without notes; `redactions` the fold of the same history. `pinned` are event
+    ids; a pinned call pins its output. The directive names the output, also where its call was cited, and its summary
+    is one line. A directive of the model's that still waits does not stand in a human's way.
+    """
+    label = _label(event_id)
+    summary = _summary(summary_text, label)
+    if isinstance(summary, Refusal):
+        return summary
+    directives = list(redactions.live.values())
+    places = Places(shown, {event_id, *(one.target_id for one in directives)})
+    if event_id == "system":
+        return Refusal("critical", label, f"{label}: the system text cannot be redacted; {_NEXT}")
+    if event_id not in places.of:
+        return Refusal("unknown_id", label, f"{label}: no event with this id is shown (condensed?); {_NEXT}")
+    cited = shown[places.of[event_id]]
+    place = places.output(event_id, by)
+    if place is None:
+        if isinstance(cited, Action):
+            return Refusal("in_use", label, f"{label}: this call has no output yet; redact it when it has one")
+        what = f"{label}: a {type(cited).__name__} cannot be redacted"
+        return Refusal("critical", label, f"{what}, only outputs of tool calls; {_NEXT}")
+    for one in directives:
+        stands = by == "model" or one.by == "human" or one.event_id in redactions.edits
+        if stands and places.output(one.target_id, one.by) == place:
+            return Acknowledged(label, one.event_id)
+    target = shown[place]
+    answers = {} if target.place == "message" else pair(shown).answers
+    calls = {result: call for call, result in answers.items()}
+    made_by = cast("Action", shown[calls[place]]) if place in calls else None
+    if target.event_id in pinned or (made_by is not None and made_by.event_id in pinned):
+        return Refusal("pinned", label, f"{label}: this output is pinned; leave it, or have the user unpin it")
+    if (
+        place in calls
+        and not redactions.at_boundary
+        and batch_of(cast("Action", shown[calls[place]])) == _newest(shown)
+    ):
+        told = f"{label}: this output is the newest of the running loop; use it first, then redact it"
+        return Refusal("in_use", label, told)
+    output, instead = content(target), note(summary, target)
+    cost, less = count(output), count(instead)
+    if less * SHORTER > cost or len(instead) >= len(output):
+        told = f"the note would cost {less} tokens and the output costs {cost}; at most {cost // SHORTER} would do"
+        return Refusal("no_saving", label, f"{label}: {told}; leave this output, or write a shorter summary")
+    return Redaction(directive_id, target.event_id, summary, by)
+
+
+def _label(event_id: str) -> str:
+    """An id as a refusal repeats it: whatever it is, one short line."""
+    line = one_line(event_id)
+    return line if len(line) <= 80 else line[:79] + "…"
+
+
+def _summary(text: str, label: str) -> str | Refusal:
+    summary = one_line(text)
+    bound = f"give 1 to 3 sentences, at most {MAX_SUMMARY} characters"
+    if not summary:
+        return Refusal("bad_summary", label, f"{label}: summary_text is blank; {bound}")
+    if len(summary) > MAX_SUMMARY:
+        return Refusal("bad_summary", label, f"{label}: summary_text has {len(summary)} characters; {bound}")
+    if re.search(r"\n\s*\n", text.strip()):
+        return Refusal("bad_summary", label, f"{label}: summary_text has several paragraphs; {bound}, in one")
+    return summary
+
+
+def _newest(shown: Events) -> str | None:
+    """Return the response that a loop goes on from: the newest with outputs since a question, answer or summary."""
+    for event in reversed(shown):
+        if isinstance(event, Action):
+            return batch_of(event)
+        if event.place == "message" and not isinstance(event, HumanStatement):
+            return None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call of the tool leads to: directives to record, in order, and the text and status of its result."""
+
+    directives: tuple[Redaction, ...]
+    content: str
+    status: OutputStatus
+
+
+def answer(
+    call: Action, *, shown: Events, redactions: Redactions, count: Count, pinned: Collection[str] = ()
+) -> Answer:
+    """Return the answer to a call of the model's `redact`, whatever its input is.
+
+    The text is JSON: `accepted` and `already_redacted` ids, `rejected` as `{event_id, code, message}`, so that the
+    model can try those again. It is a failure where no id was taken. Directive ids derive from the call's. Record the
+    directives before the next call of the same response is answered.
+    """
+    ids, summary = _read(call.input)
+    directives: list[Redaction] = []
+    already: list[Json] = []
+    rejected: list[Json] = []
+    accepted: dict[str, Json] = {}
+    if isinstance(summary, Refusal):
+        rejected.append(summary.to_json())
+        ids, summary = [], ""
+    for n, event_id in enumerate(ids, 1):
+        verdict = validate(
+            event_id,
+            summary,
+            shown=shown,
+            redactions=redactions,
+            by="model",
+            directive_id=derived(call.event_id, f"redaction{n}"),
+            count=count,
+            pinned=pinned,
+        )
+        if isinstance(verdict, Refusal):
+            rejected.append(verdict.to_json())
+        elif isinstance(verdict, Acknowledged) or verdict.target_id in accepted:
+            already.append(event_id)
+        else:
+            directives.append(verdict)
+            accepted[verdict.target_id] = event_id
+    told: dict[str, Json] = {}
+    if accepted:
+        told = {"accepted": list(accepted.values()), "when": "they become notes at a later turn; the calls stay"}
+    if already:
+        told["already_redacted"] = already
+    if rejected:
+        told["rejected"] = rejected
+    status: OutputStatus = "success" if accepted or already else "failed"
+    return Answer(tuple(directives), json.dumps(told, ensure_ascii=False), status)
+
+
+def _read(given: Mapping[str, Json]) -> tuple[Sequence[str], str | Refusal]:
+    """Take the tool's input apart; each id once."""
+    form = 'give {"event_id": an id or a list of ids, "summary_text": text}'
+
+    def bad(why: str) -> tuple[Sequence[str], Refusal]:
+        return (), Refusal("bad_input", "", f"redact: {why}; {form}")
+
+    for name in ("event_id", "summary_text"):
+        if name not in given:
+            return bad(f"{name} is missing")
+    more = sorted(_label(str(name)) for name in given if name not in ("event_id", "summary_text"))
+    if more:
+        return bad(f"{', '.join(more[:5])} is no field of it")
+    cited, summary = cast("Any", given["event_id"]), given["summary_text"]
+    ids = [cited] if isinstance(cited, str) else cited
+    if not isinstance(ids, list | tuple) or not all(isinstance(one, str) for one in cast("list[Any]", ids)):
+        return bad("event_id is neither text nor a list of texts")
+    named = list(dict.fromkeys(cast("list[str]", ids)))
+    if not 1 <= len(named) <= MAX_IDS or not all(map(str.strip, named)):
+        return bad(f"event_id names {len(named)} events or a blank one; name 1 to {MAX_IDS}")
+    if not isinstance(summary, str):
+        return bad("summary_text is no text")
+    return named, summary

@@ -1,0 +1,90 @@
+"""What is recorded in the model's history before it is projected: repairs, redactions that take effect, a condensation.
+
+    what is broken is mended → redactions that waited take effect, if that pays → what is too long is condensed
+
+Rule 1: nothing is changed here: what is due is returned, and whoever keeps the log records it. So it is replayed.
+Rule 2: each step looks at the history as the steps before it would leave it.
+Rule 3: no repair is made twice, and none that the switches do not want; what is sent is checked whatever they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast
+
+from ctxkernel.core.errors import NothingToCondense
+from ctxkernel.core.settings import Settings
+from ctxkernel.core.turn import Turn
+from ctxkernel.history.condense import Condensing, Limits, Record, condense
+from ctxkernel.history.events import Condensation, HistoryEvent, nth
+from ctxkernel.history.redact import Prices, due, outlook
+from ctxkernel.history.repair import Switches, maintain
+from ctxkernel.projection.past import Past
+
+Moment = Literal["load", "rewind", "request"]
+EXPECTED_TURNS = 10
+"""Turns that a session is expected to go on for, where the cost model asks."""
+NEAR = 0.9
+"""From this share of its cap on the history is near its limit."""
+_KEEP_FIRST = 1
+"""Events at the beginning that are not condensed: the first one is nearly always what the work is about."""
+
+
+def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Prices) -> Iterator[HistoryEvent | str]:
+    """Yield what is to be recorded, in order, and texts that the user is to be told."""
+    if not turn.history:
+        return
+    execution = turn.history[-1][1].execution_id
+    number = len(turn.records.get(execution, ()))
+    for event in _mended(past, cast("Moment", moment), settings):
+        number += not isinstance(event, str)
+        yield event
+    redactions = past.redactions
+    if redactions.waiting and redactions.at_boundary:
+        ahead = outlook(past.shown, redactions, count=past.count)
+        near = past.tokens > NEAR * past.cap
+        decision = due(ahead, cache_cold=turn.cache_cold, limit_near=near, prices=prices, expected_turns=EXPECTED_TURNS)
+        if decision.pays:
+            number += 1
+            yield decision.batch(nth(execution, number), redactions.waiting)
+    yield from _condensed(past, nth(execution, number + 1))
+
+
+def _mended(past: Past, moment: Moment, settings: Settings) -> Sequence[HistoryEvent | str]:
+    if not past.has_calls:
+        return ()
+    switches = Switches(
+        settings.enforce_history_invariants, settings.auto_recover_from_crash, settings.warn_on_invariant_violations
+    )
+    # A call whose cell runs, or that waits for its approval, is not broken; after a crash or a return nothing waits.
+    pending = [action.tool_call_id for action in past.view.waiting] if moment == "request" else ()
+    known = {event.event_id for event in past.events}
+    done = maintain([one for one in past.events if one.place != "meta"], moment, switches=switches, pending=pending)
+    repairs = [repair for repair in done.repairs if repair.event_id not in known]
+    if done.repairs and not repairs:
+        return ()
+    told = [done.warning] if done.warning and (repairs or moment != "request") else []
+    return [*done.added, *repairs, *told]
+
+
+def _condensed(past: Past, event_id: str) -> Iterator[Any]:
+    asked = past.view.unhandled_request
+    if not asked and not past.drops:
+        return
+    sizes = past.sizes()
+    limit = None if asked else min(sum(sizes.values()) - 1, int(past.cap * Condensing().target * 2))
+    try:
+        step = condense(
+            past.view,
+            event_id,
+            lambda event: sizes[event.event_id] if event.event_id in sizes else past.size(event),
+            Limits(tokens=limit),
+            policy=Condensing(keep_first=_KEEP_FIRST),
+            pinned=past.pins.keys(),
+        )
+    except NothingToCondense as fault:
+        yield Condensation(event_id, reason=str(fault))
+        yield str(fault)
+        return
+    if isinstance(step, Record):
+        yield step.condensation
