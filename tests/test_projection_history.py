@@ -101,6 +101,26 @@ def test_going_back_in_a_history_gives_what_was_there(session: list[list[History
         assert stepwise.project(after(session[:end])).receipt == seen[end]
 
 
+@given(sessions(), models, budgets)
+@profile(max_examples=150)
+def test_what_is_recorded_before_a_projection_is_replayed(session: list[list[HistoryEvent]], model: str, budget: int):
+    """Repairs, condensations and redactions that take effect are events: with them the same comes out again."""
+    stepwise = engine(budget, model=model)
+    recorded: list[list[HistoryEvent]] = []
+    for part in session:
+        recorded.append(list(part))
+        made = [event for event in stepwise.tend(after(recorded)) if not isinstance(event, str)]
+        recorded[-1] += made
+        projection = stepwise.project(after(recorded))
+
+        fresh = engine(budget, model=model).project(after(recorded))
+        assert projection.request_bytes == fresh.request_bytes
+        assert projection.report == check(projection.request, stepwise.capabilities)
+        assert projection.report.ok
+        assert projection.tokens <= budget
+        assert not [one for one in stepwise.tend(after(recorded)) if isinstance(one, Repair)], "mended once"
+
+
 # -- the tool dialect ------------------------------------------------------------------------------
 
 

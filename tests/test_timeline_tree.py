@@ -1163,7 +1163,7 @@ class Timeline(RuleBasedStateMachine):
     def resume(self):
         old = self.turns
         new = old.resumed(projector=Checking())
-        assert new.loop.projection.run.texts == old.loop.projection.run.texts
+        assert new.loop.projection.run.pieces == old.loop.projection.run.pieces
         # Back to where it was by both ways: the same bytes.
         place = old.loop.log.head
         self.turns = new
@@ -1253,8 +1253,8 @@ def test_only_what_two_paths_do_not_share_is_rendered_again():
     for number in range(20):
         turns.run(f"x = {number}")
     rendered = []
-    text = engine._layout.text
-    engine._layout.text = lambda *given: (rendered.append(given[1].execution_id), text(*given))[1]
+    text = engine.past._layout.text
+    engine.past._layout.text = lambda *given: (rendered.append(given[1].execution_id), text(*given))[1]
 
     turns.goto("s15.1")
     turns.run("y = 1")

@@ -219,7 +219,8 @@ class StatementLog:
         """Put what an earlier kernel wrote into this empty log, statements in the order of their indices.
 
         Roots that are not among them are left out as by `start_after`, which may be called before. `movers` are the
-        executions that moved HEAD, `records` the model's history by execution. Raises CtxError for a log with statements, KeyError for an unknown `head`.
+        executions that moved HEAD, `records` the model's history by execution. Raises CtxError for a log with
+        statements, KeyError for an unknown `head`.
         """
         if self._statements:
             raise CtxError("load is for an empty log; this one has statements")

@@ -2,8 +2,8 @@
 
 Rule 1: only the kernel writes tags. A tag begins with `<ctx:`; in every text from outside (cells, outputs, files,
         names, messages of errors) a `<` that could begin one, which is a `<` with at most 16 characters other than
-        letters and digits between it and `ctx`, in any case, or the end, is written `&lt;`. So no such text can close its block
-        or open another. A section reaches to the next tag.
+        letters and digits between it and `ctx`, in any case, or the end, is written `&lt;`. So no such text can close
+        its block or open another. A section reaches to the next tag.
 Rule 2: a text from outside goes through `clean` once, whole, before it is cut: credentials masked, lone surrogates
         replaced by U+FFFD, NUL shown as ␀, terminal escapes dropped, lines that were overwritten (a progress bar) as
         they last were.

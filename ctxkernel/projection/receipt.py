@@ -167,10 +167,7 @@ class Receipts:
         plain = self._plain
         while plain[-1].count > end:
             plain.pop()
-        if len(plain) > 1 and plain[-1].count % _SNAPSHOT:
-            point = plain.pop()
-        else:
-            point = plain[-1]
+        point = plain.pop() if plain[-1].count % _SNAPSHOT else plain[-1]
         while point.count < end:
             point = point.grown(history, min(end, point.count // _SNAPSHOT * _SNAPSHOT + _SNAPSHOT))
             if point.count % _SNAPSHOT == 0:

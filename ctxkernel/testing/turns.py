@@ -232,7 +232,7 @@ class Turns:
         new = Turns(self.loop.settings, projector=projector)
         log = self.loop.log
         pairs = [(statement, log.executions(statement.statement_id)) for statement in log]
-        new.loop.load(pairs, log.head, movers=log.movers)
+        new.loop.load(pairs, log.head, movers=log.movers, records=log.records)
         new.states = dict(self.states)
         new.now = self.now
         notices = new.put_back(self.states[log.head])
