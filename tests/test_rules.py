@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mutate_rules import rules, without
 
 from ctxkernel.history.capabilities import CAUTIOUS, MODELS, Capabilities, capabilities_for
 from ctxkernel.history.clauses import text_fault
@@ -444,6 +445,16 @@ def test_every_rule_is_needed(rule: Any):
     fewer = tuple(other for other in RULES if other is not rule)
 
     assert any(check(bad, row[1], rules=fewer).ok for row in ROWS if row[0] == rule.__name__ for bad in row[2])
+
+
+@pytest.mark.parametrize("rule", sorted(rules()))
+def test_a_rule_that_is_taken_out_is_missed(rule: str):
+    """The mutation check for the rules; `python tests/mutate_rules.py` has the properties too."""
+    bad, capabilities = next((row[2][0], row[1]) for row in ROWS if row[0] == rule)
+
+    with without(rule):
+        assert check(bad, capabilities).ok
+    assert not check(bad, capabilities).ok
 
 
 def test_the_path_leads_to_the_fault():
