@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -116,6 +117,30 @@ def test_the_check_changes_nothing_of_a_request(server: Server):
 
     assert server.got[0] == server.got[1]
     assert server.bodies[0] == json.loads(sent)
+
+
+def test_what_the_client_takes_in_its_own_types_is_checked_as_it_is_sent(server: Server, tmp_path: Path):
+    """Blocks of an answer, a generator of messages, a tuple, and an image in a file."""
+    made = client(server)
+    image = tmp_path / "one.gif"
+    image.write_bytes(b"GIF89a\x01\x00\x01\x00")
+    source = {"type": "base64", "media_type": "image/gif", "data": image}
+
+    answer = made.messages.create(model=MODEL, max_tokens=9, messages=USER)
+    messages: Any = (
+        one
+        for one in (
+            *USER,
+            {"role": "assistant", "content": answer.content},
+            {"role": "user", "content": ({"type": "image", "source": source}, {"type": "text", "text": "and?"})},
+        )
+    )
+    made.messages.create(model=MODEL, max_tokens=9, messages=messages)
+
+    sent = server.bodies[1]["messages"]
+    assert [one["role"] for one in sent] == ["user", "assistant", "user"]
+    assert sent[1]["content"][0]["text"] == "yes"
+    assert sent[2]["content"][0]["source"]["data"] == "R0lGODlhAQABAA=="
 
 
 def test_a_broken_request_never_leaves(server: Server):

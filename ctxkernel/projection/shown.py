@@ -130,5 +130,10 @@ def tokens_in(usage: object) -> int | None:
 
 def usage_count(usage: object, name: str) -> int | None:
     """Return a count of a `usage`, an object or JSON; None where it is absent or no count."""
-    value = cast("Mapping[str, Any]", usage).get(name) if isinstance(usage, Mapping) else getattr(usage, name, None)
+    value = usage_part(usage, name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def usage_part(usage: object, name: str) -> object:
+    """Return a part of a `usage`, an object or JSON; None where it is absent."""
+    return cast("Mapping[str, Any]", usage).get(name) if isinstance(usage, Mapping) else getattr(usage, name, None)

@@ -22,7 +22,7 @@ How far off it is (`benchmarks/tokens.py`: 60 texts a kind, of 4,000 characters;
 | prose | 6.7 % (9.2) | +5.4 % | 18 % |
 | JSON, notebooks | 9.4 % (6.1) | −17 % | 63 % |
 | CSV | 2.5 % (4.5) | −0.1 % | 16 % |
-| logs | 5.6 % (5.8) | −1.5 % | 10 % |
+| logs | 5.1 % (5.5) | −1.1 % | 9 % |
 | data frames | 6.5 % (11.7) | −2.9 % | 18 % |
 
 Bytes / 4 undercounts by 30 to 60 %. The worst are base64 and other random letters, undercounted by up to
