@@ -107,6 +107,19 @@ def test_a_good_request_arrives_byte_for_byte(server: Server):
     assert server.got == [("/v1/messages", sent)]
 
 
+def test_a_good_request_is_streamed_byte_for_byte(server: Server):
+    whole = {"model": MODEL, "max_tokens": 9, "messages": USER, "stream": True}
+    sent = json.dumps(whole, separators=(",", ":")).encode()
+    kinds: Any = anthropic.types.RawMessageStreamEvent
+
+    stream = client(server).post(
+        "/v1/messages", cast_to=kinds, content=sent, stream=True, stream_cls=anthropic.Stream[kinds]
+    )
+
+    assert [event.type for event in stream] == [event["type"] for event in EVENTS]
+    assert server.got == [("/v1/messages", sent)]
+
+
 def test_the_check_changes_nothing_of_a_request(server: Server):
     """The client itself orders the keys of a body; that is all that differs."""
     sent = receipts.body(receipts.head(MODEL, 64, "Say yes; — 😀"), ["s1: x = 'é'", "s2"], ["now?"])
@@ -266,6 +279,20 @@ def test_a_raw_body_is_read_or_refused(server: Server, body: Any):
         client(server).post("/v1/messages", cast_to=object, content=body)
 
     assert server.got == []
+
+
+def test_the_refusal_is_short_and_no_terminal_obeys_it(server: Server):
+    call = {"type": "tool_use", "id": "\x1b[2J", "name": "run", "input": {}}
+    messages: Any = [*USER, {"role": "assistant", "content": [call] * 50}, *USER]
+
+    with pytest.raises(RequestRefused) as caught:
+        client(server).messages.create(
+            model=MODEL, max_tokens=9, messages=messages, extra_body={"\x1b" + "x" * 10_000: "\ud800"}
+        )
+
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 2000
+    assert str(caught.value).endswith(f"; and {len(caught.value.report.violations) - 3} more")
 
 
 def test_the_key_is_in_no_part_of_the_refusal(server: Server):

@@ -174,6 +174,18 @@ def test_no_more_is_read_than_the_bound(
     assert capsys.readouterr().err.count("has more than 1 MB") == 2
 
 
+def test_only_so_many_violations_are_shown_and_all_are_in_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = write(tmp_path / "body.json", {**GOOD, "messages": [{"role": "user", "content": [{"type": "text"}] * 300}]})
+
+    assert main(["check", path]) == 1
+    shown = capsys.readouterr().out
+    assert main(["check", path, "--json"]) == 1
+
+    count = len(read(capsys)["requests"][0]["violations"])
+    assert count >= 300
+    assert shown.splitlines()[-1] == f"  and {count - 20} more; --json has all"
+
+
 def test_a_terminal_obeys_nothing_of_a_body(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     calls = [{"role": "assistant", "content": [{"type": "tool_use", "id": "\x1b[2J", "name": "run", "input": {}}]}]
     body = {**GOOD, "model": "\x1b[31m", "messages": [*GOOD["messages"], *calls]}

@@ -25,6 +25,8 @@ BETAS = "anthropic-beta"
 """The header that names the betas, separated by commas."""
 _SHOWN = 3
 """Violations that the error's text names; the report has all."""
+_CHARS = 400
+"""Characters of one of them."""
 
 
 class RequestRefused(CtxError, ValueError):
@@ -33,10 +35,16 @@ class RequestRefused(CtxError, ValueError):
     def __init__(self, model: str, report: Report) -> None:
         self.model = model
         self.report = report
-        found = [f"{one.path or 'the body'}: {one.message} ({one.fix})" for one in report.violations[:_SHOWN]]
+        found = [_shown(f"{v.path or 'the body'}: {v.message} ({v.fix})") for v in report.violations[:_SHOWN]]
         more = len(report.violations) - len(found)
         rest = f"; and {more} more" if more > 0 else ""
-        super().__init__(f"not sent to {model or 'the model'}: {'; '.join(found)}{rest}")
+        super().__init__(f"not sent to {_shown(model) or 'the model'}: {'; '.join(found)}{rest}")
+
+
+def _shown(text: str) -> str:
+    """Return a part of the error's text: bounded, and nothing that a terminal would obey, since it quotes the body."""
+    cut = text if len(text) <= _CHARS else text[:_CHARS] + "…"
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
 
 
 class RequestCheck(anthropic.Middleware):
