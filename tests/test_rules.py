@@ -333,6 +333,16 @@ ROWS: list[tuple[str, Capabilities, list[Json], list[Json]]] = [
     ),
     ("thinking_type", OLD, [body(thinking={"type": "adaptive"})], [body(thinking=ENABLED)]),
     (
+        "thinking_type",
+        capabilities_for("claude-opus-5"),
+        [body(thinking={"type": "disabled"}, output_config={"effort": effort}) for effort in ("xhigh", "max", [])],
+        [
+            body(thinking={"type": "disabled"}),
+            body(thinking={"type": "disabled"}, output_config={"effort": "high"}),
+            body(thinking={"type": "adaptive"}, output_config={"effort": "max"}),
+        ],
+    ),
+    (
         "cache_count",
         NEW,
         [

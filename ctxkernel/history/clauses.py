@@ -355,11 +355,14 @@ def thinking_first(r: Request, c: Capabilities) -> Faults:
 
 
 def thinking_type(r: Request, c: Capabilities) -> Faults:
-    """The kind of thinking is one that the model has."""
+    """The kind of thinking is one that the model has, and that it has at this effort."""
     kind = r.thinking.get("type") if r.thinking is not None else None
     if r.thinking is not None and (not isinstance(kind, str) or kind not in c.thinking):
         fix = f"use {' or '.join(sorted(c.thinking))}" if c.thinking else "leave `thinking` out"
         yield Fault("thinking.type", f'"thinking.type.{str(kind)[:40]}" is not supported for this model.', fix)
+    effort = (mapping(r.body.get("output_config")) or {}).get("effort")
+    if kind == "disabled" and c.disabled_up_to_high and effort not in (None, "low", "medium", "high"):
+        yield Fault("thinking.type", "thinking cannot be disabled at this effort", "use adaptive, or effort high")
 
 
 # -- prompt cache ----------------------------------------------------------------------------------
