@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import mutate_rules
 import pytest
 from hypothesis import HealthCheck, settings
 from kernels import RunningKernel, StartKernel, starter
@@ -57,6 +58,11 @@ for _name in [n for n in os.environ if n.startswith(("CTXKERNEL_", "ANTHROPIC_",
 # In a source tree that is not installed the kernels shall be those of the tree too.
 if Path(ctxkernel.__file__).resolve().is_relative_to(ROOT):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+# The mutation check: these tests are to fail without it.
+if mutate_rules.WITHOUT in os.environ:
+    mutate_rules.take_out(os.environ[mutate_rules.WITHOUT])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

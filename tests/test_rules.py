@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mutate_rules import rules, without
 
 from ctxkernel.history.capabilities import CAUTIOUS, MODELS, Capabilities, capabilities_for
 from ctxkernel.history.clauses import text_fault
@@ -75,6 +76,7 @@ EDITS = [{"type": "clear_thinking_20251015"}, {"type": "clear_tool_uses_20250919
 WITH_EDITS = capabilities_for("claude-sonnet-5-5", betas=["context-management-2025-06-27"])
 CLEAR_AT = capabilities_for("claude-sonnet-5-5", betas=["mid-conversation-system-clear-at-2026-08-21"])
 LOOP = [user(), assistant(text("a"), call()), user(result())]
+MORE = [assistant(call("t2")), user(result("t2"))]
 CYCLE: list[Json] = []
 CYCLE.append(CYCLE)
 DEEP: Json = []
@@ -108,6 +110,10 @@ ROWS: list[tuple[str, Capabilities, list[Json], list[Json]]] = [
             body(tools=["run"]),
             body(thinking="yes"),
             body(user(text("a", cache_control="ephemeral"))),
+            body(user(text("a", cache_control={"type": "persistent"}))),
+            body(cache_control={}),
+            body(tools=[{"name": "a", "cache_control": "ephemeral"}]),
+            body(user(), assistant(call()), user(result(content=[text("ok", cache_control={})]))),
             body(user(), assistant({**call(), "input": "x"}), user(result())),
             body(user(), assistant(call()), user(result(content=[{"type": "text"}]))),
         ],
@@ -142,8 +148,14 @@ ROWS: list[tuple[str, Capabilities, list[Json], list[Json]]] = [
             body(user(image(png(8001, 10)))),
             body(user(image(jpeg(10, 9000)))),
             body(user(), assistant(call()), user(result(content=[image(png(10, 8001))]))),
+            body(user(*[image()] * 20, image(png(2001, 10)))),
         ],
-        [body(user(*[image()] * 100)), body(user(image(png(8000, 8000)), image(jpeg(8000, 8)), image("not base64!")))],
+        [
+            body(user(*[image()] * 100)),
+            body(user(*[image()] * 20, image(png(2000, 10)))),
+            body(user(*[image()] * 19, image(png(2001, 10)))),
+            body(user(image(png(8000, 8000)), image(jpeg(8000, 8)), image("not base64!"))),
+        ],
     ),
     (
         "gated_fields",
@@ -182,6 +194,12 @@ ROWS: list[tuple[str, Capabilities, list[Json], list[Json]]] = [
         ],
     ),
     ("system_place", OLD, [body(user(), system())], [body(user())]),
+    (
+        "system_place",
+        CLEAR_AT,
+        [body({**user(), "clear_at": "never"})],
+        [body(user(), system(clear_at="next_user_message"), assistant(), user())],
+    ),
     (
         "blank_text",
         NEW,
@@ -295,8 +313,13 @@ ROWS: list[tuple[str, Capabilities, list[Json], list[Json]]] = [
     (
         "thinking_first",
         OLD,
-        [body(*LOOP, thinking=ENABLED)],
         [
+            body(*LOOP, thinking=ENABLED),
+            body(*LOOP, assistant(call("t2")), user(result("t2")), thinking=ENABLED),
+            body(user(), assistant(thinking(), text("a")), *LOOP, thinking=ENABLED),
+        ],
+        [
+            body(user(), assistant(thinking(), call()), *LOOP[2:], *MORE, thinking=ENABLED),
             body(user(), assistant(thinking(), call()), user(result()), thinking=ENABLED),
             body(*LOOP, assistant(), user(), thinking=ENABLED),
             body(*LOOP),
@@ -309,6 +332,16 @@ ROWS: list[tuple[str, Capabilities, list[Json], list[Json]]] = [
         [body(thinking={"type": "adaptive"}), body(thinking={"type": "between_tools"})],
     ),
     ("thinking_type", OLD, [body(thinking={"type": "adaptive"})], [body(thinking=ENABLED)]),
+    (
+        "thinking_type",
+        capabilities_for("claude-opus-5"),
+        [body(thinking={"type": "disabled"}, output_config={"effort": effort}) for effort in ("xhigh", "max", [])],
+        [
+            body(thinking={"type": "disabled"}),
+            body(thinking={"type": "disabled"}, output_config={"effort": "high"}),
+            body(thinking={"type": "adaptive"}, output_config={"effort": "max"}),
+        ],
+    ),
     (
         "cache_count",
         NEW,
@@ -325,8 +358,13 @@ ROWS: list[tuple[str, Capabilities, list[Json], list[Json]]] = [
             body(user(text("a", **marked("1h"))), system=[text("s", **marked())]),
             body(user(text("a", **marked("5m")), text("b", **marked("1h")))),
             body(user(text("a", **marked("1d")))),
+            body(user(), assistant(call()), user({**result(content=[text("a", **marked("5m"))]), **marked("1h")})),
+            body(user(text("a", **marked())), **marked("1h")),
         ],
-        [body(user(text("a", **marked("5m"))), system=[text("s", **marked("1h"))], **marked())],
+        [
+            body(user(text("a", **marked("5m"))), system=[text("s", **marked("1h"))], **marked()),
+            body(user(), assistant(call()), user({**result(content=[text("a", **marked("1h"))]), **marked("5m")})),
+        ],
     ),
     (
         "cache_target",
@@ -341,6 +379,52 @@ ROWS: list[tuple[str, Capabilities, list[Json], list[Json]]] = [
         [body(context_management={"edits": EDITS}), body(context_management={"edits": "none"})],
     ),
 ]
+
+
+# What is known to be refused, from the API's documentation and its answers, and the rules that find it.
+KNOWN: dict[str, tuple[str, ...]] = {
+    "the first role is user": ("first_role",),
+    "two of one role in a row, where they are not merged": ("alternation",),
+    "prefill on newer models": ("prefill",),
+    "trailing white space of a prefill": ("trailing_space",),
+    "an empty or blank text": ("blank_text",),
+    "an unanswered call": ("unanswered_calls",),
+    "results come first": ("results_first",),
+    "an orphan result": ("orphan_results",),
+    "two results of a call, two calls of an id": ("single_results", "unique_calls"),
+    "characters of an id, names of tools": ("call_ids", "tool_names"),
+    "an error with an image": ("error_results",),
+    "thinking that was edited": ("thinking_signed",),
+    "thinking as the last block": ("thinking_last",),
+    "manual thinking": ("thinking_budget", "thinking_first"),
+    "the type of thinking": ("thinking_type",),
+    "the place of a system message": ("system_place",),
+    "breakpoints of the cache": ("cache_count", "cache_ttl", "cache_target", "blank_text"),
+    "size": ("size", "images"),
+    "a lone surrogate": ("surrogates",),
+    "a field without its beta": ("gated_fields",),
+    "the order of context edits": ("context_edits",),
+    "a forced tool": ("forced_choice",),
+    "sampling parameters": ("sampling",),
+    "what is no request at all": ("shape", "json_values"),
+}
+NO_REFUSAL: dict[str, Json] = {
+    "two of one role in a row are merged": body(user(), user(), assistant(), assistant(), user()),
+    "a prefix too short for the cache": body(user(text("a", **marked()))),
+    "a breakpoint 21 blocks after the last": body(user(*[text("a")] * 21, text("b", **marked())), **marked()),
+    "results that are cleared, oldest first": body(context_management={"edits": EDITS[1:]}),
+}
+
+
+def test_every_known_refusal_has_its_rules_and_every_rule_its_refusal():
+    named = {rule for rules in KNOWN.values() for rule in rules}
+
+    assert named == {rule.__name__ for rule in RULES} == {row[0] for row in ROWS}
+
+
+@pytest.mark.parametrize("good", NO_REFUSAL.values(), ids=list(NO_REFUSAL))
+def test_what_is_no_refusal_passes(good: Json):
+    assert check(good, WITH_EDITS).violations == ()
 
 
 def cases(index: int) -> list[Any]:
@@ -371,6 +455,16 @@ def test_every_rule_is_needed(rule: Any):
     fewer = tuple(other for other in RULES if other is not rule)
 
     assert any(check(bad, row[1], rules=fewer).ok for row in ROWS if row[0] == rule.__name__ for bad in row[2])
+
+
+@pytest.mark.parametrize("rule", sorted(rules()))
+def test_a_rule_that_is_taken_out_is_missed(rule: str):
+    """The mutation check for the rules; `python tests/mutate_rules.py` has the properties too."""
+    bad, capabilities = next((row[2][0], row[1]) for row in ROWS if row[0] == rule)
+
+    with without(rule):
+        assert check(bad, capabilities).ok
+    assert not check(bad, capabilities).ok
 
 
 def test_the_path_leads_to_the_fault():

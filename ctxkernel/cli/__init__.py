@@ -190,6 +190,24 @@ def _add_reading(command: AddCommand) -> None:
     diff.add_argument("new", nargs="?", metavar="M", help="the same (default: HEAD)")
     reader("verify", "check a session, and say what is damaged and what can still be returned to")
 
+    check = command(
+        "check",
+        "check the JSON body of a Messages request against the rules of the model's API",
+        "Sends nothing. Prints each violation with its place and the fix; status 1 where there is one.",
+    )
+    check.add_argument(
+        "file", type=Path, metavar="FILE", help="a body, or several as JSON Lines; `-` is standard input (up to 64 MB)"
+    )
+    check.add_argument("--model", metavar="NAME", help="whose rules (default: the model that the body names)")
+    check.add_argument(
+        "--beta",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a beta that the request's header will name (repeat)",
+    )
+    check.add_argument("--json", action="store_true", help="print JSON (docs/cli.md)")
+
 
 _COMMANDS = {
     "lab": "lab",
@@ -201,6 +219,7 @@ _COMMANDS = {
     "branches": "tree",
     "diff": "tree",
     "verify": "verify",
+    "check": "check",
     "gc": "storage",
     "install": "kernelspec",
     "doctor": "doctor",

@@ -28,6 +28,8 @@ class Capabilities:
     """Whether the conversation may end with an assistant message."""
     thinking: frozenset[str] = frozenset()
     """Values of `thinking.type` that are accepted; leaving the field out always is."""
+    disabled_up_to_high: bool = False
+    """Whether thinking may be disabled at an effort of low, medium and high only."""
     bound_thinking: bool = True
     """Whether a thinking block is bound to everything before it, so that no earlier block may be edited."""
     forced_tool_choice: bool = False
@@ -77,10 +79,17 @@ MODELS: tuple[Capabilities, ...] = (
     _new("claude-opus-5-5"),
     _new("claude-sonnet-5-5", thinking=frozenset({"adaptive", "between_tools"})),
     # The one of this generation whose tool choice may be forced.
-    _new("claude-haiku-5-5", thinking=_ADAPTIVE_OR_OFF, forced_tool_choice=True),
+    _new("claude-haiku-5-5", thinking=_ADAPTIVE_OR_OFF, disabled_up_to_high=True, forced_tool_choice=True),
     _old("claude-fable-5", thinking=_ADAPTIVE, mid_system=True, max_images=600, min_cache_tokens=512),
     _old("claude-mythos-5", thinking=_ADAPTIVE, mid_system=True, max_images=600, min_cache_tokens=512),
-    _old("claude-opus-5", thinking=_ADAPTIVE_OR_OFF, mid_system=True, max_images=600, min_cache_tokens=512),
+    _old(
+        "claude-opus-5",
+        thinking=_ADAPTIVE_OR_OFF,
+        disabled_up_to_high=True,
+        mid_system=True,
+        max_images=600,
+        min_cache_tokens=512,
+    ),
     # Sources disagree on system messages within the conversation of Sonnet 5; the cautious answer is no.
     _old("claude-sonnet-5", thinking=_ADAPTIVE_OR_OFF, max_images=600, min_cache_tokens=1024),
     _old("claude-opus-4-8", thinking=_ADAPTIVE_OR_OFF, mid_system=True, max_images=600, min_cache_tokens=1024),

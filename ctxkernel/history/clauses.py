@@ -21,6 +21,9 @@ MAX_BYTES = 32 * 1000 * 1000
 MAX_MESSAGES = 100_000
 MAX_IMAGE_BASE64 = 10 * 1000 * 1000
 MAX_IMAGE_PIXELS = 8000
+MANY_IMAGES = 20
+MAX_PIXELS_OF_MANY = 2000
+"""Pixels a side where a request has more than `MANY_IMAGES` images."""
 MAX_BREAKPOINTS = 4
 MIN_THINKING = 1024
 
@@ -88,6 +91,7 @@ def images(r: Request, c: Capabilities) -> Faults:
     if len(found) > c.max_images:
         path = found[c.max_images].path
         yield Fault(path, f"{len(found)} images; this model takes {c.max_images}", "leave out the oldest images")
+    most = MAX_PIXELS_OF_MANY if len(found) > MANY_IMAGES else MAX_IMAGE_PIXELS
     for block in found:
         source = mapping(block.data.get("source")) or {}
         data = source.get("data")
@@ -96,8 +100,8 @@ def images(r: Request, c: Capabilities) -> Faults:
         if len(data) > MAX_IMAGE_BASE64:
             yield Fault(f"{block.path}.source.data", "image exceeds 10 MB of base64", "scale the image down")
         extent = pixels(data)
-        if extent is not None and max(extent) > MAX_IMAGE_PIXELS:
-            message = f"image of {extent[0]} x {extent[1]} pixels; at most {MAX_IMAGE_PIXELS} a side"
+        if extent is not None and max(extent) > most:
+            message = f"image of {extent[0]} x {extent[1]} pixels; at most {most} a side with {len(found)} images"
             yield Fault(f"{block.path}.source.data", message, "scale the image down")
 
 
@@ -163,6 +167,9 @@ def system_place(r: Request, c: Capabilities) -> Faults:
     """A system message in the conversation follows a user's, and precedes an assistant's or ends it."""
     for index, message in enumerate(r.messages):
         if message.role != "system":
+            if "clear_at" in message.data:
+                text = f"{message.path}.clear_at: Extra inputs are not permitted"
+                yield Fault(f"{message.path}.clear_at", text, "only a system message can be cleared")
             continue
         if not c.mid_system:
             yield Fault(f"{message.path}.role", "role 'system' is not supported on this model", "use user content")
@@ -329,24 +336,33 @@ def thinking_budget(r: Request, c: Capabilities) -> Faults:
 
 
 def thinking_first(r: Request, c: Capabilities) -> Faults:
-    """With manual thinking on, an open tool loop begins with its thinking."""
+    """With manual thinking on, an open tool loop begins with its thinking.
+
+    The loop, not each of its messages: such a model thinks once, then calls several times.
+    """
     if r.thinking is None or r.thinking.get("type") != "enabled":
         return
-    for turn, following in zip(r.turns, [*r.turns[1:], None], strict=False):
-        results = following is not None and any(b.type == "tool_result" for b in following.blocks)
-        last = following is not None and following is r.turns[-1]
-        calls = any(block.type == "tool_use" for block in turn.blocks)
-        if turn.role == "assistant" and calls and results and last and turn.blocks[0].type not in _THINKING:
-            message = f"Expected `thinking` or `redacted_thinking`, but found `{turn.blocks[0].type}`"
-            yield Fault(turn.blocks[0].path, message, "send the thinking block that came first, or turn thinking off")
+    turns = [turn for turn in r.turns if turn.role != "system"]
+    starts: list[Block] = []
+    while len(turns) > 1 and turns[-1].role == "user" and any(b.type == "tool_result" for b in turns[-1].blocks):
+        turns.pop()
+        turn = turns.pop()
+        if any(block.type == "tool_use" for block in turn.blocks):
+            starts.append(turn.blocks[0])
+    if starts and not any(block.type in _THINKING for block in starts):
+        message = f"Expected `thinking` or `redacted_thinking`, but found `{starts[0].type}`"
+        yield Fault(starts[0].path, message, "send the thinking block that came first, or turn thinking off")
 
 
 def thinking_type(r: Request, c: Capabilities) -> Faults:
-    """The kind of thinking is one that the model has."""
+    """The kind of thinking is one that the model has, and that it has at this effort."""
     kind = r.thinking.get("type") if r.thinking is not None else None
     if r.thinking is not None and (not isinstance(kind, str) or kind not in c.thinking):
         fix = f"use {' or '.join(sorted(c.thinking))}" if c.thinking else "leave `thinking` out"
         yield Fault("thinking.type", f'"thinking.type.{str(kind)[:40]}" is not supported for this model.', fix)
+    effort = (mapping(r.body.get("output_config")) or {}).get("effort")
+    if kind == "disabled" and c.disabled_up_to_high and effort not in (None, "low", "medium", "high"):
+        yield Fault("thinking.type", "thinking cannot be disabled at this effort", "use adaptive, or effort high")
 
 
 # -- prompt cache ----------------------------------------------------------------------------------
@@ -354,7 +370,9 @@ def thinking_type(r: Request, c: Capabilities) -> Faults:
 
 def _breakpoints(r: Request) -> Iterator[tuple[Block, str]]:
     """The blocks with a cache breakpoint and their time to live, in the order in which they are hashed."""
-    for block in [*r.tools, *r.system, *r.blocks()]:
+    # What stands within a result is hashed before the result ends.
+    content = (part for m in r.messages for block in m.blocks for part in (*inner(block), block))
+    for block in (*r.tools, *r.system, *content):
         control = mapping(block.data.get("cache_control"))
         if control is not None:
             yield block, str(control.get("ttl") or "5m")

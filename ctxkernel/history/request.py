@@ -250,12 +250,24 @@ def _top(request: Request) -> None:
     # 0 is legal: it only warms the cache.
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         _wrong(request, "max_tokens", limit, "a number ≥ 0")
-    for key in ("thinking", "tool_choice", "cache_control", "context_management"):
+    for key in ("thinking", "tool_choice", "context_management"):
         value = body.get(key)
         if value is not None and mapping(value) is None:
             _wrong(request, key, value, "an object")
+    _cache_control(request, "", body)
     request.thinking = mapping(body.get("thinking"))
     request.tool_choice = mapping(body.get("tool_choice"))
+
+
+def _cache_control(request: Request, where: str, data: Mapping[str, Any]) -> None:
+    """A breakpoint is an object of the one type that there is."""
+    value = data.get("cache_control")
+    path = f"{where}.cache_control".removeprefix(".")
+    control = mapping(value)
+    if value is not None and control is None:
+        _wrong(request, path, value, "an object")
+    elif control is not None and control.get("type") != "ephemeral":
+        request.shape.append(Fault(f"{path}.type", f"{path}.type: Input should be 'ephemeral'", "give ephemeral"))
 
 
 def _system(request: Request) -> None:
@@ -283,6 +295,7 @@ def _tools(request: Request) -> None:
             _wrong(request, f"tools[{index}]", tool, "an object")
         else:
             request.tools.append(Block(f"tools[{index}]", str(data.get("type", "custom")), data))
+            _cache_control(request, f"tools[{index}]", data)
 
 
 def _messages(request: Request) -> None:
@@ -337,11 +350,11 @@ def _blocks(request: Request, where: str, content: Sequence[Any], role: str) -> 
             continue
         if kind == "tool_use" and mapping(data.get("input")) is None:
             _wrong(request, f"{path}.input", data.get("input"), "an object")
-        if data.get("cache_control") is not None and mapping(data.get("cache_control")) is None:
-            _wrong(request, f"{path}.cache_control", data.get("cache_control"), "an object")
+        _cache_control(request, path, data)
         block = Block(path, kind, data)
         out.append(block)
         for part in inner(block):
+            _cache_control(request, part.path, part.data)
             if part.type == "text" and not isinstance(part.data.get("text"), str):
                 _wrong(request, f"{part.path}.text", part.data.get("text"), "text")
     return out

@@ -1,0 +1,129 @@
+"""The last check: on what is about to be sent, at every attempt, and after whatever history or storage said of it.
+
+Rule 1: what is checked is the request's JSON as the client will write it: extra fields merged in, then written and read
+        again, so that a rule sees what the server would. The betas are those of the request's own header.
+Rule 2: a broken request never leaves the process, and neither does one that cannot be read (law 5).
+Rule 3: nothing of a header is kept, shown or raised; what looks like a credential in a body's ids is masked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import anthropic
+from anthropic import APIRequest
+
+from ctxkernel.core.errors import CtxError
+from ctxkernel.history.capabilities import capabilities_for
+from ctxkernel.history.rules import Report, Violation, check
+from ctxkernel.projection.secrets import mask
+
+BETAS = "anthropic-beta"
+"""The header that names the betas, separated by commas."""
+_SHOWN = 3
+"""Violations that the error's text names; the report has all."""
+_CHARS = 400
+"""Characters of one of them."""
+
+
+class RequestRefused(CtxError, ValueError):
+    """A request that was not sent, since the model's API would refuse it: `report` says for what."""
+
+    def __init__(self, model: str, report: Report) -> None:
+        self.model = model
+        self.report = report
+        found = [_shown(f"{v.path or 'the body'}: {v.message} ({v.fix})") for v in report.violations[:_SHOWN]]
+        more = len(report.violations) - len(found)
+        rest = f"; and {more} more" if more > 0 else ""
+        super().__init__(f"not sent to {_shown(model) or 'the model'}: {'; '.join(found)}{rest}")
+
+
+def _shown(text: str) -> str:
+    """Return a part of the error's text: bounded, and nothing that a terminal would obey, since it quotes the body."""
+    cut = text if len(text) <= _CHARS else text[:_CHARS] + "…"
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
+
+
+class RequestCheck(anthropic.Middleware):
+    """Checks every Messages request of a client before it is sent: `Anthropic(middleware=[…, RequestCheck()])`.
+
+    Must be the last of the list, since a later one could change what was checked. `betas` are those that the client's
+    own default headers name; a middleware sees only the request's. Serves the synchronous and the asynchronous client;
+    runs at every attempt, so a retry is checked again. Raises RequestRefused, which the client does not retry.
+    Does not look at `count_tokens` and at batches.
+    """
+
+    def __init__(self, *, betas: Iterable[str] = ()) -> None:
+        self.betas = frozenset(betas)
+
+    def handle(self, request: APIRequest, call_next: Callable[[APIRequest], Any]) -> Any:
+        """Check, then go on."""
+        self.inspect(request)
+        return call_next(request)
+
+    async def handle_async(self, request: APIRequest, call_next: Callable[[APIRequest], Awaitable[Any]]) -> Any:
+        """Check, then go on."""
+        self.inspect(request)
+        return await call_next(request)
+
+    def inspect(self, request: APIRequest) -> Report | None:
+        """Return the report on a Messages request, None for any other. Raises RequestRefused where a rule is broken."""
+        if request.method.upper() != "POST" or not urlsplit(request.url).path.rstrip("/").endswith("/v1/messages"):
+            return None
+        model, report = self._report(request)
+        if not report.ok:
+            raise RequestRefused(model, report)
+        return report
+
+    def _report(self, request: APIRequest) -> tuple[str, Report]:
+        try:
+            body = _body(request)
+        except Exception as fault:  # what cannot be read cannot be checked
+            message = f"the body cannot be read: {type(fault).__name__}"
+            return "", Report(False, (Violation("json_values", "", message, "send plain JSON values"),))
+        named = cast("Mapping[str, object]", body).get("model") if isinstance(body, Mapping) else None
+        model = mask(named) if isinstance(named, str) else ""
+        report = check(body, capabilities_for(model, betas=self.betas | _betas(request.headers)))
+        found = (Violation(v.rule, mask(v.path), mask(v.message), mask(v.fix)) for v in report.violations)
+        return model, Report(report.ok, tuple(found))
+
+
+def _body(request: APIRequest) -> object:
+    """Return the JSON that the client will send, read back from text. Raises whatever it cannot be written for."""
+    options = request.options
+    if options.content is not None:
+        if not isinstance(options.content, str | bytes | bytearray):
+            raise TypeError("a stream can be read only once")
+        return json.loads(options.content)
+    data: object = options.json_data
+    extra = options.extra_json
+    if extra is not None:
+        data = {**cast("Mapping[str, object]", data or {}), **cast("Mapping[str, object]", extra)}
+    if isinstance(data, Mapping):
+        given = cast("Mapping[str, object]", data)
+        data = {key: value for key, value in given.items() if not isinstance(value, anthropic.Omit)}
+    # Lone surrogates and NaN survive this way, and are violations of their own; sending would fail on them.
+    return json.loads(json.dumps(data, default=_plain))
+
+
+def _plain(value: object) -> object:
+    """Return what the client writes for a value of its own types. An iterator is refused: reading would use it up."""
+    if hasattr(value, "model_dump"):
+        left_out = getattr(value, "__api_exclude__", None)
+        return cast("Any", value).model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=left_out)
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, object]", value))
+    if isinstance(value, set | frozenset | tuple):
+        return list(cast("Iterable[object]", value))
+    if hasattr(value, "isoformat"):
+        return cast("Any", value).isoformat()
+    raise TypeError(type(value).__name__)
+
+
+def _betas(headers: Mapping[str, object]) -> frozenset[str]:
+    """Return the betas that a request's headers name."""
+    named = [value for name, value in headers.items() if name.lower() == BETAS and isinstance(value, str)]
+    return frozenset(beta.strip() for value in named for beta in value.split(",") if beta.strip())

@@ -1,0 +1,125 @@
+"""What tokens cost. Data only, dated; and two sums over it.
+
+Rule 1: a row says what the provider's own pages say (for Opus 4.7: what resellers list as its price). Where none was
+        found the row says None, and a cost is told in relative units: a price is never invented. `AS_OF` is when it was
+        looked up, in stored copies of the pages; the newest change that they know of is of 2026-10-07.
+Rule 2: list prices of the standard tier, USD: no batch, no priority, no tools of the server's own, no taxes.
+Rule 3: rows have the names of `history/capabilities.py`, one for each. A test keeps it.
+
+A cache write costs 1.25 (5 minutes) or 2 (1 hour) times a fresh token of input, for every model; what a read costs
+depends on the model. `tests/test_prices.py` has the prices in USD that the pages give for each of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ctxkernel.history.capabilities import capabilities_for
+from ctxkernel.projection.shown import usage_count, usage_part
+
+AS_OF = "2026-11-22"
+WRITE_5M = 1.25
+WRITE_1H = 2.0
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one model costs: USD per million tokens, None where it is not known."""
+
+    model: str = ""
+    """The model's name without date or vendor prefix; empty for a model that no row names."""
+    input: float | None = None
+    output: float | None = None
+    read: float = 0.1
+    """What a token read from the cache costs, relative to a fresh one."""
+    long_prompt: tuple[int, float, float] | None = None
+    """(tokens, input, output): the prices of the whole request where its prompt has more than so many tokens."""
+
+
+PRICES: tuple[Price, ...] = (
+    Price("claude-fable-5-2"),
+    Price("claude-mythos-5-2"),
+    Price("claude-fable-5-1", 10, 50, 0.025),
+    Price("claude-mythos-5-1"),
+    Price("claude-opus-5-5", 4, 20, 0.05),
+    Price("claude-sonnet-5-5", 2, 10, 0.05),  # reads were 0.1 until 2026-10-07
+    Price("claude-haiku-5-5", 0.10, 0.50, long_prompt=(100_000, 0.50, 2.50)),
+    Price("claude-fable-5", 10, 50),
+    Price("claude-mythos-5", 10, 50),
+    Price("claude-opus-5", 5, 25),
+    Price("claude-sonnet-5", 2, 10),
+    Price("claude-opus-4-8", 5, 25),
+    Price("claude-opus-4-7", 5, 25),
+    Price("claude-mythos-preview"),  # retired; only the press gave a price
+    Price("claude-opus-4-6", 5, 25),
+    Price("claude-sonnet-4-6", 3, 15),
+    Price("claude-opus-4-5", 5, 25),
+    Price("claude-sonnet-4-5", 3, 15),
+    Price("claude-haiku-4-5", 1, 5),
+)
+_ROWS = {row.model: row for row in PRICES}
+
+
+def price_of(model: str) -> Price:
+    """Return the row of `model`, under any of its names, or a row without prices."""
+    return _ROWS.get(capabilities_for(model).model, Price())
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one request costs."""
+
+    model: str
+    usd: float | None
+    """USD, or None where the model's price is not known."""
+    units: float
+    """What the input costs, in fresh input tokens of this model: to compare requests where no price is known."""
+    output: int
+    """Tokens of the output; 0 before there is any."""
+    as_of: str = AS_OF
+
+    def told(self) -> str:
+        """Return it for a person: `~$0.0123`, or `~12,300 input tokens' worth + 500 out (price not known)`."""
+        if self.usd is not None:
+            return f"~${self.usd:.4f}" if self.usd < 1 else f"~${self.usd:.2f}"
+        out = f" + {self.output:,} out" if self.output else ""
+        return f"~{self.units:,.0f} input tokens' worth{out} (price not known)"
+
+
+def estimate(
+    model: str, *, cached: int = 0, written_5m: int = 0, written_1h: int = 0, fresh: int = 0, output: int = 0
+) -> Cost:
+    """Return what a request costs that has so many tokens read from the cache, written to it, neither, and answered.
+
+    Pure. All counts are ≥ 0, and no token is in two of them.
+    """
+    row = price_of(model)
+    units = fresh + cached * row.read + written_5m * WRITE_5M + written_1h * WRITE_1H
+    dear, per_output = row.input, row.output
+    if row.long_prompt is not None and cached + written_5m + written_1h + fresh > row.long_prompt[0]:
+        _, dear, per_output = row.long_prompt
+    usd = None if dear is None or per_output is None else (units * dear + output * per_output) / MILLION
+    return Cost(model, usd, units, output)
+
+
+def cost_of_usage(model: str, usage: object) -> Cost | None:
+    """Return what an answered request has cost, by its `usage`: the SDK's object, or the answer's JSON.
+
+    Writes of which it does not say for how long are taken for 5 minutes, the default. None where it has no counts.
+    """
+    fresh = usage_count(usage, "input_tokens")
+    if fresh is None:
+        return None
+    split = usage_part(usage, "cache_creation")
+    hour = usage_count(split, "ephemeral_1h_input_tokens") or 0
+    minutes = usage_count(split, "ephemeral_5m_input_tokens") or 0
+    written = usage_count(usage, "cache_creation_input_tokens") or 0
+    return estimate(
+        model,
+        cached=usage_count(usage, "cache_read_input_tokens") or 0,
+        written_5m=max(written - hour, minutes),
+        written_1h=hour,
+        fresh=fresh,
+        output=usage_count(usage, "output_tokens") or 0,
+    )
