@@ -4,37 +4,99 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxkernel.projection.value import Projection
+from ctxkernel.core.events import Json
+from ctxkernel.projection.prices import Cost
+from ctxkernel.projection.value import Block, Projection
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A block that is not in both, or is another in the newer one."""
+
+    id: str
+    kind: str
+    origin: str
+    before: int | None
+    """Its tokens in the older one; None where it was not there."""
+    after: int | None
+    """Its tokens in the newer one; None where it is not there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is different in a newer projection. Blocks are named by their ids, in the order they stand in."""
+    """What is different in a newer projection, in the order in which the blocks stand in it; what went comes last."""
 
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-    changed: tuple[str, ...]
+    changes: tuple[Change, ...]
     tokens: int
     """Tokens of the new one less those of the old one."""
     prefix_tokens: int
-    """Tokens of the blocks that both begin with."""
+    """Tokens of the blocks that both begin with: a provider that has the old one cached reads these from the cache."""
     breaks_at: str | None
     """The first block of the new one that the old one did not have in that place; None where it has none."""
+    costs: tuple[Cost, Cost]
+    """What each costs alone, with nothing in the cache."""
+    cost_after: Cost
+    """What the new one costs right after the old one."""
+
+    def _ids(self, *, before: bool, after: bool) -> tuple[str, ...]:
+        return tuple(
+            one.id for one in self.changes if (one.before is not None, one.after is not None) == (before, after)
+        )
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The blocks that only the newer one has."""
+        return self._ids(before=False, after=True)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The blocks that only the older one has."""
+        return self._ids(before=True, after=False)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The blocks that have another text."""
+        return self._ids(before=True, after=True)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return `{changes: [{id, kind, origin, before, after}], tokens, prefix_tokens, breaks_at, costs, cost_after}`."""
+        return {
+            "changes": [
+                {"id": one.id, "kind": one.kind, "origin": one.origin, "before": one.before, "after": one.after}
+                for one in self.changes
+            ],
+            "tokens": self.tokens,
+            "prefix_tokens": self.prefix_tokens,
+            "breaks_at": self.breaks_at,
+            "costs": [{"usd": cost.usd, "units": cost.units} for cost in self.costs],
+            "cost_after": {"usd": self.cost_after.usd, "units": self.cost_after.units},
+        }
 
 
 def compare(old: Projection, new: Projection) -> Comparison:
     """Return what is different in `new`. Linear."""
     before, after = old.blocks, new.blocks
-    texts = {block.id: block.text for block in before}
     prefix = 0
-    while prefix < min(len(before), len(after)) and before[prefix].text == after[prefix].text:
+    while prefix < min(len(before), len(after)) and _same(before[prefix], after[prefix]):
         prefix += 1
+    was = {block.id: block for block in before}
     ids = {block.id for block in after}
+    changes = [
+        Change(block.id, block.kind, block.origin, was[block.id].tokens if block.id in was else None, block.tokens)
+        for block in after
+        if block.id not in was or not _same(was[block.id], block)
+    ]
+    changes += [Change(one.id, one.kind, one.origin, one.tokens, None) for one in before if one.id not in ids]
+    # The system text is a block, and stands before the history.
     return Comparison(
-        added=tuple(block.id for block in after if block.id not in texts),
-        removed=tuple(block.id for block in before if block.id not in ids),
-        changed=tuple(block.id for block in after if texts.get(block.id, block.text) != block.text),
+        changes=tuple(changes),
         tokens=new.tokens - old.tokens,
         prefix_tokens=sum(block.tokens for block in after[:prefix]),
         breaks_at=after[prefix].id if prefix < len(after) else None,
+        costs=(old.cost_alone, new.cost_alone),
+        cost_after=new.cost_with(min(prefix - 1, new.count, old.count)),
     )
+
+
+def _same(a: Block, b: Block) -> bool:
+    return (a.text, a.role) == (b.text, b.role)

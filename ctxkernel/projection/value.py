@@ -12,16 +12,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.events import Json
+from ctxkernel.core.events import Json, plain
+from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import Report, Violation
 from ctxkernel.projection import receipt as receipts
+from ctxkernel.projection.prices import Cost, estimate
 
 RECORD_VERSION = 1
+_PATH = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
 CHUNK = 32
 """Blocks of the history whose references are kept as one text, so that a record stays short."""
 
@@ -113,6 +117,19 @@ class Run:
         return self._chunks[:whole]
 
 
+class Found(NamedTuple):
+    """A broken rule, and the block that breaks it where it is one block."""
+
+    violation: Violation
+    block: Piece | None
+
+    def told(self) -> str:
+        """Return it in one line: the block, its statement, what is wrong, and what to do."""
+        one = self.violation
+        where = f"block {self.block.id} of {self.block.origin}" if self.block is not None else "the request"
+        return f"{where}: {one.rule} at {one.path or 'its top'}: {one.message}; {one.fix}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection:
     """What a model would be sent after a turn. Two are equal where their records are."""
@@ -191,12 +208,80 @@ class Projection:
                 }
                 for block in self.blocks
             ],
-            "report": self.report.to_json(),
+            "report": {
+                "ok": self.report.ok,
+                "violations": [
+                    {
+                        **plain(found.violation),
+                        "block": found.block.id if found.block is not None else None,
+                        "origin": found.block.origin if found.block is not None else None,
+                    }
+                    for found in self.violations
+                ],
+            },
+            "betas": list(self.betas),
+            "cost": {
+                "usd": self.cost.usd,
+                "units": self.cost.units,
+                "told": self.cost.told(),
+                "as_of": self.cost.as_of,
+            },
             "left_out": [{"id": one.id, "why": one.why} for one in self.left_out],
             "tokens": self.tokens,
             "budget": self.budget,
             "receipt": self.receipt,
         }
+
+    @property
+    def cost(self) -> Cost:
+        """What sending it costs, where the projection before it was sent some minutes ago at most; no answer counted.
+
+        What the two begin with is read from the cache, the rest up to the last breakpoint written to it.
+        """
+        return self.cost_with(self.cached)
+
+    @property
+    def cost_alone(self) -> Cost:
+        """What sending it costs where nothing of it is in the cache."""
+        return self.cost_with(-1)
+
+    def cost_with(self, cached: int) -> Cost:
+        """What sending it costs with the first `cached` blocks of its history in the cache; -1: nothing at all."""
+        pieces = self.run.pieces[: self.count]
+        tail = sum([piece.tokens for piece in self.tail])
+        stable = self.tokens - tail
+        if stable < capabilities_for(self.model).min_cache_tokens:
+            return estimate(self.model, fresh=self.tokens)
+        if cached < 0:
+            return estimate(
+                self.model, written_1h=self.system.tokens, written_5m=stable - self.system.tokens, fresh=tail
+            )
+        read = self.system.tokens + sum([piece.tokens for piece in pieces[:cached]])
+        return estimate(self.model, cached=read, written_5m=stable - read, fresh=tail)
+
+    def block_at(self, path: str) -> Piece | None:
+        """Return the block that a violation's path leads to, or None where it leads to the body as a whole."""
+        found = _PATH.match(path)
+        if found is None:
+            return self.system if path.startswith("system") else None
+        message, content = int(found[1]), int(found[2] or 0)
+        at, place, before = -1, 0, ""
+        last: Piece | None = None
+        for piece in (*self.run.pieces[: self.count], *self.tail):
+            at, place = (at, place + 1) if piece.role == before else (at + 1, 0)
+            before = piece.role
+            if at == message:
+                last = piece
+                if place == content:
+                    return piece
+            elif at > message:
+                break
+        return last
+
+    @property
+    def violations(self) -> tuple[Found, ...]:
+        """What the check found, each with its block."""
+        return tuple(Found(one, self.block_at(one.path)) for one in self.report.violations)
 
     # -- storing ---------------------------------------------------------------------------------
 
