@@ -741,7 +741,9 @@ def test_texts_that_do_not_fit_the_receipt_are_refused():
 def test_the_json_has_the_keys_of_the_schema():
     shown = project(turn([ran(1)], handle("h"))).to_json()
 
-    assert list(shown) == ["request", "blocks", "report", "left_out", "tokens", "budget", "receipt"]
+    assert list(shown) == [
+        "request", "blocks", "report", "betas", "cost", "left_out", "tokens", "budget", "receipt",
+    ]  # fmt: skip
     assert list(shown["blocks"][0]) == ["id", "kind", "origin", "tokens", "cached", "why", "text", "role"]
     assert list(shown["left_out"][0]) == ["id", "why"]
     assert list(shown["report"]) == ["ok", "violations"]

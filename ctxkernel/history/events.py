@@ -188,8 +188,10 @@ class Withdrawal:
     place: ClassVar[Place] = "meta"
     event_id: str
     target_id: str
+    reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class RedactionBatch:
     """Directives of the model took effect together, since that paid. A human's needs none: it takes effect at once."""
 

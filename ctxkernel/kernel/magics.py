@@ -24,11 +24,10 @@ from IPython.display import display
 from ctxkernel._version import __version__
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
-from ctxkernel.kernel import moving
+from ctxkernel.kernel import moving, projecting
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -144,46 +143,6 @@ def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
     return Shown(head + aligned(rows) + ("\n* is HEAD, · is on another branch" if aside else ""))
 
 
-def _projection(ctx: Runtime, args: Sequence[str]) -> Shown | None:
-    flags, _ = _split(args, ("--json",), "projection")
-    projection = ctx.loop.projection
-    if projection is None:
-        raise BadCommand("there is no projection yet: run a cell first")
-    if "--json" in flags:
-        print(json.dumps(projection.to_json(), indent=1))
-        return None
-    rows = [["block", "kind", "from", "tokens", "", "why"]]
-    for block in projection.blocks:
-        cached = "cached" if block.cached else "fresh"
-        rows.append([block.id, block.kind, block.origin, f"~{block.tokens}", cached, one_line(block.why, 60)])
-    report = projection.report
-    price = f"~{projection.tokens:,} of {ctx.settings.projection_tokens:,} tokens"
-    lines = [
-        f"what {ctx.settings.model} would be sent (nothing was): {price}, receipt {projection.receipt[:19]}",
-        aligned(rows),
-    ]
-    lines += [f"left out {item.id}: {item.why}" for item in projection.left_out]
-    lines += [f"red: {v.rule} at {v.path}: {v.message}; {v.fix}" for v in report.violations]
-    lines.append("checks: " + ("all passed" if report.ok else f"{len(report.violations)} failed"))
-    lines += [f"\n--- {block.id}\n{block.text}" for block in projection.blocks]
-    return Shown("\n".join(lines))
-
-
-def _why(ctx: Runtime, args: Sequence[str]) -> Shown:
-    projection = ctx.loop.projection
-    if not args:
-        raise BadCommand("%ctx why BLOCK: which block? %ctx projection lists them")
-    known: dict[str, str] = {}
-    if projection is not None:
-        known = {item.id: f"left out: {item.why}" for item in projection.left_out}
-        known |= {
-            block.id: f"in, ~{block.tokens} tokens, from {block.origin}: {block.why}" for block in projection.blocks
-        }
-    if args[0] not in known:
-        raise BadCommand(f"no block {args[0]!r} in the projection{_close(args[0], known)}; %ctx projection lists them")
-    return Shown(f"{args[0]}: {known[args[0]]}")
-
-
 def _show(ctx: Runtime, args: Sequence[str]) -> Shown:
     if not args:
         raise BadCommand("%ctx show N: which statement? %ctx timeline lists them")
@@ -225,21 +184,6 @@ def _timeout(ctx: Runtime, args: Sequence[str]) -> Shown:
     return Shown(told)
 
 
-def _pinned(ctx: Runtime, args: Sequence[str], verb: str) -> Shown:
-    if not args:
-        raise BadCommand(f"%ctx {verb} HANDLE: which one? ls() lists them")
-    value = ctx.shell.user_ns.get(args[0])
-    node = value if isinstance(value, NodeBase) else ctx.loop.graph.node(args[0])
-    if node is None:
-        names = [state.name for state in ctx.loop.ls()]
-        raise BadCommand(f"no handle {args[0]!r}{_close(args[0], names)}; ls() lists them")
-    if verb == "pin":
-        node.pin(" ".join(args[1:]))
-    else:
-        node.unpin()
-    return Shown(f"{args[0]} is {'pinned' if node.pinned else 'not pinned'}")
-
-
 def _panel(ctx: Runtime, args: Sequence[str]) -> Any:
     from ctxkernel.kernel.inline import inline_panel
 
@@ -266,8 +210,8 @@ def _config(ctx: Runtime, args: Sequence[str]) -> Shown:
     return Shown(f"tolerance {back.divergence.rel:g}: floats that a re-run gives are the same up to that difference")
 
 
-def _moving(run: Callable[[Runtime, Sequence[str]], str | None]) -> Callable[[Runtime, Sequence[str]], Shown | None]:
-    """Show what a command of `moving` says; JSON as it is, for who reads it."""
+def _saying(run: Callable[[Runtime, Sequence[str]], str | None]) -> Callable[[Runtime, Sequence[str]], Shown | None]:
+    """Show what a command says; JSON as it is, for who reads it."""
 
     def shown(ctx: Runtime, args: Sequence[str]) -> Shown | None:
         text = run(ctx, args)
@@ -286,42 +230,67 @@ COMMANDS: dict[str, Command] = {
     ),
     "show": Command(_show, "show N", "one statement: source, outputs, changes, artifacts (10, or s10)"),
     "projection": Command(
-        _projection, "projection [--json]", "exactly what the model would be sent, block by block", ("--json",)
+        _saying(projecting.projection),
+        "projection [--json]",
+        "exactly what the model would be sent, block by block",
+        ("--json",),
     ),
-    "why": Command(_why, "why BLOCK", "why a block is in the projection, or why not"),
+    "why": Command(
+        _saying(projecting.why), "why BLOCK | why not NAME", "why a block is in the projection, or why something is not"
+    ),
+    "whatif": Command(
+        _saying(projecting.whatif),
+        "whatif CHANGE … [--json]",
+        "tokens and cost of the projection with HANDLE.lod=1, budget=N, model=NAME, redact=N or condense=1",
+    ),
+    "condense": Command(
+        _saying(projecting.condense),
+        "condense [--show|--undo|--list] [ID]",
+        "put a summary in the place of old events; open it, or take it back",
+    ),
+    "redact": Command(
+        _saying(projecting.redact),
+        "redact N SUMMARY | redact --undo N",
+        "put a note in the place of an output of the history, or take that back",
+    ),
     "timeout": Command(
         _timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)
     ),
     "goto": Command(
-        _moving(moving.goto),
+        _saying(moving.goto),
         "goto N [--before] [--dry-run]",
         "return to the state after statement N (10, s10, a name; 0: before all)",
         ("--before", "--dry-run", "--json"),
     ),
-    "undo": Command(_moving(moving.undo), "undo [K]", "take back the last K statements and returns", ("--dry-run",)),
+    "undo": Command(_saying(moving.undo), "undo [K]", "take back the last K statements and returns", ("--dry-run",)),
     "rerun": Command(
-        _moving(moving.rerun),
+        _saying(moving.rerun),
         "rerun N[..M] [--dry-run]",
         "return to the state before N, run N..M again, and say what came out differently",
         ("--dry-run", "--json", "--yes"),
     ),
     "diff": Command(
-        _moving(moving.diff), "diff N [M]", "what lies between two states: names, outputs, handles", ("--json",)
+        _saying(lambda ctx, a: projecting.diff(ctx, a[1:]) if a[:1] == ["projection"] else moving.diff(ctx, a)),
+        "diff [projection] N [M]",
+        "what lies between two states: names, outputs, handles; or between two projections: blocks, tokens, cost",
+        ("projection", "--json"),
     ),
-    "branches": Command(_moving(moving.branches), "branches", "the branches of the timeline", ("--json",)),
-    "checkpoint": Command(_moving(moving.checkpoint), "checkpoint [NAME]", "name the state after the last statement"),
-    "mark": Command(_moving(moving.mark), "mark N differs|asks|none", "what a re-run of N should know", moving.MARKS),
+    "branches": Command(_saying(moving.branches), "branches", "the branches of the timeline", ("--json",)),
+    "checkpoint": Command(_saying(moving.checkpoint), "checkpoint [NAME]", "name the state after the last statement"),
+    "mark": Command(_saying(moving.mark), "mark N differs|asks|none", "what a re-run of N should know", moving.MARKS),
     "resume": Command(
-        _moving(moving.resume),
+        _saying(moving.resume),
         "resume [--dry-run]",
         "bring back what the last kernel of this notebook had: timeline, handles, state",
         ("--dry-run", "--trust"),
     ),
     "config": Command(_config, "config [tolerance X]", "the settings, or one of them set anew", ("tolerance",)),
     "pin": Command(
-        lambda ctx, a: _pinned(ctx, a, "pin"), "pin HANDLE [REASON]", "keep a handle in the projection before others"
+        _saying(lambda ctx, a: projecting.pin(ctx, a, "pin")),
+        "pin NAME [REASON]",
+        "keep a handle in the projection before others, or a statement as it is",
     ),
-    "unpin": Command(lambda ctx, a: _pinned(ctx, a, "unpin"), "unpin HANDLE", "end a pin"),
+    "unpin": Command(_saying(lambda ctx, a: projecting.pin(ctx, a, "unpin")), "unpin NAME", "end a pin"),
     "panel": Command(_panel, "panel", "the side panel as a widget in the notebook"),
     "help": Command(_help, "help [SUB]", "this table, or one line of it"),
 }
@@ -488,12 +457,10 @@ def complete(ctx: Runtime, event: Any) -> list[str]:
     if len(words) <= 1:
         return list(COMMANDS)
     sub = words[1]
-    if sub in ("pin", "unpin"):
-        return [state.name for state in ctx.loop.ls()]
+    if sub in ("pin", "unpin", "why", "whatif", "condense", "redact"):
+        return projecting.complete(ctx, sub, words)
     if sub == "help":
         return list(COMMANDS)
-    if sub == "why" and ctx.loop.projection is not None:
-        return [block.id for block in ctx.loop.projection.blocks]
     if sub == "show":
         return [statement.statement_id for statement in ctx.loop.log][-50:]
     return list(COMMANDS[sub].options) if sub in COMMANDS else []

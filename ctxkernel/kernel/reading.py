@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-READING = frozenset(("status", "timeline", "projection", "why", "help", "show", "panel", "branches", "diff"))
+READING = frozenset(("status", "timeline", "projection", "why", "whatif", "help", "show", "panel", "branches", "diff"))
 """Subcommands of `%ctx` that change nothing."""
 MOVING = frozenset(("goto", "undo", "rerun", "resume"))
 """Subcommands that fill a whole cell: they move HEAD, and may run other cells."""
@@ -22,7 +22,9 @@ def only_reads(code: str) -> bool:
         if not text or text.startswith("#"):
             continue
         match = _COMMAND.match(text)
-        if match is None or not (text.endswith("?") or (match["sub"] or "help") in READING or _DRY.search(text)):
+        if match is None or not (
+            text.endswith("?") or (match["sub"] or "help") in READING or _DRY.search(text) or _LOOKS.match(text)
+        ):
             return False
         seen = True
     return seen
@@ -34,6 +36,7 @@ def only_commands(code: str) -> bool:
     return bool(lines) and all(_COMMAND.match(text) for text in lines)
 
 
+_LOOKS = re.compile(r"%ctx\s+(?:condense|redact)\s(?:.*\s)?--(?:show|list)(?:\s|$)")
 _DRY = re.compile(rf"%ctx\s+(?:{'|'.join(sorted(MOVING))})\s(?:.*\s)?--dry-run(?:\s|$)")
 
 

@@ -117,10 +117,11 @@ class Runtime:
             is_handle=lambda value: issubclass(type(value), NodeBase),
             extras=lambda name: self.returning.value(name) if self.returning is not None else None,
         )
+        self.engine = ProjectionEngine(self.settings, count_tokens)
         self.loop = Loop(
             namespace=namespace,
             tracker=self.tracker,
-            projector=ProjectionEngine(self.settings, count_tokens),
+            projector=self.engine,
             open_source=lambda target: open_named(target, namespace, self.settings),
             count_tokens=count_tokens,
             trim=trim_to_tokens,

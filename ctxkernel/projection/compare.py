@@ -59,7 +59,7 @@ class Comparison:
         return self._ids(before=True, after=True)
 
     def to_json(self) -> dict[str, Json]:
-        """Return `{changes: [{id, kind, origin, before, after}], tokens, prefix_tokens, breaks_at, costs, cost_after}`."""
+        """Return the fields; a change as `{id, kind, origin, before, after}`, a cost as `{usd, units}`."""
         return {
             "changes": [
                 {"id": one.id, "kind": one.kind, "origin": one.origin, "before": one.before, "after": one.after}

@@ -85,7 +85,7 @@ class Past:
         """Tokens of all blocks of the run."""
         self._places: list[int] = []
         """Where in the run the blocks of each entry begin."""
-        self._live = 0
+        self._live: int = 0
         """From this entry on, what belongs to an open loop stands."""
         self._told = True
         """Whether the run says what the fold leaves out."""

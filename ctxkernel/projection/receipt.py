@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 ANCHOR = 16
 _SNAPSHOT = 512
@@ -112,19 +112,20 @@ def body(opening: str, history: Sequence[Sent], tail: Sequence[Sent]) -> bytes:
 
 
 class _Point(NamedTuple):
-    """A hash of the first `count` blocks, and how many bytes these are."""
+    """A hash of the first `blocks` blocks, and how many bytes these are."""
 
-    count: int
-    hash: hashlib._Hash
+    blocks: int
+    hash: Any
+    """A hash object of hashlib."""
     bytes: int
 
     def grown(self, history: Sequence[Sent], end: int, marked: Iterable[int] = ()) -> _Point:
         """Return the hash of the blocks before `end`."""
-        role = history[self.count - 1].role if self.count else ""
-        text = "".join(_written(history[self.count : end], marked, role, self.count)).encode()
+        role = history[self.blocks - 1].role if self.blocks else ""
+        text = "".join(_written(history[self.blocks : end], marked, role, self.blocks)).encode()
         more = self.hash.copy()
         more.update(text)
-        return _Point(max(end, self.count), more, self.bytes + len(text))
+        return _Point(max(end, self.blocks), more, self.bytes + len(text))
 
 
 class Receipts:
@@ -142,7 +143,7 @@ class Receipts:
     def cut(self, count: int) -> Receipts:
         """Return the receipts of a history that shares its first `count` blocks with this one."""
         other = Receipts("")
-        other._plain = [point for point in self._plain if point.count <= count]
+        other._plain = [point for point in self._plain if point.blocks <= count]
         return other
 
     def receipt(self, history: Sequence[Sent], tail: Sequence[Sent]) -> str:
@@ -150,7 +151,7 @@ class Receipts:
         last = len(history) - 1
         marked = marks(history)
         moving = tuple(place for place in marked if place < last)
-        if self._marked is None or self._marked[0] != moving or self._marked[1].count > last:
+        if self._marked is None or self._marked[0] != moving or self._marked[1].blocks > last:
             start = self._beginning(history, moving[0] if moving else max(last, 0))
         else:
             start = self._marked[1]
@@ -165,12 +166,12 @@ class Receipts:
     def _beginning(self, history: Sequence[Sent], end: int) -> _Point:
         """Return the hash of the blocks before `end`, without breakpoints."""
         plain = self._plain
-        while plain[-1].count > end:
+        while plain[-1].blocks > end:
             plain.pop()
-        point = plain.pop() if plain[-1].count % _SNAPSHOT else plain[-1]
-        while point.count < end:
-            point = point.grown(history, min(end, point.count // _SNAPSHOT * _SNAPSHOT + _SNAPSHOT))
-            if point.count % _SNAPSHOT == 0:
+        point = plain.pop() if plain[-1].blocks % _SNAPSHOT else plain[-1]
+        while point.blocks < end:
+            point = point.grown(history, min(end, point.blocks // _SNAPSHOT * _SNAPSHOT + _SNAPSHOT))
+            if point.blocks % _SNAPSHOT == 0:
                 plain.append(point)
         if point is not plain[-1]:
             plain.append(point)

@@ -22,6 +22,7 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, StatementLog, statement_to_json
 from ctxkernel.core.turn import DeltaItem, HandleState
 from ctxkernel.history.events import HistoryEvent
+from ctxkernel.projection.value import Projection
 from ctxkernel.store import delta, manifest, rows, trust
 from ctxkernel.store.location import CHECK
 from ctxkernel.store.manifest import Manifest
@@ -329,6 +330,10 @@ class SessionReader(SessionFile):
 
         It is the same to the byte as the kernel's own. Raises StoreError where there is none.
         """
+        return self.stored_projection(statement).to_json()
+
+    def stored_projection(self, statement: str | int | None = None) -> Projection:
+        """Return the same as a value. Raises StoreError where there is none."""
         from ctxkernel.projection.engine import from_record
 
         with self.snapshot():
@@ -336,7 +341,7 @@ class SessionReader(SessionFile):
             if seq is None:
                 raise StoreError(f"{self.path}: {self._why_no_projection(statement)}")
             try:
-                return from_record(self._record(seq), self._text).to_json()
+                return from_record(self._record(seq), self._text)
             except (KeyError, ValueError, TypeError, StoreError) as error:
                 which = f"statement {statement}" if statement is not None else "the newest statement"
                 raise StoreError(
