@@ -24,10 +24,12 @@ from ctxkernel.history.events import (
     RESULTS,
     Action,
     AssistantMessage,
+    CondensationRequest,
     Context,
     HistoryEvent,
     HumanStatement,
     Pin,
+    Redaction,
     UserQuestion,
     Withdrawal,
     from_execution,
@@ -50,6 +52,17 @@ _MOST_KEPT = 10_000
 _OPENING = "[What came before is condensed or left out.]"
 _STANDS_FOR = (UserQuestion, Action, *RESULTS)
 """Events that show what a statement was, in its place: an ask, or a cell of the model."""
+
+
+_COMMANDS = (Redaction, CondensationRequest, Withdrawal, Pin)
+
+
+def _bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
+    """Whether a statement only gave directives on the history itself: what they do is seen, and they say no more."""
+    if not any(isinstance(one, _COMMANDS) for one in records):
+        return False
+    lines = [line.strip() for line in statement.source.splitlines()]
+    return all(line.startswith(("%ctx ", "#")) for line in lines if line)
 
 
 class Fed(NamedTuple):
@@ -217,7 +230,7 @@ class Past:
             ended = execution.status != "running"
             if ended and not known.ended:
                 self.newest = attribute(statement.statement_id)
-                if not any(isinstance(one, _STANDS_FOR) for one in told):
+                if not any(isinstance(one, _STANDS_FOR) for one in told) and not _bookkeeping(statement, told):
                     self._sources[name] = statement, execution
                     self._append(from_execution(statement, execution))
             for event in told[known.records :]:
