@@ -140,6 +140,11 @@ class Loop:
         """The execution that events are recorded with now."""
         self._moment = "request"
 
+    def reconfigure(self, settings: Settings) -> None:
+        """Have other settings from now on."""
+        self.settings = self.graph.settings = settings
+        self.names.resize(settings.variable_rows)
+
     # -- the turn -----------------------------------------------------------------------------
 
     def begin(

@@ -22,7 +22,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import Turn
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.events import HistoryEvent
-from ctxkernel.history.invariants import PROPERTIES, Property
+from ctxkernel.history.invariants import PROPERTIES, Property, with_extensions
 from ctxkernel.history.redact import Prices
 from ctxkernel.history.rules import Report
 from ctxkernel.projection import receipt as receipts
@@ -76,11 +76,29 @@ class ProjectionEngine:
         layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs)
         dialect = Dialect(self.dialect, count_tokens, text_tokens=source, output_tokens=outputs)
         opening = receipts.head(settings.model, settings.max_tokens, text, self._tools)
-        self.past = Past(layout, dialect, opening, self.capabilities, properties)
+        listed = with_extensions(
+            properties,
+            depth=settings.call_depth or None,
+            message_pairing=settings.message_pairing,
+            tokens=settings.token_limit or None,
+            count=lambda event: self.past.whole_size(event),
+        )
+        self.past = Past(layout, dialect, opening, self.capabilities, listed)
         self._tail = Tail(count_tokens, settings.variable_rows)
         self._checking = Checking(opening, self.capabilities)
         self._prices = Prices()
         self._before: Projection | None = None
+
+    def take_over(self, other: ProjectionEngine, turn: Turn) -> None:
+        """Go on in the place of another engine, whose last projection was that of `turn`."""
+        before = other._before
+        if before is not None and (before.model, before.tools, before.system) == (
+            self.settings.model,
+            self._tools,
+            self._system,
+        ):
+            self._before = before
+        self._catch_up(turn)
 
     def _opening_texts(self) -> tuple[DialectName, str, str]:
         """Return the dialect, the system text, and the tools as JSON."""
@@ -137,7 +155,7 @@ class ProjectionEngine:
             run=run,
             count=count,
             cached=self._cached(run),
-            tail_left_out=(*past.running(), *left),
+            tail_left_out=(*past.running(), *past.hidden(), *left),
         )
         report = self._checking.report(projection, past.receipts.bytes)
         if not report.ok:

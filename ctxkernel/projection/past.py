@@ -34,7 +34,7 @@ from ctxkernel.history.events import (
     Withdrawal,
     from_execution,
 )
-from ctxkernel.history.invariants import PROPERTIES, Property
+from ctxkernel.history.invariants import PROPERTIES, Condensations, Property
 from ctxkernel.history.redact import Redactions, note
 from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.budget import HistoryFold
@@ -151,6 +151,22 @@ class Past:
         """Why statements that have not ended are left out."""
         return [LeftOut(attribute(self._fed[place].execution_id), "still running") for place in self._open]
 
+    def hidden(self) -> list[LeftOut]:
+        """What properties leave out that look at the whole history: extensions, and the user's own."""
+        named = [
+            getattr(one, "name", "") or type(one).__name__
+            for one in self.properties
+            if not one.local and not isinstance(one, Condensations)
+        ]
+        if not named:
+            return []
+        view = self.view
+        gone = {event.event_id for event in (*self._shown, *view.waiting)}
+        gone.update(one for made in view.condensations for one in made.forgotten_event_ids)
+        why = f"left out by a property: {' or '.join(named)} (%ctx properties)"
+        left = (event.event_id for event in self.events if event.place != "meta" and event.event_id not in gone)
+        return [LeftOut(attribute(one), why) for one in left]
+
     @property
     def shown(self) -> Sequence[HistoryEvent]:
         """The events that the view shows, as they were recorded."""
@@ -177,6 +193,10 @@ class Past:
     def size(self, event: HistoryEvent) -> int:
         """Return the tokens that an event takes, rendered whole, or as it was redacted."""
         return self._render(event, "c").tokens
+
+    def whole_size(self, event: HistoryEvent) -> int:
+        """Return the tokens that an event takes, rendered whole, whatever is done to it."""
+        return self._render(event, "c", whole=True).tokens
 
     # -- growing ---------------------------------------------------------------------------------
 
@@ -331,9 +351,9 @@ class Past:
             end += 1
         return any(one.event_id in self.pins for one in shown[first : end + 1])
 
-    def _render(self, event: HistoryEvent, name: str) -> Rendered:
+    def _render(self, event: HistoryEvent, name: str, *, whole: bool = False) -> Rendered:
         """Return the blocks of an event, which are the same whenever they are asked for."""
-        summary = self._notes.get(event.event_id)
+        summary = None if whole else self._notes.get(event.event_id)
         key = event.event_id, name, summary or ""
         entry = self._rendered.get(key)
         if entry is None:
