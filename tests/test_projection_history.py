@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import Turn
-from ctxkernel.history.events import HistoryEvent
+from ctxkernel.history.events import HistoryEvent, Repair
 from ctxkernel.history.rules import check
 from ctxkernel.projection.engine import Projection, ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ctxkernel.core.errors import BadPolicy
 
@@ -85,7 +85,7 @@ class Settings:
     )
 
 
-DEFAULTS: Mapping[str, Value] = {one.name: one.default for one in dataclasses.fields(Settings)}
+DEFAULTS: Mapping[str, Value] = {one.name: cast("Value", one.default) for one in dataclasses.fields(Settings)}
 SPECS: Mapping[str, Spec] = {one.name: one.metadata["spec"] for one in dataclasses.fields(Settings)}
 
 
@@ -121,7 +121,7 @@ def checked(name: str, value: object) -> Value:
             value = "" if value == "auto" and "" in spec.choices else value
             if value in spec.choices or (not spec.choices and _MODEL.fullmatch(value)):
                 return value
-        elif isinstance(value, bool) or (isinstance(value, int | float) and spec.least <= value <= spec.most):
+        elif isinstance(value, bool) or spec.least <= cast("float", value) <= spec.most:
             return value
     raise BadPolicy(f"{name} is {allowed(name)}")
 

@@ -23,7 +23,11 @@ def only_reads(code: str) -> bool:
             continue
         match = _COMMAND.match(text)
         if match is None or not (
-            text.endswith("?") or (match["sub"] or "help") in READING or _DRY.search(text) or _LOOKS.match(text)
+            text.endswith("?")
+            or (match["sub"] or "help") in READING
+            or _DRY.search(text)
+            or _LOOKS.match(text)
+            or _ASKS.fullmatch(text)
         ):
             return False
         seen = True
@@ -36,6 +40,7 @@ def only_commands(code: str) -> bool:
     return bool(lines) and all(_COMMAND.match(text) for text in lines)
 
 
+_ASKS = re.compile(r"%ctx\s+(?:config(?:\s+[\w-]+)?|properties)(?:\s+#.*)?")
 _LOOKS = re.compile(r"%ctx\s+(?:condense|redact)\s(?:.*\s)?--(?:show|list)(?:\s|$)")
 _DRY = re.compile(rf"%ctx\s+(?:{'|'.join(sorted(MOVING))})\s(?:.*\s)?--dry-run(?:\s|$)")
 

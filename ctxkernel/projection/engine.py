@@ -81,7 +81,7 @@ class ProjectionEngine:
             depth=settings.call_depth or None,
             message_pairing=settings.message_pairing,
             tokens=settings.token_limit or None,
-            count=lambda event: self.past.whole_size(event),
+            count=lambda event: self.past.whole_size(event),  # noqa: PLW0108 (there is no past yet)
         )
         self.past = Past(layout, dialect, opening, self.capabilities, listed)
         self._tail = Tail(count_tokens, settings.variable_rows)

@@ -72,7 +72,7 @@ class OwnProperty(Property):
     def _gaps(self, events: Events) -> list[int]:
         with self._around():
             gaps = sorted(set(self.inner.manipulation_indices(list(events))))
-        if gaps and not (all(type(gap) is int for gap in gaps) and 0 <= gaps[0] and gaps[-1] <= len(events)):
+        if gaps and not (all(type(gap) is int for gap in gaps) and gaps[0] >= 0 and gaps[-1] <= len(events)):
             raise BadPolicy(f"{self.name}.manipulation_indices gave what are no gaps from 0 to {len(events)}")
         return gaps
 
