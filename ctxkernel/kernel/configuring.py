@@ -104,11 +104,13 @@ class Configuration:
         made.attempt(self.engine.past.view.events)
         self.own[name] = made
         self._apply(self.session)
+        self._ctx.keep_mark(name, "property", "on")
 
     def remove(self, name: str) -> None:
         """Take it out again. Raises KeyError."""
         del self.own[name]
         self._apply(self.session)
+        self._ctx.keep_mark(name, "property", None)
 
     def recall(self, marks: Mapping[tuple[str, str], Any]) -> None:
         """Have what an earlier kernel of this session had; what is not possible is told."""
@@ -205,9 +207,11 @@ def _of_model(name: str, value: Value) -> list[str]:
 def properties(ctx: Runtime, args: Sequence[str]) -> str:
     """`%ctx properties`: the list, or a change of it."""
     held = ctx.configuration
+    before = _rows(held)
     match args:
         case []:
-            return _listed(held)
+            numbered = [[str(number), *row] for number, row in enumerate(before, 1)]
+            return aligned([["", "property", "", "what it does"], *numbered])
         case ["on", *words] if words:
             for word in words:
                 _switch_on(held, word)
@@ -222,29 +226,30 @@ def properties(ctx: Runtime, args: Sequence[str]) -> str:
             if name not in held.own:
                 raise BadCommand(f"{name} is no property of yours{_near(name, held.own)}; %ctx properties lists them")
             held.remove(name)
-            ctx.keep_mark(name, "property", None)
+            return f"{name} is taken out of the list"
         case _:
             raise BadCommand(
                 "%ctx properties [on tokens=N | depth=N | message_pairing] [off …] [add NAME | remove NAME]"
             )
-    return _listed(held)
+    return aligned([row for row in _rows(held) if row not in before]) or "nothing is other than before"
 
 
-def _listed(held: Configuration) -> str:
+def _rows(held: Configuration) -> list[list[str]]:
+    """Return all properties in their order: name, whether it is on, what it does."""
     whole = with_extensions(
         (*PROPERTIES, *held.own.values()), depth=1, message_pairing=True, tokens=1, count=lambda event: 1
     )
     on = {type(one).__name__: one for one in held.engine.past.properties}
-    rows = [["", "property", "", "what it does"]]
-    for number, one in enumerate(whole, 1):
+    rows: list[list[str]] = []
+    for one in whole:
         name = type(one).__name__
         if isinstance(one, OwnProperty):
-            rows.append([str(number), one.name, "on, yours", _first_line(one.inner)])
+            rows.append([one.name, "on, yours", _first_line(one.inner)])
             continue
         limit = getattr(on.get(name), "limit", None)
         state = "off" if name not in on else f"on, {limit:,}" if limit is not None else "on"
-        rows.append([str(number), name, state, _first_line(one)])
-    return aligned(rows)
+        rows.append([name, state, _first_line(one)])
+    return rows
 
 
 def _first_line(one: object) -> str:
@@ -285,7 +290,6 @@ def _add(ctx: Runtime, name: str) -> None:
         raise BadCommand(
             f"{name} is not added: tried on this history it raised {type(fault).__name__}: {fault}"
         ) from None
-    ctx.keep_mark(name, "property", "on")
 
 
 def _candidates(ctx: Runtime) -> list[str]:

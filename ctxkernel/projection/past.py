@@ -34,7 +34,7 @@ from ctxkernel.history.events import (
     Withdrawal,
     from_execution,
 )
-from ctxkernel.history.invariants import PROPERTIES, Condensations, Property
+from ctxkernel.history.invariants import PROPERTIES, Condensations, MessagePairing, Property
 from ctxkernel.history.redact import Redactions, note
 from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.budget import HistoryFold
@@ -156,7 +156,7 @@ class Past:
         named = [
             getattr(one, "name", "") or type(one).__name__
             for one in self.properties
-            if not one.local and not isinstance(one, Condensations)
+            if not one.local and not isinstance(one, Condensations | MessagePairing)
         ]
         if not named:
             return []
