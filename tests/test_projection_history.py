@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import Turn
-from ctxkernel.history.events import HistoryEvent, Repair
+from ctxkernel.history.events import Events, HistoryEvent, Repair
+from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property
 from ctxkernel.history.rules import check
 from ctxkernel.projection.engine import Projection, ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
@@ -119,6 +120,54 @@ def test_what_is_recorded_before_a_projection_is_replayed(session: list[list[His
         assert projection.report.ok
         assert projection.tokens <= budget
         assert not [one for one in stepwise.tend(after(recorded)) if isinstance(one, Repair)], "mended once"
+
+
+class Every(Property):
+    """Hides events by their id, with no regard for what belongs together."""
+
+    def __init__(self, modulo: int) -> None:
+        self.modulo = modulo
+
+    def enforce(self, events: Events, source: Events) -> Events:
+        return [event for event in events if sum(event.event_id.encode()) % self.modulo]
+
+
+extended = st.fixed_dictionaries(
+    {
+        "token_limit": st.sampled_from([0, 1, 60, 400]),
+        "call_depth": st.sampled_from([0, 1, 2]),
+        "message_pairing": st.booleans(),
+    }
+)
+
+
+@given(sessions(), models, budgets, extended, st.sampled_from([0, 2, 3]))
+@profile(max_examples=200)
+def test_with_extensions_and_a_property_of_ones_own_it_holds_its_laws(
+    session: list[list[HistoryEvent]], model: str, budget: int, more: dict[str, Any], modulo: int
+):
+    """Valid whatever they hide, and the same step by step, anew, and from an engine that took over half-way."""
+
+    def made() -> ProjectionEngine:
+        own = [OwnProperty("every", Every(modulo), PROPERTIES[:-1])] if modulo else []
+        settings = Settings(projection_tokens=budget, model=model, **more)
+        return ProjectionEngine(settings, count_tokens, properties=(*PROPERTIES, *own))
+
+    stepwise, recorded = engine(budget, model=model), list[list[HistoryEvent]]()
+    for at, part in enumerate(session):
+        recorded.append(list(part))
+        if at == len(session) // 2:
+            before, stepwise = stepwise, made()
+            stepwise.take_over(before, after(recorded[:-1]))
+        recorded[-1] += [event for event in stepwise.tend(after(recorded)) if not isinstance(event, str)]
+        projection = stepwise.project(after(recorded))
+        assert projection.report == check(projection.request, stepwise.capabilities)
+        assert projection.report.ok
+        assert projection.tokens <= budget
+    fresh = made().project(after(recorded))
+
+    assert projection.request_bytes == fresh.request_bytes
+    assert projection.left_out == fresh.left_out
 
 
 # -- the tool dialect ------------------------------------------------------------------------------

@@ -48,9 +48,10 @@ class Configuration:
         self.notices = list(base.notices)
         self._untold = list(base.notices)
         self.settings = base.settings
-        self.engine = self._built(base.settings)
+        self.engine = self.built(base.settings)
 
-    def _built(self, settings: Settings) -> ProjectionEngine:
+    def built(self, settings: Settings) -> ProjectionEngine:
+        """Return a new engine with the user's properties, under other settings. Raises BadPolicy."""
         return ProjectionEngine(settings, count_tokens, properties=(*PROPERTIES, *self.own.values()))
 
     def tell_once(self) -> None:
@@ -78,7 +79,7 @@ class Configuration:
                 told = f"the property {one.name} is off ({one.fault}); %ctx properties add {one.name} tries it again"
                 self._ctx.notices.append(told)
                 self._ctx.tell(f"ctxkernel: {told}")
-            self.engine = self._built(self.settings)
+            self.engine = self.built(self.settings)
             made = run()
         return made
 
@@ -130,7 +131,7 @@ class Configuration:
     def _apply(self, session: Mapping[str, Value]) -> None:
         ctx, before = self._ctx, self.settings
         settings = replace(self._base.settings, **session)
-        engine = self._built(settings)
+        engine = self.built(settings)
         engine.take_over(self.engine, ctx.loop.state)
         self.engine, self.settings, self.session = engine, settings, dict(session)
         ctx.settings = ctx.capture.settings = ctx.files.settings = settings
