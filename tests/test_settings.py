@@ -353,7 +353,7 @@ def test_a_property_of_ones_own_is_added_in_fifteen_lines(kernel: RunningKernel)
 
     assert len(HIDE.strip().splitlines()) <= 14  # and the line that adds it
     assert "Condensations" not in told
-    assert re.search(r"Hide +on, yours +A statement that names hunter2 is not shown\.", told)
+    assert re.search(r"Hide +on, yours +A statement that names hunter2 is not shown", told)
     kernel.run("b = 'hunter2 again'")
     kernel.run("c = 'plain'")
     told = blocks_text(kernel)

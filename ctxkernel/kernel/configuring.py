@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, BadPolicy, CtxError
 from ctxkernel.core.settings import DEFAULTS, SPECS, Settings, Value, allowed, checked, from_text, shown
 from ctxkernel.core.turn import Turn, aligned
@@ -163,7 +164,9 @@ def configure(ctx: Runtime, args: Sequence[str]) -> str:
     held = ctx.configuration
     if not args:
         rows = [["setting", "value", "from", "what"]]
-        rows += [[name, shown(name, _value(held, name)), held.origin(name), spec.about] for name, spec in SPECS.items()]
+        for name, spec in SPECS.items():
+            when = "; at start only" if spec.at_start else ""
+            rows.append([name, shown(name, _value(held, name)), held.origin(name), spec.about + when])
         lines = [aligned(rows), *(f"notice: {one}" for one in held.notices)]
         lines.append(f"%ctx config NAME VALUE sets one for this session; {config.user_file()} for all")
         return "\n".join(lines)
@@ -245,18 +248,20 @@ def _rows(held: Configuration) -> list[list[str]]:
     for one in whole:
         name = type(one).__name__
         if isinstance(one, OwnProperty):
-            rows.append([one.name, "on, yours", _first_line(one.inner)])
+            rows.append([one.name, "on, yours", _what(one.inner)])
             continue
         limit = getattr(on.get(name), "limit", None)
         state = "off" if name not in on else f"on, {limit:,}" if limit is not None else "on"
-        rows.append([name, state, _first_line(one)])
+        rows.append([name, state, _what(one)])
     return rows
 
 
-def _first_line(one: object) -> str:
-    lines = str(type(one).__doc__ or "").strip().splitlines()
-    # That of the protocol is no word of the property.
-    return lines[0][:100] if lines and type(one).__doc__ != Property.__doc__ else ""
+def _what(one: object) -> str:
+    """Return the first sentence that a property says of itself."""
+    said = type(one).__doc__
+    if not isinstance(said, str) or said == Property.__doc__:  # that of the protocol is no word of the property
+        return ""
+    return one_line(" ".join(said.split()).partition(". ")[0].removesuffix("."), 110)
 
 
 def _extension(word: str) -> str:
