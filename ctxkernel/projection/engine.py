@@ -34,7 +34,7 @@ from ctxkernel.projection.past import Past
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
-from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record
+from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record, same_until
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
 
@@ -167,8 +167,10 @@ class ProjectionEngine:
         if before.run is run:
             return before.count
         most = min(before.count, len(run.pieces))
-        for index, (old, new) in enumerate(zip(before.run.pieces[:most], run.pieces[:most], strict=True)):
-            if old is not new and (old.text, old.role) != (new.text, new.role):
+        start = same_until(before.run.pieces, run.pieces, most)
+        for index in range(start, most):
+            old, new = before.run.pieces[index], run.pieces[index]
+            if (old.text, old.role) != (new.text, new.role):
                 return index
         return most
 

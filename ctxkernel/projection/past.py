@@ -100,7 +100,7 @@ class Past:
         """Where in the run the blocks of each entry begin."""
         self._live: int = 0
         """From this entry on, what belongs to an open loop stands."""
-        self._told = True
+        self._told = False
         """Whether the run says what the fold leaves out."""
         self._begin()
         self._begin_entries(0)
@@ -118,6 +118,8 @@ class Past:
         self._notes: dict[str, str] = {}
         """The redacted events, each with the summary that stands in its place."""
         self._mark = 0, 0
+        self.tried = 0
+        """How many events were shown when a condensation was tried in vain; not tried again before there are more."""
         self.has_calls = False
         """Whether a call or a result was ever recorded: without, nothing can be broken."""
         self.newest = ""
@@ -129,6 +131,7 @@ class Past:
         self._shown: list[HistoryEvent] = []
         self._entries: list[Rendered] = []
         self._fold = HistoryFold(cap)
+        self._told = False
         self._names: set[str] = set()
         """The ids of calls in the request."""
         self._waiting: dict[str, deque[str]] = {}
@@ -388,9 +391,9 @@ class Past:
         dirty = min(dirty, len(self._places))
         place = self._places[dirty] if dirty < len(self._places) else len(self.run.pieces)
         if dirty < len(self._places) or not self._told:
-            self.run = self.run.cut(place, self._left_out())
+            self.tokens -= sum([piece.tokens for piece in self.run.pieces[place:]])
+            self.run = self.run.cut(place, self.run.left_out if self._told else self._left_out())
             self.receipts = self.receipts.cut(place) if place else Receipts(self._opening)
-            self.tokens = sum([piece.tokens for piece in self.run.pieces])
             del self._places[dirty:]
             self._told = True
         pieces = self.run.pieces

@@ -51,7 +51,8 @@ def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Pric
 
 
 def _mended(past: Past, moment: Moment, settings: Settings) -> Sequence[HistoryEvent | str]:
-    if not past.has_calls:
+    # Unless it is to be mended, nobody is told at every turn what is broken: the view leaves it out, and that shows.
+    if not past.has_calls or (moment == "request" and not settings.enforce_history_invariants):
         return ()
     switches = Switches(
         settings.enforce_history_invariants, settings.auto_recover_from_crash, settings.warn_on_invariant_violations
@@ -69,8 +70,9 @@ def _mended(past: Past, moment: Moment, settings: Settings) -> Sequence[HistoryE
 
 def _condensed(past: Past, event_id: str) -> Iterator[Any]:
     asked = past.view.unhandled_request
-    if not asked and not past.drops:
+    if not asked and (not past.drops or len(past.shown) < past.tried * 9 // 8):
         return
+    past.tried = len(past.shown)
     sizes = past.sizes()
     limit = None if asked else min(sum(sizes.values()) - 1, int(past.cap * Condensing().target * 2))
     try:
@@ -87,4 +89,5 @@ def _condensed(past: Past, event_id: str) -> Iterator[Any]:
         yield str(fault)
         return
     if isinstance(step, Record):
+        past.tried = 0
         yield step.condensation
