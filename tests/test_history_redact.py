@@ -30,7 +30,6 @@ from ctxkernel.history.events import (
 from ctxkernel.history.invariants import PROPERTIES
 from ctxkernel.history.redact import (
     MAX_SUMMARY,
-    Decision,
     Outlook,
     Prices,
     Redactions,
@@ -434,7 +433,7 @@ def test_a_note_is_not_written_anew_when_a_later_batch_names_its_output():
 
 
 def test_a_directive_whose_output_is_gone_is_reported_and_the_others_hold():
-    history = [*TURN, directive(1, "o1"), directive(2, "o2"), directive(3, "never"), forget("a1", "o1")]
+    history = [*TURN, directive(1, "o1"), directive(2, "o2"), directive(3, "never", "model"), forget("a1", "o1")]
 
     done = applied(history)
 
@@ -584,13 +583,10 @@ def test_a_batch_pays(ahead: Outlook, more: dict, pays: bool, cause: str):
 
 
 def test_a_decision_is_recorded_with_its_reason():
-    decision = due(Outlook(9000, 20_000), **NOW)
-
-    record = decision.batch("s3.1:7", [directive(1, "o1", "model"), directive(2, "o2", "model")])
+    record = due(Outlook(9000, 20_000, ("d1", "d2")), **NOW).batch("s3.1:7")
 
     assert record == RedactionBatch("s3.1:7", ("d1", "d2"), "9000 tokens are stale, 8000 are enough")
     assert event_from_json(json.loads(json.dumps(event_to_json(record)))) == record
-    assert isinstance(decision, Decision)
 
 
 @pytest.mark.parametrize(
@@ -602,17 +598,50 @@ def test_prices_and_numbers_that_cannot_be_are_refused(more: dict):
         due(Outlook(1, 1), **{**NOW, **more})
 
 
-def test_the_outlook_is_what_the_batch_then_does():
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_outlook_is_what_the_batch_then_does(whole: bool):
     history: list[HistoryEvent] = [*TURN, directive(1, "o1", "model"), directive(2, "a1", "model")]
-    events, redactions = shown(history), Redactions(history)
+    events = shown(history)
 
-    ahead = outlook(events, redactions, count=words)
-    done = applied([*history, took_effect(1, "d1", "d2")])
+    ahead = outlook(events, Redactions(history), count=words, whole=whole)
+    history.append(due(ahead, **NOW).batch("b1"))
+    done = applied(history)
 
+    assert ahead.directive_ids == ("d1",)
     assert ahead.stale_tokens == done.report.tokens_saved
     assert ahead.tokens_after_first_edit == sum(weight(event, words) for event in done.events[2:])
-    assert outlook(done.events, Redactions([*history, took_effect(1, "d1", "d2")]), count=words) == Outlook(0, 0)
-    assert outlook(events, Redactions([*TURN, directive(1, "gone", "model")]), count=words) == Outlook(0, 0)
+    # d2 means the same output, so nothing waits any more but by name.
+    assert outlook(done.events, Redactions(history), count=words) == Outlook(0, 0)
+
+
+def test_a_batch_leaves_an_early_small_output_for_later_where_that_pays_sooner():
+    small, large = "row " * 30, LONG * 5
+    # o1 is small and stands before a long answer; o2 is large and stands behind it
+    long_answer = dataclasses.replace(answer(8), text=LONG * 20)
+    history: list[HistoryEvent] = [
+        question(1),
+        call(1),
+        out(1, small),
+        long_answer,
+        *[call(2), out(2, large), answer(9)],
+    ]
+    history += [directive(1, "o1", "model"), directive(2, "o2", "model")]
+    redactions = Redactions(history)
+
+    part = outlook(shown(history), redactions, count=words)
+    whole = outlook(shown(history), redactions, count=words, whole=True)
+
+    assert part.directive_ids == ("d2",)
+    assert whole.directive_ids == ("d1", "d2")
+    assert whole.tokens_after_first_edit > 10 * part.tokens_after_first_edit
+    assert applied([*history, due(part, **NOW).batch("b1")]).report.waiting == ("d1",)
+
+
+@pytest.mark.parametrize("target", ["gone", "q1", "o3"])
+def test_what_cannot_become_a_note_is_in_no_batch(target: str):
+    history = [question(1), call(3), out(3, "short"), answer(4), directive(1, target, "model")]
+
+    assert outlook(shown(history), Redactions(history), count=words) == Outlook(0, 0)
 
 
 # -- the agent's step ----------------------------------------------------------------------------------
@@ -630,7 +659,7 @@ class ScriptedAgent:
         ahead = outlook(shown(self.history), redactions, count=words)
         decision = due(ahead, **{**NOW, "threshold": 100})
         if decision.pays and redactions.at_boundary:
-            self.history.append(decision.batch(f"b{len(self.history)}", redactions.waiting))
+            self.history.append(decision.batch(f"b{len(self.history)}"))
         redactions = Redactions(self.history)
         done = apply(shown(self.history), redactions, count=words)
         self.requests.append(list(strip_thinking(done.events, done.changed, redactions.numbers, MODEL)))
