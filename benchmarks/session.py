@@ -376,7 +376,8 @@ def table(title: str, read: float, *, breaks: bool = False, shared: bool = True)
     verdict = "reached" if reached else "NOT reached"
     print(
         f"aim, last row: ≥ {AIM_CACHED:.0%} cached and ≤ {AIM_COST:.0%} of rebuilt: {verdict} on the mean,"
-        f" in {good} of {len(sessions)} sessions; {min(cached):.1%} … {max(cached):.1%} cached, {min(shares):.1%} … {max(shares):.1%} of rebuilt"
+        f" in {good} of {len(sessions)} sessions; {min(cached):.1%} … {max(cached):.1%} cached,"
+        f" {min(shares):.1%} … {max(shares):.1%} of rebuilt"
     )
 
 

@@ -6,9 +6,9 @@ import dataclasses
 import json
 
 import pytest
-from histories import MODEL, MOVES, THOUGHT, History, answer, call, forget, histories, ids, note, question, request
+from histories import MODEL, THOUGHT, History, answer, call, forget, histories, ids, note, question, request
 from histories import sound as what_is_broken
-from hypothesis import given
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadPolicy
@@ -43,6 +43,7 @@ from ctxkernel.history.redact import (
 )
 from ctxkernel.history.redact_tool import MAX_IDS, TOOL, Acknowledged, Refusal, validate
 from ctxkernel.history.redact_tool import answer as answer_tool
+from ctxkernel.history.repair import normalise
 from ctxkernel.history.rules import check
 from ctxkernel.history.view import HistoryView
 
@@ -125,11 +126,11 @@ def test_a_stale_output_can_be_redacted(event_id: str, by: str, target: str):
         pytest.param("", "human", "unknown_id", "no event with this id", id="no id"),
         pytest.param("x\ny" * 99, "model", "unknown_id", "x yx y", id="an id that is no id"),
         pytest.param("system", "model", "critical", "the system text cannot be redacted", id="the system text"),
-        pytest.param("q1", "model", "critical", "q1: a UserQuestion cannot be redacted", id="the user's question"),
+        pytest.param("q1", "model", "critical", "q1: no UserQuestion can be redacted", id="the user's question"),
         pytest.param("q1", "human", "critical", "only outputs of tool calls", id="the question, by a person"),
-        pytest.param("m9", "model", "critical", "m9: a AssistantMessage cannot", id="the model's own message"),
-        pytest.param("s7.1", "model", "critical", "s7.1: a HumanStatement cannot", id="a person's statement"),
-        pytest.param("k1~summary1", "model", "critical", "a Summary cannot be redacted", id="a summary"),
+        pytest.param("m9", "model", "critical", "m9: no AssistantMessage can", id="the model's own message"),
+        pytest.param("s7.1", "model", "critical", "s7.1: no HumanStatement can", id="a person's statement"),
+        pytest.param("k1~summary1", "model", "critical", "no Summary can be redacted", id="a summary"),
         pytest.param(
             "o3", "model", "no_saving", "the output costs 2; at most 1 would do", id="an output that is short"
         ),
@@ -193,6 +194,24 @@ def test_a_note_costs_at_most_half_of_what_it_stands_for():
     assert isinstance(made[22], Redaction)
 
 
+def test_a_note_is_shorter_in_characters_too():
+    """Whatever counts the tokens: what is shown is decided without it, so that a replay does not depend on it."""
+    history = [call(1), out(1, "1" * 40), answer(2)]
+
+    refused = validate(
+        "o1",
+        WHY,
+        shown=shown(history),
+        redactions=Redactions(history),
+        by="model",
+        directive_id="d1",
+        count=lambda text: text.count("1"),
+    )
+
+    assert isinstance(refused, Refusal)
+    assert refused.code == "no_saving"
+
+
 def test_the_newest_output_of_a_running_loop_is_refused_and_older_ones_are_not():
     """The model is to go on from it. The call of `redact` itself is under way, and not shown."""
     asking = Action("a3", "c3", "redact")
@@ -203,6 +222,8 @@ def test_the_newest_output_of_a_running_loop_is_refused_and_older_ones_are_not()
     assert isinstance(newest, Refusal)
     assert newest.code == "in_use"
     assert isinstance(ask("o1", history=running), Redaction)
+    # A cell that the person runs while a call waits for approval ends no loop.
+    assert ask("o2", history=[*running, note(5)]) == newest
     # In the next turn it is an output of a loop that is over.
     assert isinstance(ask("o2", history=[*TURN, question(2), asking]), Redaction)
     assert isinstance(ask("o2", history=[*TURN, asking]), Redaction)
@@ -528,6 +549,28 @@ def test_each_edit_takes_the_thinking_that_was_made_before_it():
     assert thinking(history) == ["a1", "a4", "m4"]
 
 
+def test_of_several_edits_before_it_the_latest_decides():
+    # o2 is edited first: what was thought after that and before o1 was edited rests on the old o1.
+    history = [*thinks(1), *thinks(2), directive(1, "o2"), *thinks(3), directive(2, "o1"), *thinks(4)]
+
+    assert thinking(history) == ["a1", "a4", "m4"]
+
+
+def test_the_first_response_after_an_edit_keeps_its_thinking():
+    """A batch is decided on between the question and the request: the very next event is the model's."""
+    asked, *response = thinks(2)
+    history = [*thinks(1), asked, directive(1, "o1"), *response]
+
+    assert thinking(history) == ["a1", "a2", "m2"]
+
+
+def test_a_directive_takes_effect_once():
+    """A batch that names it again is no second edit."""
+    history = [*thinks(1), directive(1, "o1", "model"), took_effect(1, "d1"), *thinks(2), took_effect(2, "d1")]
+
+    assert thinking(history) == ["a1", "a2", "m2"]
+
+
 def test_taking_a_directive_back_is_an_edit_too():
     """What was thought beside the note is bound to the note."""
     history: list[HistoryEvent] = [*thinks(1), directive(1, "o1"), *thinks(2)]
@@ -700,27 +743,58 @@ def test_the_agents_step_applies_redactions_before_the_model_is_asked():
 
 
 @st.composite
-def redacted_histories(draw, moves: frozenset[str] = frozenset(MOVES)) -> list[HistoryEvent]:
-    """Random histories, some outputs long, with directives of both sides and batches at any place."""
-    history: list[HistoryEvent] = []
-    for n, event in enumerate(draw(histories(moves))):
-        if isinstance(event, Observation) and n % 3:
-            event = dataclasses.replace(event, content=LONG)
-        if isinstance(event, Redaction) and n % 2:
-            event = dataclasses.replace(event, by="human")
-        history.append(event)
-    named = [event.event_id for event in history]
-    for n, (place, kind, target) in enumerate(draw(st.lists(st.tuples(*[st.integers(0, 40)] * 3), max_size=8))):
+def redacted_histories(draw) -> list[HistoryEvent]:
+    """Random histories, most outputs long, with directives of both sides and batches at any place.
+
+    Some as they come, with loops that stay open for good; more of them mended, so that edits take effect.
+    """
+    history = draw(histories())
+    if draw(st.integers(0, 3)):
+        history = list(normalise(history).events)
+    for place, event in enumerate(history):
+        if isinstance(event, Observation) and place % 4:
+            history[place] = dataclasses.replace(event, content=LONG)
+        if isinstance(event, Redaction) and place % 2:
+            history[place] = dataclasses.replace(event, by="human")
+    ended = question(900)
+    history.append(ended)
+    places = st.tuples(st.integers(0, 40), st.integers(0, 3), st.integers(0, 40))
+    for n, (place, kind, target) in enumerate(draw(st.lists(places, max_size=8))):
         place = min(place, len(history))
-        aim = named[target % len(named)] if named else "gone"
+        results = [event.event_id for event in history if event.place in ("result", "call")]
+        aim = results[target % len(results)] if results else "gone"
         given_before = tuple(event.event_id for event in history[:place] if isinstance(event, Redaction))
         more = (
             Redaction(f"x{n}", aim, WHY, "model"),
             Redaction(f"x{n}", aim, "since " * 99, "human"),
             RedactionBatch(f"x{n}", given_before[target % 3 :], "pays"),
+            dataclasses.replace(answer(901 + n), thinking=(THOUGHT,)),
         )
-        history.insert(place, more[kind % 3])
+        history.insert(place, more[kind])
     return history
+
+
+@pytest.mark.parametrize("state", ["applied", "again", "waiting", "missing", "kept"])
+def test_the_random_histories_reach_every_state_of_a_directive(state):
+    quiet = settings(max_examples=400, database=None, derandomize=True, phases=[Phase.generate])
+
+    assert find(redacted_histories(), lambda history: bool(applied(history).report.ids(state)), settings=quiet)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_random_histories_have_thinking_that_is_kept_and_that_goes(kept: bool):
+    def has(history: History) -> bool:
+        events = applied(history)
+        behind = [event.event_id for event in events.events]
+        first = min((behind.index(one) for one in events.changed), default=len(behind))
+        thought = {event.event_id for event in events.events[first:] if getattr(event, "thinking", ())}
+        return bool(thought) and bool(
+            thought.intersection(thinking(history)) if kept else thought - {*thinking(history)}
+        )
+
+    quiet = settings(max_examples=400, database=None, derandomize=True, phases=[Phase.generate])
+
+    assert find(redacted_histories(), has, settings=quiet)
 
 
 @given(redacted_histories())
@@ -769,6 +843,7 @@ def test_replay_gives_the_same(history: History):
         rebuilt = Redactions(again[:end])
         assert (grown.live, grown.edits, grown.at_boundary) == (rebuilt.live, rebuilt.edits, rebuilt.at_boundary)
     assert apply(shown(again), Redactions(again + again), count=words) == applied(history)
+    assert Redactions(again + again).numbers == Redactions(history).numbers
 
 
 @given(redacted_histories())

@@ -123,10 +123,8 @@ def validate(
     cited = shown[places.of[event_id]]
     place = places.output(event_id, by)
     if place is None:
-        if isinstance(cited, Action):
-            return Refusal("in_use", label, f"{label}: this call has no output yet; redact it when it has one")
-        what = f"{label}: a {type(cited).__name__} cannot be redacted"
-        return Refusal("critical", label, f"{what}, only outputs of tool calls; {_NEXT}")
+        told = f"{label}: no {type(cited).__name__} can be redacted, only outputs of tool calls; {_NEXT}"
+        return Refusal("critical", label, told)
     for one in directives:
         stands = by == "model" or one.by == "human" or one.event_id in redactions.edits
         if stands and places.output(one.target_id, one.by) == place:
