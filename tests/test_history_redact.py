@@ -224,7 +224,8 @@ def test_the_newest_output_of_a_running_loop_is_refused_and_older_ones_are_not()
     assert isinstance(ask("o1", history=running), Redaction)
     # A cell that the person runs while a call waits for approval ends no loop.
     assert ask("o2", history=[*running, note(5)]) == newest
-    # In the next turn it is an output of a loop that is over.
+    # In a loop that was left, or in the next turn, it is an output of a loop that is over.
+    assert isinstance(ask("o2", history=[*TURN[:-1], note(5)]), Redaction)
     assert isinstance(ask("o2", history=[*TURN, question(2), asking]), Redaction)
     assert isinstance(ask("o2", history=[*TURN, asking]), Redaction)
 

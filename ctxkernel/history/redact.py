@@ -345,15 +345,16 @@ def strip_thinking(
     """
     if not changed or not capabilities.bound_thinking:
         return events
+    first = next((place for place, event in enumerate(events) if event.event_id in changed), len(events))
     out: list[HistoryEvent] | None = None
     since = 0
-    for place, event in enumerate(events):
-        if isinstance(event, Action | AssistantMessage) and event.thinking:
-            if numbers.get(event.event_id, 0) < since:
-                out = list(events) if out is None else out
-                out[place] = replace(event, thinking=())
-        elif event.event_id in changed:
+    for place in range(first, len(events)):
+        event = events[place]
+        if event.event_id in changed:
             since = max(since, changed[event.event_id])
+        elif isinstance(event, Action | AssistantMessage) and numbers.get(event.event_id, 0) < since and event.thinking:
+            out = list(events) if out is None else out
+            out[place] = replace(event, thinking=())
     return events if out is None else out
 
 

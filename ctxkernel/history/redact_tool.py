@@ -135,11 +135,7 @@ def validate(
     made_by = cast("Action", shown[calls[place]]) if place in calls else None
     if target.event_id in pinned or (made_by is not None and made_by.event_id in pinned):
         return Refusal("pinned", label, f"{label}: this output is pinned; leave it, or have the user unpin it")
-    if (
-        place in calls
-        and not redactions.at_boundary
-        and batch_of(cast("Action", shown[calls[place]])) == _newest(shown)
-    ):
+    if made_by is not None and not redactions.at_boundary and batch_of(made_by) == _newest(shown):
         told = f"{label}: this output is the newest of the running loop; use it first, then redact it"
         return Refusal("in_use", label, told)
     output, instead = content(target), note(summary, target)
