@@ -17,7 +17,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import Turn
 from ctxkernel.history.condense import Condensing, Limits, Record, condense
 from ctxkernel.history.events import Condensation, HistoryEvent, nth
-from ctxkernel.history.redact import Prices, due, outlook
+from ctxkernel.history.redact import Prices, apply, due, outlook
 from ctxkernel.history.repair import Switches, maintain
 from ctxkernel.projection.past import Past
 
@@ -41,12 +41,13 @@ def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Pric
         yield event
     redactions = past.redactions
     if redactions.waiting and redactions.at_boundary:
-        ahead = outlook(past.shown, redactions, count=past.count)
         near = past.tokens > NEAR * past.cap
+        shown = apply(past.shown, redactions, count=past.count).events if redactions.edits else past.shown
+        ahead = outlook(shown, redactions, count=past.count, whole=turn.cache_cold or near)
         decision = due(ahead, cache_cold=turn.cache_cold, limit_near=near, prices=prices, expected_turns=EXPECTED_TURNS)
         if decision.pays:
             number += 1
-            yield decision.batch(nth(execution, number), redactions.waiting)
+            yield decision.batch(nth(execution, number))
     yield from _condensed(past, nth(execution, number + 1))
 
 
