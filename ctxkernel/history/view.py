@@ -3,7 +3,8 @@
 Rule 1: what is shown is a function of the events that were appended, in their order (law 3). How often it was read
         between them changes nothing.
 Rule 2: an append costs what it touches. An event that stands alone touches nothing else; a call or a result touches the
-        stretch from the first call of its batch on; a condensation touches the whole view, a withdrawal the whole log.
+        stretch from the first call of its batch on; a condensation the segments from the first to the last of which it
+        forgets, or the whole view where a property is not local; a withdrawal the whole log.
 Rule 3: nothing here recurses, and nothing is done before somebody reads.
 
 The history lies in segments: a segment is the shortest stretch such that no batch lies in two. A property that is
