@@ -185,18 +185,18 @@ class Dialect:
         name, origin = attribute(event.event_id), _origin(event)
         notes: list[str] = []
         given = cast("dict[str, Json]", self._plain(event.input, notes, 0))
+        tool = _tool_name(event.tool_name)
+        if tool != event.tool_name:
+            notes.append("tool name made legal")
         if self.name == "script":
             code = given.get("code") if event.tool_name == RUN_CELL else None
             if not isinstance(code, str):
                 inner = ", ".join(f"{key}={value!r}" for key, value in given.items() if key.isidentifier())
-                code = f"{_tool_name(event.tool_name)}({inner})"
+                code = f"{tool}({inner})"
             text = f"{SCRIPT}{code.strip() or 'pass'}{_END_SCRIPT}"
             why = "; ".join([f"call {_short(event.event_id)}", *dict.fromkeys(notes)])
             piece = Piece(name, "call", origin, self.count(text), why, text, "assistant")
             return self._turn(event, thoughts, [*said, piece], call_id)
-        tool = _tool_name(event.tool_name)
-        if tool != event.tool_name:
-            notes.append("tool name made legal")
         if call_id != event.tool_call_id:
             notes.append(f"call named {call_id}, as its own id is taken or illegal")
         text = _dump({"type": "tool_use", "id": call_id, "name": tool, "input": given})
