@@ -252,6 +252,48 @@ def test_no_text_from_outside_forges_a_script():
     assert not any("<script" in text or "</script" in text for text in from_outside)
 
 
+def view_of(name: str, by: str, text: str, **digest: Any) -> HandleState:
+    policy = {"pos": "0", "tokens": 2000, "lod": 0, "mode": "paused", "freq": "Sync", **digest}
+    return HandleState(name, "v1", "view", by, policy, text, count_tokens(text), False, "", False, False)
+
+
+def test_in_the_script_dialect_a_view_stands_where_it_was_made_as_it_is_now():
+    """Seed 002 §1.2: the constructor that would make it now, the original as a comment, and what it shows."""
+    code = 'foo_file = open("Foo.cs")\nfoo = view(foo_file, pos=0, tokens=2000)'
+    made = Action("s1.1:2", "c1", "run_cell", {"code": code}, "r1")
+    events = [UserQuestion("s1.1:1", "what is in Foo.cs?"), made, Observation("s2.1:1", "c1", "ok")]
+    stepwise = engine(dialect="script")
+
+    first = stepwise.project(replace(after([events]), handles=(view_of("foo", "s2", "raw text"),)))
+    changed = view_of("foo", "s2", "a summary", lod=1, tokens="All")
+    then = replace(after([events, [answer(1)]]), handles=(changed,))
+    second = stepwise.project(then)
+
+    assert code in script(first)
+    assert script(first).index("raw text") > script(first).index(code)
+    assert (
+        "# foo = view(foo_file, pos=0, tokens=2000)  # as it was in s1\nfoo = view(foo_file, tokens=All, lod=1)"
+        in script(second)
+    )
+    assert "a summary" in script(second)
+    assert "raw text" not in script(second)
+    assert second.report.ok
+    assert second.request_bytes == engine(dialect="script").project(then).request_bytes
+
+
+def test_in_the_script_dialect_a_cell_of_the_users_shows_its_views_in_place_too():
+    path = [(Statement("s1", 1, 0.0, "v = view('a.txt').SetLod(0)"), Execution("s1.1", "s1", None, 0.0, 1.0, "ok"))]
+    turn = Turn(path, (replace(view_of("v", "s1", "the lines", lod=2), pinned=True),), (), 0, ())
+
+    projection = engine(dialect="script").project(turn)
+    in_tools = engine().project(turn)
+
+    assert "v = view('a.txt', lod=2)" in script(projection)
+    assert [block.id for block in projection.blocks].count("view:v") == 1
+    assert "v = view('a.txt').SetLod(0)" in script(in_tools), "recorded once; changes stand in the tail"
+    assert "# v =" not in script(in_tools)
+
+
 # -- what is broken or hostile -----------------------------------------------------------------------
 
 LONE = "\ud800"

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn import HandleState, Turn
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Property
@@ -29,6 +29,7 @@ from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
 from ctxkernel.projection.checking import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
+from ctxkernel.projection.inplace import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout
 from ctxkernel.projection.past import Past
 from ctxkernel.projection.tail import Tail
@@ -108,7 +109,8 @@ class ProjectionEngine:
     def _catch_up(self, turn: Turn) -> None:
         pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
         cap = history_cap(self._room, pinned)
-        self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE))
+        views = placed(turn.handles) if self.dialect == "script" else {}
+        self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE), views)
 
     def project(self, turn: Turn) -> Projection:
         """Return the frozen projection after `turn`."""
@@ -119,6 +121,8 @@ class ProjectionEngine:
         room = self._room - past.tokens - sum([piece.tokens for piece in status])
         # What was sent with the open loop stands in the history; beside it only what changed since is told.
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
+        if self.dialect == "script":
+            shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles))
         tail, left = self._tail.build(shown, room, past.newest or "session")
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._empty,)
@@ -144,6 +148,13 @@ class ProjectionEngine:
             projection = dataclasses.replace(projection, report=report)
         self._before = projection
         return projection
+
+    def _elsewhere(self, handles: tuple[HandleState, ...]) -> tuple[HandleState, ...]:
+        """Return the handles with nothing asked of those that stand where they were made."""
+        there = self.past.in_place()
+        return tuple(
+            dataclasses.replace(one, pinned=False, requested=False) if one.obj_id in there else one for one in handles
+        )
 
     def _status(self, turn: Turn) -> tuple[Piece, ...]:
         """Return the system message for the turn: our own words, ids and numbers only, since it has authority."""

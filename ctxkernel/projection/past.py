@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import is_
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ctxkernel.core.timeline import Execution, Statement
@@ -28,6 +30,7 @@ from ctxkernel.history.events import (
     Context,
     HistoryEvent,
     HumanStatement,
+    Observation,
     Pin,
     Redaction,
     UserQuestion,
@@ -38,7 +41,8 @@ from ctxkernel.history.invariants import PROPERTIES, Property
 from ctxkernel.history.redact import Redactions, note
 from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.budget import HistoryFold
-from ctxkernel.projection.dialect import Dialect, Rendered, call_name
+from ctxkernel.projection.dialect import Dialect, Rendered, call_name, short
+from ctxkernel.projection.inplace import Placed, rewritten
 from ctxkernel.projection.layout import StatementLayout, attribute, masked, redacted
 from ctxkernel.projection.receipt import Receipts
 from ctxkernel.projection.value import LeftOut, Piece, Run
@@ -115,6 +119,7 @@ class Past:
         """The pinned events, each with the reason."""
         self.redactions = Redactions()
         """The directives of the history, and which of them are in effect."""
+        self._views: Mapping[str, tuple[Placed, ...]] = {}
         self._notes: dict[str, str] = {}
         """The redacted events, each with the summary that stands in its place."""
         self._mark = 0, 0
@@ -177,25 +182,42 @@ class Past:
             for at, one in enumerate(self._entries)
         }
 
+    def in_place(self) -> set[str]:
+        """Return the objects of the views that stand in the run, whole, where they were made."""
+        if not self._views:
+            return set()
+        there = {piece.id for piece in self.run.pieces if piece.kind == "view"}
+        every = [one for views in self._views.values() for one in views]
+        return {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
+
     def size(self, event: HistoryEvent) -> int:
         """Return the tokens that an event takes, rendered whole, or as it was redacted."""
         return self._render(event, "c").tokens
 
     # -- growing ---------------------------------------------------------------------------------
 
-    def catch_up(self, path: Path, records: Records, cap: int, spare: int) -> None:
+    def catch_up(
+        self,
+        path: Path,
+        records: Records,
+        cap: int,
+        spare: int,
+        views: Mapping[str, tuple[Placed, ...]] = MappingProxyType({}),
+    ) -> None:
         """Bring the run up to the end of `path`, under `cap` tokens.
 
-        The thinking of an open loop, and the state that was sent with it, may take `spare` tokens besides.
+        The thinking of an open loop, and the state that was sent with it, may take `spare` tokens besides. `views` are
+        shown where they were made, by statement.
         """
         if not self._continues(path, records):
             self._begin()
-        known = self.pins.copy(), self._notes
+        known = self.pins.copy(), self._notes, self._views
+        self._views = views
         self._feed(path, records)
         self._take_notes()
         shown = self.view.events
         same = self._same(shown)
-        if self._fold.cap != cap or known != (self.pins, self._notes):
+        if self._fold.cap != cap or known != (self.pins, self._notes, self._views):
             self._begin_entries(cap)
             dirty = 0
         elif same < len(self._shown):
@@ -313,6 +335,8 @@ class Past:
             name = waiting[0] if waiting else ""
         self._follow(event, name)
         entry = self._render(event, name)
+        if self._views:
+            entry = self._in_place(event, entry, shown, place)
         # Of models that bind thinking it stands in the open loop only, and is not the fold's.
         size = 0 if entry.context else entry.tokens - (entry.thinking_tokens if self._bound else 0)
         kept = entry.question or (bool(self.pins) and self._pinned_unit(shown, place))
@@ -347,6 +371,30 @@ class Past:
                 self._rendered.clear()
             self._rendered[key] = entry
         return entry
+
+    def _in_place(self, event: HistoryEvent, entry: Rendered, shown: Sequence[HistoryEvent], place: int) -> Rendered:
+        """Return an entry with the views that its statement made, as they are now."""
+        if isinstance(event, Action):
+            given = event.tool_call_id
+            results = (one for one in shown[place + 1 :] if getattr(one, "tool_call_id", "") == given)
+            views = self._views.get(short(getattr(next(results, None), "event_id", "")), ())
+            code = event.input.get("code")
+            if not views or not isinstance(code, str):
+                return entry
+            again = replace(event, input={**event.input, "code": rewritten(code, views, short(event.event_id))})
+            return self._dialect.render(again, entry.call_id)
+        views = self._views.get(short(event.event_id), ()) if isinstance(event, HumanStatement | Observation) else ()
+        source = self._sources.get(event.event_id)
+        if not views or (source is None and isinstance(event, HumanStatement)):
+            return entry
+        if source is not None and event.event_id not in self._notes:
+            statement, execution = source
+            code = rewritten(statement.source, views, statement.statement_id)
+            entry = self._statement(replace(statement, source=code), execution, "")
+        pieces = [self._dialect.view(one, entry.origin) for one in views]
+        tokens = sum([piece.tokens for piece in pieces])
+        whole = (*entry.whole, *pieces)
+        return entry._replace(whole=whole, tokens=entry.tokens + tokens)
 
     def _statement(self, statement: Statement, execution: Execution, instead: str) -> Rendered:
         text = self._layout.text(statement, execution)
