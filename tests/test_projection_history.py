@@ -49,7 +49,7 @@ def asked(*events: HistoryEvent, index: int = 1) -> Turn:
 
 
 def after(recorded: Sequence[Sequence[HistoryEvent]], *, start: int = 1, **more: Any) -> Turn:
-    """A turn at the end of as many executions as there are lists, with these events recorded."""
+    """A turn at the end of as many executions as there are lists, the first `s<start>`, with these events recorded."""
     path: list[tuple[Statement, Execution]] = []
     records: dict[str, Sequence[HistoryEvent]] = {}
     for index, events in enumerate(recorded, start):
@@ -70,19 +70,40 @@ def content(projection: Projection, at: int) -> list[dict[str, Any]]:
 
 # -- laws ------------------------------------------------------------------------------------------
 
+OWN = 1000
+"""Statements of the turns: a random history has small numbers."""
 models = st.sampled_from(["claude-sonnet-5-5", "claude-opus-4-5", "claude-opus-4-8", "local-model"])
 budgets = st.sampled_from([400, 3_000, 32_000])
 
 
 @st.composite
 def sessions(draw: st.DrawFn) -> list[list[HistoryEvent]]:
-    """A random history, broken in every known way, in parts, each recorded with an execution."""
-    events = draw(histories(most=30))
+    """A random history, broken in every known way, in parts, each recorded with an execution.
+
+    Some outputs are long, so that redactions and masks take effect; some events are pinned; some asks sent their state.
+    """
     parts: list[list[HistoryEvent]] = [[]]
-    for event in events:
-        if draw(st.integers(0, 3)) == 0:
+    seen: list[str] = [f"s{OWN}.1"]
+    directives: list[str] = []
+    for n, event in enumerate(draw(histories(most=30))):
+        choice = draw(st.integers(0, 15))
+        if choice < 4:
             parts.append([])
+        if isinstance(event, Observation) and choice % 2:
+            event = replace(event, content=f"{event.content}, in long\n" * 120)
+        if isinstance(event, Redaction):
+            event = replace(event, by="human" if choice % 2 else "model")
+            directives.append(event.event_id)
         parts[-1].append(event)
+        seen.append(event.event_id)
+        if choice == 4:
+            parts[-1].append(Pin(f"pin{n}", draw(st.sampled_from(seen)), draw(st.booleans())))
+        elif choice == 5 and directives:
+            parts[-1].append(RedactionBatch(f"batch{n}", tuple(directives)))
+        elif choice == 6 and directives:
+            parts[-1].append(Withdrawal(f"back{n}", draw(st.sampled_from(directives))))
+        elif choice == 7 or isinstance(event, UserQuestion):
+            parts[-1].append(Context(f"sent{n}", ("<ctx:variables>\nx = 1\n",), "The newest statement is s1."))
     return parts
 
 
@@ -92,7 +113,7 @@ def test_every_projection_of_any_history_holds_its_laws(session: list[list[Histo
     """Valid, within budget, explained, and the same whether built step by step or anew."""
     stepwise = engine(budget, model=model)
     for end in range(1, len(session) + 1):
-        step = after(session[:end])
+        step = after(session[:end], start=OWN)
         projection = stepwise.project(step)
         fresh = engine(budget, model=model).project(step)
 
@@ -111,10 +132,10 @@ def test_every_projection_of_any_history_holds_its_laws(session: list[list[Histo
 @given(sessions(), st.data())
 def test_going_back_in_a_history_gives_what_was_there(session: list[list[HistoryEvent]], data: st.DataObject):
     stepwise = engine(3_000)
-    seen = {end: stepwise.project(after(session[:end])).receipt for end in range(1, len(session) + 1)}
+    seen = {end: stepwise.project(after(session[:end], start=OWN)).receipt for end in range(1, len(session) + 1)}
     for _ in range(4):
         end = data.draw(st.integers(1, len(session)))
-        assert stepwise.project(after(session[:end])).receipt == seen[end]
+        assert stepwise.project(after(session[:end], start=OWN)).receipt == seen[end]
 
 
 @given(sessions(), models, budgets)
@@ -125,16 +146,16 @@ def test_what_is_recorded_before_a_projection_is_replayed(session: list[list[His
     recorded: list[list[HistoryEvent]] = []
     for part in session:
         recorded.append(list(part))
-        made = [event for event in stepwise.tend(after(recorded)) if not isinstance(event, str)]
+        made = [event for event in stepwise.tend(after(recorded, start=OWN)) if not isinstance(event, str)]
         recorded[-1] += made
-        projection = stepwise.project(after(recorded))
+        projection = stepwise.project(after(recorded, start=OWN))
 
-        fresh = engine(budget, model=model).project(after(recorded))
+        fresh = engine(budget, model=model).project(after(recorded, start=OWN))
         assert projection.request_bytes == fresh.request_bytes
         assert projection.report == check(projection.request, stepwise.capabilities)
         assert projection.report.ok
         assert projection.tokens <= budget
-        assert not [one for one in stepwise.tend(after(recorded)) if isinstance(one, Repair)], "mended once"
+        assert not [one for one in stepwise.tend(after(recorded, start=OWN)) if isinstance(one, Repair)], "mended once"
 
 
 # -- the tool dialect ------------------------------------------------------------------------------

@@ -447,7 +447,7 @@ class Past:
         pieces = self.run.pieces
         for index in range(dirty, len(self._entries)):
             self._places.append(len(pieces))
-            for piece in self._pieces(index):
+            for piece in (*self._note_before(index), *self._pieces(index)):
                 if not pieces and piece.role != "user":
                     pieces.append(self._piece_of_ours("opening", "empty", _OPENING, "a request begins with the user"))
                     self.tokens += pieces[-1].tokens
@@ -464,12 +464,18 @@ class Past:
         pieces = entry.masked if index < self._fold.masked and not self._fold.is_kept(index) else entry.whole
         if entry.thinking and self._bound and index < self._live:
             pieces = pieces[entry.thinking :]
-        before = self._shown[index - 1] if index else None
-        status = before.status if self._turn_notes and isinstance(before, Context) else ""
-        if before is not None and status and pieces and pieces[0].role == "assistant":
-            why = "the state in our own words, as it was sent with that turn; the API forgets it when the turn is over"
-            return (self._piece_of_ours(before.event_id, "status", status, why, "system"), *pieces)
         return pieces
+
+    def _note_before(self, index: int) -> Sequence[Piece]:
+        """Return the system message that was sent right before what the model said, where the API takes one there."""
+        before = self._shown[index - 1] if index else None
+        if not self._turn_notes or not isinstance(before, Context) or not before.status.strip():
+            return ()
+        here = self._pieces(index)
+        if not here or here[0].role != "assistant" or not self.run.pieces or self.run.pieces[-1].role != "user":
+            return ()
+        why = "the state in our own words, as it was sent with that turn; the API forgets it when the turn is over"
+        return (self._piece_of_ours(before.event_id, "status", before.status, why, "system"),)
 
     def _piece_of_ours(self, name: str, kind: str, text: str, why: str, role: str = "user") -> Piece:
         return Piece(attribute(name), kind, "ctxkernel", self._dialect.count(text), why, text, role)
