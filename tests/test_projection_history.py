@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.ports import VariableLine
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline import Artifact, Execution, Statement
 from ctxkernel.core.turn import DeltaItem, HandleState, Turn
 from ctxkernel.history.events import (
     Action,
@@ -370,6 +370,18 @@ def test_the_projection_is_valid_all_the_same_and_says_what_was_done(events: lis
     assert "hunter2" not in projection.request_bytes.decode()
     if told and not (dialect == "script" and told == "named"):
         assert any(told in block.why for block in projection.blocks)
+
+
+@pytest.mark.parametrize("data", [None, "A" * 12_000_000, "no base64"])
+def test_a_picture_of_any_size_is_a_line_that_says_what_it_was(data: Any):
+    """Pictures are not sent; what the API would refuse for one cannot happen."""
+    shown = Artifact("display", "out1", "image/png", 12_000_000, "", data)
+    path = [(Statement("s1", 1, 0.0, "plot()"), Execution("s1.1", "s1", None, 0.0, 1.0, "ok", artifacts=(shown,)))]
+
+    projection = engine().project(Turn(path, (), (), 0, ()))
+
+    assert projection.report.ok
+    assert "[image/png 12.0 MB]" in projection.blocks[1].text
 
 
 def test_a_red_check_names_the_block_and_the_statement():
