@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from ctxkernel.cli import main
+from ctxkernel.projection.shown import vocabulary
 from ctxkernel.store.session import SessionReader
 
 LONG = "print('measured\\n' * 300)"
@@ -285,3 +287,29 @@ def test_a_history_at_its_limit_is_condensed_by_itself_and_says_so(start_kernel)
     assert found["tokens"] <= 8000
     assert any(block["kind"] == "summary" for block in found["blocks"])
     assert not [one for one in found["left_out"] if "dropped" in one["why"]]
+
+
+@pytest.mark.skipif(vocabulary() is None, reason="ctok is not installed: there is no vocabulary to count with")
+def test_the_size_is_told_by_the_models_vocabulary_where_it_is_there(kernel):
+    run_all(kernel, LONG)
+
+    assert re.search(
+        r"~[\d,]+ of 32,000 tokens \(~[\d,]+ by the model's vocabulary\)", shown(kernel, "%ctx projection")
+    )
+
+
+def test_the_size_is_corrected_by_what_the_last_answer_took(kernel):
+    run_all(
+        kernel,
+        "from ctxkernel.projection.shown import anchored\nctx = get_ipython().kernel.ctx",
+        "ctx.anchor = anchored(1000, {'input_tokens': 1500})",
+    )
+    found = re.search(r"~([\d,]+) of 32,000 tokens \(~([\d,]+) by", shown(kernel, "%ctx projection"))
+
+    assert found is not None
+    estimated, corrected = (int(number.replace(",", "")) for number in found.groups())
+    assert corrected > estimated * 1.2
+
+
+def shown(kernel, command: str) -> str:
+    return kernel.run(command).data[0]["text/plain"]
