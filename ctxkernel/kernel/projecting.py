@@ -101,8 +101,7 @@ def _nearer(ctx: Runtime, found: Projection) -> str:
     """Return what it takes by the vocabulary of the model and the usage of the last answer, where either is there."""
     if vocabulary() is None and ctx.anchor is None:
         return ""
-    # Each block by its text as it is sent; what is counted once is known from then on.
-    counted = sum(estimate_tokens(block.text, found.model) for block in found.blocks)
+    counted = sum(estimate_tokens(text, found.model) for text in found.sent)  # each is counted once, and then known
     by = "the model's vocabulary" if vocabulary() is not None else "the last answer's usage"
     return f" (~{ctx.anchor.correct(counted) if ctx.anchor is not None else counted:,} by {by})"
 

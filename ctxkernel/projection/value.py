@@ -185,6 +185,12 @@ class Projection:
         )
 
     @property
+    def sent(self) -> Iterator[str]:
+        """The texts that are sent, the tools among them: of a call or a result its JSON."""
+        yield self.tools
+        yield from (piece.text for piece in self._pieces())
+
+    @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """What could have been projected and was not, with the reason."""
         return self.run.left_out + self.tail_left_out
