@@ -326,7 +326,11 @@ class Loop:
         total = self._guard("variables", lambda: self.names.total, 0)
         variables = self._guard("variables", self.variables, ())
         cold = self.requested_at is None or self.now - self.requested_at > CACHE_SECONDS
-        return Turn(self._history, handles, variables, total, deltas, self.log.records, cold)
+        return Turn(self._history, handles, variables, total, deltas, self.log.records, self._coarser, cold)
+
+    def _coarser(self, obj_id: str, lod: int) -> str | None:
+        node = self.graph.node(obj_id)
+        return self._guard("projection", lambda: node.render(lod=lod).text, None) if node is not None else None
 
     def _project(self, state: Turn) -> None:
         self.state = state

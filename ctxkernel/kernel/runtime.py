@@ -38,6 +38,7 @@ from ctxkernel.kernel.timeout import Timeout
 from ctxkernel.kernel.worker import Worker
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
+from ctxkernel.projection.shown import Anchor
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources import open_named
 from ctxkernel.state.tracker import NamespaceTracker
@@ -118,6 +119,8 @@ class Runtime:
             is_handle=lambda value: issubclass(type(value), NodeBase),
             extras=lambda name: self.returning.value(name) if self.returning is not None else None,
         )
+        self.anchor: Anchor | None = None
+        """What the last answer's usage says of our estimates; None before there is one."""
         self.loop = Loop(
             namespace=namespace,
             tracker=self.tracker,

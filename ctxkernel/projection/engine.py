@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn import HandleState, Turn
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Property, with_extensions
@@ -29,12 +29,13 @@ from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
 from ctxkernel.projection.checking import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
+from ctxkernel.projection.inplace import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout
 from ctxkernel.projection.past import Past
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
-from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record
+from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record, same_until
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
 
@@ -126,7 +127,8 @@ class ProjectionEngine:
     def _catch_up(self, turn: Turn) -> None:
         pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
         cap = history_cap(self._room, pinned)
-        self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE))
+        views = placed(turn.handles) if self.dialect == "script" else {}
+        self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE), views)
 
     def project(self, turn: Turn) -> Projection:
         """Return the frozen projection after `turn`."""
@@ -137,6 +139,8 @@ class ProjectionEngine:
         room = self._room - past.tokens - sum([piece.tokens for piece in status])
         # What was sent with the open loop stands in the history; beside it only what changed since is told.
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
+        if self.dialect == "script":
+            shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles))
         tail, left = self._tail.build(shown, room, past.newest or "session")
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._empty,)
@@ -163,6 +167,13 @@ class ProjectionEngine:
         self._before = projection
         return projection
 
+    def _elsewhere(self, handles: tuple[HandleState, ...]) -> tuple[HandleState, ...]:
+        """Return the handles with nothing asked of those that stand where they were made."""
+        there = self.past.in_place()
+        return tuple(
+            dataclasses.replace(one, pinned=False, requested=False) if one.obj_id in there else one for one in handles
+        )
+
     def _status(self, turn: Turn) -> tuple[Piece, ...]:
         """Return the system message for the turn: our own words, ids and numbers only, since it has authority."""
         if not self.capabilities.turn_notes:
@@ -185,8 +196,10 @@ class ProjectionEngine:
         if before.run is run:
             return before.count
         most = min(before.count, len(run.pieces))
-        for index, (old, new) in enumerate(zip(before.run.pieces[:most], run.pieces[:most], strict=True)):
-            if old is not new and (old.text, old.role) != (new.text, new.role):
+        start = same_until(before.run.pieces, run.pieces, most)
+        for index in range(start, most):
+            old, new = before.run.pieces[index], run.pieces[index]
+            if (old.text, old.role) != (new.text, new.role):
                 return index
         return most
 
