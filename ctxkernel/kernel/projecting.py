@@ -32,7 +32,7 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
 from ctxkernel.projection.compare import Comparison, compare
-from ctxkernel.projection.engine import Projection, ProjectionEngine
+from ctxkernel.projection.engine import Projection
 from ctxkernel.projection.past import Past
 from ctxkernel.projection.shown import estimate_tokens, vocabulary
 from ctxkernel.projection.tokens import count_tokens
@@ -255,7 +255,7 @@ def whatif(ctx: Runtime, args: Sequence[str]) -> str:
             settings = _with_setting(settings, key, value, usage)
     old = _projection(ctx)
     try:
-        engine = ProjectionEngine(settings, count_tokens)
+        engine = ctx.configuration.built(settings)
     except CtxError as fault:
         raise BadCommand(str(fault)) from None
     if events and turn.history:
