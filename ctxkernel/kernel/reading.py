@@ -23,7 +23,10 @@ def only_reads(code: str) -> bool:
             continue
         match = _COMMAND.match(text)
         if match is None or not (
-            text.endswith("?") or (match["sub"] or "help") in READING or _DRY.search(text) or _LOOKS.match(text)
+            text.endswith("?")
+            or (match["sub"] or "help") in READING
+            or _DRY.search(text)
+            or _LOOKS.match(_QUOTED.sub("", text))
         ):
             return False
         seen = True
@@ -36,6 +39,8 @@ def only_commands(code: str) -> bool:
     return bool(lines) and all(_COMMAND.match(text) for text in lines)
 
 
+_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
+"""What a person quotes is a text, whatever it looks like."""
 _LOOKS = re.compile(r"%ctx\s+(?:condense|redact)\s(?:.*\s)?--(?:show|list)(?:\s|$)")
 _DRY = re.compile(rf"%ctx\s+(?:{'|'.join(sorted(MOVING))})\s(?:.*\s)?--dry-run(?:\s|$)")
 
