@@ -668,7 +668,7 @@ HANDS = """async ([statuses, tagged, stopAt]) => {
     sent,
     ran: await hands.rerunCells(stopAt === null ? [] : ['a', 'b', 'c'], (n) => (stop.stopped = n === stopAt), stop),
     gesture: statuses.length ? await hands.gesture('%ctx undo') : null,
-    plan: await hands.plan({ action: 'undo', target: '1' }),
+    plan: await hands.ask('plan', { action: 'undo', target: '1' }),
     cells: hands.cellsFrom('b').map((one) => one.cell_id),
     none: hands.cellsFrom('x')
   };
