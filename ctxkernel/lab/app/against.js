@@ -91,8 +91,8 @@ function told(view, found) {
       'dl',
       { class: 'ctxk-sums' },
       sum('tokens', `~${count(before)} → ~${count(after)} (${more > 0 ? '+' : more < 0 ? '−' : '±'}${count(Math.abs(more))})`),
-      sum('cost, each alone', `${alone} → ${now}`),
-      sum('cost, one after the other', clean(dict(found.cost_after).told)),
+      sum('cost of each alone', `${alone} → ${now}`),
+      sum('cost right after', clean(dict(found.cost_after).told)),
       sum('from the cache', [
         `~${count(found.prefix_tokens)} tokens`,
         found.breaks_at ? [', it breaks at ', blockLink(view, found.breaks_at)] : ', nothing differs'

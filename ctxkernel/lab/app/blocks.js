@@ -295,21 +295,25 @@ function redactForm(view, event) {
     if (!input.value.trim()) return input.focus();
     // What is undone is the newest of the statement: this one.
     const back = `redact --undo ${event.split('.')[0]}`;
-    const done = await runLine(view, `redact ${event} ${quoted(input.value)}`, back);
+    const done = await runLine(view, `redact ${event} ${quoted(input.value)}`, { back });
     if (done) close();
   });
   return form;
 }
 
-/** Run a `%ctx` line as a gesture. `back` is the line that takes it back. Returns whether it went well. */
-export function runLine(view, line, back = '') {
-  return view.returning.perform(`%ctx ${line}`, 'Done.', back ? () => void runLine(view, back) : null);
+/**
+ * Run a `%ctx` line as a gesture. What it said has the button for what comes next: `back`, the line that takes it back,
+ * or `next`. Returns whether it went well.
+ */
+export function runLine(view, line, { back = '', next = null } = {}) {
+  const undo = back && { text: 'Undo', run: () => void runLine(view, back) };
+  return view.returning.perform(`%ctx ${line}`, 'Done.', next ?? (undo || null));
 }
 
 export const undoRedaction = (view, redaction) => runLine(view, `redact --undo ${clean(redaction.id)}`);
 export const undoCondensation = (view, id) => runLine(view, `condense --undo ${clean(id)}`);
 export const setPin = (view, event, on) =>
-  runLine(view, `${on ? 'pin' : 'unpin'} ${event}`, `${on ? 'unpin' : 'pin'} ${event}`);
+  runLine(view, `${on ? 'pin' : 'unpin'} ${event}`, { back: `${on ? 'unpin' : 'pin'} ${event}` });
 
 /** The button that asks for a condensation. */
 export function condenseButton(view) {
@@ -320,7 +324,8 @@ export function condenseButton(view) {
       type: 'button',
       title: 'A summary stands for the older part of the history, which is kept (%ctx condense)',
       'data-keep': 'condense',
-      onclick: () => void runLine(view, 'condense')
+      onclick: () =>
+        void runLine(view, 'condense', { next: { text: 'Show', run: () => view.select('history') } })
     },
     'Condense now'
   );
@@ -329,7 +334,7 @@ export function condenseButton(view) {
 /* ------------------------------------------------------------ where things are */
 
 /** A statement's id, as a button that goes to its row where it is one. */
-export function statementLink(view, id) {
+export function statementLink(view, id, text = id) {
   const run = runOf(id);
   if (!/^s\d+/.test(run)) return h('code', null, id);
   return h(
@@ -341,7 +346,7 @@ export function statementLink(view, id) {
       title: 'Show its row in the timeline',
       onclick: () => view.showRun(run)
     },
-    id
+    text
   );
 }
 

@@ -1,6 +1,6 @@
 /** The section History: what was done to the history that the model is shown, by whom, why, and how to take it back. */
 
-import { condenseButton, runLine, setPin, statementLink, undoCondensation, undoRedaction, whose } from './blocks.js?v=0.1.0';
+import { blockLink, condenseButton, runLine, setPin, statementLink, undoCondensation, undoRedaction, whose } from './blocks.js?v=0.1.0';
 import {
   bringToMiddle,
   clean,
@@ -15,7 +15,8 @@ import {
   list,
   number,
   plural,
-  put
+  put,
+  runOf
 } from './base.js?v=0.1.0';
 
 const STATES = {
@@ -82,7 +83,7 @@ function drawPin(view, one) {
   return h(
     'li',
     null,
-    statementLink(view, one.target),
+    blockLink(view, one.target),
     h('span', { class: 'ctxk-src ctxk-muted' }, one.reason),
     undoButton(`Unpin ${clean(one.target)}`, `pin\0${one.target}`, () => setPin(view, clean(one.target), false), 'Unpin')
   );
@@ -109,7 +110,7 @@ function drawEntry(view, one) {
       h('span', { class: 'ctxk-tag' }, word),
       h('span', { class: 'ctxk-entrytitle' }, title),
       h('span', { class: 'ctxk-space' }),
-      h('span', { class: 'ctxk-muted' }, 'in ', statementLink(view, one.id)),
+      h('span', { class: 'ctxk-muted' }, 'in ', statementLink(view, one.id, runOf(one.id).split('.')[0])),
       undo
     ),
     STATES[state] ? h('p', { class: 'ctxk-hint' }, STATES[state]) : '',
@@ -132,7 +133,7 @@ function ofBatch(view, one) {
 function ofRedaction(view, one) {
   return {
     word: 'redacted',
-    title: [statementLink(view, one.target), ` by ${whose(one.by)}`],
+    title: [blockLink(view, one.target), ` by ${whose(one.by)}`],
     undo:
       one.state === 'undone'
         ? null
@@ -156,6 +157,8 @@ function ofCondensation(view, one) {
       reasonLine(one),
       foldedText(view.openBlocks, `${one.id}\0summary`, one.summary),
       foldable(view.openFolds, `events\0${one.id}`, `Open: the ${plural(n, 'event')} it stands for`, (box) => {
+        const known = view.condensed.get(one.id);
+        if (known) return drawEvents(view, one.id, known);
         void open(view, one.id, box);
         return h('p', { class: 'ctxk-hint' }, 'Asking the kernel…');
       })
@@ -165,37 +168,38 @@ function ofCondensation(view, one) {
 
 /** Show what a condensation stands for. It never changes, so it is asked for once. */
 async function open(view, id, box) {
-  let answer = view.condensed.get(id);
+  let answer;
   try {
-    answer ??= await view.actions.ask?.('events', { of: id });
+    answer = await view.actions.ask?.('events', { of: id });
   } catch (error) {
     answer = { error: `The kernel did not answer: ${error?.message ?? error}` };
   }
   const found = answer?.events && dict(answer.events);
-  if (found) view.condensed.set(id, answer);
-  const more = number(found?.more) ?? 0;
+  if (found) view.condensed.set(id, found);
   box.replaceChildren();
   put(
     box,
     found
-      ? list(found.events)
-          .map(dict)
-          .map((event) =>
-            h(
-              'section',
-              { class: 'ctxk-event' },
-              h(
-                'p',
-                { class: 'ctxk-blockline' },
-                statementLink(view, event.id),
-                h('span', { class: 'ctxk-tag' }, event.kind)
-              ),
-              foldedText(view.openBlocks, `${event.id}\0of ${id}`, event.text)
-            )
-          )
-      : h('p', { class: 'ctxk-note' }, answer?.error || 'This panel cannot ask the kernel.'),
-    more > 0 && h('p', { class: 'ctxk-hint' }, `… and ${plural(more, 'more event')}: %ctx condense --show`)
+      ? drawEvents(view, id, found)
+      : h('p', { class: 'ctxk-note' }, answer?.error || 'This panel cannot ask the kernel.')
   );
+}
+
+function drawEvents(view, id, found) {
+  const more = number(found.more) ?? 0;
+  return [
+    list(found.events)
+      .map(dict)
+      .map((event) =>
+        h(
+          'section',
+          { class: 'ctxk-event' },
+          h('p', { class: 'ctxk-blockline' }, statementLink(view, event.id), h('span', { class: 'ctxk-tag' }, event.kind)),
+          foldedText(view.openBlocks, `${event.id}\0of ${id}`, event.text)
+        )
+      ),
+    more > 0 && h('p', { class: 'ctxk-hint' }, `… and ${plural(more, 'more event')}: %ctx condense --show`)
+  ];
 }
 
 /** Bring an entry into view, with what it stands for open. */

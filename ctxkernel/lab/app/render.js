@@ -330,7 +330,7 @@ class View {
     if (this.tab !== 'timeline') this.menu.leave(section);
     try {
       if (this.tab === 'timeline') this.timeline.draw(this.hasMoved);
-      else section.replaceChildren(...[DRAW[this.tab](this)].flat().filter(Boolean));
+      else section.replaceChildren(...[DRAW[this.tab](this)].flat(Infinity).filter(Boolean));
     } catch (error) {
       console.error('ctxkernel panel', error);
       section.replaceChildren(

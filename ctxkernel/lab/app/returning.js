@@ -206,7 +206,7 @@ export class Returning {
       request: { action: 'goto', target },
       code: `%ctx goto ${target}`,
       done: `At the state after ${label(row)}.`,
-      undo: () => this.undo()
+      next: { text: 'Undo', run: () => this.undo() }
     });
   }
 
@@ -411,7 +411,7 @@ export class Returning {
         files
           ? `${job.done} ${plural(files, 'file')} written since ${files === 1 ? 'stays' : 'stay'} as ${files === 1 ? 'it is' : 'they are'}.`
           : job.done,
-        job.undo
+        job.next
       );
       return;
     }
@@ -420,7 +420,7 @@ export class Returning {
       code: job.code,
       onclick: async () => {
         this.close();
-        if (!job.code || (await this.perform(job.code, job.then ? '' : job.done, job.undo))) await job.then?.();
+        if (!job.code || (await this.perform(job.code, job.then ? '' : job.done, job.next))) await job.then?.();
       }
     });
   }
@@ -432,8 +432,8 @@ export class Returning {
     return !this.view.busy;
   }
 
-  /** Send a gesture; what it came to is told. Returns whether it went well. */
-  async perform(code, done = '', undo = null) {
+  /** Send a gesture; what it came to is told, with a button for what may come next. Returns whether it went well. */
+  async perform(code, done = '', next = null) {
     if (!this.actions.gesture) {
       this.show('Run this line in a cell', [codeLine(code)], { cancel: 'Close' });
       return false;
@@ -445,7 +445,7 @@ export class Returning {
     const result = await this.actions.gesture(code);
     const said = clean(result.text).trim();
     if (!result.ok) this.tell(said || `${code} failed.`, { tone: 'error' });
-    else if (said || done) this.tell(said || done, { button: undo ? 'Undo' : null, onclick: undo });
+    else if (said || done) this.tell(said || done, { button: next?.text, onclick: next?.run });
     return result.ok;
   }
 
