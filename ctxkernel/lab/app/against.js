@@ -91,7 +91,7 @@ function told(view, found) {
       'dl',
       { class: 'ctxk-sums' },
       sum('tokens', `~${count(before)} → ~${count(after)} (${more > 0 ? '+' : more < 0 ? '−' : '±'}${count(Math.abs(more))})`),
-      sum('cost of each alone', `${alone} → ${now}`),
+      sum('cost alone', `${alone} → ${now}`),
       sum('cost right after', clean(dict(found.cost_after).told)),
       sum('from the cache', [
         `~${count(found.prefix_tokens)} tokens`,
