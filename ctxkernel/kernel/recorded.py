@@ -29,6 +29,7 @@ from ctxkernel.history.events import (
     UserQuestion,
     Withdrawal,
 )
+from ctxkernel.history.redact import Redactions
 from ctxkernel.kernel.projecting import content
 from ctxkernel.projection.past import Past
 
@@ -151,6 +152,7 @@ class Recording:
         self._entries: list[Entry] = []
         self._withdrawn: set[str] = set()
         self._unanswered: set[str] = set()
+        self._known: tuple[tuple[int, ...], dict[str, str]] = (), {}
 
     def take(self, past: Past) -> Recorded | None:
         """Return what has been recorded up to now; None where there is nothing to tell."""
@@ -180,17 +182,24 @@ class Recording:
             self._read,
             newest,
             len(self._entries) - len(newest),
-            _states(past, newest),
+            self._states(past, newest),
             frozenset(self._withdrawn.intersection(one.event_id for one in newest)),
             tuple(list(past.pins.items())[-ENTRIES:]),
             tuple((one.event_id, one.tool_name) for one in waiting),
             asked,
         )
 
+    def _states(self, past: Past, entries: Sequence[Entry]) -> dict[str, str]:
+        """Say of each redaction whether its note stands, or it waits, was taken back, or came second for its output."""
+        found = past.redactions
+        # What was undone only grows, so that none of these can come and another go unseen.
+        mark = len(self._entries), len(found.live), len(found.edits), len(found.undone)
+        if mark != self._known[0]:
+            self._known = mark, _states(found, entries)
+        return self._known[1]
 
-def _states(past: Past, entries: Sequence[Entry]) -> dict[str, str]:
-    """Say of each redaction whether its note stands, or it waits, was taken back, or came second for its output."""
-    found = past.redactions
+
+def _states(found: Redactions, entries: Sequence[Entry]) -> dict[str, str]:
     waits = {one.event_id for one in found.waiting}
     states: dict[str, str] = {}
     for one in entries:
