@@ -38,6 +38,7 @@ def isolated_environment(folder: Path) -> dict[str, str]:
         "JUPYTERLAB_WORKSPACES_DIR": "jupyter/lab/workspaces",
         "IPYTHONDIR": "ipython",
         "XDG_CACHE_HOME": "cache",
+        "XDG_CONFIG_HOME": "config",
         "CTXKERNEL_HOME": "ctxkernel",
         "MPLCONFIGDIR": "matplotlib",
     }

@@ -16,6 +16,7 @@ import pytest
 
 from ctxkernel.agent.middleware import RequestCheck, RequestRefused
 from ctxkernel.projection import receipt as receipts
+from ctxkernel.projection.value import Piece
 
 KEY = "sk-ant-api03-neverToBeSeenAnywhere0123456789"
 MODEL = "claude-sonnet-5-5"
@@ -84,6 +85,10 @@ class Server:
         return [json.loads(raw) for _, raw in self.got]
 
 
+def blocks(*texts: str) -> list[Piece]:
+    return [Piece("b", "statement", "s1", 1, "", text) for text in texts]
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server()
@@ -99,7 +104,7 @@ def client(server: Server, *more: Any, check: RequestCheck | None = None, **opti
 
 def test_a_good_request_arrives_byte_for_byte(server: Server):
     """What was built and hashed is what the server reads, where the bytes themselves are sent."""
-    sent = receipts.body(receipts.head(MODEL, 64, "Say yes; — 😀"), ["s1: x = 'é'", "s2"], ["now?"])
+    sent = receipts.body(receipts.head(MODEL, 64, "Say yes; — 😀"), blocks("s1: x = 'é'", "s2"), blocks("now?"))
 
     answer = client(server).post("/v1/messages", cast_to=anthropic.types.Message, content=sent)
 
@@ -122,7 +127,7 @@ def test_a_good_request_is_streamed_byte_for_byte(server: Server):
 
 def test_the_check_changes_nothing_of_a_request(server: Server):
     """The client itself orders the keys of a body; that is all that differs."""
-    sent = receipts.body(receipts.head(MODEL, 64, "Say yes; — 😀"), ["s1: x = 'é'", "s2"], ["now?"])
+    sent = receipts.body(receipts.head(MODEL, 64, "Say yes; — 😀"), blocks("s1: x = 'é'", "s2"), blocks("now?"))
     plain = anthropic.Anthropic(base_url=server.url, api_key=KEY)
 
     for made in (client(server), plain):

@@ -12,6 +12,7 @@ from histories import (
     PROPERTIES,
     answer,
     call,
+    forget,
     histories,
     ids,
     legal_request,
@@ -139,6 +140,42 @@ def test_the_oldest_goes_until_the_target_is_reached():
         "s7.1",
     ]
     assert after(NOTES, Limits(events=7)) == ["s0.1", "k1~summary1", "s7.1"]
+
+
+def test_no_more_stretches_go_than_are_needed():
+    events = [*(N(n) for n in range(5)), Q(5), *(N(n) for n in range(6, 11))]
+
+    made = recorded(events, Limits(tokens=101), policy=Condensing(keep_first=1, target=0.95, least=0, share=0.7))
+
+    assert made.forgotten_event_ids == ("s1.1", "s2.1", "s3.1")
+
+
+def test_a_stretch_too_short_for_its_summary_is_made_longer():
+    """One note would do, but what is said of it costs more than it may."""
+    made = recorded(NOTES, Limits(tokens=79), policy=Condensing(keep_first=1, target=0.98, least=0, share=0.7))
+
+    assert made.forgotten_event_ids == ("s1.1", "s2.1")
+
+
+def test_what_is_a_summary_already_is_not_summarised_by_itself():
+    long = " ".join(["word"] * 60)
+    events = [N(0), N(1), N(2), forget("s1.1", summary=long, offset=1, event="k0"), Q(3), N(4)]
+    policy = Condensing(keep_first=1, share=0.7, most=12, least=0)
+
+    assert isinstance(step_of(events, ALL, policy=policy, pinned={"s2.1"}), Forward)
+    assert recorded(events, ALL, policy=policy).forgotten_event_ids == ("k0~summary1", "s2.1")
+
+
+def test_one_event_alone_makes_no_way_for_fewer_events():
+    events = [N(0), N(1), Q(2), N(3), N(4), N(5), N(6)]
+
+    def hundred(event: HistoryEvent) -> int:
+        return words(event) if isinstance(event, Summary) else 100
+
+    done = condense(HistoryView(events), "k1", hundred, Limits(events=6), policy=SHORT)
+
+    assert isinstance(done, Record)
+    assert done.condensation.forgotten_event_ids == ("s3.1", "s4.1", "s5.1")
 
 
 # -- what never goes -------------------------------------------------------------------------------
@@ -277,10 +314,12 @@ def test_a_condensation_that_saves_too_little_is_not_made():
     assert isinstance(done, Forward)
     assert "the rest would save 8 of 1000 tokens" in done.reason
 
-    # But where just that brings it under the limit, it is.
-    assert (
-        step_of(notes, Limits(tokens=995), pinned=kept, policy=Condensing(keep_first=1, share=0.6, least=0.02)) != done
-    )
+    # But where just that brings it under the limit, it is; and where the window is met, the softer limit can wait.
+    policy = Condensing(keep_first=1, share=0.6, least=0.02)
+    for limits in (Limits(tokens=995), Limits(window=995), Limits(tokens=100, window=995)):
+        assert isinstance(step_of(notes, limits, pinned=kept, policy=policy), Record)
+    with pytest.raises(NothingToCondense):
+        step_of(notes, Limits(window=100), pinned=kept, policy=policy)
 
 
 # -- summarisers ----------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from histories import (
     CLEAN,
@@ -23,6 +25,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from ctxkernel.history import view as view_module
 from ctxkernel.history.boundaries import boundaries
 from ctxkernel.history.events import Condensation, HistoryEvent, Summary, Withdrawal
 from ctxkernel.history.invariants import PROPERTIES, Property
@@ -147,17 +150,24 @@ class Nothing(Property):
         return events
 
 
-@given(histories(SIMPLE_IDS, most=40), st.booleans())
-def test_a_condensation_of_some_segments_is_that_of_all(history: History, between: bool):
-    """What is copied for speed is what applying the condensation to the whole view gives."""
-    quick, plain = HistoryView(), HistoryView(properties=(*PROPERTIES, Nothing()))
-    for event in history:
-        quick.append(event)
-        plain.append(event)
-        if between:
-            assert list(quick.events) == list(plain.events)
-    assert list(quick.events) == list(plain.events)
-    assert quick.waiting == plain.waiting
+SMALL = {"_FINE": 1, "_COARSE": 3, "_STEP": 2}
+"""Segments of few events, and no room between their numbers: what else only a long history meets."""
+USUAL = {name: getattr(view_module, name) for name in SMALL}
+
+
+@settings(max_examples=300)
+@given(histories(SIMPLE_IDS, most=40), st.booleans(), st.booleans())
+def test_a_condensation_of_some_segments_is_that_of_all(history: History, between: bool, small: bool):
+    """What is done to a part, for speed, is what applying the condensation to the whole view gives."""
+    with mock.patch.multiple(view_module, **(SMALL if small else USUAL)):
+        quick, plain = HistoryView(), HistoryView(properties=(*PROPERTIES, Nothing()))
+        for event in history:
+            quick.append(event)
+            plain.append(event)
+            if between:
+                assert list(quick.events) == list(plain.events)
+        assert list(quick.events) == list(plain.events)
+        assert quick.waiting == plain.waiting
 
 
 @given(histories(most=40))

@@ -6,9 +6,9 @@ import dataclasses
 import json
 
 import pytest
-from histories import MODEL, MOVES, THOUGHT, History, answer, call, forget, histories, ids, note, question, request
+from histories import MODEL, THOUGHT, History, answer, call, forget, histories, ids, note, question, request
 from histories import sound as what_is_broken
-from hypothesis import given
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadPolicy
@@ -30,7 +30,6 @@ from ctxkernel.history.events import (
 from ctxkernel.history.invariants import PROPERTIES
 from ctxkernel.history.redact import (
     MAX_SUMMARY,
-    Decision,
     Outlook,
     Prices,
     Redactions,
@@ -44,6 +43,7 @@ from ctxkernel.history.redact import (
 )
 from ctxkernel.history.redact_tool import MAX_IDS, TOOL, Acknowledged, Refusal, validate
 from ctxkernel.history.redact_tool import answer as answer_tool
+from ctxkernel.history.repair import normalise
 from ctxkernel.history.rules import check
 from ctxkernel.history.view import HistoryView
 
@@ -126,11 +126,11 @@ def test_a_stale_output_can_be_redacted(event_id: str, by: str, target: str):
         pytest.param("", "human", "unknown_id", "no event with this id", id="no id"),
         pytest.param("x\ny" * 99, "model", "unknown_id", "x yx y", id="an id that is no id"),
         pytest.param("system", "model", "critical", "the system text cannot be redacted", id="the system text"),
-        pytest.param("q1", "model", "critical", "q1: a UserQuestion cannot be redacted", id="the user's question"),
+        pytest.param("q1", "model", "critical", "q1: no UserQuestion can be redacted", id="the user's question"),
         pytest.param("q1", "human", "critical", "only outputs of tool calls", id="the question, by a person"),
-        pytest.param("m9", "model", "critical", "m9: a AssistantMessage cannot", id="the model's own message"),
-        pytest.param("s7.1", "model", "critical", "s7.1: a HumanStatement cannot", id="a person's statement"),
-        pytest.param("k1~summary1", "model", "critical", "a Summary cannot be redacted", id="a summary"),
+        pytest.param("m9", "model", "critical", "m9: no AssistantMessage can", id="the model's own message"),
+        pytest.param("s7.1", "model", "critical", "s7.1: no HumanStatement can", id="a person's statement"),
+        pytest.param("k1~summary1", "model", "critical", "no Summary can be redacted", id="a summary"),
         pytest.param(
             "o3", "model", "no_saving", "the output costs 2; at most 1 would do", id="an output that is short"
         ),
@@ -194,6 +194,24 @@ def test_a_note_costs_at_most_half_of_what_it_stands_for():
     assert isinstance(made[22], Redaction)
 
 
+def test_a_note_is_shorter_in_characters_too():
+    """Whatever counts the tokens: what is shown is decided without it, so that a replay does not depend on it."""
+    history = [call(1), out(1, "1" * 40), answer(2)]
+
+    refused = validate(
+        "o1",
+        WHY,
+        shown=shown(history),
+        redactions=Redactions(history),
+        by="model",
+        directive_id="d1",
+        count=lambda text: text.count("1"),
+    )
+
+    assert isinstance(refused, Refusal)
+    assert refused.code == "no_saving"
+
+
 def test_the_newest_output_of_a_running_loop_is_refused_and_older_ones_are_not():
     """The model is to go on from it. The call of `redact` itself is under way, and not shown."""
     asking = Action("a3", "c3", "redact")
@@ -204,7 +222,10 @@ def test_the_newest_output_of_a_running_loop_is_refused_and_older_ones_are_not()
     assert isinstance(newest, Refusal)
     assert newest.code == "in_use"
     assert isinstance(ask("o1", history=running), Redaction)
-    # In the next turn it is an output of a loop that is over.
+    # A cell that the person runs while a call waits for approval ends no loop.
+    assert ask("o2", history=[*running, note(5)]) == newest
+    # In a loop that was left, or in the next turn, it is an output of a loop that is over.
+    assert isinstance(ask("o2", history=[*TURN[:-1], note(5)]), Redaction)
     assert isinstance(ask("o2", history=[*TURN, question(2), asking]), Redaction)
     assert isinstance(ask("o2", history=[*TURN, asking]), Redaction)
 
@@ -434,7 +455,7 @@ def test_a_note_is_not_written_anew_when_a_later_batch_names_its_output():
 
 
 def test_a_directive_whose_output_is_gone_is_reported_and_the_others_hold():
-    history = [*TURN, directive(1, "o1"), directive(2, "o2"), directive(3, "never"), forget("a1", "o1")]
+    history = [*TURN, directive(1, "o1"), directive(2, "o2"), directive(3, "never", "model"), forget("a1", "o1")]
 
     done = applied(history)
 
@@ -529,6 +550,28 @@ def test_each_edit_takes_the_thinking_that_was_made_before_it():
     assert thinking(history) == ["a1", "a4", "m4"]
 
 
+def test_of_several_edits_before_it_the_latest_decides():
+    # o2 is edited first: what was thought after that and before o1 was edited rests on the old o1.
+    history = [*thinks(1), *thinks(2), directive(1, "o2"), *thinks(3), directive(2, "o1"), *thinks(4)]
+
+    assert thinking(history) == ["a1", "a4", "m4"]
+
+
+def test_the_first_response_after_an_edit_keeps_its_thinking():
+    """A batch is decided on between the question and the request: the very next event is the model's."""
+    asked, *response = thinks(2)
+    history = [*thinks(1), asked, directive(1, "o1"), *response]
+
+    assert thinking(history) == ["a1", "a2", "m2"]
+
+
+def test_a_directive_takes_effect_once():
+    """A batch that names it again is no second edit."""
+    history = [*thinks(1), directive(1, "o1", "model"), took_effect(1, "d1"), *thinks(2), took_effect(2, "d1")]
+
+    assert thinking(history) == ["a1", "a2", "m2"]
+
+
 def test_taking_a_directive_back_is_an_edit_too():
     """What was thought beside the note is bound to the note."""
     history: list[HistoryEvent] = [*thinks(1), directive(1, "o1"), *thinks(2)]
@@ -584,13 +627,10 @@ def test_a_batch_pays(ahead: Outlook, more: dict, pays: bool, cause: str):
 
 
 def test_a_decision_is_recorded_with_its_reason():
-    decision = due(Outlook(9000, 20_000), **NOW)
-
-    record = decision.batch("s3.1:7", [directive(1, "o1", "model"), directive(2, "o2", "model")])
+    record = due(Outlook(9000, 20_000, ("d1", "d2")), **NOW).batch("s3.1:7")
 
     assert record == RedactionBatch("s3.1:7", ("d1", "d2"), "9000 tokens are stale, 8000 are enough")
     assert event_from_json(json.loads(json.dumps(event_to_json(record)))) == record
-    assert isinstance(decision, Decision)
 
 
 @pytest.mark.parametrize(
@@ -602,17 +642,50 @@ def test_prices_and_numbers_that_cannot_be_are_refused(more: dict):
         due(Outlook(1, 1), **{**NOW, **more})
 
 
-def test_the_outlook_is_what_the_batch_then_does():
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_outlook_is_what_the_batch_then_does(whole: bool):
     history: list[HistoryEvent] = [*TURN, directive(1, "o1", "model"), directive(2, "a1", "model")]
-    events, redactions = shown(history), Redactions(history)
+    events = shown(history)
 
-    ahead = outlook(events, redactions, count=words)
-    done = applied([*history, took_effect(1, "d1", "d2")])
+    ahead = outlook(events, Redactions(history), count=words, whole=whole)
+    history.append(due(ahead, **NOW).batch("b1"))
+    done = applied(history)
 
+    assert ahead.directive_ids == ("d1",)
     assert ahead.stale_tokens == done.report.tokens_saved
     assert ahead.tokens_after_first_edit == sum(weight(event, words) for event in done.events[2:])
-    assert outlook(done.events, Redactions([*history, took_effect(1, "d1", "d2")]), count=words) == Outlook(0, 0)
-    assert outlook(events, Redactions([*TURN, directive(1, "gone", "model")]), count=words) == Outlook(0, 0)
+    # d2 means the same output, so nothing waits any more but by name.
+    assert outlook(done.events, Redactions(history), count=words) == Outlook(0, 0)
+
+
+def test_a_batch_leaves_an_early_small_output_for_later_where_that_pays_sooner():
+    small, large = "row " * 30, LONG * 5
+    # o1 is small and stands before a long answer; o2 is large and stands behind it
+    long_answer = dataclasses.replace(answer(8), text=LONG * 20)
+    history: list[HistoryEvent] = [
+        question(1),
+        call(1),
+        out(1, small),
+        long_answer,
+        *[call(2), out(2, large), answer(9)],
+    ]
+    history += [directive(1, "o1", "model"), directive(2, "o2", "model")]
+    redactions = Redactions(history)
+
+    part = outlook(shown(history), redactions, count=words)
+    whole = outlook(shown(history), redactions, count=words, whole=True)
+
+    assert part.directive_ids == ("d2",)
+    assert whole.directive_ids == ("d1", "d2")
+    assert whole.tokens_after_first_edit > 10 * part.tokens_after_first_edit
+    assert applied([*history, due(part, **NOW).batch("b1")]).report.waiting == ("d1",)
+
+
+@pytest.mark.parametrize("target", ["gone", "q1", "o3"])
+def test_what_cannot_become_a_note_is_in_no_batch(target: str):
+    history = [question(1), call(3), out(3, "short"), answer(4), directive(1, target, "model")]
+
+    assert outlook(shown(history), Redactions(history), count=words) == Outlook(0, 0)
 
 
 # -- the agent's step ----------------------------------------------------------------------------------
@@ -630,7 +703,7 @@ class ScriptedAgent:
         ahead = outlook(shown(self.history), redactions, count=words)
         decision = due(ahead, **{**NOW, "threshold": 100})
         if decision.pays and redactions.at_boundary:
-            self.history.append(decision.batch(f"b{len(self.history)}", redactions.waiting))
+            self.history.append(decision.batch(f"b{len(self.history)}"))
         redactions = Redactions(self.history)
         done = apply(shown(self.history), redactions, count=words)
         self.requests.append(list(strip_thinking(done.events, done.changed, redactions.numbers, MODEL)))
@@ -671,27 +744,58 @@ def test_the_agents_step_applies_redactions_before_the_model_is_asked():
 
 
 @st.composite
-def redacted_histories(draw, moves: frozenset[str] = frozenset(MOVES)) -> list[HistoryEvent]:
-    """Random histories, some outputs long, with directives of both sides and batches at any place."""
-    history: list[HistoryEvent] = []
-    for n, event in enumerate(draw(histories(moves))):
-        if isinstance(event, Observation) and n % 3:
-            event = dataclasses.replace(event, content=LONG)
-        if isinstance(event, Redaction) and n % 2:
-            event = dataclasses.replace(event, by="human")
-        history.append(event)
-    named = [event.event_id for event in history]
-    for n, (place, kind, target) in enumerate(draw(st.lists(st.tuples(*[st.integers(0, 40)] * 3), max_size=8))):
+def redacted_histories(draw) -> list[HistoryEvent]:
+    """Random histories, most outputs long, with directives of both sides and batches at any place.
+
+    Some as they come, with loops that stay open for good; more of them mended, so that edits take effect.
+    """
+    history = draw(histories())
+    if draw(st.integers(0, 3)):
+        history = list(normalise(history).events)
+    for place, event in enumerate(history):
+        if isinstance(event, Observation) and place % 4:
+            history[place] = dataclasses.replace(event, content=LONG)
+        if isinstance(event, Redaction) and place % 2:
+            history[place] = dataclasses.replace(event, by="human")
+    ended = question(900)
+    history.append(ended)
+    places = st.tuples(st.integers(0, 40), st.integers(0, 3), st.integers(0, 40))
+    for n, (place, kind, target) in enumerate(draw(st.lists(places, max_size=8))):
         place = min(place, len(history))
-        aim = named[target % len(named)] if named else "gone"
+        results = [event.event_id for event in history if event.place in ("result", "call")]
+        aim = results[target % len(results)] if results else "gone"
         given_before = tuple(event.event_id for event in history[:place] if isinstance(event, Redaction))
         more = (
             Redaction(f"x{n}", aim, WHY, "model"),
             Redaction(f"x{n}", aim, "since " * 99, "human"),
             RedactionBatch(f"x{n}", given_before[target % 3 :], "pays"),
+            dataclasses.replace(answer(901 + n), thinking=(THOUGHT,)),
         )
-        history.insert(place, more[kind % 3])
+        history.insert(place, more[kind])
     return history
+
+
+@pytest.mark.parametrize("state", ["applied", "again", "waiting", "missing", "kept"])
+def test_the_random_histories_reach_every_state_of_a_directive(state):
+    quiet = settings(max_examples=400, database=None, derandomize=True, phases=[Phase.generate])
+
+    assert find(redacted_histories(), lambda history: bool(applied(history).report.ids(state)), settings=quiet)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_random_histories_have_thinking_that_is_kept_and_that_goes(kept: bool):
+    def has(history: History) -> bool:
+        events = applied(history)
+        behind = [event.event_id for event in events.events]
+        first = min((behind.index(one) for one in events.changed), default=len(behind))
+        thought = {event.event_id for event in events.events[first:] if getattr(event, "thinking", ())}
+        return bool(thought) and bool(
+            thought.intersection(thinking(history)) if kept else thought - {*thinking(history)}
+        )
+
+    quiet = settings(max_examples=400, database=None, derandomize=True, phases=[Phase.generate])
+
+    assert find(redacted_histories(), has, settings=quiet)
 
 
 @given(redacted_histories())
@@ -740,6 +844,7 @@ def test_replay_gives_the_same(history: History):
         rebuilt = Redactions(again[:end])
         assert (grown.live, grown.edits, grown.at_boundary) == (rebuilt.live, rebuilt.edits, rebuilt.at_boundary)
     assert apply(shown(again), Redactions(again + again), count=words) == applied(history)
+    assert Redactions(again + again).numbers == Redactions(history).numbers
 
 
 @given(redacted_histories())

@@ -304,6 +304,16 @@ def test_the_result_of_a_forgotten_call_is_no_older_calls(more: tuple[Property, 
     assert [one.event_id for one in view.waiting] == ["a1"]
 
 
+@pytest.mark.parametrize("more", [(), (TokenLimit(99, lambda event: 1),)], ids=["some segments", "the whole"])
+def test_a_summary_that_is_put_within_a_batch_stands_behind_it(more: tuple[Property, ...]):
+    made = Condensation("k1", (), (SummaryText("x", 2), SummaryText("y", 3), SummaryText("z", 4)))
+
+    view = HistoryView([N(1), A(2), O(2), made], properties=(*PROPERTIES, *more))
+
+    # The first moves behind the result; the offset of the second is then a place before it.
+    assert ids(view.events) == ["s1.1", "a2", "o2", "k1~summary2", "k1~summary3", "k1~summary1"]
+
+
 def test_a_request_is_unhandled_until_a_condensation_comes():
     events = [N(1), CondensationRequest("k0"), N(2)]
     view = HistoryView(events)

@@ -479,6 +479,31 @@ def test_pinned_content_wins_over_history_and_other_content():
     assert "group:g:rest" in why_not(projection) or "group:g" in why_not(projection)
 
 
+def test_over_the_budget_what_is_not_pinned_is_shown_coarser_before_it_is_cut():
+    """The least salient first: what did not change in this turn, then what was made first."""
+
+    def coarser(obj_id: str, lod: int) -> str:
+        return f"{obj_id} at level {lod}\n" * (30 if lod == 1 else 3)
+
+    long = {"text": "a long line of content\n" * 100, "requested": True}
+    shown = (
+        handle("old", statement_id="s1", **long),
+        handle("new", statement_id="s2", **long),
+        handle("moved", statement_id="s1", changed=True, **long),
+        handle("kept", pinned=True, text="pinned content\n" * 10),
+    )
+
+    projection = project(turn([ran(1)], *shown, coarser=coarser), 2_800)
+
+    by_id = {block.id: block for block in projection.blocks}
+    assert "old at level" in by_id["view:old"].text
+    assert "instead of 0" in by_id["view:old"].why
+    assert "a long line" in by_id["view:moved"].text
+    assert "at level" not in by_id["view:kept"].text
+    assert any(one.id == "view:old:lod0" for one in projection.left_out)
+    assert projection.tokens <= 2_800
+
+
 def test_masked_and_dropped_statements_are_named():
     path = [ran(index, stdout="output of the cell\n" * 10) for index in range(1, 200)]
 

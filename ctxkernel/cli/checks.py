@@ -69,7 +69,7 @@ def check_checkpoints() -> Check:
     used, limit = sum(quota.usage(root).values()), quota.limit_bytes()
     detail = f"{size(used)} of {size(limit)} in {root}"
     if used > limit:
-        return warn("checkpoints", detail, f"`ctxkernel gc` makes room; {quota.LIMIT} sets another limit.")
+        return warn("checkpoints", detail, "`ctxkernel gc` makes room; CTXKERNEL_QUOTA_GB sets another limit.")
     return ok("checkpoints", detail)
 
 

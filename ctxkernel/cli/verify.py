@@ -52,6 +52,7 @@ def _as_json(report: Report, data: Path | None) -> dict[str, Any]:
         "damage": list(report.damage),
         "remarks": list(report.remarks),
         "statements": report.statements,
+        "projections": report.projections,
         "checkpoints": report.checkpoints,
         "restorable": report.restorable if data else 0,
         "lost": dict(report.lost),

@@ -140,6 +140,11 @@ class Loop:
         """The execution that events are recorded with now."""
         self._moment = "request"
 
+    def reconfigure(self, settings: Settings) -> None:
+        """Have other settings from now on."""
+        self.settings = self.graph.settings = settings
+        self.names.resize(settings.variable_rows)
+
     # -- the turn -----------------------------------------------------------------------------
 
     def begin(
@@ -321,7 +326,11 @@ class Loop:
         total = self._guard("variables", lambda: self.names.total, 0)
         variables = self._guard("variables", self.variables, ())
         cold = self.requested_at is None or self.now - self.requested_at > CACHE_SECONDS
-        return Turn(self._history, handles, variables, total, deltas, self.log.records, cold)
+        return Turn(self._history, handles, variables, total, deltas, self.log.records, self._coarser, cold)
+
+    def _coarser(self, obj_id: str, lod: int) -> str | None:
+        node = self.graph.node(obj_id)
+        return self._guard("projection", lambda: node.render(lod=lod).text, None) if node is not None else None
 
     def _project(self, state: Turn) -> None:
         self.state = state

@@ -44,6 +44,10 @@ class Names:
         self._lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
         self._table: tuple[VariableLine, ...] | None = None
 
+    def resize(self, rows: int) -> None:
+        """Have at most so many rows in the table from now on."""
+        self._rows, self._table = rows, None
+
     @property
     def total(self) -> int:
         """How many variables the user has, handles left out."""

@@ -1,49 +1,141 @@
-"""Every setting, typed, with its default and unit. Reading files and the environment is not done here."""
+"""Every setting, typed, with its default, unit and bounds. Reading files and the environment is not done here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from ctxkernel.core.errors import BadPolicy
+
+Value = bool | int | float | str
+T = TypeVar("T", bool, int, float, str)
+
+_MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,199}")
+_TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a setting is, beside its type and its default."""
+
+    unit: str
+    about: str
+    least: float
+    most: float
+    choices: tuple[str, ...]
+    """What a text may be; empty where it is a model's name."""
+    at_start: bool
+    """Whether it is read once, when the kernel starts."""
+    personal: bool
+    """Whether it concerns all notebooks of a user, so that a file beside one of them does not set it."""
+
+
+def _is(
+    default: T,
+    unit: str,
+    about: str,
+    least: float = 0,
+    most: float = 10**9,
+    *,
+    choices: tuple[str, ...] = (),
+    at_start: bool = False,
+    personal: bool = False,
+) -> T:
+    spec = Spec(unit, about, least, most, choices, at_start, personal)
+    made: Any = field(default=default, metadata={"spec": spec})
+    return made
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of a session. Sizes in bytes, times in seconds, unless the name says otherwise."""
+    """All settings of a session."""
 
-    stream_bytes: int = 64 * 1024
-    """Bounded copy of stdout and of stderr that is kept for a statement; head and tail."""
-    artifact_bytes: int = 1024 * 1024
-    """Largest payload of a rich output that is kept whole; a larger one by size and hash."""
-    artifacts_bytes: int = 8 * 1024 * 1024
-    """Bound on all payloads of one statement."""
-    file_scan_entries: int = 1000
-    """Most directory entries that are looked at for files that a cell wrote."""
-    file_hash_bytes: int = 32 * 1024 * 1024
-    """Largest written file that is hashed."""
-    repr_chars: int = 120
-    """Cap of a variable's repr in a namespace diff."""
-    end_phase_ms: int = 250
-    """Bound on the work after a cell; then it goes on with less and says so."""
-    view_tokens: int = 2000
-    """Default budget of a view (seed 002 §9.1)."""
-    group_tokens: int = 500
-    """Default budget of a group's summary (seed 002 §9.1)."""
-    projection_tokens: int = 32_000
-    """Budget of the whole projection."""
-    variable_rows: int = 40
-    """Most rows of the variable table in a projection, newest first."""
-    statement_tokens: int = 1200
-    """Most tokens of one statement's outputs in the projected history."""
-    ready_per_turn: int = 64
-    """Most prepared payloads that one tick applies (seed 002 §6.2, non-starvation)."""
-    model: str = "claude-sonnet-5-5"
-    """Model that the projection is checked for; nothing is sent to it by these settings."""
-    dialect: str = ""
-    """How the model acts: `tools`, `script`, or empty for what suits the model."""
-    enforce_history_invariants: bool = False
-    """Mend the model's history after a return and before a request (seed 003 §5); what is sent is always checked."""
-    auto_recover_from_crash: bool = True
-    """Mend it when a session is loaded (seed 003 §5)."""
-    warn_on_invariant_violations: bool = True
-    """Say what was found broken in it (seed 003 §5)."""
-    max_tokens: int = 8192
-    """`max_tokens` of the request body."""
+    stream_bytes: int = _is(64 * 1024, "bytes", "bounded copy of stdout and of stderr of a statement", 1024)
+    artifact_bytes: int = _is(1024**2, "bytes", "largest rich output that is kept whole; a larger one by size and hash")
+    artifacts_bytes: int = _is(8 * 1024**2, "bytes", "bound on all rich outputs of one statement")
+    file_scan_entries: int = _is(1000, "entries", "most directory entries looked at for files that a cell wrote")
+    file_hash_bytes: int = _is(32 * 1024**2, "bytes", "largest written file that is hashed", 0, 10**12)
+    repr_chars: int = _is(120, "characters", "cap of a variable's repr in a namespace diff", 20, 10_000)
+    end_phase_ms: int = _is(250, "ms", "bound on the work after a cell; then it goes on with less", 10, 60_000)
+    view_tokens: int = _is(2000, "tokens", "default budget of a view (seed 002 §9.1)", 1)
+    group_tokens: int = _is(500, "tokens", "default budget of a group's summary (seed 002 §9.1)", 1)
+    projection_tokens: int = _is(32_000, "tokens", "budget of the whole projection", 1000, 10**7)
+    variable_rows: int = _is(40, "rows", "most rows of the projection's variable table, newest first", 1, 10_000)
+    statement_tokens: int = _is(1200, "tokens", "most of one statement's outputs in the projected history", 50, 10**6)
+    ready_per_turn: int = _is(64, "payloads", "most prepared payloads that one tick applies (seed 002 §6.2)", 1, 10_000)
+    model: str = _is("claude-sonnet-5-5", "name", "model that the projection is checked for; nothing is sent by it")
+    dialect: str = _is("", "name", "how the model acts; auto: what suits the model", choices=("", "tools", "script"))
+    enforce_history_invariants: bool = _is(
+        False, "", "mend the history after a return and before a request (seed 003 §5); what is sent is always checked"
+    )
+    auto_recover_from_crash: bool = _is(True, "", "mend the history when a session is loaded (seed 003 §5)")
+    warn_on_invariant_violations: bool = _is(True, "", "say what was found broken in the history (seed 003 §5)")
+    max_tokens: int = _is(8192, "tokens", "`max_tokens` of the request body", 1, 10**6)
+    token_limit: int = _is(0, "tokens", "property TokenLimit: the shown history at most; the oldest goes. 0: off")
+    call_depth: int = _is(0, "batches", "property ToolCallDepth: calls within calls at most. 0: off", 0, 1000)
+    message_pairing: bool = _is(False, "", "property MessagePairing: no two messages of one role in a row")
+    tolerance: float = _is(1e-12, "", "floats of a re-run count as the same up to it, relative or absolute", 0, 1)
+    resume: bool = _is(False, "", "go on where the last kernel of the notebook ended", at_start=True)
+    quota_gb: float = _is(
+        20.0, "GB", "what the checkpoints of all notebooks may take together", 1e-6, 10**6, personal=True
+    )
+
+
+DEFAULTS: Mapping[str, Value] = {one.name: cast("Value", one.default) for one in dataclasses.fields(Settings)}
+SPECS: Mapping[str, Spec] = {one.name: one.metadata["spec"] for one in dataclasses.fields(Settings)}
+
+
+def allowed(name: str) -> str:
+    """Return what a setting may be, for a sentence."""
+    default, spec = DEFAULTS[name], SPECS[name]
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, str):
+        return " or ".join(one or "auto" for one in spec.choices) or "a name of letters, digits and . _ - : / @"
+    kind = "a whole number" if isinstance(default, int) else "a number"
+    return f"{kind} from {shown(name, type(default)(spec.least))} to {shown(name, type(default)(spec.most))}"
+
+
+def shown(name: str, value: Value) -> str:
+    """Return a value as a person reads it, with its unit."""
+    unit = SPECS[name].unit
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value or "auto"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return f"{text} {unit}" if unit else text
+
+
+def checked(name: str, value: object) -> Value:
+    """Return a value that a setting may have, in its type. Raises BadPolicy that says what is allowed."""
+    default, spec = DEFAULTS[name], SPECS[name]
+    if isinstance(default, float) and type(value) is int:
+        value = float(value) if abs(value) < 2**53 else math.inf
+    if type(value) is type(default):
+        if isinstance(value, str):
+            value = "" if value == "auto" and "" in spec.choices else value
+            if value in spec.choices or (not spec.choices and _MODEL.fullmatch(value)):
+                return value
+        elif isinstance(value, bool) or spec.least <= cast("float", value) <= spec.most:
+            return value
+    raise BadPolicy(f"{name} is {allowed(name)}")
+
+
+def from_text(name: str, text: str) -> Value:
+    """Return the value that a text means: `8_000`, `8,000`, `1e-6`, `on`. Raises BadPolicy as `checked`."""
+    default, word = DEFAULTS[name], text.strip()
+    found: object = word
+    if isinstance(default, bool):
+        found = _TRUTHS.get(word.lower())
+    elif isinstance(default, int | float) and len(word) <= 40:
+        number = word.replace(",", "")
+        try:
+            found = int(number) if isinstance(default, int) else float(number)
+        except ValueError:
+            found = None
+    return checked(name, found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -112,6 +112,8 @@ class Turn:
     """Since the last projection, most important first."""
     records: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     """Execution → the events of the model's history that were recorded with it, in order. They only grow."""
+    coarser: Callable[[str, int], str | None] = lambda obj_id, lod: None
+    """Returns what a handle shows at another level of detail, None where it cannot; changes nothing."""
     cache_cold: bool = True
     """Whether the provider's cache has nothing of this session: no request was sent in the last minutes."""
 

@@ -39,11 +39,14 @@ from ctxkernel.history.pairing import pair
 MAX_SUMMARY = 400
 """Characters of a summary, once it is one line: 1 to 3 sentences, about 110 tokens."""
 THRESHOLD = 8000
-"""Stale tokens from which on a batch takes effect without further reckoning (the cost model's simulation)."""
+"""Stale tokens from which on a batch takes effect without further reckoning (simulated: `benchmarks/session.py`)."""
+LEAST_PART = 0.5
+"""A batch takes at least this share of the stale tokens; the earliest rest may wait, where that rewrites much less."""
 
 Count = Callable[[str], int]
 """Text → its tokens, ≥ 0."""
 State = Literal["applied", "again", "waiting", "missing", "kept"]
+Cause = Literal["nothing", "cold", "limit", "threshold", "cost", "wait"]
 
 # -- what stands in the place of an output -------------------------------------------------------------
 
@@ -244,7 +247,7 @@ class RedactionReport:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The directives in effect whose output is not shown: it was condensed, or never was one. No error."""
+        """The directives whose output is not shown: it was condensed, or never was one. No error."""
         return self.ids("missing")
 
     @property
@@ -318,8 +321,9 @@ def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
     outcomes: list[Outcome] = []
     for directive in redactions.live.values():
         outcome, saved = state.get(directive.event_id, ("waiting", 0))
-        if outcome == "waiting" and places.output(directive.target_id, directive.by) in new:
-            outcome = "again"
+        if outcome == "waiting":
+            place = places.output(directive.target_id, directive.by)
+            outcome = "missing" if place is None else "again" if place in new else "waiting"
         outcomes.append(Outcome(directive.event_id, directive.target_id, directive.by, outcome, saved))
     events = shown
     if any(event is not shown[place] for place, event in new.items()):
@@ -341,15 +345,16 @@ def strip_thinking(
     """
     if not changed or not capabilities.bound_thinking:
         return events
+    first = next((place for place, event in enumerate(events) if event.event_id in changed), len(events))
     out: list[HistoryEvent] | None = None
     since = 0
-    for place, event in enumerate(events):
-        if isinstance(event, Action | AssistantMessage) and event.thinking:
-            if numbers.get(event.event_id, 0) < since:
-                out = list(events) if out is None else out
-                out[place] = replace(event, thinking=())
-        elif event.event_id in changed:
+    for place in range(first, len(events)):
+        event = events[place]
+        if event.event_id in changed:
             since = max(since, changed[event.event_id])
+        elif isinstance(event, Action | AssistantMessage) and numbers.get(event.event_id, 0) < since and event.thinking:
+            out = list(events) if out is None else out
+            out[place] = replace(event, thinking=())
     return events if out is None else out
 
 
@@ -368,31 +373,48 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What taking effect now would do."""
+    """What a batch would do now."""
 
     stale_tokens: int
-    """Tokens that the waiting directives would save: R."""
+    """Tokens that it would save: R."""
     tokens_after_first_edit: int
-    """Tokens from the first note on, which the cache would have to be written again for: T."""
+    """Tokens from its first note on, which the cache would have to be written again for: T."""
+    directive_ids: tuple[str, ...] = ()
+    """The directives that would take effect, in the order of issue."""
 
 
-def outlook(shown: Events, redactions: Redactions, *, count: Count) -> Outlook:
-    """Return what the waiting directives would save and upset; `shown` as it is shown now, earlier notes included."""
+def outlook(shown: Events, redactions: Redactions, *, count: Count, whole: bool = False) -> Outlook:
+    """Return the batch of waiting directives that pays soonest; `shown` as it is shown now, earlier notes included.
+
+    A small output far up costs the rewriting of all that follows it, so a batch may leave the earliest outputs for a
+    later one: of those with `LEAST_PART` of the stale tokens or more it is the one with the least T/R. With `whole` it
+    is all that wait, as where rewriting costs nothing (a cold cache) or room is short. What is not shown, or would not
+    get shorter, is in none.
+    """
     waiting = redactions.waiting
-    if not waiting:
-        return Outlook(0, 0)
     places = Places(shown, {one.target_id for one in waiting})
-    saved: dict[int, int] = {}
+    saved: dict[int, tuple[int, str]] = {}
     for one in waiting:
         place = places.output(one.target_id, one.by)
         if place is not None:
             text, old = note(one.summary_text, shown[place]), content(shown[place])
             if len(text) < len(old):
-                saved.setdefault(place, max(0, count(old) - count(text)))
-    if not saved:
+                saved.setdefault(place, (max(0, count(old) - count(text)), one.event_id))
+    least = sum(tokens for tokens, _ in saved.values()) * (1 if whole else LEAST_PART)
+    best: tuple[float, int, int, int] | None = None
+    stale = after = 0
+    end = len(shown)
+    for place in sorted(saved, reverse=True):
+        after += sum(weight(event, count) for event in shown[place:end]) - saved[place][0]
+        stale += saved[place][0]
+        end = place
+        if stale > 0 and stale >= least and (best is None or after / stale < best[0]):
+            best = after / stale, place, stale, after
+    if best is None:
         return Outlook(0, 0)
-    stale = sum(saved.values())
-    return Outlook(stale, sum(weight(event, count) for event in shown[min(saved) :]) - stale)
+    _, first, stale, after = best
+    taken = {directive_id for place, (_, directive_id) in saved.items() if place >= first}
+    return Outlook(stale, after, tuple(one.event_id for one in waiting if one.event_id in taken))
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,14 +422,16 @@ class Decision:
     """Whether the waiting directives take effect now, and why. `reason` is what a `RedactionBatch` records."""
 
     pays: bool
-    cause: Literal["nothing", "cold", "limit", "threshold", "cost", "wait"]
+    cause: Cause
     reason: str
     break_even: float | None = None
     """Turns after which the saving has paid for the rewriting; None where nothing is stale."""
+    directive_ids: tuple[str, ...] = ()
+    """What would take effect, or does."""
 
-    def batch(self, event_id: str, directives: Iterable[Redaction]) -> RedactionBatch:
-        """Return the record of `directives` taking effect for this reason."""
-        return RedactionBatch(event_id, tuple(one.event_id for one in directives), self.reason)
+    def batch(self, event_id: str) -> RedactionBatch:
+        """Return the record of the directives taking effect for this reason."""
+        return RedactionBatch(event_id, self.directive_ids, self.reason)
 
 
 def due(
@@ -433,12 +457,16 @@ def due(
     if stale <= 0:
         return Decision(False, "nothing", "nothing is stale")
     turns = (prices.write - prices.read) / prices.read * after / stale
+
+    def decision(pays: bool, cause: Cause, reason: str) -> Decision:
+        return Decision(pays, cause, reason, turns, ahead.directive_ids)
+
     if cache_cold:
-        return Decision(True, "cold", f"the cache is cold: {stale} stale tokens go for nothing", turns)
+        return decision(True, "cold", f"the cache is cold: {stale} stale tokens go for nothing")
     if limit_near:
-        return Decision(True, "limit", f"a limit is near: {stale} tokens are stale", turns)
+        return decision(True, "limit", f"a limit is near: {stale} tokens are stale")
     if stale >= threshold:
-        return Decision(True, "threshold", f"{stale} tokens are stale, {threshold} are enough", turns)
+        return decision(True, "threshold", f"{stale} tokens are stale, {threshold} are enough")
     told = f"{stale} stale tokens, {after} to rewrite: pays after {turns:.0f} turns, {expected_turns:g} are expected"
     pays = expected_turns > turns
-    return Decision(pays, "cost" if pays else "wait", told, turns)
+    return decision(pays, "cost" if pays else "wait", told)

@@ -123,10 +123,8 @@ def validate(
     cited = shown[places.of[event_id]]
     place = places.output(event_id, by)
     if place is None:
-        if isinstance(cited, Action):
-            return Refusal("in_use", label, f"{label}: this call has no output yet; redact it when it has one")
-        what = f"{label}: a {type(cited).__name__} cannot be redacted"
-        return Refusal("critical", label, f"{what}, only outputs of tool calls; {_NEXT}")
+        told = f"{label}: no {type(cited).__name__} can be redacted, only outputs of tool calls; {_NEXT}"
+        return Refusal("critical", label, told)
     for one in directives:
         stands = by == "model" or one.by == "human" or one.event_id in redactions.edits
         if stands and places.output(one.target_id, one.by) == place:
@@ -137,11 +135,7 @@ def validate(
     made_by = cast("Action", shown[calls[place]]) if place in calls else None
     if target.event_id in pinned or (made_by is not None and made_by.event_id in pinned):
         return Refusal("pinned", label, f"{label}: this output is pinned; leave it, or have the user unpin it")
-    if (
-        place in calls
-        and not redactions.at_boundary
-        and batch_of(cast("Action", shown[calls[place]])) == _newest(shown)
-    ):
+    if made_by is not None and not redactions.at_boundary and batch_of(made_by) == _newest(shown):
         told = f"{label}: this output is the newest of the running loop; use it first, then redact it"
         return Refusal("in_use", label, told)
     output, instead = content(target), note(summary, target)

@@ -3,7 +3,8 @@
 Rule 1: what is shown is a function of the events that were appended, in their order (law 3). How often it was read
         between them changes nothing.
 Rule 2: an append costs what it touches. An event that stands alone touches nothing else; a call or a result touches the
-        stretch from the first call of its batch on; a condensation touches the whole view, a withdrawal the whole log.
+        stretch from the first call of its batch on; a condensation the segments from the first to the last of which it
+        forgets, or the whole view where a property is not local; a withdrawal the whole log.
 Rule 3: nothing here recurses, and nothing is done before somebody reads.
 
 The history lies in segments: a segment is the shortest stretch such that no batch lies in two. A property that is
@@ -159,7 +160,8 @@ class HistoryView:
 
     def _condense(self, condensation: Condensation, by: Condensations) -> None:
         shown = self.events
-        if not self._global and self._condense_in_place(condensation, by):
+        if not self._global:
+            self._condense_in_place(condensation, by)
             return
         work = by.apply(condensation, self._work, list(shown), self._enforce_all, self._stands)
         before = self._batches
@@ -168,21 +170,19 @@ class HistoryView:
         for event in work:
             self._take(event, event.place)
 
-    def _condense_in_place(self, condensation: Condensation, by: Condensations) -> bool:
-        """Apply a condensation to the segments that it touches only; the others are copied as they are.
-
-        False, and nothing was done, where a summary is to stand between two events where too many stand already.
-        """
+    def _condense_in_place(self, condensation: Condensation, by: Condensations) -> None:
+        """Apply a condensation to the segments that it touches only; all others stay as they are."""
+        self._join_read()
         forgotten = set(condensation.forgotten_event_ids)
-        old = _Columns(self._work, self._numbers, self._cuts, self._shown, self._outs)
-        new = _Columns([], [], [], [], [])
+        columns = _Columns(self._work, self._numbers, self._cuts, self._shown, self._outs)
         removed: list[HistoryEvent] = []
-        done = 0
-        for segment in old.segments_of(forgotten, self._known):
-            if done < segment:
-                new.copy(old, done, segment)
+        touched = columns.segments_of(forgotten, self._known)
+        new = _Columns([], [], [], [], [])  # what comes in the place of the segments from the first of them to the last
+        done = touched[0] if touched else 0
+        for segment in touched:
+            new.copy(columns, done, segment)
             done = segment + 1
-            part, shown = old.segment(segment)
+            part, shown = columns.segment(segment)
             if all(event.event_id in forgotten for event in part):  # as it nearly always is: nothing is left to enforce
                 removed += part
                 continue
@@ -190,20 +190,8 @@ class HistoryView:
             stays = {id(event) for event in after}
             removed += [event for event in part if id(event) not in stays]
             new.add(after, [self._known[event.event_id] for event in after], kept)
-        new.copy(old, done, len(old.cuts))
-        last = self._next
-        numbered: list[tuple[str, int]] = []
-        for one, summary in zip(condensation.summaries, condensation.summary_events(), strict=True):
-            offset = self._stands.place(summary, one.offset, new.shown)
-            number = new.insert(summary, offset, last, self._enforce_all)
-            if number is None:
-                return False
-            if number == last:
-                last += _STEP
-            numbered.append((summary.event_id, number))
-        self._work, self._numbers, self._cuts, self._shown, self._outs = new
-        self._next = last
-        self._known.update(numbered)
+        if touched:
+            columns.replace(touched[0], done, new)
         for event in removed:
             self._known[event.event_id] = -1
             if isinstance(event, Action):
@@ -215,8 +203,44 @@ class HistoryView:
             if isinstance(event, Action):
                 self._batches.pop(batch_of(event), None)
                 self._gone.add(batch_of(event))
+        for one, summary in zip(condensation.summaries, condensation.summary_events(), strict=True):
+            offset = self._stands.place(summary, one.offset, columns.shown)
+            number = columns.insert(summary, offset, self._next, self._enforce_all)
+            if number is None:
+                self._renumber()
+                number = columns.insert(summary, offset, self._next, self._enforce_all)
+                assert number is not None
+            if number == self._next:
+                self._next += _STEP
+            self._known[summary.event_id] = number
         self._final = self._boundaries = None
-        return True
+
+    def _join_read(self) -> None:
+        """Join old segments that were read: what is done for each segment after a cut is then done for few."""
+        cuts, outs = self._cuts, self._outs
+        end = len(cuts) - _FINE
+        if end < 2 * (len(self._shown) // _COARSE + 1):
+            return
+        kept = [0]
+        for segment in range(1, end):
+            if outs[segment] - outs[kept[-1]] >= _COARSE:
+                kept.append(segment)
+        cuts[:end] = [cuts[segment] for segment in kept]
+        outs[:end] = [outs[segment] for segment in kept]
+
+    def _renumber(self) -> None:
+        """Make room between all numbers. A number that is gone becomes that of what stands before it."""
+        old = list(self._numbers)
+
+        def new(number: int) -> int:
+            return _STEP * bisect_right(old, number)
+
+        self._numbers[:] = range(_STEP, _STEP * (len(old) + 1), _STEP)
+        self._next = _STEP * (len(old) + 1)
+        self._cuts[:] = map(new, self._cuts)
+        self._batches = {batch: new(number) for batch, number in self._batches.items()}
+        self._calls = {call_id: new(number) for call_id, number in self._calls.items()}
+        self._known.update((event.event_id, number) for event, number in zip(self._work, self._numbers, strict=True))
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -343,8 +367,20 @@ class _Columns(NamedTuple):
                 segments.add(bisect_right(self.cuts, number) - 1)
         return sorted(segments)
 
+    def replace(self, first: int, end: int, new: _Columns) -> None:
+        """Put all of `new` in the place of the segments `first` … `end`."""
+        place, stop, out, last = self.place(first), self.place(end), self.out(first), self.out(end)
+        more = out + len(new.shown) - last
+        self.outs[first:] = [*(one + out for one in new.outs), *(one + more for one in self.outs[end:])]
+        self.cuts[first:end] = new.cuts
+        self.work[place:stop] = new.work
+        self.numbers[place:stop] = new.numbers
+        self.shown[out:last] = new.shown
+
     def copy(self, other: _Columns, first: int, end: int) -> None:
         """Add the segments `first` … `end` of another view's."""
+        if first == end:
+            return
         begin, stop = other.place(first), other.place(end)
         shift = len(self.shown) - other.out(first)
         self.work.extend(other.work[begin:stop])
@@ -392,6 +428,5 @@ class _Columns(NamedTuple):
         shown = enforce(part, part)
         more = len(shown) - (self.out(segment + 1) - first)
         self.shown[first : self.out(segment + 1)] = shown
-        self.cuts[segment] = self.numbers[begin]
         self.outs[segment + 1 :] = [out + more for out in self.outs[segment + 1 :]]
         return number

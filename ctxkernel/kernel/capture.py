@@ -200,7 +200,7 @@ class Capture:
 
     def __init__(self, kernel: Any, settings: Settings, on_fault: Callable[[Exception], None]) -> None:
         self._kernel = kernel
-        self._settings = settings
+        self.settings = settings
         self._on_fault = on_fault
         self._open: dict[str, Collector] = {}
         self._closed: OrderedDict[str, str] = OrderedDict()
@@ -302,7 +302,7 @@ class Capture:
         """Begin to collect for a cell; where it is `unsent`, nothing of it reaches a front end."""
         if unsent:
             self._unsent.add(msg_id)
-        collector = self._open[msg_id] = Collector(execution_id, self._settings)
+        collector = self._open[msg_id] = Collector(execution_id, self.settings)
         return collector
 
     def close(self, msg_id: str) -> None:

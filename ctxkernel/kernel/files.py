@@ -23,7 +23,7 @@ class FileScan:
     """Finds the files that were written since a moment."""
 
     def __init__(self, settings: Settings, session_path: Callable[[], str | None]) -> None:
-        self._settings = settings
+        self.settings = settings
         self._session_path = session_path
         self._seen: dict[str, tuple[int, int]] = {}
 
@@ -34,7 +34,7 @@ class FileScan:
         except OSError:  # the cell removed its own working folder
             return ()
         since_ns = int(since * 1e9) - CLOCK_SLACK_NS
-        left = self._settings.file_scan_entries
+        left = self.settings.file_scan_entries
         found: list[tuple[str, os.stat_result]] = []
         folders = [folder]
         for depth_folder in folders:
@@ -78,7 +78,7 @@ class FileScan:
         return tuple(sorted(artifacts, key=lambda artifact: artifact.name))
 
     def _hash(self, path: str, size: int, expired: Callable[[], bool]) -> str:
-        if size > self._settings.file_hash_bytes:
+        if size > self.settings.file_hash_bytes:
             return ""
         digest = hashlib.sha256()
         try:

@@ -26,6 +26,11 @@ class Interrupts:
     def _note(self, signum: int, frame: Any) -> None:
         self.pending = True
 
+    @property
+    def masked(self) -> bool:
+        """Whether interrupts are only noted now."""
+        return signal.getsignal(signal.SIGINT) == self._note
+
     def mask(self) -> Any:
         """Only take a note of interrupts from now on. Returns the handler before."""
         while True:  # one that comes in the very moment of the switch still raises

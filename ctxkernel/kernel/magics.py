@@ -27,7 +27,7 @@ from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.ports import All
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
-from ctxkernel.kernel import moving, projecting
+from ctxkernel.kernel import configuring, moving, projecting
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -199,17 +199,6 @@ def _help(ctx: Runtime, args: Sequence[str]) -> Shown:
     return Shown(aligned(rows) + "\n%ctx SUB? shows one; functions: view group ls show pin tick (view? for help)")
 
 
-def _config(ctx: Runtime, args: Sequence[str]) -> Shown:
-    back = ctx.returning
-    if back is None:
-        raise BadCommand("there are no settings while nothing is recorded: %ctx status says why")
-    if len(args) not in (0, 2) or (args and args[0] != "tolerance"):
-        raise BadCommand("%ctx config tolerance X: `tolerance` is what can be set, as 1e-6")
-    if args:
-        back.set_tolerance(args[1])
-    return Shown(f"tolerance {back.divergence.rel:g}: floats that a re-run gives are the same up to that difference")
-
-
 def _saying(run: Callable[[Runtime, Sequence[str]], str | None]) -> Callable[[Runtime, Sequence[str]], Shown | None]:
     """Show what a command says; JSON as it is, for who reads it."""
 
@@ -284,7 +273,16 @@ COMMANDS: dict[str, Command] = {
         "bring back what the last kernel of this notebook had: timeline, handles, state",
         ("--dry-run", "--trust"),
     ),
-    "config": Command(_config, "config [tolerance X]", "the settings, or one of them set anew", ("tolerance",)),
+    "config": Command(
+        _saying(configuring.configure),
+        "config [NAME [VALUE|--reset]]",
+        "the settings, what one means, or one set anew for this session",
+    ),
+    "properties": Command(
+        _saying(configuring.properties),
+        "properties [on|off|add|remove NAME]",
+        "the rules that the model's history obeys, in order; switch extensions, add one of your own",
+    ),
     "pin": Command(
         _saying(lambda ctx, a: projecting.pin(ctx, a, "pin")),
         "pin NAME [REASON]",
@@ -459,6 +457,8 @@ def complete(ctx: Runtime, event: Any) -> list[str]:
     sub = words[1]
     if sub in ("pin", "unpin", "why", "whatif", "condense", "redact"):
         return projecting.complete(ctx, sub, words)
+    if sub in ("config", "properties"):
+        return configuring.complete(ctx, sub, words)
     if sub == "help":
         return list(COMMANDS)
     if sub == "show":

@@ -34,6 +34,7 @@ from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
 from ctxkernel.projection.compare import Comparison, compare
 from ctxkernel.projection.engine import Projection, ProjectionEngine
 from ctxkernel.projection.past import Past
+from ctxkernel.projection.shown import estimate_tokens, vocabulary
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.store.reader import SessionReader
 
@@ -84,7 +85,7 @@ def projection(ctx: Runtime, args: Sequence[str]) -> str:
         rows.append(
             [block.id, block.kind, block.role, block.origin, f"~{block.tokens}", cached, one_line(block.why, 60)]
         )
-    size = f"~{found.tokens:,} of {ctx.settings.projection_tokens:,} tokens, {found.cost.told()}"
+    size = f"~{found.tokens:,} of {ctx.settings.projection_tokens:,} tokens{_nearer(ctx, found)}, {found.cost.told()}"
     lines = [
         f"what {ctx.settings.model} would be sent (nothing was): {size}, receipt {found.receipt[:19]}",
         aligned(rows),
@@ -94,6 +95,15 @@ def projection(ctx: Runtime, args: Sequence[str]) -> str:
     lines.append("checks: " + ("all passed" if found.report.ok else f"{len(found.report.violations)} failed"))
     lines += [f"\n--- {block.id}\n{block.text}" for block in found.blocks]
     return "\n".join(lines)
+
+
+def _nearer(ctx: Runtime, found: Projection) -> str:
+    """Return what it takes by the vocabulary of the model and the usage of the last answer, where either is there."""
+    if vocabulary() is None and ctx.anchor is None:
+        return ""
+    counted = sum(estimate_tokens(text, found.model) for text in found.sent)  # each is counted once, and then known
+    by = "the model's vocabulary" if vocabulary() is not None else "the last answer's usage"
+    return f" (~{ctx.anchor.correct(counted) if ctx.anchor is not None else counted:,} by {by})"
 
 
 def why(ctx: Runtime, args: Sequence[str]) -> str:

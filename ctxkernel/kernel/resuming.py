@@ -23,9 +23,6 @@ from ctxkernel.store.session import SessionReader
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
 
-RESUME = "CTXKERNEL_RESUME"
-"""The variable that makes a kernel resume when it starts."""
-
 
 def find(ctx: Runtime) -> Resumable | None:
     """Return what an earlier kernel left in this session, or None. Raises StoreError."""

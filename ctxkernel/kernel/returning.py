@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 Action = Literal["goto", "undo", "rerun", "resume"]
 _LAST = ("_", "__", "___")
 LAST = "ambient:last results"
-TOLERANCE = "CTXKERNEL_TOLERANCE"
-"""Environment variable: the tolerance of floats when a re-run is compared."""
 _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
 _ROOM_BYTES = 256 * 1024 * 1024
@@ -143,10 +141,7 @@ class Returning:
         """Execution → content hashes of the names that it added or changed."""
         self.touched: dict[str, frozenset[str]] = {}
         """Execution → names that it may have touched."""
-        self.divergence = DivergenceSettings()
-        if given := os.environ.get(TOLERANCE):
-            with contextlib.suppress(BadCommand):  # a value that is none means the default, as for the quota
-                self.set_tolerance(given)
+        self.divergence = DivergenceSettings(rel=ctx.settings.tolerance, abs=ctx.settings.tolerance)
         self._noted: Path | None = None
         """The log that is noted beside the data."""
         self._since_room = 0
@@ -403,16 +398,6 @@ class Returning:
             if name.startswith("ambient:") and not unit.equals(before[0].get(name))
         ]
 
-    def set_tolerance(self, text: str) -> None:
-        """Set the tolerance of floats, relative and absolute. Raises BadCommand for what is no number from 0 to 1."""
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not 0 <= value <= 1:
-            raise BadCommand(f"tolerance {text}: use a number from 0 to 1, as 1e-6")
-        self.divergence = replace(self.divergence, rel=value, abs=value)
-
     def _as_before(self, old: Execution, new: Execution) -> Execution:
         """Return a re-run with the ids of its handles as they were: an id is never used twice, so it has others."""
         made = [
@@ -478,12 +463,17 @@ class Returning:
         """Whether data are on their way to the disk, or it is time to look for room."""
         return self.checkpoints.writing or self._since_room >= _ROOM_BYTES
 
+    @property
+    def quota(self) -> int:
+        """Bytes that all sessions together may take."""
+        return int(self._ctx.settings.quota_gb * 10**9)
+
     def make_room(self) -> None:
         """Give up old large data where all sessions together take more than they may. For idle time."""
         if self._since_room < _ROOM_BYTES:
             return
         self._since_room = 0
-        limit = quota.limit_bytes(os.environ)
+        limit = self.quota
         root = self.chunks.folder.parent
         if sum(quota.usage(root).values()) <= limit:
             return
@@ -566,6 +556,8 @@ class Returning:
             self._resumed = True
         mementos = self._mementos_of(job.difference)
         lost = self.restorer.settle(fetched)
+        if job.resumable is not None:
+            ctx.configuration.recall(job.resumable.marks)
         if prepared.plan.rerun:
             from ctxkernel.kernel.planning import make_again, name_of
 
@@ -631,7 +623,7 @@ class Returning:
         """What is stored, and what is not durable yet."""
         return {
             "bytes": self.chunks.bytes_stored,
-            "quota": quota.limit_bytes(os.environ),
+            "quota": self.quota,
             "pending_bytes": self.background.pending_bytes,
             "pending_s": max((time.monotonic() - one.started for one in self.background.running), default=0.0),
             "folder": str(self.chunks.folder),

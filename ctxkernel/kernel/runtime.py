@@ -23,10 +23,10 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop, OpenTurn, Outcome
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
-from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Kind, Statement, Status
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.capture import Capture, Collector
+from ctxkernel.kernel.configuring import Configuration
 from ctxkernel.kernel.display import LiveDisplays
 from ctxkernel.kernel.files import FileScan
 from ctxkernel.kernel.guard import Guard
@@ -38,6 +38,7 @@ from ctxkernel.kernel.timeout import Timeout
 from ctxkernel.kernel.worker import Worker
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
+from ctxkernel.projection.shown import Anchor
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources import open_named
 from ctxkernel.state.tracker import NamespaceTracker
@@ -93,8 +94,9 @@ class Runtime:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self.shell = kernel.shell
-        self.settings = Settings()
         self.guard = Guard(self.tell)
+        self.configuration = Configuration(self)
+        self.settings = self.configuration.settings
         self.interrupts = Interrupts()
         self.timeout = Timeout()
         self.capture = Capture(kernel, self.settings, lambda fault: self.guard.switch_off("output capture", fault))
@@ -117,11 +119,12 @@ class Runtime:
             is_handle=lambda value: issubclass(type(value), NodeBase),
             extras=lambda name: self.returning.value(name) if self.returning is not None else None,
         )
-        self.engine = ProjectionEngine(self.settings, count_tokens)
+        self.anchor: Anchor | None = None
+        """What the last answer's usage says of our estimates; None before there is one."""
         self.loop = Loop(
             namespace=namespace,
             tracker=self.tracker,
-            projector=self.engine,
+            projector=self.configuration,
             open_source=lambda target: open_named(target, namespace, self.settings),
             count_tokens=count_tokens,
             trim=trim_to_tokens,
@@ -153,6 +156,11 @@ class Runtime:
         self._pid = os.getpid()
         self.last: TurnResult | None = None
 
+    @property
+    def engine(self) -> ProjectionEngine:
+        """What builds the projections, under the settings of now."""
+        return self.configuration.engine
+
     def environment(self) -> dict[str, str]:
         """What a statement ran in, as far as its fingerprint cares."""
         return {
@@ -179,10 +187,11 @@ class Runtime:
         atexit.register(self.close)
         if self.store.notice:
             self.notices.append(self.store.notice)
+        self.notices += self.configuration.notices
 
     def started(self) -> None:
         """The kernel is about to answer."""
-        if os.environ.get("CTXKERNEL_RESUME", "").strip() not in ("", "0"):
+        if self.settings.resume:
             self.guard("resuming", self._resume, None)
 
     def _inject(self) -> None:
@@ -256,6 +265,7 @@ class Runtime:
             outside = turn.outside[1].execution_id
             self._outside_row = self._returning(lambda back: back.take(outside))
         self._returning(lambda back: back.before_first())
+        self.configuration.tell_once()
         self.guard("files that cells read", self.reads.begin, None)
         collector = self.capture.open(
             cell.msg_id, turn.execution.execution_id, unsent=cell.rerun_of is not None and not cell.rerun

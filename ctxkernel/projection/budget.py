@@ -198,8 +198,9 @@ class HistoryFold:
             self._mask()
         while self.tokens > self.cap and self.dropped <= newest:
             self._drop()
-        while self.tokens > self.cap and self._kept:
-            self.tokens -= self._kept.pop(next(iter(self._kept)))
+        if self.tokens > self.cap:
+            while self.tokens > goal and self._kept:
+                self.tokens -= self._kept.pop(next(iter(self._kept)))
         return True
 
     def _mask(self) -> None:

@@ -18,10 +18,10 @@ from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.clauses import text_fault
 from ctxkernel.history.rules import Report, check
 from ctxkernel.projection import receipt as receipts
-from ctxkernel.projection.value import Piece, Projection, Run
+from ctxkernel.projection.value import Piece, Projection, Run, same_until
 
 _FAR_FROM_LIMITS = 8_000_000
-"""Bytes and, a thousandth of it, blocks of the history below which no rule on sizes can be near."""
+"""Bytes and, a hundredth of it, blocks of the history below which no rule on sizes can be near."""
 _DOT = Piece("", "", "", 0, "", ".")
 
 
@@ -32,49 +32,55 @@ class Checking:
         self._opening = opening
         self._capabilities = capabilities
         self._shapes: dict[tuple[int, bool, tuple[str, ...]], bool] = {}
-        self._run: Run | None = None
+        self._run = Run()
         self._done = 0
         """So many of the run's blocks are fine."""
-        self._model = -1
-        """Where in them the model's newest message begins; -1 where it said nothing."""
+        self._models: list[int] = []
+        """Where in them the model's messages begin."""
+        self._calls: list[tuple[int, str]] = []
+        """Where the calls stand, with their ids."""
         self._ids: set[str] = set()
 
     def report(self, projection: Projection, history_bytes: int) -> Report:
         """Return what the rules find in a projection; `history_bytes` bounds the bytes of all but its tail."""
-        pieces, tail = projection.run.pieces[: projection.count], projection.tail
+        tail = projection.tail
         if projection.run is not self._run:
-            same = 0 if self._run is None else self._shared(self._run, projection)
-            self._forget(projection.run, same)
+            most = min(self._done, projection.count)
+            self._forget(same_until(self._run.pieces, projection.run.pieces, most))
+            self._run = projection.run
         small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_FROM_LIMITS
-        if small and len(pieces) < _FAR_FROM_LIMITS // 1000 and self._fine(pieces, tail):
+        pieces = projection.run.pieces
+        pieces = pieces if len(pieces) == projection.count else pieces[: projection.count]
+        if small and len(pieces) < _FAR_FROM_LIMITS // 100 and self._fine(pieces, tail):
             return _FINE
         found = check(projection.request, self._capabilities)
         if found.ok:
             self._keep(pieces)
         return found
 
-    def _shared(self, run: Run, projection: Projection) -> int:
-        most = min(self._done, projection.count)
-        return next((at for at in range(most) if run.pieces[at] is not projection.run.pieces[at]), most)
-
-    def _forget(self, run: Run, count: int) -> None:
-        self._run, self._done = run, 0
-        self._model, self._ids = -1, set()
-        # What two runs share was fine in the one; where it ends another message may begin, so a message less.
-        while count and run.pieces[count - 1].role == "user":
+    def _forget(self, count: int) -> None:
+        """Look again at all but the first `count` blocks, and at the messages that these end with."""
+        pieces = self._run.pieces
+        # Where two runs part another message may begin: what stood beside it is looked at again.
+        while count and pieces[count - 1].role == "user":
             count -= 1
-        while count and run.pieces[count - 1].role != "user":
+        while count and pieces[count - 1].role != "user":
             count -= 1
-        self._keep(run.pieces[:count])
+        self._done = count
+        while self._models and self._models[-1] >= count:
+            self._models.pop()
+        while self._calls and self._calls[-1][0] >= count:
+            self._ids.discard(self._calls.pop()[1])
 
     def _keep(self, pieces: Sequence[Piece]) -> None:
         for at in range(self._done, len(pieces)):
             piece = pieces[at]
             if piece.role == "assistant":
                 if at == 0 or pieces[at - 1].role != "assistant":
-                    self._model = at
+                    self._models.append(at)
                 if piece.kind == "call" and piece.raw:
-                    self._ids.add(_call_id(piece))
+                    self._calls.append((at, _call_id(piece)))
+                    self._ids.add(self._calls[-1][1])
         self._done = len(pieces)
 
     def _fine(self, pieces: Sequence[Piece], tail: Sequence[Piece]) -> bool:
@@ -87,7 +93,7 @@ class Checking:
         if all(piece.role == "user" and not piece.raw for piece in new):
             beside = pieces[-1:]  # texts of the user's: only what they stand beside can matter
         else:
-            start = max(self._model, 0)
+            start = self._models[-1] if self._models else 0
             beside = [piece for at, piece in enumerate(pieces[start:], start) if at >= self._done - 1 or _counts(piece)]
         if not self._shape(beside, tail, len(receipts.marks(pieces))):
             return False

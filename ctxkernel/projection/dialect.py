@@ -34,6 +34,7 @@ from ctxkernel.history.events import (
     UserRejection,
 )
 from ctxkernel.projection.budget import fit
+from ctxkernel.projection.inplace import Placed
 from ctxkernel.projection.layout import EMPTY, MASKED, attribute, clean
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Piece
@@ -128,9 +129,9 @@ class Dialect:
 
     def _text(self, event_id: str, kind: str, tag: str, text: str, why: str = "") -> Piece:
         shown, notes = self._bounded(text, self._most)
-        told = "; ".join([why or f"{kind} of {_short(event_id)}", *notes])
+        told = "; ".join([why or f"{kind} of {short(event_id)}", *notes])
         whole = f"{tag}{shown.strip() or EMPTY}\n"
-        return Piece(attribute(event_id), kind, attribute(_short(event_id)), self.count(whole), told, whole)
+        return Piece(attribute(event_id), kind, attribute(short(event_id)), self.count(whole), told, whole)
 
     def _context(self, event: Context, n: int, text: str) -> Piece:
         why = "the state as it was sent when this loop of calls began; kept until the loop ends"
@@ -175,32 +176,32 @@ class Dialect:
         shown = shown.strip()
         if not shown:
             return []
-        why = "; ".join([f"what the model said in {_short(event_id)}", *notes])
-        short = attribute(_short(event_id))
+        why = "; ".join([f"what the model said in {short(event_id)}", *notes])
+        origin = attribute(short(event_id))
         name = f"{attribute(event_id)}#said"
-        return [Piece(name, "answer", short, self.count(shown), why, shown, "assistant")]
+        return [Piece(name, "answer", origin, self.count(shown), why, shown, "assistant")]
 
     def _call(self, event: Action, call_id: str) -> Rendered:
         thoughts, said = self._thoughts(event), self._said(event.event_id, event.text)
         name, origin = attribute(event.event_id), _origin(event)
         notes: list[str] = []
         given = cast("dict[str, Json]", self._plain(event.input, notes, 0))
+        tool = _tool_name(event.tool_name)
+        if tool != event.tool_name:
+            notes.append("tool name made legal")
         if self.name == "script":
             code = given.get("code") if event.tool_name == RUN_CELL else None
             if not isinstance(code, str):
                 inner = ", ".join(f"{key}={value!r}" for key, value in given.items() if key.isidentifier())
-                code = f"{_tool_name(event.tool_name)}({inner})"
+                code = f"{tool}({inner})"
             text = f"{SCRIPT}{code.strip() or 'pass'}{_END_SCRIPT}"
-            why = "; ".join([f"call {_short(event.event_id)}", *dict.fromkeys(notes)])
+            why = "; ".join([f"call {short(event.event_id)}", *dict.fromkeys(notes)])
             piece = Piece(name, "call", origin, self.count(text), why, text, "assistant")
             return self._turn(event, thoughts, [*said, piece], call_id)
-        tool = _tool_name(event.tool_name)
-        if tool != event.tool_name:
-            notes.append("tool name made legal")
         if call_id != event.tool_call_id:
             notes.append(f"call named {call_id}, as its own id is taken or illegal")
         text = _dump({"type": "tool_use", "id": call_id, "name": tool, "input": given})
-        why = "; ".join([f"call {_short(event.event_id)}", *dict.fromkeys(notes)])
+        why = "; ".join([f"call {short(event.event_id)}", *dict.fromkeys(notes)])
         piece = Piece(name, "call", origin, self.count(text), why, text, *_RAW)
         return self._turn(event, thoughts, [*said, piece], call_id)
 
@@ -217,7 +218,7 @@ class Dialect:
                 status, text = "failed", event.message
         shown, notes = self._bounded(text, self._outputs)
         tag = f'<ctx:result id={_id(event)} status="{attribute(status)}">\n'
-        why = "; ".join([f"result of {_short(event.event_id)}", *notes])
+        why = "; ".join([f"result of {short(event.event_id)}", *notes])
         whole = self._given(event, call_id, status, f"{tag}{shown.strip() or EMPTY}\n", why)
         if note:
             body, _ = self._bounded(note, self._outputs)
@@ -240,6 +241,14 @@ class Dialect:
             block["is_error"] = True
         raw = _dump(block)
         return Piece(name, "result", origin, self.count(raw), why, raw, "user", True)
+
+    def view(self, one: Placed, origin: str) -> Piece:
+        """Return what a view shows, as it stands after the statement that made it."""
+        name = f"view:{attribute(one.name)}"
+        shown, notes = self._bounded(one.text, self._most * 2)
+        text = f'<ctx:view id="{name}">\n{shown.strip() or EMPTY}\n'
+        why = "; ".join([f"{attribute(one.name)} as it is now, where it was made", *notes])
+        return Piece(name, "view", origin, self.count(text), why, text)
 
     # -- texts -----------------------------------------------------------------------------------
 
@@ -314,13 +323,13 @@ def _raw_thinking(block: Mapping[str, Json]) -> str:
     return text if mask(text) == text else ""  # a credential in it: it may only come back whole
 
 
-def _short(event_id: str) -> str:
+def short(event_id: str) -> str:
     """Return the statement of an event's id, `s3` of `s3.1:4`."""
     return event_id.partition(".")[0] or "history"
 
 
 def _origin(event: HistoryEvent) -> str:
-    return attribute(_short(event.event_id))
+    return attribute(short(event.event_id))
 
 
 def _id(event: HistoryEvent) -> str:

@@ -19,22 +19,23 @@ from collections.abc import Sequence
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn import HandleState, Turn
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.events import HistoryEvent
-from ctxkernel.history.invariants import PROPERTIES, Property
+from ctxkernel.history.invariants import PROPERTIES, Property, with_extensions
 from ctxkernel.history.redact import Prices
 from ctxkernel.history.rules import Report
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
 from ctxkernel.projection.checking import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
+from ctxkernel.projection.inplace import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout
 from ctxkernel.projection.past import Past
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
-from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record
+from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record, same_until
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
 
@@ -76,11 +77,29 @@ class ProjectionEngine:
         layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs)
         dialect = Dialect(self.dialect, count_tokens, text_tokens=source, output_tokens=outputs)
         opening = receipts.head(settings.model, settings.max_tokens, text, self._tools)
-        self.past = Past(layout, dialect, opening, self.capabilities, properties)
+        listed = with_extensions(
+            properties,
+            depth=settings.call_depth or None,
+            message_pairing=settings.message_pairing,
+            tokens=settings.token_limit or None,
+            count=lambda event: self.past.whole_size(event),  # noqa: PLW0108 (there is no past yet)
+        )
+        self.past = Past(layout, dialect, opening, self.capabilities, listed)
         self._tail = Tail(count_tokens, settings.variable_rows)
         self._checking = Checking(opening, self.capabilities)
         self._prices = Prices()
         self._before: Projection | None = None
+
+    def take_over(self, other: ProjectionEngine, turn: Turn) -> None:
+        """Go on in the place of another engine, whose last projection was that of `turn`."""
+        before = other._before
+        if before is not None and (before.model, before.tools, before.system) == (
+            self.settings.model,
+            self._tools,
+            self._system,
+        ):
+            self._before = before
+        self._catch_up(turn)
 
     def _opening_texts(self) -> tuple[DialectName, str, str]:
         """Return the dialect, the system text, and the tools as JSON."""
@@ -108,7 +127,8 @@ class ProjectionEngine:
     def _catch_up(self, turn: Turn) -> None:
         pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
         cap = history_cap(self._room, pinned)
-        self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE))
+        views = placed(turn.handles) if self.dialect == "script" else {}
+        self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE), views)
 
     def project(self, turn: Turn) -> Projection:
         """Return the frozen projection after `turn`."""
@@ -119,6 +139,8 @@ class ProjectionEngine:
         room = self._room - past.tokens - sum([piece.tokens for piece in status])
         # What was sent with the open loop stands in the history; beside it only what changed since is told.
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
+        if self.dialect == "script":
+            shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles))
         tail, left = self._tail.build(shown, room, past.newest or "session")
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._empty,)
@@ -137,13 +159,20 @@ class ProjectionEngine:
             run=run,
             count=count,
             cached=self._cached(run),
-            tail_left_out=(*past.running(), *left),
+            tail_left_out=(*past.running(), *past.hidden(), *left),
         )
         report = self._checking.report(projection, past.receipts.bytes)
         if not report.ok:
             projection = dataclasses.replace(projection, report=report)
         self._before = projection
         return projection
+
+    def _elsewhere(self, handles: tuple[HandleState, ...]) -> tuple[HandleState, ...]:
+        """Return the handles with nothing asked of those that stand where they were made."""
+        there = self.past.in_place()
+        return tuple(
+            dataclasses.replace(one, pinned=False, requested=False) if one.obj_id in there else one for one in handles
+        )
 
     def _status(self, turn: Turn) -> tuple[Piece, ...]:
         """Return the system message for the turn: our own words, ids and numbers only, since it has authority."""
@@ -167,8 +196,10 @@ class ProjectionEngine:
         if before.run is run:
             return before.count
         most = min(before.count, len(run.pieces))
-        for index, (old, new) in enumerate(zip(before.run.pieces[:most], run.pieces[:most], strict=True)):
-            if old is not new and (old.text, old.role) != (new.text, new.role):
+        start = same_until(before.run.pieces, run.pieces, most)
+        for index in range(start, most):
+            old, new = before.run.pieces[index], run.pieces[index]
+            if (old.text, old.role) != (new.text, new.role):
                 return index
         return most
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import is_
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ctxkernel.core.timeline import Execution, Statement
@@ -28,17 +30,19 @@ from ctxkernel.history.events import (
     Context,
     HistoryEvent,
     HumanStatement,
+    Observation,
     Pin,
     Redaction,
     UserQuestion,
     Withdrawal,
     from_execution,
 )
-from ctxkernel.history.invariants import PROPERTIES, Property
+from ctxkernel.history.invariants import PROPERTIES, Condensations, MessagePairing, Property
 from ctxkernel.history.redact import Redactions, note
 from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.budget import HistoryFold
-from ctxkernel.projection.dialect import Dialect, Rendered, call_name
+from ctxkernel.projection.dialect import Dialect, Rendered, call_name, short
+from ctxkernel.projection.inplace import Placed, rewritten
 from ctxkernel.projection.layout import StatementLayout, attribute, masked, redacted
 from ctxkernel.projection.receipt import Receipts
 from ctxkernel.projection.value import LeftOut, Piece, Run
@@ -100,7 +104,7 @@ class Past:
         """Where in the run the blocks of each entry begin."""
         self._live: int = 0
         """From this entry on, what belongs to an open loop stands."""
-        self._told = True
+        self._told = False
         """Whether the run says what the fold leaves out."""
         self._begin()
         self._begin_entries(0)
@@ -115,9 +119,12 @@ class Past:
         """The pinned events, each with the reason."""
         self.redactions = Redactions()
         """The directives of the history, and which of them are in effect."""
+        self._views: Mapping[str, tuple[Placed, ...]] = {}
         self._notes: dict[str, str] = {}
         """The redacted events, each with the summary that stands in its place."""
         self._mark = 0, 0
+        self.tried = 0
+        """How many events were shown when a condensation was tried in vain; not tried again before there are more."""
         self.has_calls = False
         """Whether a call or a result was ever recorded: without, nothing can be broken."""
         self.newest = ""
@@ -129,6 +136,7 @@ class Past:
         self._shown: list[HistoryEvent] = []
         self._entries: list[Rendered] = []
         self._fold = HistoryFold(cap)
+        self._told = False
         self._names: set[str] = set()
         """The ids of calls in the request."""
         self._waiting: dict[str, deque[str]] = {}
@@ -150,6 +158,22 @@ class Past:
     def running(self) -> list[LeftOut]:
         """Why statements that have not ended are left out."""
         return [LeftOut(attribute(self._fed[place].execution_id), "still running") for place in self._open]
+
+    def hidden(self) -> list[LeftOut]:
+        """What properties leave out that look at the whole history: extensions, and the user's own."""
+        named = [
+            getattr(one, "name", "") or type(one).__name__
+            for one in self.properties
+            if not one.local and not isinstance(one, Condensations | MessagePairing)
+        ]
+        if not named:
+            return []
+        view = self.view
+        gone = {event.event_id for event in (*self._shown, *view.waiting)}
+        gone.update(one for made in view.condensations for one in made.forgotten_event_ids)
+        why = f"left out by a property: {' or '.join(named)} (%ctx properties)"
+        left = (event.event_id for event in self.events if event.place != "meta" and event.event_id not in gone)
+        return [LeftOut(attribute(one), why) for one in left]
 
     @property
     def shown(self) -> Sequence[HistoryEvent]:
@@ -174,25 +198,46 @@ class Past:
             for at, one in enumerate(self._entries)
         }
 
+    def in_place(self) -> set[str]:
+        """Return the objects of the views that stand in the run, whole, where they were made."""
+        if not self._views:
+            return set()
+        there = {piece.id for piece in self.run.pieces if piece.kind == "view"}
+        every = [one for views in self._views.values() for one in views]
+        return {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
+
     def size(self, event: HistoryEvent) -> int:
         """Return the tokens that an event takes, rendered whole, or as it was redacted."""
         return self._render(event, "c").tokens
 
+    def whole_size(self, event: HistoryEvent) -> int:
+        """Return the tokens that an event takes, rendered whole, whatever is done to it."""
+        return self._render(event, "c", whole=True).tokens
+
     # -- growing ---------------------------------------------------------------------------------
 
-    def catch_up(self, path: Path, records: Records, cap: int, spare: int) -> None:
+    def catch_up(
+        self,
+        path: Path,
+        records: Records,
+        cap: int,
+        spare: int,
+        views: Mapping[str, tuple[Placed, ...]] = MappingProxyType({}),
+    ) -> None:
         """Bring the run up to the end of `path`, under `cap` tokens.
 
-        The thinking of an open loop, and the state that was sent with it, may take `spare` tokens besides.
+        The thinking of an open loop, and the state that was sent with it, may take `spare` tokens besides. `views` are
+        shown where they were made, by statement.
         """
         if not self._continues(path, records):
             self._begin()
-        known = self.pins.copy(), self._notes
+        known = self.pins.copy(), self._notes, self._views
+        self._views = views
         self._feed(path, records)
         self._take_notes()
         shown = self.view.events
         same = self._same(shown)
-        if self._fold.cap != cap or known != (self.pins, self._notes):
+        if self._fold.cap != cap or known != (self.pins, self._notes, self._views):
             self._begin_entries(cap)
             dirty = 0
         elif same < len(self._shown):
@@ -310,6 +355,8 @@ class Past:
             name = waiting[0] if waiting else ""
         self._follow(event, name)
         entry = self._render(event, name)
+        if self._views:
+            entry = self._in_place(event, entry, shown, place)
         # Of models that bind thinking it stands in the open loop only, and is not the fold's.
         size = 0 if entry.context else entry.tokens - (entry.thinking_tokens if self._bound else 0)
         kept = entry.question or (bool(self.pins) and self._pinned_unit(shown, place))
@@ -331,9 +378,9 @@ class Past:
             end += 1
         return any(one.event_id in self.pins for one in shown[first : end + 1])
 
-    def _render(self, event: HistoryEvent, name: str) -> Rendered:
+    def _render(self, event: HistoryEvent, name: str, *, whole: bool = False) -> Rendered:
         """Return the blocks of an event, which are the same whenever they are asked for."""
-        summary = self._notes.get(event.event_id)
+        summary = None if whole else self._notes.get(event.event_id)
         key = event.event_id, name, summary or ""
         entry = self._rendered.get(key)
         if entry is None:
@@ -344,6 +391,30 @@ class Past:
                 self._rendered.clear()
             self._rendered[key] = entry
         return entry
+
+    def _in_place(self, event: HistoryEvent, entry: Rendered, shown: Sequence[HistoryEvent], place: int) -> Rendered:
+        """Return an entry with the views that its statement made, as they are now."""
+        if isinstance(event, Action):
+            given = event.tool_call_id
+            results = (one for one in shown[place + 1 :] if getattr(one, "tool_call_id", "") == given)
+            views = self._views.get(short(getattr(next(results, None), "event_id", "")), ())
+            code = event.input.get("code")
+            if not views or not isinstance(code, str):
+                return entry
+            again = replace(event, input={**event.input, "code": rewritten(code, views, short(event.event_id))})
+            return self._dialect.render(again, entry.call_id)
+        views = self._views.get(short(event.event_id), ()) if isinstance(event, HumanStatement | Observation) else ()
+        source = self._sources.get(event.event_id)
+        if not views or (source is None and isinstance(event, HumanStatement)):
+            return entry
+        if source is not None and event.event_id not in self._notes:
+            statement, execution = source
+            code = rewritten(statement.source, views, statement.statement_id)
+            entry = self._statement(replace(statement, source=code), execution, "")
+        pieces = [self._dialect.view(one, entry.origin) for one in views]
+        tokens = sum([piece.tokens for piece in pieces])
+        whole = (*entry.whole, *pieces)
+        return entry._replace(whole=whole, tokens=entry.tokens + tokens)
 
     def _statement(self, statement: Statement, execution: Execution, instead: str) -> Rendered:
         text = self._layout.text(statement, execution)
@@ -388,15 +459,15 @@ class Past:
         dirty = min(dirty, len(self._places))
         place = self._places[dirty] if dirty < len(self._places) else len(self.run.pieces)
         if dirty < len(self._places) or not self._told:
-            self.run = self.run.cut(place, self._left_out())
+            self.tokens -= sum([piece.tokens for piece in self.run.pieces[place:]])
+            self.run = self.run.cut(place, self.run.left_out if self._told else self._left_out())
             self.receipts = self.receipts.cut(place) if place else Receipts(self._opening)
-            self.tokens = sum([piece.tokens for piece in self.run.pieces])
             del self._places[dirty:]
             self._told = True
         pieces = self.run.pieces
         for index in range(dirty, len(self._entries)):
             self._places.append(len(pieces))
-            for piece in self._pieces(index):
+            for piece in (*self._note_before(index), *self._pieces(index)):
                 if not pieces and piece.role != "user":
                     pieces.append(self._piece_of_ours("opening", "empty", _OPENING, "a request begins with the user"))
                     self.tokens += pieces[-1].tokens
@@ -413,12 +484,18 @@ class Past:
         pieces = entry.masked if index < self._fold.masked and not self._fold.is_kept(index) else entry.whole
         if entry.thinking and self._bound and index < self._live:
             pieces = pieces[entry.thinking :]
-        before = self._shown[index - 1] if index else None
-        status = before.status if self._turn_notes and isinstance(before, Context) else ""
-        if before is not None and status and pieces and pieces[0].role == "assistant":
-            why = "the state in our own words, as it was sent with that turn; the API forgets it when the turn is over"
-            return (self._piece_of_ours(before.event_id, "status", status, why, "system"), *pieces)
         return pieces
+
+    def _note_before(self, index: int) -> Sequence[Piece]:
+        """Return the system message that was sent right before what the model said, where the API takes one there."""
+        before = self._shown[index - 1] if index else None
+        if not self._turn_notes or not isinstance(before, Context) or not before.status.strip():
+            return ()
+        here = self._pieces(index)
+        if not here or here[0].role != "assistant" or not self.run.pieces or self.run.pieces[-1].role != "user":
+            return ()
+        why = "the state in our own words, as it was sent with that turn; the API forgets it when the turn is over"
+        return (self._piece_of_ours(before.event_id, "status", before.status, why, "system"),)
 
     def _piece_of_ours(self, name: str, kind: str, text: str, why: str, role: str = "user") -> Piece:
         return Piece(attribute(name), kind, "ctxkernel", self._dialect.count(text), why, text, role)

@@ -4,13 +4,16 @@ Rule 1: everything that can change without a new statement stands here, after th
 Rule 2: the tail is a function of the turn and of the tokens it is given, which it never exceeds.
 Rule 3: when there is too little, each part first gets its share of `PARTS`, then the rest goes in that order: what is
         pinned wins. What was left out is named, with the reason.
-Rule 4: groups before members (seed 002 §8): content of a handle is here if it is pinned, was asked for by `show`, or is
+Rule 4: what is neither pinned nor small is shown at a coarser level before it is cut, the least salient first: what did
+        not change in this turn, then what was made first. Each such decision stands in the block and beside it.
+Rule 5: groups before members (seed 002 §8): content of a handle is here if it is pinned, was asked for by `show`, or is
         a group or note that stands in no other group. Of all others the table has one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 from ctxkernel.core.events import Json
@@ -37,6 +40,8 @@ _TABLE_WHY = {
     "variables": "the person's variables, newest change first",
     "deltas": "what changed since the last projection",
 }
+COARSER = (1, 2)
+"""The levels that content is raised to where there is too little room, one after the other."""
 LEAST_CONTENT = 24
 """Fewer tokens than this for a content that wants more are not worth a block."""
 
@@ -67,6 +72,7 @@ class Content(NamedTuple):
     tag_tokens: int
     tokens: int
     """Of tag and text."""
+    handle: HandleState
 
 
 class Tail:
@@ -77,6 +83,7 @@ class Tail:
         self._variable_rows = variable_rows
         self._young: dict[str, Row] = {}
         self._old: dict[str, Row] = {}
+        self._levels: dict[tuple[str, int, str], str | None] = {}
 
     def row(self, raw: str) -> Row:
         """Return one clean line with its line break."""
@@ -131,7 +138,10 @@ class Tail:
         made: list[Piece] = []
         for part in ("pinned", "shown", "groups"):
             if part in by_part:
-                made += self._contents(by_part[part], grants[part], left)
+                contents = by_part[part]
+                if wants[part] > grants[part] and part != "pinned":
+                    contents = self._coarser(contents, grants[part], turn.coarser, left)
+                made += self._contents(contents, grants[part], left)
         pieces: list[Piece] = []
         for kinds in ORDER:
             name = kinds[0]
@@ -203,7 +213,41 @@ class Tail:
         notes = (self.row(why).text.strip()[:200], *row.notes, *shown)
         tag_tokens = self._tag_tokens(tag)
         origin = attribute(handle.statement_id)
-        return Content(block, origin, part, kind, "; ".join(notes), tag, row.text, tag_tokens, row.tokens + tag_tokens)
+        tokens = row.tokens + tag_tokens
+        return Content(block, origin, part, kind, "; ".join(notes), tag, row.text, tag_tokens, tokens, handle)
+
+    def _coarser(
+        self, contents: Sequence[Content], grant: int, coarser: Callable[[str, int], str | None], left: list[LeftOut]
+    ) -> list[Content]:
+        """Return the contents with levels raised, the least salient first, until they fit or nothing more helps."""
+        made = list(contents)
+        total = sum([one.tokens for one in made])
+        order = sorted(range(len(made)), key=lambda at: (made[at].handle.changed, _index(made[at].handle)))
+        for lod in COARSER:
+            for at in order:
+                one, was = made[at], made[at].handle.digest.get("lod")
+                if total <= grant or not isinstance(was, int) or was >= lod:
+                    continue
+                text = self._at_level(one.handle, lod, coarser)
+                row = self._content(text) if text is not None else None
+                if row is None or row.tokens + one.tag_tokens >= one.tokens:
+                    continue
+                tokens = row.tokens + one.tag_tokens
+                why = f"{one.why}; at level {lod} instead of {was}: the budget has {grant:,} tokens for such"
+                left.append(LeftOut(f"{one.id}:lod{was}", f"~{one.tokens:,} tokens; shown at level {lod}, ~{tokens:,}"))
+                total += tokens - one.tokens
+                handle = replace(one.handle, digest={**one.handle.digest, "lod": lod})
+                made[at] = one._replace(text=row.text, tokens=tokens, why=why, handle=handle)
+        return made
+
+    def _at_level(self, handle: HandleState, level: int, coarser: Callable[[str, int], str | None]) -> str | None:
+        """Return a rendering, which is not made again while the handle shows the same."""
+        key = handle.obj_id, level, handle.text
+        if key not in self._levels:
+            if len(self._levels) >= _MEMO:
+                self._levels.clear()
+            self._levels[key] = coarser(handle.obj_id, level)
+        return self._levels[key]
 
     def _contents(self, contents: Sequence[Content], grant: int, left: list[LeftOut]) -> list[Piece]:
         pieces: list[Piece] = []
@@ -266,6 +310,12 @@ def _size(size: Mapping[str, Json]) -> str:
     if isinstance(total, int) and total >= 1000:
         parts.append(bytes_text(total))
     return " ".join(parts)
+
+
+def _index(handle: HandleState) -> int:
+    """Return the number of the statement that made a handle."""
+    number = handle.statement_id.removeprefix("s")
+    return int(number) if number.isdecimal() else 0
 
 
 def _short(value: Json) -> str:

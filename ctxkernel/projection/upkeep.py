@@ -17,7 +17,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import Turn
 from ctxkernel.history.condense import Condensing, Limits, Record, condense
 from ctxkernel.history.events import Condensation, HistoryEvent, nth
-from ctxkernel.history.redact import Prices, due, outlook
+from ctxkernel.history.redact import Prices, apply, due, outlook
 from ctxkernel.history.repair import Switches, maintain
 from ctxkernel.projection.past import Past
 
@@ -41,17 +41,19 @@ def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Pric
         yield event
     redactions = past.redactions
     if redactions.waiting and redactions.at_boundary:
-        ahead = outlook(past.shown, redactions, count=past.count)
         near = past.tokens > NEAR * past.cap
+        shown = apply(past.shown, redactions, count=past.count).events if redactions.edits else past.shown
+        ahead = outlook(shown, redactions, count=past.count, whole=turn.cache_cold or near)
         decision = due(ahead, cache_cold=turn.cache_cold, limit_near=near, prices=prices, expected_turns=EXPECTED_TURNS)
         if decision.pays:
             number += 1
-            yield decision.batch(nth(execution, number), redactions.waiting)
+            yield decision.batch(nth(execution, number))
     yield from _condensed(past, nth(execution, number + 1))
 
 
 def _mended(past: Past, moment: Moment, settings: Settings) -> Sequence[HistoryEvent | str]:
-    if not past.has_calls:
+    # Unless it is to be mended, nobody is told at every turn what is broken: the view leaves it out, and that shows.
+    if not past.has_calls or (moment == "request" and not settings.enforce_history_invariants):
         return ()
     switches = Switches(
         settings.enforce_history_invariants, settings.auto_recover_from_crash, settings.warn_on_invariant_violations
@@ -69,8 +71,9 @@ def _mended(past: Past, moment: Moment, settings: Settings) -> Sequence[HistoryE
 
 def _condensed(past: Past, event_id: str) -> Iterator[Any]:
     asked = past.view.unhandled_request
-    if not asked and not past.drops:
+    if not asked and (not past.drops or len(past.shown) < past.tried * 9 // 8):
         return
+    past.tried = len(past.shown)
     sizes = past.sizes()
     limit = None if asked else min(sum(sizes.values()) - 1, int(past.cap * Condensing().target * 2))
     try:
@@ -87,4 +90,5 @@ def _condensed(past: Past, event_id: str) -> Iterator[Any]:
         yield str(fault)
         return
     if isinstance(step, Record):
+        past.tried = 0
         yield step.condensation

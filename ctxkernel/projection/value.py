@@ -15,6 +15,8 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress, count, islice
+from operator import is_not
 from typing import Any, NamedTuple
 
 from ctxkernel.core.errors import StoreError
@@ -73,6 +75,11 @@ class Piece(NamedTuple):
     """Whether `text` is the JSON of a block: a call, a result, thinking."""
 
 
+def same_until(old: Sequence[object], new: Sequence[object], most: int) -> int:
+    """Return how many of the first `most` items are the same objects in both, from the start on."""
+    return next(compress(count(), map(is_not, islice(old, most), islice(new, most))), most)
+
+
 class Run:
     """A history that only grows: pieces, and what was left out before the first and of the others.
 
@@ -98,6 +105,8 @@ class Run:
     def cut(self, count: int, left_out: tuple[LeftOut, ...]) -> Run:
         """Return another run that begins with the first `count` pieces of this one."""
         other = Run(self.pieces[:count], left_out)
+        if left_out is self.left_out:
+            other._left = self._left
         other._hashes = self._hashes[:count]
         other._chunks = self._chunks[: count // CHUNK]
         return other
@@ -174,6 +183,12 @@ class Projection:
             Block(piece.id, piece.kind, piece.origin, piece.tokens, index < cached, piece.why, shown(piece), piece.role)
             for index, piece in enumerate(self._pieces())
         )
+
+    @property
+    def sent(self) -> Iterator[str]:
+        """The texts that are sent, the tools among them: of a call or a result its JSON."""
+        yield self.tools
+        yield from (piece.text for piece in self._pieces())
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:

@@ -23,7 +23,7 @@ class Looker:
 
     def __init__(self, namespace: dict[str, Any], settings: Settings, is_handle: Callable[[object], bool]) -> None:
         self._namespace = namespace
-        self._settings = settings
+        self.settings = settings
         self._is_handle = is_handle
 
     def batch(self, expired: Expired) -> Batch:
@@ -36,7 +36,7 @@ class Looker:
     def info(self, value: object) -> TypeInfo:
         """Describe a value in one line."""
         module = self._namespace.get("__name__")
-        return describe(value, self._settings.repr_chars, module if type(module) is str else "__main__")
+        return describe(value, self.settings.repr_chars, module if type(module) is str else "__main__")
 
     def start(self, batch: Batch, value: object) -> Look | Survey | None:
         """Begin a look; None where the object cannot be looked at."""

@@ -182,6 +182,10 @@ class NamespaceTracker:
             self._forget(name)
             self.dirty.discard(name)
 
+    def reconfigure(self, settings: Settings) -> None:
+        """Have other settings from now on."""
+        self.settings = self._looker.settings = settings
+
     def take_dirty(self) -> tuple[set[str], set[str]]:
         """Return `dirty` and `unsure`, and begin them anew."""
         taken = self.dirty, self.unsure

@@ -60,6 +60,11 @@ def notebook_name(notebook: str | None, env: Mapping[str, str], cwd: str | os.Pa
     return None if name == CONSOLE else name
 
 
+def notebook_folder(env: Mapping[str, str], cwd: str | os.PathLike[str]) -> Path:
+    """Return the folder of the notebook that the environment hints at; `cwd` where it hints at none."""
+    return Path(cwd) / _hinted(env.get(HINT, ""), Path(cwd))[0]
+
+
 def _hinted(hint: str, cwd: Path) -> tuple[Path, str]:
     """Return (folder, file name) of the notebook that a server's hint means; (cwd, `console`) where it means none.
 

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
+from ctxkernel.store import config
 from ctxkernel.store.chunks import CACHE, ChunkStore
 from ctxkernel.store.lock import SessionLock, UnlockableError
 from ctxkernel.store.packs import LARGE_BYTES, Entry
 
-LIMIT = "CTXKERNEL_QUOTA_GB"
-DEFAULT_GB = 20.0
 _GB = 10**9
 _LOW = 0.9
 """Down to this part of the limit: a little over it must not cost a rewrite of packs at every cell."""
@@ -80,13 +79,8 @@ def root_folder(env: Mapping[str, str] | None = None, platform: str = sys.platfo
 
 
 def limit_bytes(env: Mapping[str, str] | None = None) -> int:
-    """Return the bytes that all checkpoint data may take. A value that is no number above 0 means the default."""
-    text = (os.environ if env is None else env).get(LIMIT, "").strip()
-    try:
-        given = float(text)
-    except ValueError:
-        given = DEFAULT_GB
-    return int((given if 0 < given < float("inf") else DEFAULT_GB) * _GB)
+    """Return the bytes that all checkpoint data may take, by the user's settings; one that is unusable counts not."""
+    return int(config.read(os.environ if env is None else env).settings.quota_gb * _GB)
 
 
 def usage(root: Path) -> dict[str, int]:

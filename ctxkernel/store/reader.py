@@ -348,6 +348,11 @@ class SessionReader(SessionFile):
                     f"{self.path}: the projection of {which} is damaged ({error}); take another's"
                 ) from error
 
+    def receipts(self) -> list[tuple[str, str]]:
+        """Return (execution, receipt) of every projection that is stored, oldest first. Raises sqlite3.Error."""
+        query = "SELECT e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq ORDER BY p.seq"
+        return self.connection.execute(query).fetchall()
+
     def _why_no_projection(self, statement: str | int | None) -> str:
         if statement is None:
             return "there is no projection of this session; run a cell first"

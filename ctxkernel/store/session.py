@@ -214,7 +214,8 @@ class SessionStore:
         """Say something about a thing of the session; None takes it back. Returns a notice.
 
         `name` of an execution: what the user calls the state after it. `rerun` of a statement or a cell: it `differs`
-        as expected, or `asks` before it runs again.
+        as expected, or `asks` before it runs again. `setting` of a setting: its value in this session. `property` of
+        the name of a user's own property: it is in the list.
         """
         return self._write("marks", (self.run, float(at), subject, mark, rows.dump(value, self._mask)))
 

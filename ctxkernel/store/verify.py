@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ctxkernel.core.errors import StoreError
+from ctxkernel.core.errors import BadHistory, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.store import manifest, rows, schema
 from ctxkernel.store.manifest import Chunks, Manifest, Presence, References, Unit
@@ -59,6 +59,8 @@ class Report:
     session_id: str = ""
     statements: int = 0
     """Those that can be read."""
+    projections: int = 0
+    """Projections whose bytes were made again from what is stored, and have the receipts of then."""
     checkpoints: int = 0
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
     """Checkpoints that cannot be returned to, by their ids, and why."""
@@ -78,6 +80,8 @@ class Report:
     def lines(self) -> list[str]:
         """Return the report for people, a line each."""
         out = [f"damaged: {line}" for line in self.damage]
+        if self.projections:
+            out.append(f"projections: {self.projections} made again from what is stored, byte for byte as they were")
         if self.checkpoints:
             out.append(f"restorable: {self.restorable} of {self.checkpoints} checkpoints")
             damaged = "\n".join(self.damage)
@@ -110,7 +114,8 @@ def verify(path: Path, chunks: Chunks | None = None, references: References | No
     Raises StoreError where it cannot be opened at all.
     """
     with SessionReader(path) as reader:
-        found = [*_structure(reader.connection), *_rows(reader), *_missing(reader), *_projections(reader)]
+        projections, wrong = _projections(reader)
+        found = [*_structure(reader.connection), *_rows(reader), *_missing(reader), *wrong, *_history(reader)]
         looked = chunks is not None and references is not None
         try:
             checkpoints = _Checkpoints(reader, chunks, references)
@@ -126,7 +131,7 @@ def verify(path: Path, chunks: Chunks | None = None, references: References | No
             found.append(f"the timeline: {error}")
             statements = 0
         told = tuple(dict.fromkeys(found))
-        return Report(path, told, tuple(remarks), reader.session_id, statements, many, lost, looked)
+        return Report(path, told, tuple(remarks), reader.session_id, statements, projections, many, lost, looked)
 
 
 def _structure(connection: sqlite3.Connection) -> list[str]:
@@ -164,18 +169,37 @@ def _missing(reader: SessionReader) -> Iterator[str]:
         yield from (f"{table}: {column} {value} is not in {there}" for (value,) in missing)
 
 
-def _projections(reader: SessionReader) -> Iterator[str]:
-    query = "SELECT DISTINCT e.idx FROM projections p JOIN executions e ON e.seq = p.seq ORDER BY 1"
+def _projections(reader: SessionReader) -> tuple[int, list[str]]:
+    """Make every projection again from what is stored; returns how many gave their receipts, and what is wrong."""
+    found: list[str] = []
+    good = 0
     try:
-        statements = reader.connection.execute(query).fetchall()
+        stored = reader.receipts()
+    except sqlite3.Error:
+        return 0, []  # told by _rows
+    for execution_id, receipt in stored:
+        try:
+            made = reader.stored_projection(execution_id)
+        except StoreError as error:
+            found.append(str(error))
+            continue
+        if made.receipt == receipt:
+            good += 1
+        else:
+            found.append(f"projection after {execution_id}: its bytes give {made.receipt[:19]}, not {receipt[:19]}")
+    return good, found
+
+
+def _history(reader: SessionReader) -> Iterator[str]:
+    """What of the model's history cannot be read."""
+    try:
+        for row in reader.each("history"):
+            try:
+                rows.history_event_of(row)
+            except (BadHistory, ValueError, TypeError) as fault:
+                yield f"history event {row['event_id']}: {fault}"
     except sqlite3.Error:
         return  # told by _rows
-    for (statement,) in statements:
-        try:
-            reader.projection(statement)
-        except StoreError as error:
-            if "damaged" in str(error):
-                yield str(error)
 
 
 class _Checkpoints:

@@ -18,6 +18,7 @@ from ctxkernel.history.invariants.depth import ToolCallDepth
 from ctxkernel.history.invariants.loops import ToolLoopAtomicity
 from ctxkernel.history.invariants.matching import ToolCallMatching
 from ctxkernel.history.invariants.messages import MessagePairing
+from ctxkernel.history.invariants.own import OwnProperty
 from ctxkernel.history.invariants.tokens import TokenLimit
 from ctxkernel.history.invariants.uniqueness import ObservationUniqueness
 
@@ -63,6 +64,7 @@ __all__ = [
     "Condensations",
     "MessagePairing",
     "ObservationUniqueness",
+    "OwnProperty",
     "Property",
     "ResultAdjacency",
     "TokenLimit",

@@ -16,7 +16,7 @@ from ctxkernel.history.events import (
     batch_of,
 )
 from ctxkernel.history.invariants.base import Property
-from ctxkernel.history.pairing import pair, places_of
+from ctxkernel.history.pairing import in_order, pair, places_of
 
 
 class Stands:
@@ -121,6 +121,8 @@ class Condensations(Property):
             place = next((places[id(event)] for event in kept[offset:] if id(event) in places), len(after))
             after.insert(place, summary)
             kept.insert(offset, summary)
+            if not in_order(kept):  # put within a batch, it stands behind it: so the next offset counts it there
+                kept = list(close(after, after))
         return after
 
     def leave(

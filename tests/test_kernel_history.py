@@ -1,0 +1,315 @@
+"""The model's history in a real kernel: what a user types, what stands in the projection then, and what is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxkernel.cli import main
+from ctxkernel.projection.shown import vocabulary
+from ctxkernel.store.session import SessionReader
+
+LONG = "print('measured\\n' * 300)"
+# What an agent records: here a cell does, since what answers is another thing than what is kept.
+ASK = """\
+from ctxkernel.history.events import Action, AssistantMessage, Observation, UserQuestion
+def told(kind, *given):
+    loop = get_ipython().kernel.ctx.loop
+    loop.record(kind(loop.next_event_id, *given))
+"""
+ASKED = "told(UserQuestion, 'why do residuals drift?')"
+CALLED = (
+    "told(Action, 'c1', 'run_cell', {'code': 'df.mean()'}, 'r1', "
+    "({'type': 'thinking', 'thinking': 'hm', 'signature': 'c2ln'},))"
+)
+RESULT = "told(Observation, 'c1', 'mean 3.2\\n' * 300)"
+ANSWERED = "told(AssistantMessage, 'Since the sensor was changed.')"
+
+
+def projection(kernel) -> dict[str, Any]:
+    return json.loads(kernel.run("%ctx projection --json").stdout)
+
+
+def blocks(kernel) -> dict[str, dict[str, Any]]:
+    return {block["id"]: block for block in projection(kernel)["blocks"]}
+
+
+def run_all(kernel, *cells: str):
+    for cell in cells:
+        ran = kernel.run(cell)
+        assert ran.status == "ok", (cell, ran.outputs)
+    return ran
+
+
+def test_a_redacted_output_is_a_note_and_undoing_it_brings_it_back(kernel):
+    run_all(kernel, LONG)
+    whole = blocks(kernel)["s1.1"]
+
+    run_all(kernel, "%ctx redact s1 '300 lines, all the same; \"quoted\"'")
+    noted = blocks(kernel)["s1.1"]
+    run_all(kernel, "%ctx redact --undo 1")
+
+    assert noted["tokens"] < whole["tokens"] / 4
+    assert LONG in noted["text"], "what was run stays"
+    assert "300 lines, all the same" in noted["text"]
+    assert "redacted" in noted["why"]
+    assert blocks(kernel)["s1.1"]["text"] == whole["text"]
+
+
+def test_a_command_on_the_history_takes_no_room_in_it(kernel):
+    run_all(kernel, LONG, "%ctx redact s1 all the same", "x = 1")
+
+    assert [block for block in blocks(kernel) if block.startswith("s")] == ["system", "s1.1", "s3.1", "status"]
+
+
+def test_returning_to_before_a_redaction_brings_the_output_back(kernel):
+    """The model's history is cut where the timeline is."""
+    run_all(kernel, LONG, "x = 1", "%ctx redact s1 all the same", "%ctx goto 2")
+
+    assert "redacted" not in blocks(kernel)["s1.1"]["why"]
+    run_all(kernel, "%ctx goto 3")
+    assert "redacted" in blocks(kernel)["s1.1"]["why"]
+
+
+REFUSED = [
+    ("%ctx redact", "which statement or event"),
+    ("%ctx redact s1", "summary"),
+    ("%ctx redact s99 gone", "no event 's99'"),
+    ("%ctx redact s2 tiny", "at most"),
+    ("%ctx redact --undo s1", "not redacted"),
+    ("%ctx redact s1 x --nonsense", "no option"),
+    ("%ctx condense --undo", "nothing is condensed"),
+    ("%ctx why nonsense", "%ctx why not nonsense"),
+    ("%ctx why not nonsense_name", "nothing is called"),
+    ("%ctx unpin s1", "not pinned"),
+    ("%ctx pin s77", "no handle or statement"),
+    ("%ctx whatif", "what should be otherwise"),
+    ("%ctx whatif h.lod=1", "no handle 'h'"),
+    ("%ctx whatif nonsense=1", "what is 'nonsense'"),
+    ("%ctx whatif budget=10", "an empty projection takes"),
+    ("%ctx diff projection", "after which statements"),
+    ("%ctx diff projection s99", "no statement s99"),
+]
+
+
+def test_a_wrong_command_is_refused_in_one_line_with_the_next_move(kernel):
+    run_all(kernel, LONG, "x = 1")
+    for command, told in REFUSED:
+        ran = kernel.run(command)
+        assert ran.status == "error", command
+        assert told in ran.error["evalue"], (command, ran.error["evalue"])
+        assert len(ran.error["traceback"]) <= 2, "no traceback of ours"
+
+
+def test_condensing_on_request_can_be_opened_and_undone(kernel):
+    run_all(kernel, *(f"x{n} = {n}\nprint('measured ' * 200)" for n in range(8)), "%ctx condense")
+    condensed = blocks(kernel)
+    opened = kernel.run("%ctx condense --show").data[0]["text/plain"]
+    why = kernel.run("%ctx why not s3").data[0]["text/plain"]
+    run_all(kernel, "%ctx condense --undo")
+
+    summaries = [block for block in condensed.values() if block["kind"] == "summary"]
+    assert summaries
+    assert "s3.1" not in condensed
+    assert "x2 = 2" in opened
+    assert "measured" in opened
+    assert "was condensed" in why
+    assert "%ctx condense --undo" in why
+    assert [block for block in blocks(kernel) if block.startswith("s") and "." in block][:8] == [
+        f"s{n}.1" for n in range(1, 9)
+    ]
+
+
+def test_what_is_pinned_is_not_condensed_and_not_redacted(kernel):
+    run_all(
+        kernel, *(f"x{n} = {n}\nprint('measured ' * 200)" for n in range(8)), "%ctx pin s3 matters", "%ctx condense"
+    )
+
+    assert "s3.1" in blocks(kernel)
+    assert "pinned" in kernel.run("%ctx redact s3 gone").error["evalue"]
+    run_all(kernel, "%ctx unpin s3", "%ctx redact s3 gone")
+    assert "redacted" in blocks(kernel)["s3.1"]["why"]
+
+
+def test_whatif_tells_the_difference_and_applies_nothing(kernel):
+    run_all(kernel, LONG, "h = view({'a': list(range(500))}, lod=0); pin(h)")
+    before = projection(kernel)
+
+    told = kernel.run("%ctx whatif h.lod=2 redact=s1").data[0]["text/plain"]
+
+    assert "nothing was applied" in told
+    assert "s1.1" in told
+    assert "view:h" in told
+    assert projection(kernel) == before
+    assert kernel.evaluate("h.lod") == "0"
+
+
+def test_two_projections_are_compared_with_tokens_cost_and_the_break_of_the_cache(kernel):
+    run_all(kernel, LONG, "x = 1", "y = 2", "%ctx redact s1 all the same", "z = 3")
+
+    told = json.loads(kernel.run("%ctx diff projection s3 s5 --json").stdout)
+    text = kernel.run("%ctx diff projection s3").data[0]["text/plain"]
+
+    changes = {one["id"]: (one["before"], one["after"]) for one in told["changes"]}
+    assert changes["s5.1"][0] is None
+    assert changes["s1.1"][0] > changes["s1.1"][1]
+    assert told["breaks_at"] == "s1.1"
+    assert told["tokens"] < 0
+    assert "breaks at s1.1" in text
+    assert "$" in text
+
+
+WHY_NOT = [
+    ("x1", "has a row"),
+    ("_", "hidden"),
+    ("s1", "s1.1"),
+    ("h", "neither pinned nor asked for"),
+    ("view:h", "neither pinned nor asked for"),
+]
+
+
+def test_why_not_finds_the_reason_for_whatever_one_asks(kernel):
+    run_all(kernel, "x1 = 1", "h = view({'a': 1})", "2")
+    for name, told in WHY_NOT:
+        assert told in kernel.run(f"%ctx why not {name}").data[0]["text/plain"], name
+
+
+def test_looking_leaves_no_statement(kernel):
+    run_all(kernel, LONG, "%ctx redact s1 all the same")
+    looks = ["projection", "why s1", "why not s1", "whatif budget=64000", "diff projection s1", "redact --list"]
+    run_all(kernel, *(f"%ctx {look}" for look in looks))
+
+    timeline = json.loads(kernel.run("%ctx timeline --json").stdout)
+    assert [one["statement_id"] for one in timeline["statements"]] == ["s1", "s2"]
+
+
+def test_an_ask_with_its_calls_is_messages_in_turn(kernel):
+    run_all(kernel, ASK, f"{ASKED}; {CALLED}; {RESULT}; {ANSWERED}")
+
+    found = projection(kernel)
+    roles = [message["role"] for message in found["request"]["messages"]]
+    assert roles == ["user", "assistant", "user", "assistant", "user", "system"]
+    assert found["report"]["ok"]
+    assert found["request"]["messages"][2]["content"][0]["tool_use_id"] == "c1"
+
+
+def test_a_call_that_a_crash_left_without_result_gets_one_when_the_session_is_resumed(start_kernel):
+    """Seed 003: recovered on load, by an event with its reason; and it is not mended twice."""
+    first = start_kernel()
+    run_all(first, ASK, f"{ASKED}; {CALLED}")
+    assert "call" not in {block["kind"] for block in blocks(first).values()}, "a call waits for its result"
+    os.kill(int(first.evaluate("__import__('os').getpid()")), signal.SIGKILL)
+    time.sleep(0.2)
+
+    second = start_kernel()
+    run_all(second, "%ctx resume")
+    ran = second.run("x = 1")
+    again = second.run("y = 1")
+
+    found = projection(second)
+    result = [block for block in found["blocks"] if block["kind"] == "result"]
+    assert len(result) == 1
+    assert "interrupted" in result[0]["text"]
+    assert found["report"]["ok"]
+    with SessionReader(Path(session_of(second))) as reader:
+        recorded = [type(event).__name__ for events in reader.records(all_roots=True).values() for event in events]
+    assert recorded.count("Observation") == 1
+    assert recorded.count("Repair") == 1
+    assert "interrupted" not in again.stderr
+    assert ran.status == "ok"
+
+
+def session_of(kernel) -> str:
+    return kernel.evaluate("str(get_ipython().kernel.ctx.store.path)").strip("'")
+
+
+def test_what_was_condensed_and_redacted_is_so_in_the_next_kernel(start_kernel):
+    first = start_kernel()
+    run_all(
+        first,
+        *(f"x{n} = {n}\nprint('measured ' * 200)" for n in range(6)),
+        "%ctx condense",
+        LONG,
+        "%ctx redact s8 same",
+    )
+    before = [block["text"] for block in projection(first)["blocks"] if block["kind"] in ("summary", "statement")]
+    first.stop()
+
+    second = start_kernel()
+    run_all(second, "%ctx resume")
+
+    after = [block["text"] for block in projection(second)["blocks"] if block["kind"] in ("summary", "statement")]
+    assert after[: len(before)] == before
+
+
+def test_every_projection_that_was_stored_can_be_made_again_byte_for_byte(start_kernel, capsys):
+    """`ctxkernel verify` proves it, offline, without the kernel."""
+    kernel = start_kernel()
+    run_all(
+        kernel, ASK, f"{ASKED}; {CALLED}; {RESULT}; {ANSWERED}", LONG, "%ctx redact s3 same", "%ctx condense", "x = 1"
+    )
+    path = session_of(kernel)
+    receipt = projection(kernel)["receipt"]
+    kernel.stop()
+
+    status = main(["verify", path, "--json"])
+    told = json.loads(capsys.readouterr().out)
+
+    assert status == 0, told
+    assert told["projections"] == 6
+    with SessionReader(Path(path)) as reader:
+        assert reader.receipts()[-1][1] == receipt
+
+
+def test_a_model_statement_in_the_history_is_not_shown_twice(kernel):
+    """A cell of the model's is its call and its result; its statement is the record of that."""
+    run_all(kernel, ASK, f"{ASKED}; {CALLED}", f"df = 1; {RESULT}")
+
+    found = blocks(kernel)
+    assert [block["kind"] for block in found.values()].count("statement") == 1
+    assert [block["kind"] for block in found.values()][2:6] == ["question", "thinking", "call", "result"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_history_at_its_limit_is_condensed_by_itself_and_says_so(start_kernel):
+    kernel = start_kernel(env={"CTXKERNEL_PROJECTION_TOKENS": "8000"})
+    for n in range(60):
+        kernel.run(f"x{n} = {n}\nprint('measured ' * 120)")
+    found = projection(kernel)
+    assert found["tokens"] <= 8000
+    assert any(block["kind"] == "summary" for block in found["blocks"])
+    assert not [one for one in found["left_out"] if "dropped" in one["why"]]
+
+
+@pytest.mark.skipif(vocabulary() is None, reason="ctok is not installed: there is no vocabulary to count with")
+def test_the_size_is_told_by_the_models_vocabulary_where_it_is_there(kernel):
+    run_all(kernel, LONG)
+
+    assert re.search(
+        r"~[\d,]+ of 32,000 tokens \(~[\d,]+ by the model's vocabulary\)", shown(kernel, "%ctx projection")
+    )
+
+
+def test_the_size_is_corrected_by_what_the_last_answer_took(kernel):
+    run_all(
+        kernel,
+        "from ctxkernel.projection.shown import anchored\nctx = get_ipython().kernel.ctx",
+        "ctx.anchor = anchored(1000, {'input_tokens': 1500})",
+    )
+    found = re.search(r"~([\d,]+) of 32,000 tokens \(~([\d,]+) by", shown(kernel, "%ctx projection"))
+
+    assert found is not None
+    estimated, corrected = (int(number.replace(",", "")) for number in found.groups())
+    assert corrected > estimated * 1.2
+
+
+def shown(kernel, command: str) -> str:
+    return kernel.run(command).data[0]["text/plain"]

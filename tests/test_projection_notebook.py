@@ -1,0 +1,70 @@
+"""The notebook about the projection is executed as a reader would execute it, and does what its prose says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOK = ROOT / "notebooks" / "03-projection.ipynb"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the notebook was executed, and the executed notebook as `done.ipynb`."""
+    folder = tmp_path_factory.mktemp("projection")
+    (folder / NOTEBOOK.name).write_bytes(NOTEBOOK.read_bytes())
+    done = ctxkernel(folder, "run", NOTEBOOK.name, "--output", "done.ipynb")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def ctxkernel(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ctxkernel", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+
+
+def shown(folder: Path, cell_id: str) -> str:
+    """All text that a cell showed."""
+    cells = nbformat.read(folder / "done.ipynb", as_version=4).cells
+    cell = next(cell for cell in cells if cell.id == cell_id)
+    return "\n".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+
+
+def test_the_notebook_is_clean():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+
+    assert notebook.metadata.kernelspec.name == "ctxkernel"
+    assert all(not cell.outputs and cell.execution_count is None for cell in notebook.cells if cell.cell_type == "code")
+    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+
+
+SAID = [
+    ("why", "s2.1: in"),
+    ("why-not", "pd"),
+    ("whatif", "nothing was applied"),
+    ("whatif", "view:table"),
+    ("redacted", "its outputs redacted"),
+    ("diff", "breaks at s2.1"),
+    ("open", "stands for"),
+    ("open", "for number, row in patients"),
+    ("where", "was condensed"),
+    ("back", "taken back"),
+]
+
+
+@pytest.mark.parametrize(("cell", "told"), SAID)
+def test_each_step_says_what_the_prose_promises(desk: Path, cell: str, told: str):
+    assert told in shown(desk, cell)
+
+
+def test_every_projection_can_be_made_again(desk: Path):
+    told = json.loads(ctxkernel(desk, "verify", NOTEBOOK.name, "--json").stdout)
+
+    assert told["sound"]
+    assert told["projections"] == told["statements"]
