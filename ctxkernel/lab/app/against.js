@@ -82,6 +82,7 @@ function told(view, found) {
   const [before, after] = list(found.sizes).map((size) => number(size) ?? 0);
   const [alone, now] = list(found.costs).map((cost) => clean(dict(cost).told));
   const more = number(found.tokens) ?? 0;
+  const sign = more > 0 ? '+' : more < 0 ? '−' : '±';
   const groups = { gained: [], lost: [], changed: [] };
   for (const one of list(found.changes).map(dict))
     groups[number(one.before) === null ? 'gained' : number(one.after) === null ? 'lost' : 'changed'].push(one);
@@ -90,7 +91,7 @@ function told(view, found) {
     h(
       'dl',
       { class: 'ctxk-sums' },
-      sum('tokens', `~${count(before)} → ~${count(after)} (${more > 0 ? '+' : more < 0 ? '−' : '±'}${count(Math.abs(more))})`),
+      sum('tokens', `~${count(before)} → ~${count(after)} (${sign}${count(Math.abs(more))})`),
       sum('cost alone', `${alone} → ${now}`),
       sum('cost right after', clean(dict(found.cost_after).told)),
       sum('from the cache', [

@@ -1,6 +1,15 @@
 /** The section History: what was done to the history that the model is shown, by whom, why, and how to take it back. */
 
-import { blockLink, condenseButton, runLine, setPin, statementLink, undoCondensation, undoRedaction, whose } from './blocks.js?v=0.1.0';
+import {
+  blockLink,
+  condenseButton,
+  runLine,
+  setPin,
+  statementLink,
+  undoCondensation,
+  undoRedaction,
+  whose
+} from './blocks.js?v=0.1.0';
 import {
   bringToMiddle,
   clean,
@@ -46,7 +55,8 @@ export function drawHistory(view) {
     h(
       'div',
       { class: 'ctxk-meter' },
-      told.asked && h('p', { class: 'ctxk-hint' }, 'A condensation was asked for: it comes at the end of the next cell.'),
+      told.asked &&
+        h('p', { class: 'ctxk-hint' }, 'A condensation was asked for: it comes at the end of the next cell.'),
       h('div', { class: 'ctxk-buttons' }, condenseButton(view))
     ),
     waiting.length > 0 &&
@@ -127,7 +137,11 @@ function ofRepair(view, one) {
 
 function ofBatch(view, one) {
   const n = number(one.redactions) ?? 0;
-  return { word: 'took effect', title: plural(n, 'redaction of the model', 'redactions of the model'), body: reasonLine(one) };
+  return {
+    word: 'took effect',
+    title: plural(n, 'redaction of the model', 'redactions of the model'),
+    body: reasonLine(one)
+  };
 }
 
 function ofRedaction(view, one) {

@@ -17,6 +17,8 @@ import {
   quoted
 } from './base.js?v=0.1.0';
 
+const COSTS =
+  'What sending it would cost, no answer counted, where the one before was sent some minutes ago at most';
 const SHARES = { system: 'system', history: 'history', state: 'state' };
 
 /** The projection: its size and cost, its checks, what was left out, and its messages. */
@@ -71,7 +73,7 @@ function drawMeter(view, p, blocks) {
             'span',
             {
               class: 'ctxk-cost',
-              title: `What sending it would cost, no answer counted, where the one before was sent some minutes ago at most; prices of ${cost.as_of ?? 'an unknown date'}`
+              title: `${COSTS}; prices of ${cost.as_of ?? 'an unknown date'}`
             },
             cost.told
           )
