@@ -7,6 +7,13 @@ import time
 from typing import Any
 
 import pytest
+from test_projection_history import after
+
+from ctxkernel.core.settings import Settings
+from ctxkernel.history.events import Redaction, Withdrawal
+from ctxkernel.kernel.recorded import Recording
+from ctxkernel.projection.engine import ProjectionEngine
+from ctxkernel.projection.tokens import count_tokens
 
 GESTURE = {"ctxkernel": {"kind": "meta"}}
 
@@ -185,3 +192,159 @@ def test_what_a_killed_kernel_left_is_offered_and_comes_back_with_its_rows(start
     again = front._told(lambda data: data["type"] == "snapshot")
     assert [row["source"] for row in again["statements"][:2]] == ["kept = [1]", "kept.append(2)"]
     assert front.run("print(kept)")["statement"]["stdout"] == "[1, 2]\n"
+
+
+# -- the model's history ---------------------------------------------------------------------------
+
+LONG = "for i in range(60):\n    print('line', i, 'of an output that is long enough')"
+SAY = """
+from ctxkernel.history.events import Action, AssistantMessage, Observation, UserQuestion
+log = get_ipython().kernel.ctx.loop
+def say(kind, *args, **more):
+    log.record(kind(log.next_event_id, *args, **more))
+"""
+
+
+def test_where_nothing_is_recorded_nothing_is_told(front):
+    """No field at all, in turns and snapshots."""
+    assert "history" not in front.snapshot
+    assert "history" not in front.run("x = 1")
+    assert "history" not in front.ask(type="snapshot")
+
+
+def test_a_redaction_is_told_with_its_summary_and_what_became_of_it(front):
+    """Applied, then taken back; another one for the same output is not recorded."""
+    front.run(LONG)
+    told = front.run('%ctx redact s1.1 "60 lines, \\"fine\\" {{i}}"', gesture=True)
+    entry = {"id": "s2.1:1", "kind": "redaction", "target": "s1.1", "by": "human", "summary": '60 lines, "fine" {i}'}
+    assert told["history"] == {
+        "entries": [{**entry, "state": "applied"}],
+        "more": 0,
+        "pins": [],
+        "waiting": [],
+        "asked": False,
+    }
+    (block,) = [block for block in told["projection"]["blocks"] if block["id"] == "s1.1"]
+    assert 'redacted: "60 lines' in block["text"]
+    assert front.ask(type="snapshot")["history"] == told["history"]
+    told = front.run("%ctx redact --undo s2.1:1", gesture=True)
+    assert told["history"]["entries"] == [{**entry, "state": "undone"}]
+
+
+def test_a_condensation_is_told_and_what_it_stands_for_comes_when_asked_for(front):
+    """Nothing of its events in the turns; undone, it is still there to be read."""
+    for n in range(4):
+        front.run(f"{LONG}  # {n}")
+    told = front.run("%ctx condense", gesture=True)
+    (entry,) = told["history"]["entries"]
+    assert (entry["kind"], entry["state"], entry["first"]) == ("condensation", "applied", "s2.1")
+    assert entry["events"] >= 1
+    assert entry["summary"]
+    assert "line 30" not in str(told["history"])
+    answer = front.ask(type="events", of=entry["id"])
+    assert answer["error"] is None
+    events = answer["events"]["events"]
+    assert [len(events), answer["events"]["more"]] == [entry["events"], 0]
+    assert (events[0]["id"], events[0]["kind"]) == ("s2.1", "statement")
+    assert "line 30" in events[0]["text"]
+    told = front.run(f"%ctx condense --undo {entry['id']}", gesture=True)
+    assert [one["state"] for one in told["history"]["entries"]] == ["undone"]
+    assert front.ask(type="events", of=entry["id"])["events"]["events"] == events
+    assert "no condensation 's9.1:1' here" in front.ask(type="events", of="s9.1:1")["error"]
+
+
+def test_pins_waiting_calls_and_repairs_are_told(front):
+    """With their reasons; a call that waits is named with its tool."""
+    front.run("x = 1")
+    told = front.run('%ctx pin s1 "the data"', gesture=True)
+    assert told["history"]["pins"] == [{"target": "s1.1", "reason": "the data"}]
+    assert "history" not in front.run("%ctx unpin s1", gesture=True)
+    told = front.run(f"{SAY}\nsay(UserQuestion, 'why?')\nsay(Action, 't1', 'run_cell', dict(code='x'))")
+    assert told["history"]["waiting"] == [{"event_id": "s4.1:2", "tool": "run_cell"}]
+    engine = "get_ipython().kernel.ctx.engine"
+    mend = f"import dataclasses\n{engine}.settings = dataclasses.replace({engine}.settings, "
+    told = front.run(f"{mend}enforce_history_invariants=True)\nsay(Observation, 't9', 'of no call')")
+    repairs = [one for one in told["history"]["entries"] if one["kind"] == "repair"]
+    assert [(one["fix"], one["target"]) for one in repairs] == [("removed", "s5.1:1")]
+    assert repairs[0]["reason"]
+
+
+def test_what_is_told_of_the_history_is_that_of_the_last_turn(front):
+    """While a cell runs, on the control channel: what the cell records is not there yet."""
+    front.run(LONG)
+    front.run("%ctx redact s1 short", gesture=True)
+    front.run(SAY)
+    front.client.execute("say(UserQuestion, 'why?')\nimport time; time.sleep(3)")
+    time.sleep(0.7)
+    start = time.monotonic()
+    for name in ("snapshot", "events", "compare"):
+        front.client.control_channel.send(
+            front.client.session.msg(f"ctxkernel_{name}_request", {"of": "s9", "old": "s1", "new": None})
+        )
+    replies = {}
+    for _ in range(3):
+        reply = front.client.get_control_msg(timeout=10)
+        replies[reply["msg_type"]] = reply["content"]
+    assert time.monotonic() - start < 2
+    assert [one["kind"] for one in replies["ctxkernel_snapshot_reply"]["history"]["entries"]] == ["redaction"]
+    assert "no condensation" in replies["ctxkernel_events_reply"]["error"]
+    assert replies["ctxkernel_compare_reply"]["compare"]["breaks_at"] == "s1.1"
+
+
+def test_two_projections_are_compared_on_request(front):
+    """Blocks gained, lost and changed, with tokens and cost; a wrong place is told in words that help."""
+    front.run(LONG)
+    front.run("x = 1")
+    front.run("%ctx redact s1 short", gesture=True)
+    found = front.ask(type="compare", old="s1", new=None)["compare"]
+    changes = {one["id"]: (one["before"] is None, one["after"] is None) for one in found["changes"]}
+    assert changes["s2.1"] == (True, False)
+    assert changes["s1.1"] == (False, False)
+    assert found["sizes"][1] - found["sizes"][0] == found["tokens"]
+    assert found["more"] == 0
+    assert found["costs"][0]["told"].startswith("~$")
+    assert front.ask(type="compare", old="s1", new="s2")["compare"]["breaks_at"] == "s2.1"
+    assert "s99" in front.ask(type="compare", old="s99", new=None)["error"]
+
+
+def test_a_gesture_that_only_reads_leaves_no_statement(front):
+    """`%ctx why not` is answered, and the next cell has the next number."""
+    front.run("x = 1")
+    assert "x is in" in str(front.kernel.run("%ctx why not x", store_history=False).data)
+    front._send(
+        "execute_request",
+        {
+            "code": "%ctx why not x",
+            "silent": False,
+            "store_history": False,
+            "user_expressions": {},
+            "allow_stdin": False,
+        },
+        GESTURE,
+    )
+    assert front.run("y = 2")["statement"]["statement_id"] == "s2"
+    assert front.run('%ctx redact s1 "what --list says"', gesture=True)["statement"]["statement_id"] == "s3"
+
+
+def test_what_is_told_is_bounded_and_the_same_step_by_step_as_at_once():
+    """The newest 200 entries, each text cut, how many came before them; after any turn what a rebuild would tell."""
+    engine = ProjectionEngine(Settings(), count_tokens)
+    stepwise = Recording()
+    turns: list[list[Any]] = [[Redaction(f"s{n}.1:1", f"s{n}.1", "x" * 5000, "model")] for n in range(1, 260)]
+    turns[10].append(Withdrawal("s11.1:2", "s3.1:1"))
+    turns[250].append(Withdrawal("s251.1:2", "s249.1:1"))
+    for end in (1, 5, 100, 259):
+        engine.project(after(turns[:end]))
+        told = stepwise.take(engine.past)
+        rebuilt = Recording().take(engine.past)
+        assert told is not None
+        assert rebuilt is not None
+        assert told.to_json() == rebuilt.to_json()
+        assert [len(told.to_json()["entries"]), told.to_json()["more"]] == [min(end, 200), max(0, end - 200)]
+        assert max(len(one["summary"]) for one in told.to_json()["entries"]) == 400
+        states = {one["id"]: one["state"] for one in told.to_json()["entries"]}
+    assert (states["s249.1:1"], states["s250.1:1"]) == ("undone", "waiting")
+    engine.project(after(turns[:3]))
+    told = stepwise.take(engine.past)
+    assert told is not None
+    assert len(told.entries) == 3

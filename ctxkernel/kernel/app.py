@@ -64,8 +64,10 @@ class CtxKernelMixin:
             return await run(code)
         gesture = is_gesture(cell_meta)
         cell = CellText(code, self._msg_id(), silent)
-        cell.recorded = isinstance(code, str) and (
-            gesture or (not silent and store_history and not code.isspace() and code != "" and not only_reads(code))
+        cell.recorded = (
+            isinstance(code, str)
+            and (gesture or (not silent and store_history and not code.isspace() and code != ""))
+            and not only_reads(code)
         )
         if cell.recorded:
             cell.cell_id = cell_id if isinstance(cell_id, str) else None

@@ -12,18 +12,22 @@ if TYPE_CHECKING:
 APP = Path(__file__).parent.parent / "lab" / "app"
 PARTS = (
     "base.js",
+    "menu.js",
     "tree.js",
     "details.js",
     "timeline.js",
     "changes.js",
     "comparisons.js",
     "handles.js",
+    "blocks.js",
+    "against.js",
     "projection.js",
+    "history.js",
     "returning.js",
     "render.js",
 )
 """The renderer's modules, each after those that it imports."""
-STYLES = ("style.css", "returning.css")
+STYLES = ("style.css", "projection.css", "returning.css")
 
 
 def renderer() -> str:

@@ -14,13 +14,17 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel._version import __version__
-from ctxkernel.core.errors import CtxError
+from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.events import plain
 from ctxkernel.core.loop import OpenTurn
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
+from ctxkernel.kernel.projecting import stored
 from ctxkernel.kernel.reading import moves_head
+from ctxkernel.kernel.recorded import Recorded, Recording
+from ctxkernel.projection.compare import compare
+from ctxkernel.projection.value import Projection
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -34,8 +38,8 @@ ROWS_OF_PATH = 100
 DELTAS = 300
 STREAM_CHARS = 2000
 TEXT_CHARS = 4000
-CONTROL = "ctxkernel_snapshot_request"
-CONTROL_PLAN = "ctxkernel_plan_request"
+CHANGES = 500
+"""Blocks of a comparison that are told."""
 ACTIONS = ("goto", "undo", "rerun")
 
 
@@ -74,13 +78,23 @@ class Panel:
         self._told: dict[str, Told] = {}
         self._said = Said()
         """What a person had said of states and statements at the last turn."""
+        self._recording = Recording()
+        self._recorded: Recorded | None = None
+        """What had been recorded in the model's history at the last turn."""
+        self._answers: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "snapshot": lambda _: self.snapshot(),
+            "plan": self.plan,
+            "events": lambda asked: _answered("events", asked, self._events),
+            "compare": lambda asked: _answered("compare", asked, self._compare),
+        }
+        """What a front end may ask for; nothing of it changes anything."""
 
     def install(self) -> None:
         """Listen for front ends."""
         kernel = self._ctx.kernel
         kernel.comm_manager.register_target(TARGET, self._opened)
-        kernel.control_handlers[CONTROL] = self._control("ctxkernel_snapshot_reply", lambda _: self.snapshot())
-        kernel.control_handlers[CONTROL_PLAN] = self._control("ctxkernel_plan_reply", self.plan)
+        for name, make in self._answers.items():
+            kernel.control_handlers[f"ctxkernel_{name}_request"] = self._control(f"ctxkernel_{name}_reply", make)
 
     def _opened(self, comm: Any, message: Any) -> None:
         self._comms[comm.comm_id] = comm
@@ -90,10 +104,9 @@ class Panel:
 
     def answer(self, send: Callable[[dict[str, Any]], None], asked: Mapping[str, Any]) -> None:
         """Answer what a front end asks by its comm, or an inline panel by its widget."""
-        if asked.get("type") == "snapshot":
-            send(self.snapshot())
-        elif asked.get("type") == "plan":
-            send(self.plan(asked))
+        make = self._answers.get(str(asked.get("type")))
+        if make is not None:
+            send(make(asked))
 
     def _control(self, reply: str, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Callable[..., None]:
         """Answer on the control channel: it is served while a cell runs, the comm is not."""
@@ -107,22 +120,39 @@ class Panel:
 
     def plan(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a return or a re-run would do, or why it cannot be done. Changes nothing."""
-        answer = {"type": "plan", "id": asked.get("id"), "plan": None, "error": None}
+        return _answered("plan", asked, self._plan)
+
+    def _plan(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         action, target, upto = asked.get("action"), asked.get("target"), asked.get("upto")
         back = self._ctx.returning
         if action not in ACTIONS or not isinstance(target, str):
-            return {**answer, "error": f"there is no plan for {action!r} of {target!r}"}
+            raise BadCommand(f"there is no plan for {action!r} of {target!r}")
         if back is None:
-            return {**answer, "error": "checkpoints are off in this kernel; %ctx status says why"}
-        try:
-            made = back.plan_json(
-                action, target, before=asked.get("before") is True, upto=upto if isinstance(upto, str) else None
-            )
-        except CtxError as refusal:
-            return {**answer, "error": str(refusal)}
-        except Exception as fault:  # a fault of ours is told; the kernel goes on
-            return {**answer, "error": f"the plan failed: {type(fault).__name__}: {fault}"}
-        return {**answer, "plan": made}
+            raise BadCommand("checkpoints are off in this kernel; %ctx status says why")
+        return back.plan_json(
+            action, target, before=asked.get("before") is True, upto=upto if isinstance(upto, str) else None
+        )
+
+    def _events(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a condensation stands for, as it was at the last turn."""
+        if self._recorded is None:
+            raise BadCommand("nothing is condensed here")
+        return self._recorded.condensed(str(asked.get("of")))
+
+    def _compare(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is different between the projections after two statements; no `new` is that of the last turn."""
+        old, new = self._after(asked.get("old")), self._after(asked.get("new"))
+        found = compare(old, new).to_json()
+        more = max(0, len(found["changes"]) - CHANGES)
+        return {**found, "changes": found["changes"][:CHANGES], "more": more, "sizes": [old.tokens, new.tokens]}
+
+    def _after(self, place: Any) -> Projection:
+        if isinstance(place, str):
+            return stored(self._ctx, place)
+        last = self._ctx.last
+        if last is None or last.projection is None:
+            raise BadCommand("there is no projection yet: run a cell first")
+        return last.projection
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._ctx.capture.ours():
@@ -147,6 +177,7 @@ class Panel:
 
     def turn(self, result: TurnResult) -> None:
         """A turn is over."""
+        self._recorded = self._recording.take(self._ctx.engine.past)
         execution = result.execution
         told = Told(result.deltas, result.moved, result.comparison)
         if told != Told():
@@ -184,7 +215,9 @@ class Panel:
     def _state(self, result: TurnResult | None) -> dict[str, Any]:
         ctx = self._ctx
         projection = result.projection.to_json() if result and result.projection is not None else None
+        recorded = self._recorded
         return {
+            **({"history": recorded.to_json()} if recorded is not None else {}),
             "head": ctx.loop.log.head,
             "handles": [handle(state, result.handles) for state in result.handles] if result else [],
             "deltas": [plain(item) for item in result.deltas] if result else [],
@@ -275,6 +308,19 @@ class Panel:
     def _storage(self) -> dict[str, Any] | None:
         back = self._ctx.returning
         return back.storage() if back is not None else None
+
+
+def _answered(
+    name: str, asked: Mapping[str, Any], make: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return `{type, id, <name>, error}`: what `make` gives, or why it cannot."""
+    answer: dict[str, Any] = {"type": name, "id": asked.get("id"), name: None, "error": None}
+    try:
+        return {**answer, name: make(asked)}
+    except CtxError as refusal:
+        return {**answer, "error": str(refusal)}
+    except Exception as fault:  # a fault of ours is told; the kernel goes on
+        return {**answer, "error": f"the answer failed: {type(fault).__name__}: {fault}"}
 
 
 def _data(message: Any) -> Mapping[str, Any]:

@@ -196,15 +196,16 @@ def diff(ctx: Runtime, args: Sequence[str]) -> str:
     flags, rest = _split(args, ("--json",), "diff projection")
     if not 1 <= len(rest) <= 2:
         raise BadCommand("%ctx diff projection N [M]: after which statements? %ctx timeline lists them")
-    old = _stored(ctx, rest[0])
-    new = _stored(ctx, rest[1]) if len(rest) == 2 else _projection(ctx)
+    old = stored(ctx, rest[0])
+    new = stored(ctx, rest[1]) if len(rest) == 2 else _projection(ctx)
     found = compare(old, new)
     if "--json" in flags:
         return json.dumps(found.to_json(), indent=1)
     return comparison_text(found, rest[0], rest[1] if len(rest) == 2 else "now", old.tokens, new.tokens)
 
 
-def _stored(ctx: Runtime, place: str) -> Projection:
+def stored(ctx: Runtime, place: str) -> Projection:
+    """Return the projection that was stored after a statement. Raises CtxError where there is none."""
     path = ctx.store.path
     if path is None:
         raise BadCommand("this session is in memory only: there are no earlier projections to compare with")
@@ -385,11 +386,12 @@ def condense(ctx: Runtime, args: Sequence[str]) -> str:
     gone = set(chosen.forgotten_event_ids)
     lines = [f"{chosen.event_id} stands for {len(gone)} events ({chosen.reason or 'asked for'})"]
     lines += [f"--- summary\n{one.text}" for one in chosen.summaries]
-    lines += [f"--- {event.event_id}\n{_content(event)}" for event in past.events if event.event_id in gone]
+    lines += [f"--- {event.event_id}\n{content(event)}" for event in past.events if event.event_id in gone]
     return "\n".join(lines)
 
 
-def _content(event: HistoryEvent) -> str:
+def content(event: HistoryEvent) -> str:
+    """Return all texts of an event, one under the other."""
     parts = [getattr(event, name, "") for name in ("source", "text", "content", "reason", "message")]
     parts += [f"{one.kind}:\n{one.text}" for one in getattr(event, "outputs", ())]
     if given := getattr(event, "input", None):

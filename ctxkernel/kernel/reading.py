@@ -26,7 +26,7 @@ def only_reads(code: str) -> bool:
             text.endswith("?")
             or (match["sub"] or "help") in READING
             or _DRY.search(text)
-            or _LOOKS.match(text)
+            or _LOOKS.match(_QUOTED.sub("", text))
             or _ASKS.fullmatch(text)
         ):
             return False
@@ -40,6 +40,8 @@ def only_commands(code: str) -> bool:
     return bool(lines) and all(_COMMAND.match(text) for text in lines)
 
 
+_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
+"""What a person quotes is a text, whatever it looks like."""
 _ASKS = re.compile(r"%ctx\s+(?:config(?:\s+[\w-]+)?|properties)(?:\s+#.*)?")
 _LOOKS = re.compile(r"%ctx\s+(?:condense|redact)\s(?:.*\s)?--(?:show|list)(?:\s|$)")
 _DRY = re.compile(rf"%ctx\s+(?:{'|'.join(sorted(MOVING))})\s(?:.*\s)?--dry-run(?:\s|$)")

@@ -59,7 +59,7 @@ class Comparison:
         return self._ids(before=True, after=True)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the fields; a change as `{id, kind, origin, before, after}`, a cost as `{usd, units}`."""
+        """Return the fields; a change as `{id, kind, origin, before, after}`, a cost as `{usd, units, told, as_of}`."""
         return {
             "changes": [
                 {"id": one.id, "kind": one.kind, "origin": one.origin, "before": one.before, "after": one.after}
@@ -68,8 +68,8 @@ class Comparison:
             "tokens": self.tokens,
             "prefix_tokens": self.prefix_tokens,
             "breaks_at": self.breaks_at,
-            "costs": [{"usd": cost.usd, "units": cost.units} for cost in self.costs],
-            "cost_after": {"usd": self.cost_after.usd, "units": self.cost_after.units},
+            "costs": [cost.to_json() for cost in self.costs],
+            "cost_after": self.cost_after.to_json(),
         }
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ctxkernel.core.events import Json
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.projection.shown import usage_count, usage_part
 
@@ -85,6 +86,10 @@ class Cost:
             return f"~${self.usd:.4f}" if self.usd < 1 else f"~${self.usd:.2f}"
         out = f" + {self.output:,} out" if self.output else ""
         return f"~{self.units:,.0f} input tokens' worth{out} (price not known)"
+
+    def to_json(self) -> dict[str, Json]:
+        """Return `{usd, units, told, as_of}`."""
+        return {"usd": self.usd, "units": self.units, "told": self.told(), "as_of": self.as_of}
 
 
 def estimate(

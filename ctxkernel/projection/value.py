@@ -235,12 +235,7 @@ class Projection:
                 ],
             },
             "betas": list(self.betas),
-            "cost": {
-                "usd": self.cost.usd,
-                "units": self.cost.units,
-                "told": self.cost.told(),
-                "as_of": self.cost.as_of,
-            },
+            "cost": self.cost.to_json(),
             "left_out": [{"id": one.id, "why": one.why} for one in self.left_out],
             "tokens": self.tokens,
             "budget": self.budget,

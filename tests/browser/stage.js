@@ -4,12 +4,13 @@ async (make) => {
   const session = (0, eval)(`(${make})`)();
   document.getElementById('host').replaceChildren();
   window.S = session;
-  window.host = { plan: 'easy', plans: [], gestures: [], cells: null, ran: [], refuses: null, failsAt: null, went: [] };
+  window.host = { plan: 'easy', plans: [], gestures: [], cells: null, ran: [], refuses: null, failsAt: null, went: [], answers: {} };
   window.view = mount(document.getElementById('host'), {
     version: session.snapshot.version,
     close() {},
     goto: async (id) => host.went.push(id) > 0,
-    plan: async (request) => {
+    ask: async (type, request) => {
+      if (type !== 'plan') return host.answers[type](request);
       host.plans.push(request);
       if (host.plan instanceof Promise) await host.plan;
       return typeof host.plan === 'string'

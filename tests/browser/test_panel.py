@@ -78,7 +78,7 @@ def test_the_panel_says_that_nothing_was_sent(filled):
     """No call of a model is made by this version, and the panel says so at all times."""
     expect(filled.view.locator(".ctxk-sent")).to_have_text("Nothing has been sent to any model.")
     expect(filled.view.locator(".ctxk-total")).to_contain_text(re.compile(r"~[\d,]+ tokens"))
-    expect(filled.view.locator(".ctxk-checks")).to_contain_text("checks ok")
+    expect(filled.view.locator(".ctxk-checks")).to_contain_text("checks pass")
 
 
 def test_the_turn_is_painted_soon_after_the_cell_ends(filled, capfd):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import random
 import re
+import shlex
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from IPython.utils.text import DollarFormatter
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import ctxkernel
@@ -131,6 +134,34 @@ def move(page: Page, head: str | None) -> None:
 def gestures(page: Page) -> list[str]:
     """What the panel asked the kernel to run."""
     return page.evaluate("host.gestures")
+
+
+@contextlib.contextmanager
+def themed(page: Page, theme: str) -> Iterator[None]:
+    """The page in JupyterLab's colours for a while."""
+    colours = "".join(f"--jp-{name}: {value};" for name, value in {"light": LIGHT, "dark": DARK}[theme].items())
+    dress = "css => document.documentElement.style.cssText = css"
+    page.evaluate(dress, f"color-scheme: {theme}; {colours}")
+    try:
+        yield
+    finally:
+        page.evaluate(dress, "")
+
+
+def legible(page: Page, theme: str, what: str) -> None:
+    """Fail where a text has less than the contrast of 4.5 : 1 that WCAG asks for."""
+    worst = page.locator("#host").evaluate(script("contrast"))
+    assert worst[0][0] >= 4.5, (theme, what, worst[:4])
+
+
+def sticking_out(page: Page) -> list[str]:
+    """What goes beyond the right edge of the page."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll('.ctxk *')]
+          .filter((el) => el.checkVisibility() && !el.closest('.ctxk-sr, .ctxk-storage, .ctxk-tabs, .ctxk-go, pre'))
+          .filter((el) => el.getBoundingClientRect().right > innerWidth + 1)
+          .map((el) => el.className)"""
+    )
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -548,32 +579,322 @@ def test_a_session_to_go_on_with_is_offered_with_what_comes_back_and_what_does_n
     expect(banner).to_be_hidden()
 
 
+# ---------------------------------------------------------------- the projection and its history
+
+
+@pytest.fixture
+def model(stage: Page) -> Page:
+    """The made-up session with what a model would be sent, the section Projection in front."""
+    stage.evaluate(f"window.M = ({script('model')})()")
+    stage.evaluate("view.snapshot({...S.snapshot, projection: M.projection, history: M.history})")
+    stage.evaluate(
+        """() => {
+          host.asked = [];
+          for (const name of ['events', 'compare'])
+            host.answers[name] = async (request) => (host.asked.push(request), { [name]: M[name], error: null });
+        }"""
+    )
+    stage.locator("[data-tab=projection]").click()
+    return stage
+
+
+def block(page: Page, name: str) -> Locator:
+    """A block of the projection."""
+    return page.locator(f'[data-block="{name}"]')
+
+
+def act(page: Page, name: str, item: str) -> None:
+    """Open the menu of a block and choose."""
+    block(page, name).locator(".ctxk-blockmore").click()
+    page.locator(".ctxk-menuitem", has_text=item).click()
+
+
+def test_blocks_stand_in_their_messages_and_each_says_who_speaks(model):
+    """In the order of the request; the speaker is told again where it changes."""
+    told = model.locator(".ctxk-message").evaluate_all(
+        """els => els.map((el) => [el.dataset.role, el.querySelector('.ctxk-role code')?.textContent ?? '',
+        [...el.querySelectorAll('.ctxk-block')].length,
+        [...el.querySelectorAll('.ctxk-speaker')].map((one) => one.textContent).join()])"""
+    )
+    assert told == [
+        ["text", "", 1, "the kernel"],
+        ["user", "messages[0]", 3, "you"],
+        ["assistant", "messages[1]", 3, "the model"],
+        ["user", "messages[2]", 1, "the kernel"],
+        ["assistant", "messages[3]", 1, "the model"],
+        ["user", "messages[4]", 2, "the kernel"],
+        ["system", "messages[5]", 1, "the kernel"],
+    ]
+    expect(block(model, "s2.1")).to_contain_text("line 0 of a long output")
+    expect(block(model, "s2.1")).not_to_contain_text("line 79")
+    block(model, "s2.1").get_by_role("button", name="show all").click()
+    expect(block(model, "s2.1")).to_contain_text("line 79")
+    expect(block(model, "s2.1")).to_contain_text("redacted")
+    expect(block(model, "s1.1")).to_contain_text("pinned")
+
+
+def test_cost_and_budget_are_told_before_anything_is_sent(model):
+    """In the header, and in the section by part."""
+    expect(model.locator(".ctxk-total")).to_contain_text("~$0.0123")
+    meter = model.locator(".ctxk-meter")
+    expect(meter.locator(".ctxk-cost")).to_have_attribute("title", re.compile("prices of 2026-11-22"))
+    for part in ("system ~900", "history ~2,087", "state ~520"):
+        expect(meter.locator(".ctxk-legend")).to_contain_text(part)
+    model.evaluate(
+        """view.snapshot({...S.snapshot, projection: {...M.projection,
+        cost: {usd: null, units: 4100, told: "~4,100 input tokens' worth (price not known)", as_of: ''}}})"""
+    )
+    expect(meter.locator(".ctxk-cost")).to_contain_text("price not known")
+    expect(model.locator(".ctxk-total")).not_to_contain_text("price")
+
+
+def test_a_red_badge_leads_to_the_block_and_to_the_row_of_its_statement(model):
+    """Each violation names both; the rule and the fix stand beside."""
+    model.locator("[data-tab=timeline]").click()
+    model.locator(".ctxk-checks").click()
+    failed = model.get_by_role("group", name="Checks that failed")
+    expect(failed).to_be_focused()
+    first = failed.locator(".ctxk-violation").first
+    expect(first).to_contain_text("block s2.1 of s2")
+    expect(first).to_contain_text("blank_text")
+    expect(first).to_contain_text("Fix: leave it out")
+    expect(failed.locator(".ctxk-violation").last).to_contain_text("the request as a whole")
+    first.get_by_role("button", name="Show block s2.1").click()
+    expect(block(model, "s2.1")).to_be_focused()
+    expect(block(model, "s2.1")).to_be_in_viewport()
+    expect(block(model, "s2.1").locator(".ctxk-fault")).to_contain_text("blank_text")
+    first.get_by_role("button", name="Show statement s2 in the timeline").click()
+    expect(row(model, "s2.1").locator(".ctxk-go")).to_be_focused()
+
+
+def test_an_output_is_redacted_with_a_line_that_a_person_types(model):
+    """Quoted so that it comes through unchanged; a turn that comes meanwhile takes nothing of it away."""
+    act(model, "s3.1:3", "Undo the redaction")
+    model.evaluate("view.snapshot({...S.snapshot, projection: M.projection})")
+    act(model, "s2.1", "Redact its output")
+    field = model.get_by_role("textbox", name="What mattered in the output of s2.1")
+    expect(field).to_be_focused()
+    model.keyboard.press("Enter")
+    expect(field).to_be_focused()
+    model.keyboard.insert_text("""it's "80 lines" of""")
+    model.evaluate("view.turn(S.turn('s14.1', 's13.1', 'x = 1', {}, {projection: M.projection}))")
+    expect(field).to_be_focused()
+    model.keyboard.insert_text(" {rows}")
+    model.keyboard.press("Enter")
+    expect(field).to_have_count(0)
+    model.locator(".ctxk-told").get_by_role("button", name="Undo").click()
+    expect(model.locator(".ctxk-told")).to_contain_text("Done.")
+    assert gestures(model) == [
+        "%ctx redact --undo s5.1:1",
+        r'''%ctx redact s2.1 "it's \"80 lines\" of {{rows}}"''',
+        "%ctx redact --undo s2",
+    ]
+
+
+def test_a_refused_redaction_keeps_what_was_typed(model):
+    """The kernel says why; the words are still there."""
+    model.evaluate("host.refuses = 'the note would cost 60 tokens and the output costs 40'")
+    act(model, "s3.1:3", "Undo")
+    model.evaluate("view.snapshot({...S.snapshot, projection: M.projection})")
+    act(model, "s1.1", "Redact")
+    model.keyboard.insert_text("a long story")
+    model.keyboard.press("Enter")
+    expect(model.locator(".ctxk-told")).to_contain_text("the output costs 40")
+    expect(model.get_by_role("textbox")).to_have_value("a long story")
+    model.keyboard.press("Escape")
+    expect(model.get_by_role("textbox")).to_have_count(0)
+    expect(block(model, "s1.1").locator(".ctxk-blockmore")).to_be_focused()
+
+
+def test_what_can_be_done_with_a_block_depends_on_what_it_is(model):
+    """A pinned one is not redacted; a summary can be opened and undone; the state has no menu."""
+    block(model, "s1.1").locator(".ctxk-blockmore").click()
+    menu = model.get_by_role("menu", name="Block s1.1")
+    expect(menu.get_by_role("menuitem", name="Redact its output…")).to_have_attribute("aria-disabled", "true")
+    menu.get_by_role("menuitem", name="Unpin").click()
+    act(model, "s3.1:4", "Pin")
+    act(model, "s4.1:1~summary1", "Undo the condensation")
+    expect(block(model, "variables").locator(".ctxk-blockmore")).to_have_count(0)
+    expect(block(model, "s3.1:2#thinking1").locator(".ctxk-blockmore")).to_have_count(1)
+    assert gestures(model) == ["%ctx unpin s1.1", "%ctx pin s3.1:4", "%ctx condense --undo s4.1:1"]
+    act(model, "s4.1:1~summary1", "What it stands for")
+    entry = model.locator('[data-entry="s4.1:1"]')
+    expect(entry).to_be_focused()
+    expect(entry).to_contain_text("secret = 1")
+
+
+def test_the_history_tells_what_was_done_to_it_and_how_to_take_it_back(model):
+    """The newest first; what was taken back already has no button; what a condensation stands for is asked for once."""
+    model.locator("[data-tab=history]").click()
+    entries = model.locator(".ctxk-entry")
+    told = ["not condensed", "took effect", "redacted", "redacted", "redacted", "condensed", "repaired"]
+    assert entries.locator(".ctxk-blockline > .ctxk-tag").all_text_contents() == told
+    assert entries.get_by_role("button", name=re.compile("^Undo")).count() == 3
+    expect(entries.nth(2)).to_contain_text("taken back")
+    expect(entries.nth(4)).to_contain_text("by the model")
+    expect(entries.nth(4)).to_contain_text("waits: it takes effect with others")
+    expect(entries.nth(6)).to_contain_text("no result <img")
+    section = model.locator(".ctxk-history")
+    expect(section).to_contain_text("1 call without a result")
+    expect(section).to_contain_text("A condensation was asked for")
+    expect(section).to_contain_text("4 older entries")
+    summary = entries.nth(5).locator("summary")
+    summary.click()
+    expect(entries.nth(5)).to_contain_text("secret = 1")
+    expect(entries.nth(5)).to_contain_text("… and 1 more event")
+    model.evaluate("view.turn(S.turn('s14.1', 's13.1', 'x = 1', {}, {projection: null, history: M.history}))")
+    expect(entries.nth(5)).to_contain_text("secret = 1")
+    expect(entries.nth(5)).not_to_contain_text("Asking")
+    assert model.evaluate("host.asked") == [{"of": "s4.1:1"}]
+    entries.nth(3).get_by_role("button", name="Undo the redaction of s2.1").click()
+    section.get_by_role("button", name="Unpin s1.1").click()
+    section.get_by_role("button", name="Condense now").click()
+    expect(model.locator(".ctxk-told")).to_contain_text("Done.")
+    assert gestures(model) == ["%ctx redact --undo s6.1:1", "%ctx unpin s1.1", "%ctx condense"]
+
+
+def test_without_a_record_there_is_no_section_history(model):
+    """It comes with the first record, and goes where HEAD is before all of them."""
+    tab = model.locator("[data-tab=history]")
+    expect(tab).to_be_visible()
+    model.evaluate("view.turn(S.turn('s14.1', 's13.1', 'x = 1', {}, {projection: M.projection}))")
+    expect(tab).to_be_hidden()
+    expect(model.locator(".ctxk-projection").get_by_role("button", name="Condense now")).to_be_visible()
+
+
+def test_two_projections_are_compared(model):
+    """What was gained, lost and changed, tokens and cost, and where the cached prefix breaks."""
+    model.locator("summary", has_text="Compare with an earlier projection").click()
+    model.get_by_role("combobox", name="The earlier projection: after which statement").select_option("s4.1")
+    told = model.locator(".ctxk-against")
+    expect(told).to_contain_text("~4,100 → ~3,507 (−593)")
+    expect(told).to_contain_text("~$0.0141 → ~$0.0123")
+    expect(told).to_contain_text("~$0.0051")
+    expect(told).to_contain_text("~1,300 tokens, it breaks at s2.1")
+    for word, text in {"gained": "s4.1:1~summary1", "lost": "s1.2<img", "changed": "~480 → ~500"}.items():
+        expect(told.locator(f"[data-changes={word}]")).to_contain_text(text)
+    expect(told).to_contain_text("7 more changes")
+    assert model.evaluate("host.asked") == [{"old": "s4.1", "new": None}]
+    told.get_by_role("button", name="Show block variables").click()
+    expect(block(model, "variables")).to_be_focused()
+    model.evaluate("host.answers.compare = async () => ({ compare: null, error: 'there is none of s1' })")
+    model.get_by_role("combobox", name="The earlier projection: after which statement").select_option("s1.1")
+    expect(told).to_contain_text("there is none of s1")
+
+
+def test_what_is_left_out_has_its_reason_and_of_anything_else_the_kernel_is_asked(model):
+    """A command that only reads; names are quoted where they are more than a word."""
+    model.locator("summary", has_text="Left out (1)").click()
+    expect(model.locator(".ctxk-left")).to_contain_text("18 more <img")
+    field = model.get_by_role("textbox", name=re.compile("Why is this not"))
+    for name in ("rows", "view:a b"):
+        field.fill(name)
+        model.keyboard.press("Enter")
+        expect(model.locator(".ctxk-told")).to_contain_text("Done.")
+        expect(field).to_be_focused()
+    assert gestures(model) == ["%ctx why not rows", '%ctx why not "view:a b"']
+
+
+TEXTS = [
+    """it's "fine" \\ done""",
+    "--undo",
+    "--list of x",
+    "{rows} and {",
+    "}{",
+    "$rows costs $5, don't",
+    "$rows 'a' $HOME",
+    "a\nb\n\nc\ttab",
+    "ends with \\",
+    "$$rows $ü.x ' $.y",
+    "`ls` !x ? # %ctx $",
+    "'$rows' {x!r:>{w}} '",
+    "x" * 400,
+]
+
+
+def test_a_text_comes_through_a_command_line_unchanged(stage):
+    """Through what IPython fills in and what the kernel splits at; of blanks one is left."""
+    found = stage.evaluate(
+        """async (texts) => {
+          const { quoted } = await import('/base.js?v=' + S.snapshot.version);
+          return texts.map(quoted);
+        }""",
+        TEXTS,
+    )
+    names = {"rows": 1, "x": 2, "w": 3, "HOME": "/root", "ü": 4}
+    for text, line in zip(TEXTS, found, strict=True):
+        try:
+            filled = DollarFormatter().vformat(line, [], names)
+        except Exception:  # IPython leaves such a line as it is
+            filled = line
+        (word,) = shlex.split(filled)
+        assert " ".join(word.split()) == " ".join(text.split()), line
+        assert not word.startswith("-")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_of_the_projection_is_legible(model, theme):
+    """4.5 : 1, also for what failed, for what was taken back, and for the comparison."""
+    with themed(model, theme):
+        for fold in ("Left out", "Compare with"):
+            model.locator("summary", has_text=fold).click()
+        model.get_by_role("button", name="Compare", exact=True).click()
+        expect(model.locator(".ctxk-against")).to_contain_text("gained")
+        legible(model, theme, "the projection")
+        block(model, "s1.1").locator(".ctxk-blockmore").click()
+        legible(model, theme, "the menu")
+        model.locator("[data-tab=history]").click()
+        model.locator(".ctxk-entry summary").click()
+        expect(model.locator(".ctxk-event")).to_have_count(2)
+        legible(model, theme, "the history")
+
+
+@pytest.mark.parametrize("width", [240, 300, 370, 620])
+def test_nothing_of_the_projection_sticks_out_at_any_width(model, width):
+    """Long ids are cut or broken."""
+    model.set_viewport_size({"width": width, "height": 700})
+    for fold in ("Left out", "Compare with"):
+        model.locator("summary", has_text=fold).click()
+    model.get_by_role("button", name="Compare", exact=True).click()
+    expect(model.locator(".ctxk-against")).to_contain_text("gained")
+    assert sticking_out(model) == []
+    model.evaluate("view.snapshot({...S.snapshot, projection: M.projection})")
+    act(model, "s2.1", "Redact")
+    assert sticking_out(model) == []
+    model.evaluate("view.snapshot({...S.snapshot, projection: M.projection, history: M.history})")
+    model.locator("[data-tab=history]").click()
+    model.locator(".ctxk-entry summary").click()
+    expect(model.locator(".ctxk-event")).to_have_count(2)
+    assert sticking_out(model) == []
+    tabs = model.locator(".ctxk-tab:visible")
+    assert tabs.count() == 6
+    if width == 370:
+        model.locator("[data-tab=projection]").click()
+    cut = tabs.evaluate_all(
+        "els => els.filter((el) => el.scrollWidth > el.clientWidth + 1).map((el) => el.textContent)"
+    )
+    assert width < 370 or cut == []
+
+
 # ---------------------------------------------------------------- as it looks
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_text_of_going_back_is_legible(stage, theme):
     """4.5 : 1 also for what is dimmed, for the menu, the plan and the table."""
-    colours = "".join(f"--jp-{name}: {value};" for name, value in {"light": LIGHT, "dark": DARK}[theme].items())
-    stage.evaluate("css => document.documentElement.style.cssText = css", f"color-scheme: {theme}; {colours}")
-    stage.evaluate("view.snapshot({...S.snapshot, resume: S.resume, head: 's8.1'}); host.plan = 'hard'")
-    stage.locator(".ctxk-foldbutton").first.click()
-
-    def check(what: str) -> None:
-        worst = stage.locator("#host").evaluate(script("contrast"))
-        assert worst[0][0] >= 4.5, (theme, what, worst[:4])
-
-    check("the past")
-    row(stage, "s4.1").locator(".ctxk-more").click()
-    check("the menu")
-    stage.locator(".ctxk-menuitem", has_text="Go back here").click()
-    expect(stage.get_by_role("dialog")).to_be_visible()
-    check("the plan")
-    stage.keyboard.press("Escape")
-    stage.evaluate("view.snapshot(S.snapshot)")
-    stage.locator("[data-tab=rerun]").click()
-    check("the table")
-    stage.evaluate("document.documentElement.style.cssText = ''")
+    with themed(stage, theme):
+        stage.evaluate("view.snapshot({...S.snapshot, resume: S.resume, head: 's8.1'}); host.plan = 'hard'")
+        stage.locator(".ctxk-foldbutton").first.click()
+        legible(stage, theme, "the past")
+        row(stage, "s4.1").locator(".ctxk-more").click()
+        legible(stage, theme, "the menu")
+        stage.locator(".ctxk-menuitem", has_text="Go back here").click()
+        expect(stage.get_by_role("dialog")).to_be_visible()
+        legible(stage, theme, "the plan")
+        stage.keyboard.press("Escape")
+        stage.evaluate("view.snapshot(S.snapshot)")
+        stage.locator("[data-tab=rerun]").click()
+        legible(stage, theme, "the table")
 
 
 @pytest.mark.parametrize("width", [240, 300, 370, 620])
@@ -583,14 +904,10 @@ def test_nothing_sticks_out_at_any_width(stage, width):
     stage.evaluate("view.snapshot({...S.snapshot, resume: S.resume}); host.plan = 'hard'")
     choose(stage, "s4.1", "Go back here")
     expect(stage.get_by_role("dialog")).to_be_visible()
-    sticking = """() => [...document.querySelectorAll('.ctxk *')]
-      .filter((el) => el.checkVisibility() && !el.closest('.ctxk-sr, .ctxk-storage, .ctxk-tabs, .ctxk-go, pre'))
-      .filter((el) => el.getBoundingClientRect().right > innerWidth + 1)
-      .map((el) => el.className)"""
-    assert stage.evaluate(sticking) == []
+    assert sticking_out(stage) == []
     stage.keyboard.press("Escape")
     stage.locator("[data-tab=rerun]").click()
-    assert stage.evaluate(sticking) == []
+    assert sticking_out(stage) == []
     assert stage.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -668,7 +985,7 @@ HANDS = """async ([statuses, tagged, stopAt]) => {
     sent,
     ran: await hands.rerunCells(stopAt === null ? [] : ['a', 'b', 'c'], (n) => (stop.stopped = n === stopAt), stop),
     gesture: statuses.length ? await hands.gesture('%ctx undo') : null,
-    plan: await hands.plan({ action: 'undo', target: '1' }),
+    plan: await hands.ask('plan', { action: 'undo', target: '1' }),
     cells: hands.cellsFrom('b').map((one) => one.cell_id),
     none: hands.cellsFrom('x')
   };

@@ -96,6 +96,11 @@ const ICONS = {
     'M13 11l.7 1.8 1.8.7-1.8.7L13 16l-.7-1.8-1.8-.7 1.8-.7Z'
   ],
   panel: ['M2 2h12v12H2Zm1.5 1.5v9h5v-9Zm6.5 0v9h2.5v-9Z'],
+  kernel: [
+    'M5 1.5h1.3v1.8h3.4V1.5H11v1.8h1.7V5h1.8v1.3h-1.8v3.4h1.8V11h-1.8v1.7H11v1.8H9.7v-1.8H6.3v1.8H5v-1.8H3.3V11H1.5V9.7h1.8V6.3H1.5V5h1.8V3.3H5Z'
+  ],
+  redact: ['M2 3.6h12v1.3H2Zm0 3h12v2.8H2Zm0 4.5h7v1.3H2Z'],
+  fold: ['M7.3 1.5h1.4v3l1.6-1.5.9 1L8 6.9 4.8 4l.9-1 1.6 1.5Zm0 13h1.4v-3l1.6 1.5.9-1L8 9.1 4.8 12l.9 1 1.6-1.5Z'],
   chevron: ['M6 4l4 4-4 4V4Z'],
   pin: ['M5 1.5h6v1.4l-1 .8v3.6l2 2v1.4H8.7V15h-1.4v-4.3H4V9.3l2-2V3.7l-1-.8Z'],
   close: ['M3.4 2.4 8 7l4.6-4.6 1 1L9 8l4.6 4.6-1 1L8 9l-4.6 4.6-1-1L7 8 2.4 3.4Z'],
@@ -142,7 +147,7 @@ export function icon(name, label) {
   return svg;
 }
 
-export const AUTHORS = { human: 'you', model: 'the model', panel: 'the panel' };
+export const AUTHORS = { human: 'you', model: 'the model', panel: 'the panel', kernel: 'the kernel' };
 
 export const STATUSES = {
   ok: ['✓', 'ok'],
@@ -195,6 +200,82 @@ export function bar(share, kind) {
 }
 
 export const pre = (text) => h('pre', { class: 'ctxk-pre' }, text);
+
+/** Longest text that is drawn whole before the reader asks for the rest. */
+const FOLDED_CHARS = 700;
+const FOLDED_LINES = 10;
+
+/** A text, folded where it is long. `open` has the keys of those that the reader opened. */
+export function foldedText(open, key, raw) {
+  const text = clean(raw);
+  const long = text.length > FOLDED_CHARS || text.split('\n').length > FOLDED_LINES;
+  const body = pre('');
+  const more = h('button', { class: 'ctxk-link ctxk-showall', type: 'button' });
+  const draw = () => {
+    const all = !long || open.has(key);
+    body.textContent = all ? text : text.slice(0, FOLDED_CHARS);
+    body.classList.toggle('ctxk-clamped', !all);
+    more.textContent = all ? 'less' : 'show all';
+    more.setAttribute('aria-expanded', String(all));
+  };
+  more.addEventListener('click', () => {
+    open[open.has(key) ? 'delete' : 'add'](key);
+    draw();
+  });
+  draw();
+  return text ? [body, long && more] : [];
+}
+
+/** A part that opens. `open` has the keys of those that are; `fill` makes what is inside when it is first looked at. */
+export function foldable(open, key, title, fill) {
+  const box = h('div', { class: 'ctxk-folded' });
+  const fold = h('details', { class: 'ctxk-fold' }, h('summary', { 'data-keep': key }, title), box);
+  fold.open = open.has(key);
+  const draw = () => {
+    open[fold.open ? 'add' : 'delete'](key);
+    if (fold.open && !box.childElementCount) put(box, fill(box));
+  };
+  fold.addEventListener('toggle', draw);
+  draw();
+  return fold;
+}
+
+/** Scroll `section` so that `el` stands in its middle. Not scrollIntoView: that may scroll what the panel stands in, too. */
+export function bringToMiddle(section, el) {
+  const [at, seen] = [el.getBoundingClientRect(), section.getBoundingClientRect()];
+  section.scrollTop += at.top - seen.top - Math.max(0, (seen.height - at.height) / 2);
+}
+
+/** Draw the eye to an element. */
+export function flash(el) {
+  el.classList.remove('ctxk-flash');
+  void el.offsetWidth; // so that it begins anew
+  el.classList.add('ctxk-flash');
+}
+
+/** The run, or else the statement, that an id of the model's history belongs to: `s3.1` of `s3.1:4~result`. */
+export const runOf = (id) => clean(id).split(/[:~#]/)[0];
+
+/**
+ * A text as one word of a `%ctx` line: what a person types comes through unchanged, but for its line breaks.
+ *
+ * The kernel splits the line as a shell would; before that IPython fills in `{name}` and `$name`, which must not happen
+ * to a text. `$$` stands for `$` only where an even number of `'` follows before the next brace, or the end.
+ */
+export function quoted(text) {
+  const line = clean(text).replace(/\s+/g, ' ').trim();
+  // What begins with a dash would be read as an option.
+  const word = `${line.startsWith('-') ? ' ' : ''}${line.replace(/["\\]/g, '\\$&')}`;
+  const filled = word
+    .split(/(?<=[{}])/)
+    .map((part) =>
+      part
+        .replace(/\$(?=[\p{L}\p{N}_.])/gu, (sign, at) => (part.slice(at).split("'").length % 2 ? '$$' : sign))
+        .replace(/[{}]$/, '$&$&')
+    )
+    .join('');
+  return `"${filled}"`;
+}
 
 export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== '');

@@ -1,16 +1,15 @@
 /**
- * What the panel does to a notebook: gestures, plans, and running its cells again. JupyterLab's side of `Actions`.
+ * What the panel does to a notebook: gestures, questions, and running its cells again. JupyterLab's side of `Actions`.
  *
  * Rule 1: a gesture is an execute request that a person could have typed; it does not count as a prompt, does not stop the
  *         cells behind it when it fails, and is sent again where the error of a cell before it swept it away.
  * Rule 2: cells run one after the other, each when the one before has ended well, so that a stop is a stop.
  */
 
-const CONTROL_PLAN = 'ctxkernel_plan_request';
 /** How often a gesture that was swept away is sent again. */
 const TRIES = 3;
 /** How long an idle kernel may take to answer by the comm before it is asked on its control channel. */
-const PLAN_MS = 3000;
+const ANSWER_MS = 3000;
 
 const list = (value) => (Array.isArray(value) ? value : []);
 
@@ -19,14 +18,14 @@ export class NotebookHands {
   constructor(link, CodeCell) {
     this.link = link;
     this.CodeCell = CodeCell;
-    /** @type {Map<string, (answer: any) => void>} plans that were asked for */
+    /** @type {Map<string, (answer: any) => void>} what was asked for, by id */
     this.asked = new Map();
   }
 
   /** The part of the renderer's actions that is ours. */
   get actions() {
     return {
-      plan: (request) => this.plan(request),
+      ask: (type, request) => this.ask(type, request),
       gesture: (code) => this.gesture(code),
       cellsFrom: (cellId) => this.cellsFrom(cellId),
       rerunCells: (ids, told, stop) => this.rerunCells(ids, told, stop)
@@ -37,31 +36,33 @@ export class NotebookHands {
     return this.link.notebook.content;
   }
 
-  /** Ask what a return or a re-run would do: by the comm, and while a cell runs on the control channel. */
-  async plan(request) {
+  /** Ask for something that is only read, a plan say: by the comm, and while a cell runs on the control channel. */
+  async ask(type, request) {
     const { kernel, comm } = this.link;
-    if (!kernel) return { plan: null, error: 'The notebook has no kernel.' };
+    if (!kernel) return { error: 'The notebook has no kernel.' };
     const id = Math.random().toString(36).slice(2);
     if (comm && kernel.status === 'idle') {
       const answer = new Promise((resolve) => {
         this.asked.set(id, resolve);
-        setTimeout(() => resolve(null), PLAN_MS);
+        setTimeout(() => resolve(null), ANSWER_MS);
       });
-      comm.send({ type: 'plan', id, ...request });
+      comm.send({ type, id, ...request });
       const found = await answer;
       this.asked.delete(id);
       if (found) return found;
     }
     const reply = await kernel.sendControlMessage(
-      this.link.controlMessage(kernel, CONTROL_PLAN, { id, ...request }),
+      this.link.controlMessage(kernel, `ctxkernel_${type}_request`, { id, ...request }),
       true
     ).done;
-    return reply?.content?.type === 'plan' ? reply.content : { plan: null, error: 'The kernel knows no plans.' };
+    return reply?.content?.type === type ? reply.content : { error: 'This kernel cannot tell that.' };
   }
 
-  /** An answer of the kernel that came by the comm. */
+  /** Whether a message that came by the comm is an answer to us; who asked has it then. */
   answered(data) {
-    this.asked.get(data?.id)?.(data);
+    const resolve = this.asked.get(data?.id);
+    resolve?.(data);
+    return Boolean(resolve);
   }
 
   /** Run a line as a gesture. Returns whether it went well, and what it said. */

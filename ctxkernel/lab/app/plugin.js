@@ -22,7 +22,7 @@ const SETTLE_MS = 1000;
 /** Width of the panel at its first opening, in pixels. */
 const WIDTH = 370;
 
-const STYLES = ['style.css', 'returning.css'];
+const STYLES = ['style.css', 'projection.css', 'returning.css'];
 const RERUN = 'ctxkernel:rerun-from-here';
 const GO_BACK = 'ctxkernel:go-back-to-cell';
 const UNDO = 'ctxkernel:undo';
@@ -288,7 +288,7 @@ class Link {
         this.owner.mark(this);
         return;
       }
-      if (data?.type === 'plan') return this.hands.answered(data);
+      if (this.hands.answered(data)) return;
       this.view.message(data);
       // A statement that this page never saw (a message was lost): ask for all, once for each such hole.
       const hole = data?.type === 'turn' ? this.view.hole() : 0;

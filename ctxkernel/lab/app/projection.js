@@ -1,11 +1,27 @@
-/** The section Projection: exactly what the model would be sent, block by block. */
+/** The section Projection: exactly what the model would be sent, block by block, what it costs and what is wrong with it. */
 
-import { bar, clean, copyText, count, dict, emptyState, h, list, number, plural, pre, put } from './base.js?v=0.1.0';
+import { drawAgainst } from './against.js?v=0.1.0';
+import { HISTORY_KINDS, blockLink, condenseButton, drawMessages, runLine, statementLink } from './blocks.js?v=0.1.0';
+import {
+  clean,
+  copyText,
+  count,
+  dict,
+  emptyState,
+  foldable,
+  h,
+  list,
+  number,
+  plural,
+  pre,
+  quoted
+} from './base.js?v=0.1.0';
 
-/** Longest text of a block that is drawn before the reader asks for the rest. */
-const BLOCK_CHARS = 700;
+const COSTS =
+  'What sending it would cost, no answer counted, where the one before was sent some minutes ago at most';
+const SHARES = { system: 'system', history: 'history', state: 'state' };
 
-/** The projection: its size, its checks, its blocks and what was left out. */
+/** The projection: its size and cost, its checks, what was left out, and its messages. */
 export function drawProjection(view) {
   const p = view.projection;
   if (!p)
@@ -13,215 +29,165 @@ export function drawProjection(view) {
       'No projection yet',
       'The projection is exactly what the model would be sent. It is built after each cell: run one.'
     );
-  const total = number(p.tokens) ?? 0;
-  const budget = number(p.budget) ?? 0;
-  const report = dict(p.report);
   const blocks = list(p.blocks).map(dict);
-  const cached = blocks.filter((b) => b.cached).reduce((sum, b) => sum + (number(b.tokens) ?? 0), 0);
-  const request = dict(p.request);
-  const out = [
-    h(
-      'div',
-      { class: 'ctxk-meter' },
-      h(
-        'p',
-        { class: 'ctxk-meterline' },
-        h('span', null, h('b', null, `~${count(total)}`), budget ? ` of ${count(budget)} tokens` : ' tokens'),
-        h('span', null, budget ? `${Math.round((100 * total) / budget)} %` : '')
-      ),
-      budget ? bar(total / budget, total > budget ? 'error' : 'plain') : null,
-      h(
-        'p',
-        { class: 'ctxk-hint' },
-        [request.model, plural(list(request.messages).length, 'message'), cached ? `~${count(cached)} cached` : null]
-          .filter(Boolean)
-          .join(' · ')
-      )
-    )
+  const violations = list(dict(p.report).violations).map(dict);
+  const broken = new Map();
+  for (const one of violations) if (one.block) broken.set(one.block, [...(broken.get(one.block) ?? []), one]);
+  return [
+    drawMeter(view, p, blocks),
+    dict(p.report).ok ? null : drawViolations(view, violations),
+    leftOut(view, list(p.left_out).map(dict)),
+    drawAgainst(view),
+    drawMessages(view, blocks, broken),
+    rawRequest(view, p)
   ];
-  const violations = list(report.violations).map(dict);
-  if (!report.ok) {
-    out.push(
-      h(
-        'div',
-        { class: 'ctxk-violations ctxk-tone-error', role: 'group', 'aria-label': 'Checks that failed' },
-        h('strong', null, `${plural(violations.length || 1, 'violation')}: this projection would not be sent`),
-        violations.map((v) =>
-          h(
-            'div',
-            { class: 'ctxk-violation' },
-            h('p', null, h('code', null, v.rule), v.path ? h('code', { class: 'ctxk-path' }, v.path) : null),
-            h('p', null, v.message),
-            v.fix && h('p', null, h('b', null, 'Fix: '), v.fix)
-          )
-        )
-      )
-    );
-  }
-  const widest = Math.max(1, ...blocks.map((b) => number(b.tokens) ?? 0));
-  let role = null;
-  const roles = rolesOf(blocks, request);
-  const ol = h('ol', { class: 'ctxk-blocks' });
-  blocks.forEach((block, i) => {
-    if (roles[i] && roles[i] !== role) {
-      role = roles[i];
-      ol.append(h('li', { class: 'ctxk-role' }, role));
-    }
-    ol.append(drawBlock(view, block, widest, total));
-  });
-  out.push(ol);
-  const left = list(p.left_out).map(dict);
-  if (left.length) {
-    out.push(
-      h(
-        'details',
-        { class: 'ctxk-fold' },
-        h('summary', null, `Left out (${count(left.length)})`),
-        h(
-          'ul',
-          { class: 'ctxk-left' },
-          left.map((x) => h('li', null, h('code', null, x.id), h('span', null, x.why)))
-        )
-      )
-    );
-  }
-  out.push(rawRequest(view, p));
-  return out;
 }
 
-function drawBlock(view, block, widest, total) {
-  const id = String(block.id ?? '');
-  const text = clean(block.text);
-  const tokens = number(block.tokens) ?? 0;
-  const key = (what) => `${id}\0${what}`;
-  const why = h(
-    'p',
-    { class: 'ctxk-why', hidden: !view.openBlocks.has(key('why')) },
-    block.why || 'No reason was given.',
-    block.origin ? h('span', { class: 'ctxk-origin' }, `from ${originText(block.origin)}`) : null
-  );
-  const whyButton = h(
-    'button',
-    {
-      class: 'ctxk-link',
-      type: 'button',
-      'aria-expanded': String(!why.hidden),
-      title: 'Why this block is here',
-      onclick: () => {
-        why.hidden = !why.hidden;
-        whyButton.setAttribute('aria-expanded', String(!why.hidden));
-        view.openBlocks[why.hidden ? 'delete' : 'add'](key('why'));
-      }
-    },
-    'why'
-  );
-  const long = text.length > BLOCK_CHARS || text.split('\n').length > 10;
-  const body = pre('');
-  const more = h('button', { class: 'ctxk-link ctxk-more', type: 'button' });
-  const draw = () => {
-    const all = !long || view.openBlocks.has(key('all'));
-    body.textContent = all ? text : text.slice(0, BLOCK_CHARS);
-    body.classList.toggle('ctxk-clamped', !all);
-    more.textContent = all ? 'less' : 'show all';
+/** What a projection costs, in the fewest words; empty where the kernel does not say. */
+export function costOf(projection) {
+  const cost = dict(dict(projection).cost);
+  return number(cost.usd) === null ? '' : clean(cost.told);
+}
+
+function drawMeter(view, p, blocks) {
+  const total = number(p.tokens) ?? 0;
+  const budget = number(p.budget) ?? 0;
+  const request = dict(p.request);
+  const cached = sumOf(blocks.filter((block) => block.cached));
+  const cost = dict(p.cost);
+  const isOf = {
+    system: (block) => block.kind === 'system',
+    history: (block) => HISTORY_KINDS.has(block.kind),
+    state: (block) => block.kind !== 'system' && !HISTORY_KINDS.has(block.kind)
   };
-  more.addEventListener('click', () => {
-    view.openBlocks[view.openBlocks.has(key('all')) ? 'delete' : 'add'](key('all'));
-    draw();
-  });
-  draw();
-  const share = total ? Math.round((100 * tokens) / total) : 0;
+  const shares = Object.keys(SHARES).map((name) => [name, sumOf(blocks.filter(isOf[name]))]);
   return h(
-    'li',
-    { class: `ctxk-block${block.cached ? ' ctxk-cached' : ''}`, 'data-block': id },
+    'div',
+    { class: 'ctxk-meter' },
     h(
-      'div',
-      { class: 'ctxk-blockline' },
-      h('code', { class: 'ctxk-blockid', title: id }, id),
-      block.kind && clean(block.kind) !== id && h('span', { class: 'ctxk-tag' }, block.kind),
-      h('span', { class: 'ctxk-space' }),
-      h(
-        'span',
-        {
-          class: block.cached ? 'ctxk-cachemark' : 'ctxk-freshmark',
-          title: block.cached
-            ? 'same bytes as in the last projection: a provider’s cache can serve it'
-            : 'new or changed since the last projection'
-        },
-        block.cached ? 'cached' : 'fresh'
-      ),
-      h('span', { class: 'ctxk-tokens', title: `${share} % of the total` }, `~${count(tokens)}`),
-      whyButton
+      'p',
+      { class: 'ctxk-meterline' },
+      h('span', null, h('b', null, `~${count(total)}`), budget ? ` of ${count(budget)} tokens` : ' tokens'),
+      cost.told
+        ? h(
+            'span',
+            {
+              class: 'ctxk-cost',
+              title: `${COSTS}; prices of ${cost.as_of ?? 'an unknown date'}`
+            },
+            cost.told
+          )
+        : null
     ),
-    bar(tokens / widest, 'plain'),
-    why,
-    text && body,
-    text && long && more
+    budget ? stack(shares, budget, total > budget) : null,
+    h(
+      'ul',
+      { class: 'ctxk-legend' },
+      shares.map(([name, tokens]) =>
+        h('li', null, h('span', { class: `ctxk-key ctxk-of-${name}` }), `${SHARES[name]} ~${count(tokens)}`)
+      ),
+      budget
+        ? h('li', { class: 'ctxk-muted' }, `${Math.round((100 * total) / budget)} %`)
+        : null
+    ),
+    h(
+      'p',
+      { class: 'ctxk-hint' },
+      [request.model, plural(list(request.messages).length, 'message'), cached ? `~${count(cached)} cached` : null]
+        .filter(Boolean)
+        .join(' · ')
+    ),
+    blocks.some((block) => block.role) && h('div', { class: 'ctxk-buttons' }, condenseButton(view))
   );
+}
+
+const sumOf = (blocks) => blocks.reduce((sum, block) => sum + (number(block.tokens) ?? 0), 0);
+
+/** The budget as a bar, and how much of it each part takes. */
+function stack(shares, budget, isOver) {
+  const of = Math.max(budget, shares.reduce((sum, [, tokens]) => sum + tokens, 0));
+  const el = h('span', { class: `ctxk-bar ctxk-stack${isOver ? ' ctxk-over' : ''}`, 'aria-hidden': 'true' });
+  for (const [name, tokens] of shares) {
+    const part = h('span', { class: `ctxk-of-${name}` });
+    part.style.width = `${((100 * tokens) / of).toFixed(2)}%`;
+    el.append(part);
+  }
+  return el;
+}
+
+/** What is wrong, each with its block and its statement, both a click away. */
+function drawViolations(view, violations) {
+  return h(
+    'div',
+    { class: 'ctxk-violations ctxk-tone-error', role: 'group', 'aria-label': 'Checks that failed', tabindex: '-1' },
+    h('strong', null, `${plural(violations.length || 1, 'violation')}: this projection would not be sent`),
+    violations.map((one) =>
+      h(
+        'div',
+        { class: 'ctxk-violation' },
+        h(
+          'p',
+          null,
+          one.block ? ['block ', blockLink(view, one.block)] : 'the request as a whole',
+          one.origin ? [' of ', statementLink(view, one.origin)] : ''
+        ),
+        h('p', null, h('code', null, one.rule), one.path ? h('code', { class: 'ctxk-path' }, one.path) : null),
+        h('p', null, one.message),
+        one.fix && h('p', null, h('b', null, 'Fix: '), one.fix)
+      )
+    )
+  );
+}
+
+/** What is not in it, with the reasons; of anything else the kernel is asked. */
+function leftOut(view, left) {
+  return foldable(view.openFolds, 'left', `Left out (${count(left.length)})`, () => {
+    const input = h('input', {
+      class: 'ctxk-input',
+      type: 'text',
+      'aria-label': 'Why is this not in the projection: a variable, handle, statement or block',
+      placeholder: 'variable, handle, s3 …',
+      spellcheck: 'false',
+      'data-keep': 'whynot'
+    });
+    input.value = view.drafts.get('\0whynot') ?? '';
+    input.addEventListener('input', () => view.drafts.set('\0whynot', input.value));
+    const form = h(
+      'form',
+      { class: 'ctxk-choose' },
+      input,
+      h('button', { class: 'ctxk-button', type: 'submit' }, 'Why not?')
+    );
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      const name = input.value.trim();
+      if (name) void runLine(view, `why not ${/^\w+$/.test(name) ? name : quoted(name)}`);
+    });
+    return [
+      left.length
+        ? h(
+            'ul',
+            { class: 'ctxk-left' },
+            left.map((one) => h('li', null, h('code', null, one.id), h('span', null, one.why)))
+          )
+        : h('p', { class: 'ctxk-hint' }, 'Nothing that is known to it was left out.'),
+      form
+    ];
+  });
 }
 
 function rawRequest(view, p) {
-  const box = h('div', { class: 'ctxk-raw' });
-  const fold = h('details', { class: 'ctxk-fold' }, h('summary', null, 'Raw request'), box);
-  fold.open = Boolean(view.rawOpen);
-  const fill = () => {
-    view.rawOpen = fold.open;
-    if (!fold.open || box.childElementCount) return;
-    // Made only when looked at: a request of 32k tokens is a quarter of a megabyte of text.
+  // Made only when looked at: a request of 32k tokens is a quarter of a megabyte of text.
+  const fold = foldable(view.openFolds, 'raw', 'Raw request', () => {
     const text = JSON.stringify(p.request ?? null, null, 2);
     const copy = h('button', { class: 'ctxk-button', type: 'button' }, 'Copy');
     copy.addEventListener('click', async () => {
       copy.textContent = (await copyText(text)) ? 'Copied' : 'Copying is not allowed here';
       setTimeout(() => (copy.textContent = 'Copy'), 2000);
     });
-    put(
-      box,
-      h(
-        'p',
-        { class: 'ctxk-hint' },
-        p.receipt
-          ? `receipt ${String(typeof p.receipt === 'string' ? p.receipt : JSON.stringify(p.receipt)).slice(0, 200)}`
-          : ''
-      ),
-      copy,
-      pre(text)
-    );
-  };
-  fold.addEventListener('toggle', fill);
-  fill();
-  return fold;
-}
-
-const originText = (origin) =>
-  typeof origin === 'string' ? origin : Array.isArray(origin) ? origin.join(', ') : JSON.stringify(origin);
-
-/**
- * The part of the request that each block stands in: `tools`, `system`, `user` or `assistant`; null where it is not clear.
- *
- * A block does not say its role, so its text is looked for in the request, which is in the same order.
- */
-function rolesOf(blocks, request) {
-  const parts = [];
-  const texts = (content) =>
-    typeof content === 'string'
-      ? [content]
-      : list(content).map((c) =>
-          typeof c === 'string' ? c : typeof c?.text === 'string' ? c.text : JSON.stringify(c ?? null)
-        );
-  if (list(request.tools).length) parts.push(['tools', JSON.stringify(request.tools)]);
-  for (const text of texts(request.system)) parts.push(['system', text]);
-  for (const message of list(request.messages))
-    for (const text of texts(message?.content)) parts.push([String(message?.role ?? ''), text]);
-  let at = 0;
-  return blocks.map((block) => {
-    const text = typeof block.text === 'string' ? block.text.slice(0, 200) : '';
-    if (block.kind === 'tools' || block.kind === 'system') return block.kind;
-    if (!text) return null;
-    for (let i = at; i < parts.length; i += 1) {
-      if (parts[i][1].includes(text)) {
-        at = i;
-        return parts[i][0];
-      }
-    }
-    return null;
+    const receipt = typeof p.receipt === 'string' ? p.receipt : JSON.stringify(p.receipt ?? '');
+    return [h('p', { class: 'ctxk-hint' }, p.receipt ? `receipt ${receipt.slice(0, 200)}` : ''), copy, pre(text)];
   });
+  fold.classList.add('ctxk-raw');
+  return fold;
 }

@@ -26,10 +26,13 @@ import {
   put,
   statusOf
 } from './base.js?v=0.1.0';
+import { goToBlock } from './blocks.js?v=0.1.0';
 import { drawChanges } from './changes.js?v=0.1.0';
 import { drawComparisons } from './comparisons.js?v=0.1.0';
 import { drawHandles } from './handles.js?v=0.1.0';
-import { drawProjection } from './projection.js?v=0.1.0';
+import { drawHistory, goToEntry, historySize } from './history.js?v=0.1.0';
+import { Menu } from './menu.js?v=0.1.0';
+import { costOf, drawProjection } from './projection.js?v=0.1.0';
 import { Returning } from './returning.js?v=0.1.0';
 import { Timeline, verdict } from './timeline.js?v=0.1.0';
 import { lastRerun, pathTo, plant } from './tree.js?v=0.1.0';
@@ -37,15 +40,22 @@ import { lastRerun, pathTo, plant } from './tree.js?v=0.1.0';
 /** The wire protocol that this file speaks. */
 export const PROTOCOL = 1;
 
-const TABS = /** @type {const} */ (['timeline', 'handles', 'projection', 'changes', 'rerun']);
+const TABS = /** @type {const} */ (['timeline', 'handles', 'projection', 'history', 'changes', 'rerun']);
 const TAB_LABELS = {
   timeline: 'Timeline',
   handles: 'Handles',
   projection: 'Projection',
+  history: 'History',
   changes: 'Changes',
   rerun: 'Re-run'
 };
-const DRAW = { handles: drawHandles, projection: drawProjection, changes: drawChanges, rerun: drawComparisons };
+const DRAW = {
+  handles: drawHandles,
+  projection: drawProjection,
+  history: drawHistory,
+  changes: drawChanges,
+  rerun: drawComparisons
+};
 
 /** Change items that are kept; a day of work stays well below. */
 const MAX_DELTAS = 2000;
@@ -60,8 +70,9 @@ const MAX_DELTAS = 2000;
  * @property {string} [tab] the section to start with
  * @property {(tab: string) => void} [onTab]
  * @property {(mark: {statement_id: string, ended_at: number | null}) => void} [painted] a turn is on the screen
- * @property {(request: {action: string, target: string, before?: boolean, upto?: string}) =>
- *   Promise<{plan: any, error: string | null}>} [plan] what a return or a re-run would do; executes nothing
+ * @property {(type: 'plan' | 'events' | 'compare', request: Record<string, any>) => Promise<any>} [ask] what a return or a
+ *   re-run would do, what a condensation stands for, how two projections differ; executes nothing. The answer has the
+ *   field `type` or `error`
  * @property {(code: string) => Promise<{ok: boolean, text: string}>} [gesture] run a `%ctx` line as an execute request
  * @property {(cellId: string) => {cell_id: string, source: string, tags: string[]}[] | null} [cellsFrom] the notebook's
  *   code cells from that one on; null where it has none of that id
@@ -165,6 +176,16 @@ class View {
     this.handles = [];
     this.deltas = [];
     this.projection = null;
+    /** What was done to the history that the model is shown; null where nothing was. */
+    this.history = null;
+    /** Folds that are open, by key. */
+    this.openFolds = new Set();
+    /** What the reader has typed into fields of a section, which is drawn anew with each turn. @type {Map<string, string>} */
+    this.drafts = new Map();
+    /** What condensations stand for, as far as it was asked for. */
+    this.condensed = new Map();
+    /** The two projections that are compared. */
+    this.against = { old: '', new: '', asked: false, turn: null };
     this.notices = [];
     this.dismissed = new Set();
     this.truncated = 0;
@@ -195,7 +216,7 @@ class View {
     this.name = h('span', { class: 'ctxk-name' }, 'ctxkernel');
     this.state = h('span', { class: 'ctxk-state' });
     this.total = h('span', { class: 'ctxk-total' });
-    this.checks = h('button', { class: 'ctxk-checks', type: 'button', onclick: () => this.select('projection') });
+    this.checks = h('button', { class: 'ctxk-checks', type: 'button', onclick: () => this.showChecks() });
     this.sentLine = h('p', { class: 'ctxk-sent' });
     this.banners = h('div', { class: 'ctxk-banners' });
     this.live = h('div', { class: 'ctxk-sr', role: 'status', 'aria-live': 'polite' });
@@ -263,6 +284,7 @@ class View {
       body,
       this.live
     );
+    this.menu = new Menu(this.root);
     this.timeline = new Timeline(this, this.sections.timeline);
     this.returning = new Returning(this);
     el.append(this.root);
@@ -304,9 +326,11 @@ class View {
     if (!this.stale.delete(this.tab)) return;
     const section = this.sections[this.tab];
     const top = section.scrollTop;
+    const kept = this.tab === 'timeline' ? null : keyboardIn(section);
+    if (this.tab !== 'timeline') this.menu.leave(section);
     try {
       if (this.tab === 'timeline') this.timeline.draw(this.hasMoved);
-      else section.replaceChildren(...[DRAW[this.tab](this)].flat().filter(Boolean));
+      else section.replaceChildren(...[DRAW[this.tab](this)].flat(Infinity).filter(Boolean));
     } catch (error) {
       console.error('ctxkernel panel', error);
       section.replaceChildren(
@@ -315,6 +339,36 @@ class View {
     }
     if (this.tab === 'timeline') this.hasMoved = false;
     else section.scrollTop = top;
+    kept?.();
+  }
+
+  /* ------------------------------------------------------------ from one section to a place in another */
+
+  /** The checks that failed, else the projection. */
+  showChecks() {
+    this.select('projection');
+    const failed = this.sections.projection.querySelector('.ctxk-violations');
+    if (!failed) return;
+    this.sections.projection.scrollTop = 0;
+    failed.focus({ preventScroll: true });
+  }
+
+  showBlock(id) {
+    this.select('projection');
+    goToBlock(this, id);
+  }
+
+  /** The row of a run in the timeline. */
+  showRun(run) {
+    this.select('timeline');
+    if (!this.timeline.goTo(run))
+      this.returning.tell(`${run} has no row here: it is older than those shown, or on a branch that is folded.`);
+  }
+
+  /** An entry of the history's records. */
+  showEntry(id) {
+    this.select('history');
+    goToEntry(this, id);
   }
 
   shown() {
@@ -347,13 +401,13 @@ class View {
       this.deltas = [];
       known.clear();
       this.timeline.reset();
+      this.condensed.clear();
       this.returning.close(false);
       this.returning.tell('');
     }
     this.feedOf = this.session;
     this.addDeltas(list(msg.deltas).filter((d) => !known.has(deltaKey(d))));
-    this.handles = list(msg.handles);
-    this.projection = msg.projection ?? null;
+    this.takeState(msg);
     this.notices = [];
     this.addNotices(msg.notices);
     // The running statement: its id, or what `begin` says of it (it has no row of its own yet).
@@ -394,8 +448,7 @@ class View {
     for (const one of list(msg.rows).map(dict)) this.amend(one);
     this.takeReturning(msg);
     this.hasMoved ||= Boolean(row.moved);
-    this.handles = list(msg.handles);
-    this.projection = msg.projection ?? null;
+    this.takeState(msg);
     this.addDeltas(list(msg.deltas));
     this.addNotices(msg.notices);
     if (
@@ -433,6 +486,13 @@ class View {
   amend(fields) {
     const row = this.rows.get(keyOf(fields));
     if (row) this.rows.set(keyOf(row), { ...row, ...fields });
+  }
+
+  /** What snapshots and turns say of the state after the newest turn. */
+  takeState(msg) {
+    this.handles = list(msg.handles);
+    this.projection = msg.projection ?? null;
+    this.history = msg.history ?? null;
   }
 
   /** What snapshots and turns say of returning; a kernel without it says nothing. */
@@ -546,7 +606,7 @@ class View {
     this.disposed = true;
     clearInterval(this.ticker);
     this.timeline.dispose();
-    this.returning.dispose();
+    this.menu.close(false);
     this.root.remove();
   }
 
@@ -604,7 +664,8 @@ class View {
       put(
         this.total,
         h('b', null, `~${count(p.tokens)} tokens`),
-        number(p.budget) ? h('span', { class: 'ctxk-wide' }, ` of ${count(p.budget)}`) : ''
+        number(p.budget) ? h('span', { class: 'ctxk-wide' }, ` of ${count(p.budget)}`) : '',
+        costOf(p) && ` · ${costOf(p)}`
       );
     else put(this.total, 'no projection yet');
     this.checks.hidden = !p;
@@ -612,7 +673,7 @@ class View {
       const report = dict(p.report);
       const n = list(report.violations).length;
       this.checks.replaceChildren(
-        report.ok ? badge('ok', '✓', 'checks ok') : badge('error', '✕', plural(n || 1, 'violation'))
+        report.ok ? badge('ok', '✓', 'checks pass') : badge('error', '✕', plural(n || 1, 'violation'))
       );
       this.checks.title = report.ok
         ? 'The projection keeps every rule of the model’s API'
@@ -627,11 +688,13 @@ class View {
       timeline: this.tree.nodes.size + this.truncated,
       handles: this.handles.length,
       projection: list(p?.blocks).length,
+      history: historySize(this.history),
       changes: this.deltas.length,
       rerun: this.compared.filter((row) => verdict(row.comparison).word === 'differs').length
     };
     for (const tab of TABS)
       this.tabs[tab].querySelector('.ctxk-count').textContent = counts[tab] ? count(counts[tab]) : '';
+    this.tabs.history.hidden = !this.history && this.tab !== 'history';
     this.tabs.rerun.hidden = !this.compared.length && this.tab !== 'rerun';
     this.returning.draw();
   }
@@ -719,6 +782,19 @@ const PHASE_WORDS = {
 const headOf = (msg) => (msg.head === undefined ? undefined : msg.head === null ? null : String(msg.head));
 const deltaKey = (d) => [d?.statement_id, d?.kind, d?.subject, d?.summary].join('\0');
 
+/** Returns what puts the keyboard back where it is in a section that is drawn anew; null where it is not in it. */
+function keyboardIn(section) {
+  const el = document.activeElement;
+  const key = section.contains(el) ? el.dataset.keep : undefined;
+  if (key === undefined) return null;
+  const [start, end] = el.type === 'text' ? [el.selectionStart, el.selectionEnd] : [];
+  return () => {
+    const now = [...section.querySelectorAll('[data-keep]')].find((one) => one.dataset.keep === key);
+    now?.focus({ preventScroll: true });
+    if (now && start !== undefined) now.setSelectionRange(start, end);
+  };
+}
+
 function shortName(session) {
   if (!session) return '';
   const text = typeof session === 'string' ? session : String(session.name ?? session.id ?? '');
@@ -727,8 +803,8 @@ function shortName(session) {
 
 /* ---------------------------------------------------------------- the inline widget */
 
-/** How long the kernel may take to make a plan; it is busy with a cell where it takes longer. */
-const PLAN_MS = 10000;
+/** How long the kernel may take to answer; it is busy with a cell where it takes longer. */
+const ASK_MS = 10000;
 
 /** anywidget's entry: the trait `state` holds a snapshot; all later messages, and answers, come as custom messages. */
 export default {
@@ -737,23 +813,24 @@ export default {
     el.append(host);
     /** @type {Map<string, (answer: any) => void>} */
     const asked = new Map();
-    const plan = (request) =>
+    const ask = (type, request) =>
       new Promise((resolve) => {
         const id = Math.random().toString(36).slice(2);
         asked.set(id, resolve);
-        model.send({ type: 'plan', id, ...request });
-        setTimeout(() => resolve({ plan: null, error: 'No answer yet: the kernel is busy, or gone.' }), PLAN_MS);
+        model.send({ type, id, ...request });
+        setTimeout(() => resolve({ error: 'No answer yet: the kernel is busy, or gone.' }), ASK_MS);
       });
     // No gestures here: a widget cannot send execute requests. What would be one is shown as a line to run.
-    const view = mount(host, { plan });
+    const view = mount(host, { ask });
     const whole = () => {
       const state = model.get('state');
       if (state && Object.keys(state).length) view.snapshot(state);
     };
     const one = (msg) => {
-      if (msg?.type === 'plan') {
-        asked.get(msg.id)?.(msg);
+      const resolve = asked.get(msg?.id);
+      if (resolve) {
         asked.delete(msg.id);
+        resolve(msg);
       } else view.message(msg);
     };
     model.on('change:state', whole);

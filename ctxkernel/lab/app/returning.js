@@ -88,17 +88,7 @@ export class Returning {
       'Undo'
     );
     this.foot = h('footer', { class: 'ctxk-foot', hidden: true }, this.undoButton, this.storage);
-    this.menuBox = h('div', { class: 'ctxk-menu', role: 'menu', hidden: true });
-    this.menuBox.addEventListener('keydown', (event) => this.menuKey(event));
-    this.scrolled = () => this.menuOf && this.placeMenu();
-    this.outside = (event) => {
-      if (!this.menuBox.contains(event.target) && !this.menuOf?.contains(event.target)) this.closeMenu(false);
-    };
-    view.root.append(this.sheet, this.told, this.foot, this.menuBox);
-  }
-
-  dispose() {
-    this.closeMenu(false);
+    view.root.append(this.sheet, this.told, this.foot);
   }
 
   get actions() {
@@ -181,9 +171,6 @@ export class Returning {
   /* ------------------------------------------------------------ the menu of a row */
 
   menu(row, button) {
-    const again = this.menuOf === button;
-    this.closeMenu(false);
-    if (again) return;
     const { view } = this;
     const marks = dict(row.marks);
     const isHead = view.head === keyOf(row);
@@ -205,80 +192,7 @@ export class Returning {
       )
     ];
     const told = checkpointTold(row.checkpoint);
-    this.menuBox.setAttribute('aria-label', `Statement ${label(row)}`);
-    this.menuBox.replaceChildren(
-      ...items.map((item) =>
-        h(
-          'button',
-          {
-            class: 'ctxk-menuitem',
-            type: 'button',
-            role: item.checked === undefined ? 'menuitem' : 'menuitemcheckbox',
-            'aria-checked': item.checked === undefined ? null : String(item.checked),
-            'aria-disabled': item.off ? 'true' : null,
-            tabindex: '-1',
-            title: item.title,
-            onclick: () => {
-              if (item.off) return;
-              this.closeMenu(true);
-              item.run();
-            }
-          },
-          item.checked === undefined
-            ? icon(item.icon)
-            : h('span', { class: 'ctxk-check', 'aria-hidden': 'true' }, item.checked ? '✓' : ''),
-          item.text
-        )
-      ),
-      told
-        ? h(
-            'div',
-            { class: 'ctxk-menutold' },
-            told.lines.map((line) => h('p', null, line))
-          )
-        : ''
-    );
-    this.menuOf = button;
-    button.setAttribute('aria-expanded', 'true');
-    this.menuBox.hidden = false;
-    this.placeMenu();
-    this.menuBox.querySelector('[role^=menuitem]:not([aria-disabled])')?.focus({ preventScroll: true });
-    document.addEventListener('pointerdown', this.outside, true);
-    view.sections.timeline.addEventListener('scroll', this.scrolled, { passive: true });
-  }
-
-  /** Under its button, or over it where there is no room; closed when the button was scrolled away. */
-  placeMenu() {
-    const [of, root, seen] = [this.menuOf, this.view.root, this.view.sections.timeline].map((el) =>
-      el.getBoundingClientRect()
-    );
-    if (of.bottom < seen.top || of.top > seen.bottom) return this.closeMenu(false);
-    const { offsetHeight: height } = this.menuBox;
-    const under = of.bottom - root.top + 2;
-    const over = Math.max(4, of.top - root.top - height - 2);
-    this.menuBox.style.top = `${under + height <= root.height ? under : over}px`;
-  }
-
-  menuKey(event) {
-    const items = [...this.menuBox.querySelectorAll('[role^=menuitem]')];
-    const at = items.indexOf(document.activeElement);
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1 + items.length, Home: 0, End: items.length - 1 }[event.key];
-    if (event.key === 'Escape' || event.key === 'Tab') this.closeMenu(true);
-    else if (to !== undefined) items[to % items.length].focus();
-    else if (event.key !== 'Enter' && event.key !== ' ') return;
-    // JupyterLab's own shortcuts must not see these; Enter and Space still press the button.
-    event.stopPropagation();
-    if (event.key !== 'Enter' && event.key !== ' ') event.preventDefault();
-  }
-
-  closeMenu(focus) {
-    if (!this.menuOf) return;
-    document.removeEventListener('pointerdown', this.outside, true);
-    this.view.sections.timeline.removeEventListener('scroll', this.scrolled);
-    this.menuBox.hidden = true;
-    this.menuOf.setAttribute('aria-expanded', 'false');
-    if (focus) this.menuOf.focus();
-    this.menuOf = null;
+    view.menu.open(button, `Statement ${label(row)}`, items, told?.lines);
   }
 
   /* ------------------------------------------------------------ what can be done */
@@ -292,7 +206,7 @@ export class Returning {
       request: { action: 'goto', target },
       code: `%ctx goto ${target}`,
       done: `At the state after ${label(row)}.`,
-      undo: () => this.undo()
+      next: { text: 'Undo', run: () => this.undo() }
     });
   }
 
@@ -475,7 +389,7 @@ export class Returning {
     let answer = { plan: {}, error: null };
     try {
       if (job.request)
-        answer = (await this.actions.plan?.(job.request)) ?? { error: 'This panel cannot ask the kernel.' };
+        answer = (await this.actions.ask?.('plan', job.request)) ?? { error: 'This panel cannot ask the kernel.' };
     } catch (error) {
       answer = { error: `The kernel did not answer: ${error?.message ?? error}` };
     }
@@ -497,7 +411,7 @@ export class Returning {
         files
           ? `${job.done} ${plural(files, 'file')} written since ${files === 1 ? 'stays' : 'stay'} as ${files === 1 ? 'it is' : 'they are'}.`
           : job.done,
-        job.undo
+        job.next
       );
       return;
     }
@@ -506,7 +420,7 @@ export class Returning {
       code: job.code,
       onclick: async () => {
         this.close();
-        if (!job.code || (await this.perform(job.code, job.then ? '' : job.done, job.undo))) await job.then?.();
+        if (!job.code || (await this.perform(job.code, job.then ? '' : job.done, job.next))) await job.then?.();
       }
     });
   }
@@ -518,8 +432,8 @@ export class Returning {
     return !this.view.busy;
   }
 
-  /** Send a gesture; what it came to is told. Returns whether it went well. */
-  async perform(code, done = '', undo = null) {
+  /** Send a gesture; what it came to is told, with a button for what may come next. Returns whether it went well. */
+  async perform(code, done = '', next = null) {
     if (!this.actions.gesture) {
       this.show('Run this line in a cell', [codeLine(code)], { cancel: 'Close' });
       return false;
@@ -531,7 +445,7 @@ export class Returning {
     const result = await this.actions.gesture(code);
     const said = clean(result.text).trim();
     if (!result.ok) this.tell(said || `${code} failed.`, { tone: 'error' });
-    else if (said || done) this.tell(said || done, { button: undo ? 'Undo' : null, onclick: undo });
+    else if (said || done) this.tell(said || done, { button: next?.text, onclick: next?.run });
     return result.ok;
   }
 

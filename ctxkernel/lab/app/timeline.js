@@ -9,6 +9,7 @@ import {
   AUTHORS,
   STATUSES,
   atBottom,
+  bringToMiddle,
   bytes,
   cancelIdle,
   clean,
@@ -17,6 +18,7 @@ import {
   dict,
   duration,
   emptyState,
+  flash,
   h,
   headline,
   icon,
@@ -182,9 +184,26 @@ export class Timeline {
     const item = this.items.get(key);
     if (!item || !this.inFront) return;
     this.stuck = false;
-    // Not scrollIntoView: that may scroll what the panel stands in, too.
-    const [at, seen] = [item.el.getBoundingClientRect(), this.section.getBoundingClientRect()];
-    this.section.scrollTop += at.top - seen.top - (seen.height - at.height) / 2;
+    bringToMiddle(this.section, item.el);
+  }
+
+  /** Show the row of a run, or of a statement's run on the way to HEAD, and put the keyboard there. False: there is none. */
+  goTo(run) {
+    const is = ({ kind, key, row }) => kind === 'row' && (key === run || row.statement_id === run);
+    const index = this.entries.findLastIndex(is);
+    if (index < 0 || !this.inFront) return false;
+    const { key } = this.entries[index];
+    if (index < this.first) {
+      this.first = Math.max(0, index - FIRST_ROWS / 2);
+      this.place();
+    }
+    this.lookAt(key);
+    const { el } = this.items.get(key);
+    el.querySelector('[data-part=go]')?.focus({ preventScroll: true });
+    flash(el);
+    // Rows that come into view get their real heights.
+    requestAnimationFrame(() => this.lookAt(key));
+    return true;
   }
 
   /** Put the drawn entries into the list, in order, with as few changes as can be. */

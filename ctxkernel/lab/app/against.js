@@ -1,0 +1,133 @@
+/** The part of the section Projection that compares: which blocks came, went and changed since an earlier statement. */
+
+import { blockLink } from './blocks.js?v=0.1.0';
+import { clean, count, dict, foldable, h, headline, keyOf, label, list, number, plural, put } from './base.js?v=0.1.0';
+
+/** Statements that can be chosen, the newest ones. */
+const CHOICES = 200;
+const SIGNS = { gained: '+', lost: '−', changed: '~' };
+
+/** The part, folded until it is asked for. */
+export function drawAgainst(view) {
+  return foldable(view.openFolds, 'against', 'Compare with an earlier projection', () => {
+    const choices = view.wayToHead
+      .map((node) => node.row)
+      .filter((row) => row.kind !== 'meta' && row.status !== 'running')
+      .slice(-CHOICES)
+      .reverse();
+    if (!choices.length) return h('p', { class: 'ctxk-hint' }, 'There is no earlier one: run a cell.');
+    const keys = choices.map(keyOf);
+    const chosen = view.against;
+    if (!keys.includes(chosen.old)) chosen.old = keys[Math.min(1, keys.length - 1)];
+    if (!keys.includes(chosen.new)) chosen.new = '';
+    const box = h('div', { class: 'ctxk-against', 'aria-live': 'polite' });
+    const choose = (which, title, first) => {
+      const select = h(
+        'select',
+        { class: 'ctxk-input', 'aria-label': title, 'data-keep': `against-${which}` },
+        first && h('option', { value: '' }, first),
+        choices.map((row) => h('option', { value: keyOf(row) }, `${label(row)} · ${headline(row.source).slice(0, 60)}`))
+      );
+      select.value = chosen[which];
+      select.addEventListener('change', () => {
+        chosen[which] = select.value;
+        void ask(view, box);
+      });
+      return select;
+    };
+    const go = h(
+      'button',
+      {
+        class: 'ctxk-button',
+        type: 'button',
+        'data-keep': 'against-go',
+        onclick: () => void ask(view, box)
+      },
+      'Compare'
+    );
+    // What was compared with the projection of then is compared with that of now.
+    if (chosen.asked) void ask(view, box);
+    return [
+      h(
+        'div',
+        { class: 'ctxk-choose' },
+        choose('old', 'The earlier projection: after which statement'),
+        h('span', { 'aria-hidden': 'true' }, '→'),
+        choose('new', 'The later projection', 'now'),
+        go
+      ),
+      box
+    ];
+  });
+}
+
+async function ask(view, box) {
+  const chosen = view.against;
+  chosen.asked = true;
+  const turn = (chosen.turn = {});
+  let answer;
+  try {
+    answer = await view.actions.ask?.('compare', { old: chosen.old, new: chosen.new || null });
+  } catch (error) {
+    answer = { error: `The kernel did not answer: ${error?.message ?? error}` };
+  }
+  if (chosen.turn !== turn) return;
+  box.replaceChildren();
+  const found = answer?.compare && dict(answer.compare);
+  if (found) put(box, told(view, found));
+  else put(box, h('p', { class: 'ctxk-note' }, answer?.error || 'This panel cannot ask the kernel.'));
+}
+
+function told(view, found) {
+  const [before, after] = list(found.sizes).map((size) => number(size) ?? 0);
+  const [alone, now] = list(found.costs).map((cost) => clean(dict(cost).told));
+  const more = number(found.tokens) ?? 0;
+  const sign = more > 0 ? '+' : more < 0 ? '−' : '±';
+  const groups = { gained: [], lost: [], changed: [] };
+  for (const one of list(found.changes).map(dict))
+    groups[number(one.before) === null ? 'gained' : number(one.after) === null ? 'lost' : 'changed'].push(one);
+  const hidden = number(found.more) ?? 0;
+  return [
+    h(
+      'dl',
+      { class: 'ctxk-sums' },
+      sum('tokens', `~${count(before)} → ~${count(after)} (${sign}${count(Math.abs(more))})`),
+      sum('cost alone', `${alone} → ${now}`),
+      sum('cost right after', clean(dict(found.cost_after).told)),
+      sum('from the cache', [
+        `~${count(found.prefix_tokens)} tokens`,
+        found.breaks_at ? [', it breaks at ', blockLink(view, found.breaks_at)] : ', nothing differs'
+      ])
+    ),
+    Object.entries(groups)
+      .filter(([, all]) => all.length)
+      .map(([word, all]) =>
+        h(
+          'section',
+          { class: `ctxk-part ctxk-${word}`, 'data-changes': word },
+          h('h4', { class: 'ctxk-h' }, `${word} (${count(all.length)})`),
+          h(
+            'ul',
+            { class: 'ctxk-changes-list' },
+            all.map((one) => change(view, SIGNS[word], one))
+          )
+        )
+      ),
+    hidden > 0 && h('p', { class: 'ctxk-hint' }, `… and ${plural(hidden, 'more change')}: %ctx diff projection`)
+  ];
+}
+
+const sum = (name, value) => h('div', null, h('dt', null, name), h('dd', null, value));
+
+function change(view, sign, one) {
+  const sizes = [one.before, one.after].filter((size) => number(size) !== null).map((size) => `~${count(size)}`);
+  return h(
+    'li',
+    null,
+    h('span', { class: 'ctxk-sign', 'aria-hidden': 'true' }, sign),
+    blockLink(view, one.id),
+    clean(one.kind) === clean(one.id) ? '' : h('span', { class: 'ctxk-tag' }, one.kind),
+    h('span', { class: 'ctxk-space' }),
+    h('span', { class: 'ctxk-tokens' }, sizes.join(' → '))
+  );
+}
