@@ -7,8 +7,11 @@ Rule 1: what stands here is a function of the path from the root to HEAD, of wha
         What is kept from the last projection saves time and changes nothing (law 3).
 Rule 2: a `Run` that a projection shares is only ever appended to; any other change makes a new one, which shares what
         both begin with.
-Rule 3: thinking and the state that was sent with it stand only while a loop of calls is open, for models that bind
-        thinking to all before it: when the loop is over they go together, so what the API compares is never edited.
+Rule 3: of models that bind thinking to all before it, thinking and the state that was sent with it stand until
+        something before them changes, or they become too many: then they go together, all that there are, so what the
+        API compares is never edited. Each time they go, what follows is written to the provider's cache once more; so
+        they do not go when their loop is over, unless the state that was sent with it is not known. Of other models
+        the state is in the tail at each request, and never here.
 """
 
 from __future__ import annotations
@@ -24,12 +27,14 @@ from ctxkernel.history.events import (
     RESULTS,
     Action,
     AssistantMessage,
+    Condensation,
     CondensationRequest,
     Context,
     HistoryEvent,
     HumanStatement,
     Pin,
     Redaction,
+    Summary,
     UserQuestion,
     Withdrawal,
     from_execution,
@@ -65,6 +70,21 @@ def _bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
     return all(line.startswith(("%ctx ", "#")) for line in lines if line)
 
 
+class Bound(NamedTuple):
+    """What rule 3 comes to after an entry."""
+
+    live: int = 0
+    """From this entry on, thinking and the state that was sent with it stand."""
+    tokens: int = 0
+    """What they take."""
+    newest: int = -1
+    """The number of the newest event so far, in the order of recording."""
+    question: int = -1
+    """The entry of the question that the open loop began with, -1 where none is open."""
+    known: bool = False
+    """Whether the state was sent before the first thinking of the newest loop."""
+
+
 class Fed(NamedTuple):
     """How much of an execution the view was given."""
 
@@ -88,7 +108,7 @@ class Past:
         self._dialect = dialect
         self._opening = opening
         self.count = dialect.count
-        self._bound = capabilities.bound_thinking
+        self._bound = capabilities.bound_thinking and dialect.name == "tools"
         self._turn_notes = bool(capabilities.turn_notes)
         self.properties = tuple(properties)
         self._rendered: dict[tuple[str, str, str], Rendered] = {}
@@ -99,9 +119,10 @@ class Past:
         self._places: list[int] = []
         """Where in the run the blocks of each entry begin."""
         self._live: int = 0
-        """From this entry on, what belongs to an open loop stands."""
+        """`Bound.live` when the run was laid."""
         self._told = False
         """Whether the run says what the fold leaves out."""
+        self._spare = 0
         self._begin()
         self._begin_entries(0)
 
@@ -118,6 +139,10 @@ class Past:
         self._notes: dict[str, str] = {}
         """The redacted events, each with the summary that stands in its place."""
         self._mark = 0, 0
+        self._edited = 0
+        """What has a lower number in the order of recording was made before an edit of what is shown."""
+        self._repinned = 0
+        """The same for pins: an edit only where something was masked or dropped."""
         self.tried = 0
         """How many events were shown when a condensation was tried in vain; not tried again before there are more."""
         self.has_calls = False
@@ -130,6 +155,7 @@ class Past:
     def _begin_entries(self, cap: int) -> None:
         self._shown: list[HistoryEvent] = []
         self._entries: list[Rendered] = []
+        self._bounds: list[Bound] = []
         self._fold = HistoryFold(cap)
         self._told = False
         self._names: set[str] = set()
@@ -142,13 +168,15 @@ class Past:
     @property
     def in_loop(self) -> bool:
         """Whether the model was asked and has not answered: a loop of calls is open."""
-        return self._loop() is not None
+        return bool(self._bounds) and self._bounds[-1].question >= 0
 
     @property
     def context_sent(self) -> bool:
         """Whether the state stands in the history, since it was sent with the open loop."""
-        loop = self._loop()
-        return loop is not None and any(isinstance(one, Context) for one in self._shown[loop:])
+        bound = self._bounds[-1] if self._bounds else Bound()
+        if not self._bound or bound.question < 0:
+            return False
+        return any(isinstance(one, Context) for one in self._shown[max(bound.question, bound.live) :])
 
     def running(self) -> list[LeftOut]:
         """Why statements that have not ended are left out."""
@@ -190,7 +218,7 @@ class Past:
         """
         if not self._continues(path, records):
             self._begin()
-        known = self.pins.copy(), self._notes
+        known, edited = (self.pins.copy(), self._notes), self._edited
         self._feed(path, records)
         self._take_notes()
         shown = self.view.events
@@ -202,13 +230,18 @@ class Past:
             dirty = self._back_to(same, cap)
         else:
             dirty = same
+        if self._spare != spare or edited != self._edited:
+            self._spare = spare
+            del self._bounds[:]
+            for place in range(len(self._entries)):
+                self._bind(place, batch=place == self._fold.last_batch)
         state = self._fold.dropped, self._fold.masked
         for place in range(len(self._entries), len(shown)):
             self._take(shown, place)
         if state != (self._fold.dropped, self._fold.masked):
             dirty = 0 if state[0] != self._fold.dropped else min(dirty, state[1])
             self._told = False
-        self._lay(dirty, spare)
+        self._lay(dirty)
 
     def _continues(self, path: Path, records: Records) -> bool:
         """Whether `path` is what was fed, with something added at its end."""
@@ -251,7 +284,12 @@ class Past:
         self.has_calls = self.has_calls or event.place in ("call", "result")
         if isinstance(event, Withdrawal):
             self.redactions.withdraw(event.target_id)
+            self._edited = len(self.redactions.numbers)
+        elif isinstance(event, Condensation):
+            if event.forgotten_event_ids or event.summaries:
+                self._edited = len(self.redactions.numbers)
         elif isinstance(event, Pin):
+            self._repinned = len(self.redactions.numbers)
             if event.pinned:
                 self.pins[event.target_id] = event.reason
             else:
@@ -264,6 +302,7 @@ class Past:
         if mark != self._mark:
             self._mark = mark
             self._notes = {one.directive.target_id: one.directive.summary_text for one in reversed(edits.values())}
+            self._edited = max([self._edited, *(one.since for one in (*edits.values(), *self.redactions.undone))])
 
     def _same(self, shown: Sequence[HistoryEvent]) -> int:
         """Return how many of the events that were shown begin what is shown."""
@@ -280,7 +319,7 @@ class Past:
         if not self._fold.cut(count):
             self._begin_entries(cap)
             return 0
-        del self._shown[count:], self._entries[count:]
+        del self._shown[count:], self._entries[count:], self._bounds[count:]
         calls = zip(self._entries, self._shown, strict=True)
         self._names = {one.call_id for one, event in calls if event.place == "call"}
         self._waiting = {}
@@ -319,7 +358,38 @@ class Past:
         least = entry.masked_tokens if entry.masks and not kept else size
         self._shown.append(event)
         self._entries.append(entry)
-        self._fold.append(size, least, joined=joined, kept=kept)
+        whole = not self._fold.append(size, least, joined=joined, kept=kept)
+        self._bind(place, batch=not whole)
+
+    def _bind(self, place: int, *, batch: bool) -> None:
+        """Note what rule 3 comes to after the entry at `place`, whose coming changed earlier ones where `batch`."""
+        if not self._bound:
+            event = self._shown[place]
+            before = self._bounds[-1] if self._bounds else Bound()
+            if isinstance(event, UserQuestion):
+                before = before._replace(question=place)
+            elif isinstance(event, AssistantMessage | HumanStatement) and before.question >= 0:
+                before = before._replace(question=-1)
+            self._bounds.append(before)
+            return
+        event, entry = self._shown[place], self._entries[place]
+        live, tokens, newest, question, known = self._bounds[-1] if self._bounds else Bound()
+        name = event.condensation_id if isinstance(event, Summary) else event.event_id
+        number = self.redactions.numbers.get(name, 0)
+        ends = False
+        if isinstance(event, UserQuestion):
+            if tokens > self._spare // 2:  # the new loop shall have room
+                live, tokens = place, 0
+            question, known = place, False
+        elif isinstance(event, AssistantMessage | HumanStatement):
+            ends, question = question >= 0 and not known, -1
+        known = known or entry.context
+        tokens += entry.tokens if entry.context else entry.thinking_tokens
+        held = entry.context or entry.thinking > 0
+        edited = max(self._edited, self._repinned if self._fold.last_batch >= 0 else 0)
+        if (held and number < max(newest, edited)) or ends or batch or tokens > self._spare:
+            live, tokens = place + 1, 0
+        self._bounds.append(Bound(live, tokens, max(newest, number), question, known))
 
     def _pinned_unit(self, shown: Sequence[HistoryEvent], place: int) -> bool:
         """Whether an event is pinned, or one of the batch that it stands and falls with."""
@@ -365,26 +435,9 @@ class Past:
 
     # -- blocks ----------------------------------------------------------------------------------
 
-    def _loop(self) -> int | None:
-        """Return the entry of the question that the open loop of calls began with."""
-        for place in range(len(self._shown) - 1, -1, -1):
-            event = self._shown[place]
-            if isinstance(event, UserQuestion):
-                return place
-            if isinstance(event, AssistantMessage | HumanStatement):
-                return None
-        return None
-
-    def _lay(self, dirty: int, spare: int) -> None:
+    def _lay(self, dirty: int) -> None:
         """Make the run of the entries; those before `dirty` have their blocks already."""
-        loop = self._loop()
-        live = len(self._entries) if loop is None else loop
-        if loop is not None:
-            fixed = self._entries[loop:]
-            taken = sum(one.tokens if one.context else one.thinking_tokens for one in fixed)
-            # A batch that changed what stands before a thought undid its signature.
-            if taken > spare or (self._bound and self._fold.last_batch >= loop):
-                live = len(self._entries)
+        live = self._bounds[-1].live if self._bounds else 0
         if live != self._live:
             dirty = min(dirty, live, self._live)
             self._live = live
@@ -411,13 +464,13 @@ class Past:
         entry = self._entries[index]
         if not self._fold.stands(index):
             return ()
-        if entry.context and index < self._live:
+        if entry.context and (index < self._live or not self._bound):
             return ()
         pieces = entry.masked if index < self._fold.masked and not self._fold.is_kept(index) else entry.whole
         if entry.thinking and self._bound and index < self._live:
             pieces = pieces[entry.thinking :]
         before = self._shown[index - 1] if index else None
-        status = before.status if self._turn_notes and isinstance(before, Context) else ""
+        status = before.status if self._bound and self._turn_notes and isinstance(before, Context) else ""
         if before is not None and status and pieces and pieces[0].role == "assistant":
             why = "the state in our own words, as it was sent with that turn; the API forgets it when the turn is over"
             return (self._piece_of_ours(before.event_id, "status", status, why, "system"), *pieces)
