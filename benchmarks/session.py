@@ -211,7 +211,7 @@ class Strategy:
     eager: bool = False
     """Whether that takes effect at the next question; else when the engine finds that it pays."""
     state_first: bool = False
-    """Whether the state stands in the system text. Then nothing is kept of what was sent, thinking neither."""
+    """Whether the state stands in the system text. Then what was sent is not kept, nor thinking that is bound to it."""
 
 
 STRATEGIES = (
@@ -313,7 +313,8 @@ def simulate(
     shared: bool = True,
 ) -> Session:
     """Return what one session cost under `strategy`, with long pauses where `breaks`; `shared` as in `Cache`."""
-    cached = Cache(capabilities_for(settings.model).min_cache_tokens, shared=shared)
+    capabilities = capabilities_for(settings.model)
+    cached = Cache(capabilities.min_cache_tokens, shared=shared)
     session, plan = Session(), outputs(seed)
     engine, timeline = ProjectionEngine(settings, count), Timeline()
     now = last = -PAUSE_SECONDS * 1.0
@@ -329,7 +330,8 @@ def simulate(
             now += ROUND_SECONDS
         cold = now - last > FIVE_MINUTES or strategy.eager
         for event in engine.tend(timeline.turn(at, cold=cold)):
-            assert not isinstance(event, str), event
+            if isinstance(event, str):
+                continue
             timeline.record(event)
             if isinstance(event, RedactionBatch | Condensation):
                 session.decisions.append(f"call {at + 1}: {type(event).__name__}, {event.reason}")
@@ -340,7 +342,8 @@ def simulate(
         last = now
         thinking = ({"type": "thinking", "thinking": text_of(THINKING_TOKENS, 200 + at), "signature": f"s{at}"},)
         if strategy.state_first:
-            thinking = ()
+            # What stands before it is never what it was: a model that binds thinking would refuse it.
+            thinking = () if capabilities.bound_thinking else thinking
         else:
             texts = tuple(piece.text for piece in projection.tail if piece.role == "user")
             status = "".join(piece.text for piece in projection.tail if piece.role == "system")
@@ -350,14 +353,16 @@ def simulate(
             continue
         size, goes_stale = plan[at]
         run = Action(f"a{at}", f"c{at}", "run_cell", {"code": text_of(CALL_TOKENS, 400 + at)}, f"r{at}", thinking)
-        marked = [event_id for since, event_id in stale.items() if since + STALE_AFTER <= at]
+        shown = list(engine.past.view.events)
+        seen = {event.event_id for event in shown}  # the model cannot cite what was condensed
+        marked = [event_id for since, event_id in stale.items() if since + STALE_AFTER <= at and event_id in seen]
         if not strategy.redacts or not marked:
             timeline.record(run)
         else:
             why = "The values were read and a later table supersedes them; the drift begins in 2019."
             mark = Action(f"d{at}", f"e{at}", "redact", {"event_id": list(marked), "summary_text": why}, f"r{at}")
             timeline.record(run, mark)
-            told = answer(mark, shown=list(engine.past.view.events), redactions=engine.past.redactions, count=count)
+            told = answer(mark, shown=shown, redactions=engine.past.redactions, count=count)
             assert len(told.directives) == len(marked), told.content
             timeline.record(*told.directives, Observation(f"p{at}", f"e{at}", told.content, told.status))
             stale = {since: event_id for since, event_id in stale.items() if event_id not in marked}

@@ -51,7 +51,8 @@ class Checking:
         small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_FROM_LIMITS
         pieces = projection.run.pieces
         pieces = pieces if len(pieces) == projection.count else pieces[: projection.count]
-        if small and len(pieces) < _FAR_FROM_LIMITS // 100 and self._fine(pieces, tail):
+        marks = len(receipts.marks(pieces, projection.edge))
+        if small and len(pieces) < _FAR_FROM_LIMITS // 100 and self._fine(pieces, tail, marks):
             return _FINE
         found = check(projection.request, self._capabilities)
         if found.ok:
@@ -83,7 +84,7 @@ class Checking:
                     self._ids.add(self._calls[-1][1])
         self._done = len(pieces)
 
-    def _fine(self, pieces: Sequence[Piece], tail: Sequence[Piece]) -> bool:
+    def _fine(self, pieces: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
         new = pieces[self._done :]
         if any(text_fault(piece.text) for piece in (*new, *tail) if not piece.raw):
             return False
@@ -95,7 +96,7 @@ class Checking:
         else:
             start = self._models[-1] if self._models else 0
             beside = [piece for at, piece in enumerate(pieces[start:], start) if at >= self._done - 1 or _counts(piece)]
-        if not self._shape(beside, tail, len(receipts.marks(pieces))):
+        if not self._shape(beside, tail, marks):
             return False
         self._keep(pieces)
         return True

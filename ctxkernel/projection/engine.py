@@ -31,6 +31,7 @@ from ctxkernel.projection.checking import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout
 from ctxkernel.projection.past import Past
+from ctxkernel.projection.prices import WRITE_5M, price_of
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
@@ -79,7 +80,7 @@ class ProjectionEngine:
         self.past = Past(layout, dialect, opening, self.capabilities, properties)
         self._tail = Tail(count_tokens, settings.variable_rows)
         self._checking = Checking(opening, self.capabilities)
-        self._prices = Prices()
+        self._prices = Prices(WRITE_5M, price_of(settings.model).read)
         self._before: Projection | None = None
 
     def _opening_texts(self) -> tuple[DialectName, str, str]:
@@ -133,11 +134,12 @@ class ProjectionEngine:
             report=_FINE,
             tokens=self._system.tokens + past.tokens + sum([piece.tokens for piece in tail]),
             budget=self.settings.projection_tokens,
-            receipt=past.receipts.receipt(run.pieces, tail),
+            receipt=past.receipts.receipt(run.pieces, tail, past.edge),
             run=run,
             count=count,
             cached=self._cached(run),
             tail_left_out=(*past.running(), *left),
+            edge=past.edge,
         )
         report = self._checking.report(projection, past.receipts.bytes)
         if not report.ok:

@@ -45,7 +45,7 @@ from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.dialect import Dialect, Rendered, call_name
 from ctxkernel.projection.layout import StatementLayout, attribute, masked, redacted
-from ctxkernel.projection.receipt import Receipts
+from ctxkernel.projection.receipt import ANCHOR, Receipts
 from ctxkernel.projection.value import LeftOut, Piece, Run
 
 Path = Sequence[tuple[Statement, Execution]]
@@ -123,6 +123,10 @@ class Past:
         self._told = False
         """Whether the run says what the fold leaves out."""
         self._spare = 0
+        self._edge = -1, -1
+        """Of the newest edit: the first entry that it changed, and the first that came after it; -1 where none did."""
+        self.edge = -1
+        """The last block before that entry, as long as no more than `ANCHOR` came after the edit; else -1."""
         self._begin()
         self._begin_entries(0)
 
@@ -138,9 +142,15 @@ class Past:
         """The directives of the history, and which of them are in effect."""
         self._notes: dict[str, str] = {}
         """The redacted events, each with the summary that stands in its place."""
-        self._mark = 0, 0
+        self._mark = 0, 0, 0
+        self._since: dict[str, int] = {}
+        """Outputs that are, or were, notes → since when they are shown as they are."""
+        self._reshaped: list[int] = []
+        """When condensations were made and directives taken back."""
         self._edited = 0
-        """What has a lower number in the order of recording was made before an edit of what is shown."""
+        """What has a lower number in the order of recording was made before an edit of what is shown …"""
+        self._edited_before = 0
+        """… and before the edit before that."""
         self._repinned = 0
         """The same for pins: an edit only where something was masked or dropped."""
         self.tried = 0
@@ -156,6 +166,7 @@ class Past:
         self._shown: list[HistoryEvent] = []
         self._entries: list[Rendered] = []
         self._bounds: list[Bound] = []
+        self._edge = -1, -1
         self._fold = HistoryFold(cap)
         self._told = False
         self._names: set[str] = set()
@@ -191,6 +202,26 @@ class Past:
     def cap(self) -> int:
         """Tokens that the history may take."""
         return self._fold.cap
+
+    @property
+    def fold_tokens(self) -> int:
+        """Tokens that the history takes of these."""
+        return self._fold.tokens
+
+    def unmasked(self) -> Sequence[HistoryEvent]:
+        """Return the events that stand whole."""
+        masked = self._fold.masked
+        if not masked:
+            return self._shown
+        kept = [event for at, event in enumerate(self._shown[:masked]) if self._fold.is_kept(at)]
+        return [*kept, *self._shown[masked:]]
+
+    def tokens_after_bound(self) -> int:
+        """Return the tokens of the blocks from the first on that is bound to what stands before it."""
+        for at in range(self._live, len(self._entries)):
+            if self._bound and (self._entries[at].thinking or self._entries[at].context):
+                return sum([piece.tokens for piece in self.run.pieces[self._places[at] :]])
+        return 0
 
     @property
     def drops(self) -> bool:
@@ -232,6 +263,7 @@ class Past:
             dirty = same
         if self._spare != spare or edited != self._edited:
             self._spare = spare
+            self._edge = -1, -1
             del self._bounds[:]
             for place in range(len(self._entries)):
                 self._bind(place, batch=place == self._fold.last_batch)
@@ -284,10 +316,10 @@ class Past:
         self.has_calls = self.has_calls or event.place in ("call", "result")
         if isinstance(event, Withdrawal):
             self.redactions.withdraw(event.target_id)
-            self._edited = len(self.redactions.numbers)
+            self._reshaped.append(len(self.redactions.numbers))
         elif isinstance(event, Condensation):
             if event.forgotten_event_ids or event.summaries:
-                self._edited = len(self.redactions.numbers)
+                self._reshaped.append(len(self.redactions.numbers))
         elif isinstance(event, Pin):
             self._repinned = len(self.redactions.numbers)
             if event.pinned:
@@ -297,12 +329,17 @@ class Past:
 
     def _take_notes(self) -> None:
         """Have the notes of the directives that are in effect; of several for one output the first stands."""
-        edits = self.redactions.edits
-        mark = len(edits), len(self.redactions.undone)
+        edits, undone = self.redactions.edits, self.redactions.undone
+        mark = len(edits), len(undone), len(self._reshaped)
         if mark != self._mark:
+            if mark[:2] != self._mark[:2]:
+                self._notes = {one.directive.target_id: one.directive.summary_text for one in reversed(edits.values())}
+                changed = [*undone, *reversed(edits.values())]
+                self._since = {one.directive.target_id: one.since for one in changed}
             self._mark = mark
-            self._notes = {one.directive.target_id: one.directive.summary_text for one in reversed(edits.values())}
-            self._edited = max([self._edited, *(one.since for one in (*edits.values(), *self.redactions.undone))])
+            numbers = sorted({0, *self._reshaped, *self._since.values()})
+            self._edited = numbers[-1]
+            self._edited_before = numbers[-2] if len(numbers) > 1 else 0
 
     def _same(self, shown: Sequence[HistoryEvent]) -> int:
         """Return how many of the events that were shown begin what is shown."""
@@ -320,6 +357,8 @@ class Past:
             self._begin_entries(cap)
             return 0
         del self._shown[count:], self._entries[count:], self._bounds[count:]
+        first, after = self._edge
+        self._edge = (first if first < count else -1), (after if after < count else -1)
         calls = zip(self._entries, self._shown, strict=True)
         self._names = {one.call_id for one, event in calls if event.place == "call"}
         self._waiting = {}
@@ -363,19 +402,21 @@ class Past:
 
     def _bind(self, place: int, *, batch: bool) -> None:
         """Note what rule 3 comes to after the entry at `place`, whose coming changed earlier ones where `batch`."""
-        if not self._bound:
-            event = self._shown[place]
-            before = self._bounds[-1] if self._bounds else Bound()
-            if isinstance(event, UserQuestion):
-                before = before._replace(question=place)
-            elif isinstance(event, AssistantMessage | HumanStatement) and before.question >= 0:
-                before = before._replace(question=-1)
-            self._bounds.append(before)
-            return
         event, entry = self._shown[place], self._entries[place]
         live, tokens, newest, question, known = self._bounds[-1] if self._bounds else Bound()
         name = event.condensation_id if isinstance(event, Summary) else event.event_id
         number = self.redactions.numbers.get(name, 0)
+        held = self._bound and (entry.context or entry.thinking > 0)
+        first, after = self._edge
+        if number >= self._edited:
+            after = place if after < 0 else after
+        elif first < 0 and (
+            (held and number >= self._edited_before)
+            or (isinstance(event, Summary) and number == self._edited - 1)
+            or self._since.get(name) == self._edited
+        ):
+            first = place
+        self._edge = first, after
         ends = False
         if isinstance(event, UserQuestion):
             if tokens > self._spare // 2:  # the new loop shall have room
@@ -384,10 +425,10 @@ class Past:
         elif isinstance(event, AssistantMessage | HumanStatement):
             ends, question = question >= 0 and not known, -1
         known = known or entry.context
-        tokens += entry.tokens if entry.context else entry.thinking_tokens
-        held = entry.context or entry.thinking > 0
+        if held:
+            tokens += entry.tokens if entry.context else entry.thinking_tokens
         edited = max(self._edited, self._repinned if self._fold.last_batch >= 0 else 0)
-        if (held and number < max(newest, edited)) or ends or batch or tokens > self._spare:
+        if self._bound and ((held and number < max(newest, edited)) or ends or batch or tokens > self._spare):
             live, tokens = place + 1, 0
         self._bounds.append(Bound(live, tokens, max(newest, number), question, known))
 
@@ -458,6 +499,9 @@ class Past:
                     self.tokens += pieces[-1].tokens
                 pieces.append(piece)
                 self.tokens += piece.tokens
+        first, after = self._edge
+        since = self._places[after] if after >= 0 else len(pieces)
+        self.edge = self._places[first] - 1 if first > 0 and len(pieces) - since <= ANCHOR else -1
 
     def _pieces(self, index: int) -> Sequence[Piece]:
         """Return the blocks of an entry as they stand now."""

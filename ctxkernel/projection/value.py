@@ -163,6 +163,8 @@ class Projection:
     cached: int
     """How many leading pieces of the history were in the previous projection too; -1 where there was none."""
     tail_left_out: tuple[LeftOut, ...] = ()
+    edge: int = -1
+    """Right after an edit of the history the last block before it, where a breakpoint stands; else -1."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projection) and self.to_record() == other.to_record()
@@ -193,7 +195,7 @@ class Projection:
     def request_bytes(self) -> bytes:
         """The exact body that would be sent."""
         opening = receipts.head(self.model, self.max_tokens, self.system.text, self.tools)
-        return receipts.body(opening, self.run.pieces[: self.count], self.tail)
+        return receipts.body(opening, self.run.pieces[: self.count], self.tail, self.edge)
 
     @property
     def request(self) -> dict[str, Any]:
@@ -313,6 +315,7 @@ class Projection:
             "history": self.run.references(whole, self.count),
             "tail": [_reference(piece, _hash(piece.text)) for piece in self.tail],
             "cached": self.cached,
+            "edge": self.edge,
             "report": self.report.to_json(),
             "history_left_out": self.run.left()[0] if self.run.left_out else None,
             "left_out": [[one.id, one.why] for one in self.tail_left_out],
@@ -372,6 +375,7 @@ def from_record(record: dict[str, Json], load_text: Callable[[str], str]) -> Pro
         count=len(pieces),
         cached=record["cached"],
         tail_left_out=tuple(LeftOut(one, why) for one, why in record["left_out"]),
+        edge=record.get("edge", -1),
     )
     if "sha256:" + hashlib.sha256(projection.request_bytes).hexdigest() != projection.receipt:
         raise StoreError(f"the stored texts of projection {projection.receipt[:23]} are not those that it was made of")
