@@ -84,6 +84,10 @@ def sessions(draw: st.DrawFn) -> list[list[HistoryEvent]]:
         if draw(st.integers(0, 3)) == 0:
             parts.append([])
         parts[-1].append(event)
+        if isinstance(event, UserQuestion) and draw(st.booleans()):
+            texts = draw(st.lists(st.sampled_from(["<ctx:variables>\nx = 1\n", " "]), max_size=2))
+            status = draw(st.sampled_from(["", "Nothing has run yet."]))
+            parts[-1].append(Context(f"{event.event_id}~sent{len(parts)}.{len(parts[-1])}", tuple(texts), status))
     return parts
 
 
@@ -201,20 +205,22 @@ def test_the_state_and_the_thinking_of_a_loop_stay_when_it_ends():
     assert ended.report.ok
 
 
-EDITS: list[tuple[str, list[HistoryEvent]]] = [
-    ("a redaction", [Redaction("d1", "o1", "superseded", "human")]),
-    ("a condensation", [Condensation("k1", ("m1",), (SummaryText("it said so", 3),))]),
-    ("what came late", [result(7, of="c7")]),
+EDITS: list[tuple[str, list[HistoryEvent], list[HistoryEvent]]] = [
+    ("a redaction", [], [Redaction("d1", "o1", "superseded", "human")]),
+    ("a condensation", [], [Condensation("k1", ("m1",), (SummaryText("it said so", 3),))]),
+    ("what came late", [call(7)], [result(7)]),
 ]
 
 
-@pytest.mark.parametrize("edit", [row[1] for row in EDITS], ids=[row[0] for row in EDITS])
-def test_thinking_and_its_state_go_when_something_before_them_changes(edit: list[HistoryEvent]):
+@pytest.mark.parametrize(("first", "edit"), [row[1:] for row in EDITS], ids=[row[0] for row in EDITS])
+def test_thinking_and_its_state_go_when_something_before_them_changes(
+    first: list[HistoryEvent], edit: list[HistoryEvent]
+):
     """Else the API would refuse the signatures. What is made afterwards stands."""
     again = [question(2), Context("x2", ("<ctx:variables>\nx = 2\n",)), call(2, thinking=True), result(2), answer(2)]
 
-    edited = engine().project(asked(call(7), *LOOP, answer(1), *edit, question(3)))
-    later = engine().project(asked(call(7), *LOOP, answer(1), *edit, *again, question(3)))
+    edited = engine().project(asked(*first, *LOOP, answer(1), *edit, question(3)))
+    later = engine().project(asked(*first, *LOOP, answer(1), *edit, *again, question(3)))
 
     assert not {"context", "thinking"} & set(kinds(edited))
     assert kinds(later).count("context") == kinds(later).count("thinking") == 1
