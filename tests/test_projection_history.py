@@ -142,6 +142,24 @@ def test_what_is_recorded_before_a_projection_is_replayed(session: list[list[His
         assert not [one for one in stepwise.tend(after(recorded)) if isinstance(one, Repair)], "mended once"
 
 
+@given(sessions(), st.sampled_from([400, 3_000, 32_000]))
+@profile(max_examples=150)
+def test_what_stands_before_a_thought_is_never_edited_while_it_stands(session: list[list[HistoryEvent]], budget: int):
+    """The API compares: a thought whose conversation was changed would be refused."""
+    stepwise = engine(budget)
+    recorded: list[list[HistoryEvent]] = []
+    rests_on: dict[str, list[str]] = {}
+    for part in session:
+        recorded.append(list(part))
+        recorded[-1] += [event for event in stepwise.tend(after(recorded)) if not isinstance(event, str)]
+        projection = stepwise.project(after(recorded))
+        pieces = projection.run.pieces[: projection.count]
+        texts = [piece.text for piece in pieces]
+        for at, piece in enumerate(pieces):
+            if piece.kind == "thinking":
+                assert rests_on.setdefault(piece.text, texts[:at]) == texts[:at]
+
+
 # -- the tool dialect ------------------------------------------------------------------------------
 
 

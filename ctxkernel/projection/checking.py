@@ -91,7 +91,7 @@ class Checking:
         ids = [_call_id(piece) for piece in new if piece.kind == "call" and piece.raw]
         if any(name in self._ids for name in ids) or len(set(ids)) < len(ids):
             return False
-        if all(piece.role == "user" and not piece.raw for piece in new):
+        if all(piece.role == "user" and not piece.raw for piece in (*new, *pieces[-1:])):
             beside = pieces[-1:]  # texts of the user's: only what they stand beside can matter
         else:
             start = self._models[-1] if self._models else 0

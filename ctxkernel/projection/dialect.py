@@ -327,5 +327,4 @@ def _id(event: HistoryEvent) -> str:
     return f'"{attribute(event.event_id)}"'
 
 
-def _dump(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

@@ -53,7 +53,7 @@ Records = Mapping[str, Sequence[Any]]
 """Execution → the history events that were recorded with it, in order."""
 
 _MOST_KEPT = 10_000
-"""Rendered events that are kept, those of other branches included: coming back to one renders nothing anew."""
+"""Rendered events that are kept at least, those of other branches included: coming back to one renders nothing anew."""
 _OPENING = "[What came before is condensed or left out.]"
 _STANDS_FOR = (UserQuestion, Action, *RESULTS)
 """Events that show what a statement was, in its place: an ask, or a cell of the model."""
@@ -454,7 +454,7 @@ class Past:
             source = self._sources.get(event.event_id) if isinstance(event, HumanStatement) else None
             instead = "" if summary is None else note(summary, event)
             entry = self._statement(*source, instead) if source else self._dialect.render(event, name, instead)
-            if len(self._rendered) >= _MOST_KEPT:
+            if len(self._rendered) >= max(_MOST_KEPT, 2 * len(self._entries)):
                 self._rendered.clear()
             self._rendered[key] = entry
         return entry
