@@ -20,8 +20,9 @@ from ctxkernel.history.rules import Report, check
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.value import Piece, Projection, Run, same_until
 
-_FAR_FROM_LIMITS = 8_000_000
-"""Bytes and, a hundredth of it, blocks of the history below which no rule on sizes can be near."""
+_FAR_BYTES = 24_000_000
+_FAR_MESSAGES = 90_000
+"""Below these no rule on sizes can be near: 32 MB, 100,000 messages."""
 _DOT = Piece("", "", "", 0, "", ".")
 
 
@@ -35,6 +36,8 @@ class Checking:
         self._run = Run()
         self._done = 0
         """So many of the run's blocks are fine."""
+        self._starts: list[int] = []
+        """Where in them messages begin."""
         self._models: list[int] = []
         """Where in them the model's messages begin."""
         self._calls: list[tuple[int, str]] = []
@@ -48,11 +51,12 @@ class Checking:
             most = min(self._done, projection.count)
             self._forget(same_until(self._run.pieces, projection.run.pieces, most))
             self._run = projection.run
-        small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_FROM_LIMITS
+        small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_BYTES
         pieces = projection.run.pieces
         pieces = pieces if len(pieces) == projection.count else pieces[: projection.count]
         marks = len(receipts.marks(pieces, projection.edge))
-        if small and len(pieces) < _FAR_FROM_LIMITS // 100 and self._fine(pieces, tail, marks):
+        few = len(self._starts) + len(pieces) - self._done + len(tail) < _FAR_MESSAGES
+        if small and few and self._fine(pieces, tail, marks):
             return _FINE
         found = check(projection.request, self._capabilities)
         if found.ok:
@@ -68,6 +72,8 @@ class Checking:
         while count and pieces[count - 1].role != "user":
             count -= 1
         self._done = count
+        while self._starts and self._starts[-1] >= count:
+            self._starts.pop()
         while self._models and self._models[-1] >= count:
             self._models.pop()
         while self._calls and self._calls[-1][0] >= count:
@@ -76,6 +82,8 @@ class Checking:
     def _keep(self, pieces: Sequence[Piece]) -> None:
         for at in range(self._done, len(pieces)):
             piece = pieces[at]
+            if at == 0 or pieces[at - 1].role != piece.role:
+                self._starts.append(at)
             if piece.role == "assistant":
                 if at == 0 or pieces[at - 1].role != "assistant":
                     self._models.append(at)
