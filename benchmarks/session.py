@@ -66,7 +66,7 @@ SETTINGS = {"projection_tokens": 200_000, "statement_tokens": 6000}
 SESSIONS = 8
 
 REASONS = {
-    "MODELS": "the first reads at 0.05, binds thinking to what stands before it, and needs the longest prefix to cache one",
+    "MODELS": "the first reads at 0.05, binds thinking to what stands before it, and caches no short prefix",
     "ROUNDS": "calls of the model, as the aim names them",
     "ROUNDS_PER_ASK": "three tool calls and the answer: an edit can take effect at every fourth call only",
     "OUTPUT_TOKENS": "a printed number, a traceback, a table, a plot's data, a file; drawn evenly",
@@ -419,10 +419,10 @@ def main() -> None:
     for model in MODELS:
         row = f"{model}: reading costs {price_of(model).read}"
         print(f"\n{row}; {capabilities_for(model).min_cache_tokens:,} tokens are the least that is cached", end="")
-        roomy = Settings(model=model, **SETTINGS)
+        roomy = replace(Settings(model=model), **SETTINGS)
         table(f"{row}; {told(roomy)}", roomy)
         table(f"{row}; {told(Settings(model=model))}: the defaults", Settings(model=model))
-    first = Settings(model=MODELS[0], **SETTINGS)
+    first = replace(Settings(model=MODELS[0]), **SETTINGS)
     table(f"{MODELS[0]}, {told(first)}, with long pauses", first, breaks=True)
     table(f"{MODELS[0]}, {told(first)}, each prefix lives for itself", first, shared=False)
     session = simulate(STRATEGIES[-1], first)

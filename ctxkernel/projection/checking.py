@@ -18,7 +18,7 @@ from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.clauses import text_fault
 from ctxkernel.history.rules import Report, check
 from ctxkernel.projection import receipt as receipts
-from ctxkernel.projection.value import Piece, Projection, Run, same_until
+from ctxkernel.projection.value import Piece, Projection, Run
 
 _FAR_BYTES = 24_000_000
 _FAR_MESSAGES = 90_000
@@ -49,7 +49,7 @@ class Checking:
         tail = projection.tail
         if projection.run is not self._run:
             most = min(self._done, projection.count)
-            self._forget(same_until(self._run.pieces, projection.run.pieces, most))
+            self._forget(projection.run.same_as(self._run, most))
             self._run = projection.run
         small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_BYTES
         pieces = projection.run.pieces

@@ -35,7 +35,7 @@ from ctxkernel.projection.prices import WRITE_5M, price_of
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
-from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record, same_until
+from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
 
@@ -169,7 +169,7 @@ class ProjectionEngine:
         if before.run is run:
             return before.count
         most = min(before.count, len(run.pieces))
-        start = same_until(before.run.pieces, run.pieces, most)
+        start = run.same_as(before.run, most)
         for index in range(start, most):
             old, new = before.run.pieces[index], run.pieces[index]
             if (old.text, old.role) != (new.text, new.role):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from operator import is_
 from typing import Any, NamedTuple
 
 from ctxkernel.core.timeline import Execution, Statement
@@ -46,7 +45,7 @@ from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.dialect import Dialect, Rendered, call_name
 from ctxkernel.projection.layout import StatementLayout, attribute, masked, redacted
 from ctxkernel.projection.receipt import ANCHOR, Receipts
-from ctxkernel.projection.value import LeftOut, Piece, Run
+from ctxkernel.projection.value import LeftOut, Piece, Run, same_until
 
 Path = Sequence[tuple[Statement, Execution]]
 Records = Mapping[str, Sequence[Any]]
@@ -250,7 +249,10 @@ class Past:
         if not self._continues(path, records):
             self._begin()
         known, edited = (self.pins.copy(), self._notes), self._edited
+        so_far = len(self.events) if self._fed else -1
         self._feed(path, records)
+        if so_far == len(self.events) and (cap, spare) == (self._fold.cap, self._spare):
+            return
         self._take_notes()
         shown = self.view.events
         same = self._same(shown)
@@ -344,10 +346,9 @@ class Past:
     def _same(self, shown: Sequence[HistoryEvent]) -> int:
         """Return how many of the events that were shown begin what is shown."""
         old = self._shown
-        if len(shown) >= len(old) and all(map(is_, old, shown)):
+        if len(shown) >= len(old) and old == shown[: len(old)]:  # much faster than to look for the first that differs
             return len(old)
-        pairs = zip(old, shown, strict=False)
-        return next((at for at, (a, b) in enumerate(pairs) if a is not b), min(len(old), len(shown)))
+        return same_until(old, shown, min(len(old), len(shown)))
 
     # -- entries ---------------------------------------------------------------------------------
 

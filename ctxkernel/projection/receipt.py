@@ -91,7 +91,7 @@ def markable(history: Sequence[Sent], place: int) -> int:
 
 
 def marks(history: Sequence[Sent], edge: int = -1) -> tuple[int, ...]:
-    """Return the places of all breakpoints in a history, in order; `edge` is the last block before a new edit, or -1."""
+    """Return the places of all breakpoints in a history; `edge` is the last block before a new edit, or -1."""
     if not history:
         return ()
     moving = anchors(len(history))

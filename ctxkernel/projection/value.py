@@ -86,7 +86,7 @@ class Run:
     Whoever made it may append; a projection reads the first so many.
     """
 
-    __slots__ = ("_chunks", "_hashes", "_left", "left_out", "pieces")
+    __slots__ = ("_chunks", "_hashes", "_left", "_line", "_mark", "left_out", "pieces")
 
     def __init__(self, pieces: Sequence[Piece] = (), left_out: tuple[LeftOut, ...] = ()) -> None:
         self.pieces: list[Piece] = list(pieces)
@@ -94,6 +94,16 @@ class Run:
         self._hashes: list[str] = []
         self._chunks: list[tuple[str, str]] = []
         self._left: tuple[str, str] | None = None
+        self._mark = object()
+        self._line: list[tuple[object, int]] = []
+        """Of the newest runs that this one was cut from: the mark, and how many of its first pieces are these."""
+
+    def same_as(self, other: Run, most: int) -> int:
+        """Return how many of the first `most` pieces are those of `other`, from the start on."""
+        if other is self:
+            return most
+        known = min(next((count for mark, count in self._line if mark is other._mark), 0), most)
+        return known + same_until(other.pieces[known:most], self.pieces[known:most], most - known)
 
     def left(self) -> tuple[str, str]:
         """Return (hash, text) of what was left out: it never changes, and a long session has a lot of it."""
@@ -109,6 +119,7 @@ class Run:
             other._left = self._left
         other._hashes = self._hashes[:count]
         other._chunks = self._chunks[: count // CHUNK]
+        other._line = [(self._mark, count), *((mark, min(same, count)) for mark, same in self._line[:3])]
         return other
 
     def references(self, start: int, end: int) -> list[Json]:
