@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property
 from ctxkernel.history.rules import Report, Violation, check
-from ctxkernel.projection.engine import Projection, ProjectionEngine
+from ctxkernel.projection.engine import Projection, ProjectionEngine, from_record
 from ctxkernel.projection.tokens import count_tokens
 
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
@@ -105,7 +106,9 @@ def sessions(draw: st.DrawFn) -> list[list[HistoryEvent]]:
         elif choice == 6 and directives:
             parts[-1].append(Withdrawal(f"back{n}", draw(st.sampled_from(directives))))
         elif choice == 7 or isinstance(event, UserQuestion):
-            parts[-1].append(Context(f"sent{n}", ("<ctx:variables>\nx = 1\n",), "The newest statement is s1."))
+            texts = draw(st.lists(st.sampled_from(["<ctx:variables>\nx = 1\n", " "]), max_size=2))
+            status = draw(st.sampled_from(["", "Nothing has run yet."]))
+            parts[-1].append(Context(f"sent{n}", tuple(texts), status))
     return parts
 
 
@@ -208,6 +211,24 @@ def test_with_extensions_and_a_property_of_ones_own_it_holds_its_laws(
     assert projection.left_out == fresh.left_out
 
 
+@given(sessions(), st.sampled_from([400, 3_000, 32_000]))
+@profile(max_examples=150)
+def test_what_stands_before_a_thought_is_never_edited_while_it_stands(session: list[list[HistoryEvent]], budget: int):
+    """The API compares: a thought whose conversation was changed would be refused."""
+    stepwise = engine(budget)
+    recorded: list[list[HistoryEvent]] = []
+    rests_on: dict[str, list[str]] = {}
+    for part in session:
+        recorded.append(list(part))
+        recorded[-1] += [event for event in stepwise.tend(after(recorded)) if not isinstance(event, str)]
+        projection = stepwise.project(after(recorded))
+        pieces = projection.run.pieces[: projection.count]
+        texts = [piece.text for piece in pieces]
+        for at, piece in enumerate(pieces):
+            if piece.kind == "thinking":
+                assert rests_on.setdefault(piece.text, texts[:at]) == texts[:at]
+
+
 # -- the tool dialect ------------------------------------------------------------------------------
 
 
@@ -255,18 +276,77 @@ def test_thinking_of_a_finished_loop_stands_only_where_it_is_not_bound(model: st
     assert ("thinking" in kinds(engine(model=model).project(turn))) is stays
 
 
-def test_the_state_that_was_sent_with_an_open_loop_stays_until_it_ends():
-    sent = Context("x1", ("<ctx:variables>\nx = 1\n",), "The person's newest statement is s1.")
-    opened = [question(1), sent, call(1, thinking=True), result(1)]
+SENT = Context("x1", ("<ctx:variables>\nx = 1\n",), "The person's newest statement is s1.")
+LOOP = [question(1), SENT, call(1, thinking=True), Observation("o1", "c1", "a long table\n" * 200)]
 
-    during = engine().project(asked(*opened))
-    ended = engine().project(asked(*opened, answer(1), question(2)))
+
+def test_the_state_and_the_thinking_of_a_loop_stay_when_it_ends():
+    """What was sent is sent again as it was, so signatures hold, and the provider's cache does."""
+    during = engine().project(asked(*LOOP))
+    ended = engine().project(asked(*LOOP, answer(1), question(2)))
 
     assert roles(during) == ["user", "system", "assistant", "user", "system"]
     assert kinds(during) == ["system", "question", "context", "status", "thinking", "call", "result", "status"]
-    assert kinds(ended) == ["system", "question", "status", "call", "result", "answer", "question", "status"]
-    assert during.report.ok
+    assert kinds(ended)[: len(kinds(during)) - 1] == kinds(during)[:-1]
+    assert kinds(ended)[-3:] == ["answer", "question", "status"]
     assert ended.report.ok
+
+
+EDITS: list[tuple[str, list[HistoryEvent], list[HistoryEvent]]] = [
+    ("a redaction", [], [Redaction("d1", "o1", "superseded", "human")]),
+    ("a condensation", [], [Condensation("k1", ("m1",), (SummaryText("it said so", 3),))]),
+    ("what came late", [call(7)], [result(7)]),
+]
+
+
+@pytest.mark.parametrize(("first", "edit"), [row[1:] for row in EDITS], ids=[row[0] for row in EDITS])
+def test_thinking_and_its_state_go_when_something_before_them_changes(
+    first: list[HistoryEvent], edit: list[HistoryEvent]
+):
+    """Else the API would refuse the signatures. What is made afterwards stands."""
+    again = [question(2), Context("x2", ("<ctx:variables>\nx = 2\n",)), call(2, thinking=True), result(2), answer(2)]
+
+    edited = engine().project(asked(*first, *LOOP, answer(1), *edit, question(3)))
+    later = engine().project(asked(*first, *LOOP, answer(1), *edit, *again, question(3)))
+
+    assert not {"context", "thinking"} & set(kinds(edited))
+    assert kinds(later).count("context") == kinds(later).count("thinking") == 1
+    assert edited.report.ok
+    assert later.report.ok
+
+
+def test_thinking_and_its_state_go_together_when_they_are_too_many():
+    events: list[HistoryEvent] = []
+    counts: list[int] = []
+    for n in range(1, 40):
+        context = Context(f"x{n}", ("<ctx:variables>\n" + "x = 1\n" * 40,))
+        events += [question(n), context, call(n, thinking=True), result(n), answer(n)]
+        projection = engine(8_000).project(asked(*events, question(99)))
+        counts.append(kinds(projection).count("context"))
+        assert kinds(projection).count("thinking") == counts[-1]
+
+    gone = [after - before for before, after in pairwise(counts) if after < before]
+    assert gone
+    assert all(after == 0 for before, after in pairwise(counts) if after < before), "all at once"
+
+
+def test_right_after_an_edit_a_breakpoint_stands_before_it():
+    """The provider looks only 20 blocks back for what it holds; an edit lies further back."""
+    long = [one for n in range(1, 41) for one in (call(n), Observation(f"o{n}", f"c{n}", "a long table\n" * 200))]
+    events = [question(1), *long, answer(1), Redaction("d1", "o11", "superseded", "human"), question(2)]
+
+    stepwise = engine(200_000)
+    after_it = stepwise.project(asked(*events))
+    much_later = stepwise.project(asked(*events, *[AssistantMessage(f"n{n}", "and so on") for n in range(20)]))
+
+    def marked(projection: Projection) -> list[str]:
+        sent = [block for message in messages(projection) for block in message["content"]]
+        pieces = [*projection.run.pieces[: projection.count], *projection.tail]
+        return [piece.id for block, piece in zip(sent, pieces, strict=True) if "cache_control" in block]
+
+    assert marked(after_it)[0] == "a11", "the call whose result is a note now"
+    assert "a11" not in marked(much_later)
+    assert from_record(after_it.to_record(), after_it.texts().__getitem__).request_bytes == after_it.request_bytes
 
 
 def test_a_model_without_turn_scoped_system_messages_gets_none():

@@ -216,9 +216,9 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The state as it was sent with a request of an ask: what stands after the history, for one loop of calls.
+    """The state as it was sent with a request of an ask: what stood after the history then.
 
-    Thinking is bound to all that stands before it, so while the loop lasts this stays; afterwards it is not shown.
+    Thinking is bound to all that stands before it, so this stays as long as the thinking does (`projection/past.py`).
     """
 
     place: ClassVar[Place] = "message"

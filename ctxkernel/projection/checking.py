@@ -18,10 +18,11 @@ from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.clauses import text_fault
 from ctxkernel.history.rules import Report, check
 from ctxkernel.projection import receipt as receipts
-from ctxkernel.projection.value import Piece, Projection, Run, same_until
+from ctxkernel.projection.value import Piece, Projection, Run
 
-_FAR_FROM_LIMITS = 8_000_000
-"""Bytes and, a hundredth of it, blocks of the history below which no rule on sizes can be near."""
+_FAR_BYTES = 24_000_000
+_FAR_MESSAGES = 90_000
+"""Below these no rule on sizes can be near: 32 MB, 100,000 messages."""
 _DOT = Piece("", "", "", 0, "", ".")
 
 
@@ -35,6 +36,8 @@ class Checking:
         self._run = Run()
         self._done = 0
         """So many of the run's blocks are fine."""
+        self._starts: list[int] = []
+        """Where in them messages begin."""
         self._models: list[int] = []
         """Where in them the model's messages begin."""
         self._calls: list[tuple[int, str]] = []
@@ -46,12 +49,14 @@ class Checking:
         tail = projection.tail
         if projection.run is not self._run:
             most = min(self._done, projection.count)
-            self._forget(same_until(self._run.pieces, projection.run.pieces, most))
+            self._forget(projection.run.same_as(self._run, most))
             self._run = projection.run
-        small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_FROM_LIMITS
+        small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_BYTES
         pieces = projection.run.pieces
         pieces = pieces if len(pieces) == projection.count else pieces[: projection.count]
-        if small and len(pieces) < _FAR_FROM_LIMITS // 100 and self._fine(pieces, tail):
+        marks = len(receipts.marks(pieces, projection.edge))
+        few = len(self._starts) + len(pieces) - self._done + len(tail) < _FAR_MESSAGES
+        if small and few and self._fine(pieces, tail, marks):
             return _FINE
         found = check(projection.request, self._capabilities)
         if found.ok:
@@ -67,6 +72,8 @@ class Checking:
         while count and pieces[count - 1].role != "user":
             count -= 1
         self._done = count
+        while self._starts and self._starts[-1] >= count:
+            self._starts.pop()
         while self._models and self._models[-1] >= count:
             self._models.pop()
         while self._calls and self._calls[-1][0] >= count:
@@ -75,6 +82,8 @@ class Checking:
     def _keep(self, pieces: Sequence[Piece]) -> None:
         for at in range(self._done, len(pieces)):
             piece = pieces[at]
+            if at == 0 or pieces[at - 1].role != piece.role:
+                self._starts.append(at)
             if piece.role == "assistant":
                 if at == 0 or pieces[at - 1].role != "assistant":
                     self._models.append(at)
@@ -83,19 +92,19 @@ class Checking:
                     self._ids.add(self._calls[-1][1])
         self._done = len(pieces)
 
-    def _fine(self, pieces: Sequence[Piece], tail: Sequence[Piece]) -> bool:
+    def _fine(self, pieces: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
         new = pieces[self._done :]
         if any(text_fault(piece.text) for piece in (*new, *tail) if not piece.raw):
             return False
         ids = [_call_id(piece) for piece in new if piece.kind == "call" and piece.raw]
         if any(name in self._ids for name in ids) or len(set(ids)) < len(ids):
             return False
-        if all(piece.role == "user" and not piece.raw for piece in new):
+        if all(piece.role == "user" and not piece.raw for piece in (*new, *pieces[-1:])):
             beside = pieces[-1:]  # texts of the user's: only what they stand beside can matter
         else:
             start = self._models[-1] if self._models else 0
             beside = [piece for at, piece in enumerate(pieces[start:], start) if at >= self._done - 1 or _counts(piece)]
-        if not self._shape(beside, tail, len(receipts.marks(pieces))):
+        if not self._shape(beside, tail, marks):
             return False
         self._keep(pieces)
         return True

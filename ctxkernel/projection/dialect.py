@@ -134,7 +134,7 @@ class Dialect:
         return Piece(attribute(event_id), kind, attribute(short(event_id)), self.count(whole), told, whole)
 
     def _context(self, event: Context, n: int, text: str) -> Piece:
-        why = "the state as it was sent when this loop of calls began; kept until the loop ends"
+        why = "the state as it was sent with that request; kept until something before it changes"
         return Piece(f"{attribute(event.event_id)}#{n}", "context", _origin(event), self.count(text), why, text)
 
     # -- what the model says ---------------------------------------------------------------------
@@ -336,5 +336,4 @@ def _id(event: HistoryEvent) -> str:
     return f'"{attribute(event.event_id)}"'
 
 
-def _dump(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

@@ -32,10 +32,11 @@ from ctxkernel.projection.dialect import Dialect, DialectName
 from ctxkernel.projection.inplace import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout
 from ctxkernel.projection.past import Past
+from ctxkernel.projection.prices import WRITE_5M, price_of
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
-from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record, same_until
+from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
 
@@ -87,7 +88,7 @@ class ProjectionEngine:
         self.past = Past(layout, dialect, opening, self.capabilities, listed)
         self._tail = Tail(count_tokens, settings.variable_rows)
         self._checking = Checking(opening, self.capabilities)
-        self._prices = Prices()
+        self._prices = Prices(WRITE_5M, price_of(settings.model).read)
         self._before: Projection | None = None
 
     def take_over(self, other: ProjectionEngine, turn: Turn) -> None:
@@ -155,11 +156,12 @@ class ProjectionEngine:
             report=_FINE,
             tokens=self._system.tokens + past.tokens + sum([piece.tokens for piece in tail]),
             budget=self.settings.projection_tokens,
-            receipt=past.receipts.receipt(run.pieces, tail),
+            receipt=past.receipts.receipt(run.pieces, tail, past.edge),
             run=run,
             count=count,
             cached=self._cached(run),
             tail_left_out=(*past.running(), *past.hidden(), *left),
+            edge=past.edge,
         )
         report = self._checking.report(projection, past.receipts.bytes)
         if not report.ok:
@@ -196,7 +198,7 @@ class ProjectionEngine:
         if before.run is run:
             return before.count
         most = min(before.count, len(run.pieces))
-        start = same_until(before.run.pieces, run.pieces, most)
+        start = run.same_as(before.run, most)
         for index in range(start, most):
             old, new = before.run.pieces[index], run.pieces[index]
             if (old.text, old.role) != (new.text, new.role):

@@ -7,8 +7,11 @@ Rule 1: what stands here is a function of the path from the root to HEAD, of wha
         What is kept from the last projection saves time and changes nothing (law 3).
 Rule 2: a `Run` that a projection shares is only ever appended to; any other change makes a new one, which shares what
         both begin with.
-Rule 3: thinking and the state that was sent with it stand only while a loop of calls is open, for models that bind
-        thinking to all before it: when the loop is over they go together, so what the API compares is never edited.
+Rule 3: of models that bind thinking to all before it, thinking and the state that was sent with it stand until
+        something before them changes, or they become too many: then they go together, all that there are, so what the
+        API compares is never edited. Each time they go, what follows is written to the provider's cache once more; so
+        they do not go when their loop is over, unless the state that was sent with it is not known. Of other models
+        the state is in the tail at each request, and never here.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import is_
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ from ctxkernel.history.events import (
     RESULTS,
     Action,
     AssistantMessage,
+    Condensation,
     CondensationRequest,
     Context,
     HistoryEvent,
@@ -33,6 +36,7 @@ from ctxkernel.history.events import (
     Observation,
     Pin,
     Redaction,
+    Summary,
     UserQuestion,
     Withdrawal,
     from_execution,
@@ -44,15 +48,15 @@ from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.dialect import Dialect, Rendered, call_name, short
 from ctxkernel.projection.inplace import Placed, rewritten
 from ctxkernel.projection.layout import StatementLayout, attribute, masked, redacted
-from ctxkernel.projection.receipt import Receipts
-from ctxkernel.projection.value import LeftOut, Piece, Run
+from ctxkernel.projection.receipt import ANCHOR, Receipts
+from ctxkernel.projection.value import LeftOut, Piece, Run, same_until
 
 Path = Sequence[tuple[Statement, Execution]]
 Records = Mapping[str, Sequence[Any]]
 """Execution → the history events that were recorded with it, in order."""
 
 _MOST_KEPT = 10_000
-"""Rendered events that are kept, those of other branches included: coming back to one renders nothing anew."""
+"""Rendered events that are kept at least, those of other branches included: coming back to one renders nothing anew."""
 _OPENING = "[What came before is condensed or left out.]"
 _STANDS_FOR = (UserQuestion, Action, *RESULTS)
 """Events that show what a statement was, in its place: an ask, or a cell of the model."""
@@ -67,6 +71,21 @@ def _bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
         return False
     lines = [line.strip() for line in statement.source.splitlines()]
     return all(line.startswith(("%ctx ", "#")) for line in lines if line)
+
+
+class Bound(NamedTuple):
+    """What rule 3 comes to after an entry."""
+
+    live: int = 0
+    """From this entry on, thinking and the state that was sent with it stand."""
+    tokens: int = 0
+    """What they take."""
+    newest: int = -1
+    """The number of the newest event so far, in the order of recording."""
+    question: int = -1
+    """The entry of the question that the open loop began with, -1 where none is open."""
+    known: bool = False
+    """Whether the state was sent before the first thinking of the newest loop."""
 
 
 class Fed(NamedTuple):
@@ -92,7 +111,7 @@ class Past:
         self._dialect = dialect
         self._opening = opening
         self.count = dialect.count
-        self._bound = capabilities.bound_thinking
+        self._bound = capabilities.bound_thinking and dialect.name == "tools"
         self._turn_notes = bool(capabilities.turn_notes)
         self.properties = tuple(properties)
         self._rendered: dict[tuple[str, str, str], Rendered] = {}
@@ -103,9 +122,14 @@ class Past:
         self._places: list[int] = []
         """Where in the run the blocks of each entry begin."""
         self._live: int = 0
-        """From this entry on, what belongs to an open loop stands."""
+        """`Bound.live` when the run was laid."""
         self._told = False
         """Whether the run says what the fold leaves out."""
+        self._spare = 0
+        self._edge = -1, -1
+        """Of the newest edit: the first entry that it changed, and the first that came after it; -1 where none did."""
+        self.edge = -1
+        """The last block before that entry, as long as no more than `ANCHOR` came after the edit; else -1."""
         self._begin()
         self._begin_entries(0)
 
@@ -122,7 +146,17 @@ class Past:
         self._views: Mapping[str, tuple[Placed, ...]] = {}
         self._notes: dict[str, str] = {}
         """The redacted events, each with the summary that stands in its place."""
-        self._mark = 0, 0
+        self._mark = 0, 0, 0
+        self._since: dict[str, int] = {}
+        """Outputs that are, or were, notes → since when they are shown as they are."""
+        self._reshaped: list[int] = []
+        """When condensations were made and directives taken back."""
+        self._edited = 0
+        """What has a lower number in the order of recording was made before an edit of what is shown …"""
+        self._edited_before = 0
+        """… and before the edit before that."""
+        self._repinned = 0
+        """The same for pins: an edit only where something was masked or dropped."""
         self.tried = 0
         """How many events were shown when a condensation was tried in vain; not tried again before there are more."""
         self.has_calls = False
@@ -135,6 +169,8 @@ class Past:
     def _begin_entries(self, cap: int) -> None:
         self._shown: list[HistoryEvent] = []
         self._entries: list[Rendered] = []
+        self._bounds: list[Bound] = []
+        self._edge = -1, -1
         self._fold = HistoryFold(cap)
         self._told = False
         self._names: set[str] = set()
@@ -147,13 +183,15 @@ class Past:
     @property
     def in_loop(self) -> bool:
         """Whether the model was asked and has not answered: a loop of calls is open."""
-        return self._loop() is not None
+        return bool(self._bounds) and self._bounds[-1].question >= 0
 
     @property
     def context_sent(self) -> bool:
         """Whether the state stands in the history, since it was sent with the open loop."""
-        loop = self._loop()
-        return loop is not None and any(isinstance(one, Context) for one in self._shown[loop:])
+        bound = self._bounds[-1] if self._bounds else Bound()
+        if not self._bound or bound.question < 0:
+            return False
+        return any(isinstance(one, Context) for one in self._shown[max(bound.question, bound.live) :])
 
     def running(self) -> list[LeftOut]:
         """Why statements that have not ended are left out."""
@@ -184,6 +222,26 @@ class Past:
     def cap(self) -> int:
         """Tokens that the history may take."""
         return self._fold.cap
+
+    @property
+    def fold_tokens(self) -> int:
+        """Tokens that the history takes of these."""
+        return self._fold.tokens
+
+    def unmasked(self) -> Sequence[HistoryEvent]:
+        """Return the events that stand whole."""
+        masked = self._fold.masked
+        if not masked:
+            return self._shown
+        kept = [event for at, event in enumerate(self._shown[:masked]) if self._fold.is_kept(at)]
+        return [*kept, *self._shown[masked:]]
+
+    def tokens_after_bound(self) -> int:
+        """Return the tokens of the blocks from the first on that is bound to what stands before it."""
+        for at in range(self._live, len(self._entries)):
+            if self._bound and (self._entries[at].thinking or self._entries[at].context):
+                return sum([piece.tokens for piece in self.run.pieces[self._places[at] :]])
+        return 0
 
     @property
     def drops(self) -> bool:
@@ -231,9 +289,12 @@ class Past:
         """
         if not self._continues(path, records):
             self._begin()
-        known = self.pins.copy(), self._notes, self._views
+        known, edited = (self.pins.copy(), self._notes, self._views), self._edited
+        so_far = len(self.events) if self._fed and views == self._views else -1
         self._views = views
         self._feed(path, records)
+        if so_far == len(self.events) and (cap, spare) == (self._fold.cap, self._spare):
+            return
         self._take_notes()
         shown = self.view.events
         same = self._same(shown)
@@ -244,13 +305,19 @@ class Past:
             dirty = self._back_to(same, cap)
         else:
             dirty = same
+        if self._spare != spare or edited != self._edited:
+            self._spare = spare
+            self._edge = -1, -1
+            del self._bounds[:]
+            for place in range(len(self._entries)):
+                self._bind(place, batch=place == self._fold.last_batch)
         state = self._fold.dropped, self._fold.masked
         for place in range(len(self._entries), len(shown)):
             self._take(shown, place)
         if state != (self._fold.dropped, self._fold.masked):
             dirty = 0 if state[0] != self._fold.dropped else min(dirty, state[1])
             self._told = False
-        self._lay(dirty, spare)
+        self._lay(dirty)
 
     def _continues(self, path: Path, records: Records) -> bool:
         """Whether `path` is what was fed, with something added at its end."""
@@ -293,7 +360,12 @@ class Past:
         self.has_calls = self.has_calls or event.place in ("call", "result")
         if isinstance(event, Withdrawal):
             self.redactions.withdraw(event.target_id)
+            self._reshaped.append(len(self.redactions.numbers))
+        elif isinstance(event, Condensation):
+            if event.forgotten_event_ids or event.summaries:
+                self._reshaped.append(len(self.redactions.numbers))
         elif isinstance(event, Pin):
+            self._repinned = len(self.redactions.numbers)
             if event.pinned:
                 self.pins[event.target_id] = event.reason
             else:
@@ -301,19 +373,24 @@ class Past:
 
     def _take_notes(self) -> None:
         """Have the notes of the directives that are in effect; of several for one output the first stands."""
-        edits = self.redactions.edits
-        mark = len(edits), len(self.redactions.undone)
+        edits, undone = self.redactions.edits, self.redactions.undone
+        mark = len(edits), len(undone), len(self._reshaped)
         if mark != self._mark:
+            if mark[:2] != self._mark[:2]:
+                self._notes = {one.directive.target_id: one.directive.summary_text for one in reversed(edits.values())}
+                changed = [*undone, *reversed(edits.values())]
+                self._since = {one.directive.target_id: one.since for one in changed}
             self._mark = mark
-            self._notes = {one.directive.target_id: one.directive.summary_text for one in reversed(edits.values())}
+            numbers = sorted({0, *self._reshaped, *self._since.values()})
+            self._edited = numbers[-1]
+            self._edited_before = numbers[-2] if len(numbers) > 1 else 0
 
     def _same(self, shown: Sequence[HistoryEvent]) -> int:
         """Return how many of the events that were shown begin what is shown."""
         old = self._shown
-        if len(shown) >= len(old) and all(map(is_, old, shown)):
+        if len(shown) >= len(old) and old == shown[: len(old)]:  # much faster than to look for the first that differs
             return len(old)
-        pairs = zip(old, shown, strict=False)
-        return next((at for at, (a, b) in enumerate(pairs) if a is not b), min(len(old), len(shown)))
+        return same_until(old, shown, min(len(old), len(shown)))
 
     # -- entries ---------------------------------------------------------------------------------
 
@@ -322,7 +399,9 @@ class Past:
         if not self._fold.cut(count):
             self._begin_entries(cap)
             return 0
-        del self._shown[count:], self._entries[count:]
+        del self._shown[count:], self._entries[count:], self._bounds[count:]
+        first, after = self._edge
+        self._edge = (first if first < count else -1), (after if after < count else -1)
         calls = zip(self._entries, self._shown, strict=True)
         self._names = {one.call_id for one, event in calls if event.place == "call"}
         self._waiting = {}
@@ -363,7 +442,40 @@ class Past:
         least = entry.masked_tokens if entry.masks and not kept else size
         self._shown.append(event)
         self._entries.append(entry)
-        self._fold.append(size, least, joined=joined, kept=kept)
+        whole = not self._fold.append(size, least, joined=joined, kept=kept)
+        self._bind(place, batch=not whole)
+
+    def _bind(self, place: int, *, batch: bool) -> None:
+        """Note what rule 3 comes to after the entry at `place`, whose coming changed earlier ones where `batch`."""
+        event, entry = self._shown[place], self._entries[place]
+        live, tokens, newest, question, known = self._bounds[-1] if self._bounds else Bound()
+        name = event.condensation_id if isinstance(event, Summary) else event.event_id
+        number = self.redactions.numbers.get(name, 0)
+        held = self._bound and (entry.context or entry.thinking > 0)
+        first, after = self._edge
+        if number >= self._edited:
+            after = place if after < 0 else after
+        elif first < 0 and (
+            (held and number >= self._edited_before)
+            or (isinstance(event, Summary) and number == self._edited - 1)
+            or self._since.get(name) == self._edited
+        ):
+            first = place
+        self._edge = first, after
+        ends = False
+        if isinstance(event, UserQuestion):
+            if tokens > self._spare // 2:  # the new loop shall have room
+                live, tokens = place, 0
+            question, known = place, False
+        elif isinstance(event, AssistantMessage | HumanStatement):
+            ends, question = question >= 0 and not known, -1
+        known = known or entry.context
+        if held:
+            tokens += entry.tokens if entry.context else entry.thinking_tokens
+        edited = max(self._edited, self._repinned if self._fold.last_batch >= 0 else 0)
+        if self._bound and ((held and number < max(newest, edited)) or ends or batch or tokens > self._spare):
+            live, tokens = place + 1, 0
+        self._bounds.append(Bound(live, tokens, max(newest, number), question, known))
 
     def _pinned_unit(self, shown: Sequence[HistoryEvent], place: int) -> bool:
         """Whether an event is pinned, or one of the batch that it stands and falls with."""
@@ -387,7 +499,7 @@ class Past:
             source = self._sources.get(event.event_id) if isinstance(event, HumanStatement) else None
             instead = "" if summary is None else note(summary, event)
             entry = self._statement(*source, instead) if source else self._dialect.render(event, name, instead)
-            if len(self._rendered) >= _MOST_KEPT:
+            if len(self._rendered) >= max(_MOST_KEPT, 2 * len(self._entries)):
                 self._rendered.clear()
             self._rendered[key] = entry
         return entry
@@ -433,26 +545,9 @@ class Past:
 
     # -- blocks ----------------------------------------------------------------------------------
 
-    def _loop(self) -> int | None:
-        """Return the entry of the question that the open loop of calls began with."""
-        for place in range(len(self._shown) - 1, -1, -1):
-            event = self._shown[place]
-            if isinstance(event, UserQuestion):
-                return place
-            if isinstance(event, AssistantMessage | HumanStatement):
-                return None
-        return None
-
-    def _lay(self, dirty: int, spare: int) -> None:
+    def _lay(self, dirty: int) -> None:
         """Make the run of the entries; those before `dirty` have their blocks already."""
-        loop = self._loop()
-        live = len(self._entries) if loop is None else loop
-        if loop is not None:
-            fixed = self._entries[loop:]
-            taken = sum(one.tokens if one.context else one.thinking_tokens for one in fixed)
-            # A batch that changed what stands before a thought undid its signature.
-            if taken > spare or (self._bound and self._fold.last_batch >= loop):
-                live = len(self._entries)
+        live = self._bounds[-1].live if self._bounds else 0
         if live != self._live:
             dirty = min(dirty, live, self._live)
             self._live = live
@@ -473,13 +568,16 @@ class Past:
                     self.tokens += pieces[-1].tokens
                 pieces.append(piece)
                 self.tokens += piece.tokens
+        first, after = self._edge
+        since = self._places[after] if after >= 0 else len(pieces)
+        self.edge = self._places[first] - 1 if first > 0 and len(pieces) - since <= ANCHOR else -1
 
     def _pieces(self, index: int) -> Sequence[Piece]:
         """Return the blocks of an entry as they stand now."""
         entry = self._entries[index]
         if not self._fold.stands(index):
             return ()
-        if entry.context and index < self._live:
+        if entry.context and (index < self._live or not self._bound):
             return ()
         pieces = entry.masked if index < self._fold.masked and not self._fold.is_kept(index) else entry.whole
         if entry.thinking and self._bound and index < self._live:
@@ -489,7 +587,8 @@ class Past:
     def _note_before(self, index: int) -> Sequence[Piece]:
         """Return the system message that was sent right before what the model said, where the API takes one there."""
         before = self._shown[index - 1] if index else None
-        if not self._turn_notes or not isinstance(before, Context) or not before.status.strip():
+        told = self._bound and self._turn_notes
+        if not told or not isinstance(before, Context) or not before.status.strip():
             return ()
         here = self._pieces(index)
         if not here or here[0].role != "assistant" or not self.run.pieces or self.run.pieces[-1].role != "user":

@@ -7,7 +7,9 @@ Rule 2: a projection grows by few blocks a turn. Its hash goes on from a copy of
 Rule 3: breakpoints of the prompt cache, four as the API allows: on the system text (1 h), which holds for the tools
         before it; on the last block of the history; and on two that move by `ANCHOR` blocks at a time, since a
         provider looks at most 20 blocks back for what it has cached. So a turn of up to 50 blocks finds the turn before
-        it. None is on a thinking block, where the API refuses it.
+        it. Right after an edit of what was sent before, the earlier of the two stands on the last block before the
+        edit instead: what is cached up to there is found, however far back it is. None is on a thinking block, where
+        the API refuses it.
 Rule 4: neighbours of one role are one message; `system` messages within the conversation stand alone.
 """
 
@@ -88,11 +90,14 @@ def markable(history: Sequence[Sent], place: int) -> int:
     return place
 
 
-def marks(history: Sequence[Sent]) -> tuple[int, ...]:
-    """Return the places of all breakpoints in a history, in order."""
+def marks(history: Sequence[Sent], edge: int = -1) -> tuple[int, ...]:
+    """Return the places of all breakpoints in a history; `edge` is the last block before a new edit, or -1."""
     if not history:
         return ()
-    found = {markable(history, place) for place in (*anchors(len(history)), len(history) - 1)}
+    moving = anchors(len(history))
+    if 0 <= edge < len(history):
+        moving = (*moving[1:], edge)
+    found = {markable(history, place) for place in (*moving, len(history) - 1)}
     return tuple(sorted(place for place in found if place >= 0))
 
 
@@ -105,9 +110,9 @@ def _written(pieces: Iterable[Sent], marked: Iterable[int], before: str = "", st
         before = piece.role
 
 
-def body(opening: str, history: Sequence[Sent], tail: Sequence[Sent]) -> bytes:
-    """Return the bytes of a request: `opening` (see `head`), the history, the tail."""
-    blocks = [*_written(history, marks(history)), *_written(tail, (), history[-1].role if history else "")]
+def body(opening: str, history: Sequence[Sent], tail: Sequence[Sent], edge: int = -1) -> bytes:
+    """Return the bytes of a request: `opening` (see `head`), the history, the tail; `edge` as in `marks`."""
+    blocks = [*_written(history, marks(history, edge)), *_written(tail, (), history[-1].role if history else "")]
     return (opening + "".join(blocks) + END).encode()
 
 
@@ -146,10 +151,10 @@ class Receipts:
         other._plain = [point for point in self._plain if point.blocks <= count]
         return other
 
-    def receipt(self, history: Sequence[Sent], tail: Sequence[Sent]) -> str:
+    def receipt(self, history: Sequence[Sent], tail: Sequence[Sent], edge: int = -1) -> str:
         """Return `sha256:…` of the body; the history may only have grown since the last call."""
         last = len(history) - 1
-        marked = marks(history)
+        marked = marks(history, edge)
         moving = tuple(place for place in marked if place < last)
         if self._marked is None or self._marked[0] != moving or self._marked[1].blocks > last:
             start = self._beginning(history, moving[0] if moving else max(last, 0))

@@ -10,6 +10,7 @@ Rule 3: no repair is made twice, and none that the switches do not want; what is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 from ctxkernel.core.errors import NothingToCondense
@@ -17,7 +18,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import Turn
 from ctxkernel.history.condense import Condensing, Limits, Record, condense
 from ctxkernel.history.events import Condensation, HistoryEvent, nth
-from ctxkernel.history.redact import Prices, apply, due, outlook
+from ctxkernel.history.redact import Outlook, Prices, apply, due, outlook
 from ctxkernel.history.repair import Switches, maintain
 from ctxkernel.projection.past import Past
 
@@ -41,14 +42,29 @@ def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Pric
         yield event
     redactions = past.redactions
     if redactions.waiting and redactions.at_boundary:
-        near = past.tokens > NEAR * past.cap
-        shown = apply(past.shown, redactions, count=past.count).events if redactions.edits else past.shown
-        ahead = outlook(shown, redactions, count=past.count, whole=turn.cache_cold or near)
+        near = past.fold_tokens > NEAR * past.cap
+        ahead = _ahead(past, settings.statement_tokens, whole=turn.cache_cold or near)
         decision = due(ahead, cache_cold=turn.cache_cold, limit_near=near, prices=prices, expected_turns=EXPECTED_TURNS)
         if decision.pays:
             number += 1
             yield decision.batch(nth(execution, number))
     yield from _condensed(past, nth(execution, number + 1))
+
+
+def _ahead(past: Past, output_tokens: int, *, whole: bool) -> Outlook:
+    """Return what a batch would do to the request: by what is sent of each output, not by what was recorded."""
+    redactions = past.redactions
+
+    def count(text: str) -> int:
+        return min(past.count(text), output_tokens)
+
+    # To redact what is masked already would save nothing.
+    shown = past.unmasked()
+    if redactions.edits:
+        shown = apply(shown, redactions, count=count).events
+    ahead = outlook(shown, redactions, count=count, whole=whole)
+    # What is bound to what stands before it goes with the batch, and what follows that is written again, too.
+    return replace(ahead, tokens_after_first_edit=max(ahead.tokens_after_first_edit, past.tokens_after_bound()))
 
 
 def _mended(past: Past, moment: Moment, settings: Settings) -> Sequence[HistoryEvent | str]:

@@ -86,7 +86,7 @@ class Run:
     Whoever made it may append; a projection reads the first so many.
     """
 
-    __slots__ = ("_chunks", "_hashes", "_left", "left_out", "pieces")
+    __slots__ = ("_chunks", "_hashes", "_left", "_line", "_mark", "left_out", "pieces")
 
     def __init__(self, pieces: Sequence[Piece] = (), left_out: tuple[LeftOut, ...] = ()) -> None:
         self.pieces: list[Piece] = list(pieces)
@@ -94,6 +94,16 @@ class Run:
         self._hashes: list[str] = []
         self._chunks: list[tuple[str, str]] = []
         self._left: tuple[str, str] | None = None
+        self._mark = object()
+        self._line: list[tuple[object, int]] = []
+        """Of the newest runs that this one was cut from: the mark, and how many of its first pieces are these."""
+
+    def same_as(self, other: Run, most: int) -> int:
+        """Return how many of the first `most` pieces are those of `other`, from the start on."""
+        if other is self:
+            return most
+        known = min(next((count for mark, count in self._line if mark is other._mark), 0), most)
+        return known + same_until(other.pieces[known:most], self.pieces[known:most], most - known)
 
     def left(self) -> tuple[str, str]:
         """Return (hash, text) of what was left out: it never changes, and a long session has a lot of it."""
@@ -109,6 +119,7 @@ class Run:
             other._left = self._left
         other._hashes = self._hashes[:count]
         other._chunks = self._chunks[: count // CHUNK]
+        other._line = [(self._mark, count), *((mark, min(same, count)) for mark, same in self._line[:3])]
         return other
 
     def references(self, start: int, end: int) -> list[Json]:
@@ -163,6 +174,8 @@ class Projection:
     cached: int
     """How many leading pieces of the history were in the previous projection too; -1 where there was none."""
     tail_left_out: tuple[LeftOut, ...] = ()
+    edge: int = -1
+    """Right after an edit of the history the last block before it, where a breakpoint stands; else -1."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projection) and self.to_record() == other.to_record()
@@ -199,7 +212,7 @@ class Projection:
     def request_bytes(self) -> bytes:
         """The exact body that would be sent."""
         opening = receipts.head(self.model, self.max_tokens, self.system.text, self.tools)
-        return receipts.body(opening, self.run.pieces[: self.count], self.tail)
+        return receipts.body(opening, self.run.pieces[: self.count], self.tail, self.edge)
 
     @property
     def request(self) -> dict[str, Any]:
@@ -314,6 +327,7 @@ class Projection:
             "history": self.run.references(whole, self.count),
             "tail": [_reference(piece, _hash(piece.text)) for piece in self.tail],
             "cached": self.cached,
+            "edge": self.edge,
             "report": self.report.to_json(),
             "history_left_out": self.run.left()[0] if self.run.left_out else None,
             "left_out": [[one.id, one.why] for one in self.tail_left_out],
@@ -373,6 +387,7 @@ def from_record(record: dict[str, Json], load_text: Callable[[str], str]) -> Pro
         count=len(pieces),
         cached=record["cached"],
         tail_left_out=tuple(LeftOut(one, why) for one, why in record["left_out"]),
+        edge=record.get("edge", -1),
     )
     if "sha256:" + hashlib.sha256(projection.request_bytes).hexdigest() != projection.receipt:
         raise StoreError(f"the stored texts of projection {projection.receipt[:23]} are not those that it was made of")
