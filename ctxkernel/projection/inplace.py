@@ -28,10 +28,12 @@ class Placed(NamedTuple):
 
 
 def placed(handles: Sequence[HandleState]) -> dict[str, tuple[Placed, ...]]:
-    """Return the views that have a name, by the statement that made them."""
+    """Return the views that have a name of their own, by the statement that made them."""
     found: dict[str, tuple[Placed, ...]] = {}
+    taken: set[str] = set()
     for one in handles:
-        if one.obj_type == "view" and one.name != one.obj_id and one.name.isidentifier():
+        if one.obj_type == "view" and one.name != one.obj_id and one.name.isidentifier() and one.name not in taken:
+            taken.add(one.name)
             policy = tuple((key, one.digest[key]) for key in _POLICY if key in one.digest)
             here = Placed(one.name, one.obj_id, policy, one.text)
             found[one.statement_id] = (*found.get(one.statement_id, ()), here)
