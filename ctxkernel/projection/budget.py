@@ -23,6 +23,10 @@ REFILL = 0.7
 """A batch goes on until the history is down to this part of its cap."""
 STUBS = 0.25
 """Statements whose outputs are masked take at most this part; then the oldest of them are dropped …"""
+LOOSE = 0.5
+"""Kept entries that are not firm take at most this part of a batch's goal where nothing else is left to go …"""
+LOOSE_REFILL = 0.25
+"""… and then go, the oldest first, down to this part."""
 STUBS_REFILL = 0.125
 """… down to this part, at once."""
 
@@ -144,8 +148,14 @@ class HistoryFold:
         self._sizes: list[tuple[int, int]] = []
         self._joined: list[bool] = []
         """Whether an entry stands and falls with the one before it."""
+        self.let_go: list[int] = []
+        """Kept entries that were dropped all the same, in the order in which they were."""
         self._kept: dict[int, int] = {}
         """Entries that are kept → the tokens that they take, oldest first."""
+        self._loose: dict[int, None] = {}
+        """Those of them that are not firm, and …"""
+        self._loose_tokens = 0
+        """… the tokens that these take."""
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -164,14 +174,17 @@ class HistoryFold:
             return False
         self.tokens -= sum([whole for whole, _ in self._sizes[count:]])
         for index in [index for index in self._kept if index >= count]:
-            del self._kept[index]
+            self._loose_tokens -= self._kept.pop(index) if index in self._loose else 0
+            self._loose.pop(index, None)
+            self._kept.pop(index, None)
         del self._sizes[count:], self._joined[count:]
         return True
 
-    def append(self, whole: int, masked: int, *, joined: bool = False, kept: bool = False) -> bool:
+    def append(self, whole: int, masked: int, *, joined: bool = False, kept: bool = False, firm: bool = True) -> bool:
         """Add an entry by its tokens whole and masked. Returns False where that was one more whole block.
 
-        `joined`: it stands and falls with the entry before it; `kept`: it is dropped after all others only.
+        `joined`: it stands and falls with the entry before it; `kept`: it is dropped after all others only, and in
+        batches too unless it is `firm`.
         """
         newest = len(self._sizes)
         if joined and newest and not self.stands(newest - 1):  # what it stands with is gone: so is it
@@ -182,6 +195,9 @@ class HistoryFold:
         self._joined.append(joined)
         if kept:
             self._kept[newest] = whole
+            if not firm:
+                self._loose[newest] = None
+                self._loose_tokens += whole
         self.tokens += whole
         if self.tokens <= self.cap:
             return False
@@ -193,6 +209,10 @@ class HistoryFold:
                 self._drop_to(int(self.cap * STUBS_REFILL))
         while self.tokens > goal and self.dropped < self.masked and self._unit() <= self.masked:
             self._drop()
+        # Where nothing else is left to go, and these alone would bring a batch at each turn, they make room for many.
+        if self.tokens > goal and self._loose_tokens > goal * LOOSE:
+            while self._loose_tokens > goal * LOOSE_REFILL and next(iter(self._loose)) < self.dropped:
+                self._let_go(next(iter(self._loose)))
         # The newest alone is over the cap: it is masked, and dropped, only if it must be.
         while self.tokens > self.cap and self.masked <= newest:
             self._mask()
@@ -200,8 +220,17 @@ class HistoryFold:
             self._drop()
         if self.tokens > self.cap:
             while self.tokens > goal and self._kept:
-                self.tokens -= self._kept.pop(next(iter(self._kept)))
+                self._let_go(next(iter(self._kept)))
         return True
+
+    def _let_go(self, index: int) -> None:
+        """Drop an entry that is kept."""
+        size = self._kept.pop(index)
+        self.tokens -= size
+        if index in self._loose:
+            del self._loose[index]
+            self._loose_tokens -= size
+        self.let_go.append(index)
 
     def _mask(self) -> None:
         whole, masked = self._sizes[self.masked]

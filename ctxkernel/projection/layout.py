@@ -33,7 +33,7 @@ statement: an executed cell: its source, then stdout, stderr, error, display, an
 ~ changed, - deleted); masked: its outputs were left out to save space.
 handles: views, groups and notes with their policy; variables: the person's; group, view, note, shown: content of \
 a handle; deltas: what changed since last time.
-[… left out …] marks a cut, [masked] a credential.
+[… left out …] marks a cut, [masked] a credential. Of sections that come twice the last one holds.
 
 A handle decides what you see. h = view(target, pos="line:col", tokens=2000, lod=0) looks at a file or object; \
 g = group(h, tokens=500, lod=2) sums up its members. lod: 0 raw, 1 structure, 2 summary, 3 diff. \

@@ -172,6 +172,10 @@ class Past:
         self._bounds: list[Bound] = []
         self._edge = -1, -1
         self._fold = HistoryFold(cap)
+        self._gone: list[LeftOut] = []
+        """What the fold has dropped."""
+        self._listed = 0, 0
+        """How much of the fold's `dropped` and `let_go` is in it."""
         self._told = False
         self._names: set[str] = set()
         """The ids of calls in the request."""
@@ -438,11 +442,12 @@ class Past:
             entry = self._in_place(event, entry, shown, place)
         # Of models that bind thinking it stands in the open loop only, and is not the fold's.
         size = 0 if entry.context else entry.tokens - (entry.thinking_tokens if self._bound else 0)
-        kept = entry.question or (bool(self.pins) and self._pinned_unit(shown, place))
+        firm = bool(self.pins) and self._pinned_unit(shown, place)
+        kept = entry.question or firm
         least = entry.masked_tokens if entry.masks and not kept else size
         self._shown.append(event)
         self._entries.append(entry)
-        whole = not self._fold.append(size, least, joined=joined, kept=kept)
+        whole = not self._fold.append(size, least, joined=joined, kept=kept, firm=firm)
         self._bind(place, batch=not whole)
 
     def _bind(self, place: int, *, batch: bool) -> None:
@@ -600,10 +605,14 @@ class Past:
         return Piece(attribute(name), kind, "ctxkernel", self._dialect.count(text), why, text, role)
 
     def _left_out(self) -> tuple[LeftOut, ...]:
-        fold, cap = self._fold, self._fold.cap
+        fold, cap, entries = self._fold, self._fold.cap, self._entries
         dropped = f"older than what the history's {cap:,} tokens hold; dropped in a batch"
         hidden = f"outputs masked in a batch: the history came to its {cap:,} tokens"
-        entries = self._entries
-        left = [LeftOut(entries[at].name, dropped) for at in range(fold.dropped) if not fold.stands(at)]
-        stubs = [at for at in range(fold.masked) if fold.stands(at) and not fold.is_kept(at) and entries[at].masks]
-        return (*left, *(LeftOut(f"{entries[at].name}:outputs", hidden) for at in stubs))
+        done, let_go = self._listed
+        more = [at for at in range(done, fold.dropped) if not fold.stands(at)]
+        more += [at for at in fold.let_go[let_go:] if at < done]
+        self._gone += [LeftOut(entries[at].name, dropped) for at in more]
+        self._listed = max(done, fold.dropped), len(fold.let_go)
+        # Before `dropped` only what is kept stands, and that is whole.
+        stubs = [at for at in range(fold.dropped, fold.masked) if not fold.is_kept(at) and entries[at].masks]
+        return (*self._gone, *(LeftOut(f"{entries[at].name}:outputs", hidden) for at in stubs))
