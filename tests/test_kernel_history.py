@@ -313,3 +313,21 @@ def test_the_size_is_corrected_by_what_the_last_answer_took(kernel):
 
 def shown(kernel, command: str) -> str:
     return kernel.run(command).data[0]["text/plain"]
+
+
+def test_a_condensation_in_vain_says_why(kernel):
+    """One statement, and it is the newest: nothing can go."""
+    ran = kernel.run("%ctx condense")
+
+    assert "nothing can be condensed" in ran.stderr
+
+
+def test_an_event_is_recorded_once(kernel):
+    run_all(kernel, ASK)
+    twice = "loop = get_ipython().kernel.ctx.loop; event = UserQuestion(loop.next_event_id, 'q'); "
+    twice += "loop.record(event); loop.record(event)"
+
+    ran = kernel.run(twice)
+
+    assert "recorded already" in ran.error["evalue"]
+    assert "Not all of a turn" not in kernel.run("1").stderr

@@ -30,12 +30,14 @@ from ctxkernel.history.events import (
     Redaction,
     RedactionBatch,
     Repair,
+    Summary,
     SummaryText,
     UserQuestion,
     Withdrawal,
 )
 from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property
 from ctxkernel.history.rules import Report, Violation, check
+from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.engine import Projection, ProjectionEngine, from_record
 from ctxkernel.projection.tokens import count_tokens
 
@@ -565,6 +567,81 @@ def test_the_models_redactions_wait_for_a_batch_and_the_batch_is_recorded():
     assert isinstance(batch, RedactionBatch)
     assert batch.directive_ids == ("d1", "d2")
     assert "cold" in batch.reason
+
+
+def test_what_was_done_on_another_branch_says_nothing_of_this_one():
+    """The same statement, redacted on the branch that was left: here it stands as it did."""
+    long = replace(asked().history[0][1], stdout="out " * 400)
+    first = (asked().history[0][0], long)
+    left, here = after([[], []]).history[1], after([[], [], []]).history[2]
+    gone = {"s2.1": [Redaction("s2.1:1", "s1.1", "gone", "human"), Action("s2.1:2", "c1", "run_cell", {}, "r1")]}
+    stepwise = engine(6_000)
+
+    for path, records in (([first], {}), ([first, left], gone), ([first, here], {})):
+        turn = Turn(path, (), (), 0, (), records)
+        projection = stepwise.project(turn)
+        assert projection.request_bytes == engine(6_000).project(turn).request_bytes
+
+
+def test_a_pinned_call_stands_and_falls_with_its_result():
+    """Where the pinned alone are too much, they go by units: half of one would be refused."""
+    stepwise = engine(7_000)
+    recorded: list[list[HistoryEvent]] = []
+    for n in range(12):
+        made = Action(f"a{n}", f"c{n}", "run_cell", {"code": "x = 1\n" * (60 + 40 * n)}, f"r{n}")
+        recorded.append([made, Observation(f"o{n}", f"c{n}", "res " * 900), answer(n), Pin(f"p{n}", f"a{n}")])
+        projection = stepwise.project(after(recorded, start=OWN))
+        assert projection.report == check(projection.request, stepwise.capabilities)
+        assert projection.report.ok
+        assert projection.tokens <= 7_000
+
+
+def test_a_summary_that_is_tried_costs_what_it_takes():
+    """Its limit is held against the text itself, not against the one that was tried before it."""
+    past = engine().past
+    sizes = [past.size(Summary("k1~summary1", text, "k1")) for text in ("short", "long words " * 3_000, "short")]
+
+    assert sizes[0] == sizes[2] < 100
+    assert sizes[1] > 5_000
+
+
+def test_a_person_is_obeyed_also_where_a_call_was_never_answered():
+    long = Observation("o1", "c1", "a long table\n" * 200)
+    events = [question(1), call(1), long, call(2), UserQuestion("q2", "never mind"), answer(2)]
+
+    projection = engine().project(asked(*events, Redaction("d1", "o1", "stale", "human")))
+
+    assert "stale" in "".join(block.text for block in projection.blocks if block.kind == "result")
+
+
+entry = st.tuples(st.integers(0, 60), st.integers(0, 60), st.booleans(), st.integers(0, 9))
+
+
+@given(st.lists(entry, max_size=10), st.lists(entry, max_size=5), st.integers(0, 10), st.sampled_from([10, 50, 100]))
+@profile(max_examples=500)
+def test_a_fold_that_was_cut_is_that_of_what_is_left(first: list[Any], more: list[Any], count: int, cap: int):
+    """And units stand or fall together, whatever is kept in them."""
+
+    def add(fold: HistoryFold, rows: list[Any]) -> None:
+        for whole, masked, joined, chance in rows:
+            kept = chance < 3
+            fold.append(whole, whole if kept else min(whole, masked), joined=joined, kept=kept, firm=chance != 2)
+            assert fold.tokens <= cap
+        for at in range(1, len(fold)):
+            if all(row[3] < 3 for row in rows):
+                assert not (rows[at][2] and fold.stands(at) != fold.stands(at - 1))
+
+    def state(fold: HistoryFold) -> Any:
+        return fold.tokens, fold.masked, [fold.stands(at) for at in range(len(fold))]
+
+    fold, fresh = HistoryFold(cap), HistoryFold(cap)
+    add(fold, first)
+    if fold.cut(min(count, len(first))):
+        for whole, masked, joined, chance in more:
+            kept = chance < 3
+            fold.append(whole, whole if kept else min(whole, masked), joined=joined, kept=kept, firm=chance != 2)
+        add(fresh, [*first[: min(count, len(first))], *more])
+        assert state(fold) == state(fresh)
 
 
 def test_what_is_pinned_is_never_masked_dropped_or_condensed():

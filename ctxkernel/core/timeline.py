@@ -199,6 +199,7 @@ class StatementLog:
         self._children: dict[str | None, list[str]] = {}
         self._movers: set[str] = set()
         self._records: dict[str, list[Any]] = {}
+        self._recorded: set[str] = set()
         self._offset = 0
         self.head: str | None = None
 
@@ -242,6 +243,7 @@ class StatementLog:
         self._movers.update(known.intersection(movers))
         for execution_id in known.intersection(records or ()):
             self._records[execution_id] = list((records or {})[execution_id])
+            self._recorded.update(event.event_id for event in self._records[execution_id])
         self.head = head
 
     def __len__(self) -> int:
@@ -322,7 +324,13 @@ class StatementLog:
         return self._records
 
     def record(self, execution_id: str, event: Any) -> None:
-        """Add an event of the model's history to an execution. Raises KeyError for an unknown one."""
+        """Add an event of the model's history to an execution.
+
+        Raises KeyError for an unknown one, CtxError for an event whose id is recorded already.
+        """
+        if event.event_id in self._recorded:
+            raise CtxError(f"event {event.event_id} is recorded already; each has an id of its own (next_event_id)")
+        self._recorded.add(event.event_id)
         self._records.setdefault(self._by_id[execution_id].execution_id, []).append(event)
 
     def _add(self, statement: Statement) -> None:

@@ -25,6 +25,7 @@ from ctxkernel.history.events import (
     AgentError,
     AssistantMessage,
     By,
+    Context,
     Events,
     HistoryEvent,
     HumanStatement,
@@ -156,7 +157,7 @@ class Redactions:
         elif isinstance(event, RedactionBatch):
             named = set(event.directive_ids)
             self._next += [one for one in self.live if one in named]
-        if event.place != "meta":
+        if event.place != "meta" and not isinstance(event, Context):  # a state is sent within a loop, too
             self._in_run = event.place != "message"
         self._take_effect()
 
@@ -181,15 +182,21 @@ class Redactions:
         return tuple(one for one in self.live.values() if one.target_id not in masked)
 
     def _take_effect(self) -> None:
-        if not self._next or not self.at_boundary:
+        # A call may wait for its approval, or for ever, while the person goes on: what she asks for is done.
+        if not self._next or self._in_run:
             return
-        now = len(self.numbers)
+        now, later = len(self.numbers), list[str]()
         for directive_id in self._next:
-            if directive_id in self.live:
+            edit = self.edits.get(directive_id)
+            directive = edit.directive if edit is not None else self.live.get(directive_id)
+            if directive is not None and directive.by == "model" and not self.at_boundary:
+                later.append(directive_id)
+            elif directive_id in self.live:
                 self.edits.setdefault(directive_id, Edit(self.live[directive_id], now))
-            elif (edit := self.edits.pop(directive_id, None)) is not None:
+            elif edit is not None:
+                del self.edits[directive_id]
                 self.undone.append(replace(edit, since=now))
-        self._next.clear()
+        self._next = later
 
 
 def at_boundary(history: Events) -> bool:

@@ -299,6 +299,8 @@ class Runtime:
             row = self._returning(lambda back: back.take(ended.execution.execution_id))
         result = self._returning(lambda back: back.took(ended, self._against, again=self._again)) or ended
         self.last = result
+        for text in ended.notices[len(ended.execution.notices) :]:  # of the model's history: nobody else tells them
+            self.tell(f"ctxkernel: {text}")
         rows, self._outside_row = (row, self._outside_row), None
         self._notice(
             self.guard(

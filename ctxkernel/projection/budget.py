@@ -191,6 +191,7 @@ class HistoryFold:
             whole = masked = 0
             kept = False
             self.dropped, self.masked = newest + 1, max(self.masked, newest + 1)
+            self.last_batch = newest
         self._sizes.append((whole, masked))
         self._joined.append(joined)
         if kept:
@@ -220,17 +221,25 @@ class HistoryFold:
             self._drop()
         if self.tokens > self.cap:
             while self.tokens > goal and self._kept:
-                self._let_go(next(iter(self._kept)))
+                self._let_go(next(iter(self._loose or self._kept)))
         return True
 
     def _let_go(self, index: int) -> None:
-        """Drop an entry that is kept."""
-        size = self._kept.pop(index)
-        self.tokens -= size
-        if index in self._loose:
-            del self._loose[index]
-            self._loose_tokens -= size
-        self.let_go.append(index)
+        """Drop an entry that is kept, with all that it stands and falls with."""
+        first, end = index, index + 1
+        while first and self._joined[first]:
+            first -= 1
+        while end < len(self._joined) and self._joined[end]:
+            end += 1
+        for at in range(first, end):
+            size = self._kept.pop(at, None)
+            if size is None:
+                continue
+            self.tokens -= size
+            if at in self._loose:
+                del self._loose[at]
+                self._loose_tokens -= size
+            self.let_go.append(at)
 
     def _mask(self) -> None:
         whole, masked = self._sizes[self.masked]

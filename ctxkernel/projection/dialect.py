@@ -116,14 +116,18 @@ class Dialect:
             case Observation() | UserRejection() | AgentError():
                 return self._result(event, call_id, note)
             case Summary():
-                tag = f"<ctx:summary id={_id(event)}>\n"
-                piece = self._text(event.event_id, "summary", tag, event.text, "stands for what was condensed")
+                why = "stands for what was condensed"
+                piece = self._text(event.event_id, "summary", _summary_tag(event), event.text, why)
                 return message(event.event_id, _origin(event), [piece])
             case Context():
                 blocks = [self._context(event, n, text) for n, text in enumerate(event.texts, 1) if text.strip()]
                 return message(event.event_id, _origin(event), blocks, context=True)
             case _:
                 return message(event.event_id, _origin(event), [])
+
+    def summary_tokens(self, event: Summary) -> int:
+        """Return the tokens that a summary would take if it were not cut."""
+        return self.count(f"{_summary_tag(event)}{clean(event.text).text.strip() or EMPTY}\n")
 
     # -- what the user's side says ---------------------------------------------------------------
 
@@ -326,6 +330,10 @@ def _raw_thinking(block: Mapping[str, Json]) -> str:
 def short(event_id: str) -> str:
     """Return the statement of an event's id, `s3` of `s3.1:4`."""
     return event_id.partition(".")[0] or "history"
+
+
+def _summary_tag(event: Summary) -> str:
+    return f"<ctx:summary id={_id(event)}>\n"
 
 
 def _origin(event: HistoryEvent) -> str:

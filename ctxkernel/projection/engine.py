@@ -65,16 +65,17 @@ class ProjectionEngine:
         self._system = Piece("system", "system", "ctxkernel", tokens, why, text, "system")
         if given:
             self._system = self._system._replace(why=f"{why}; with the tools, which take {given:,} of its tokens")
-        self._empty = _empty(count_tokens)
+        self._nothing = _nothing(count_tokens)
+        most = max(piece.tokens for piece in self._nothing.values())
         budget = settings.projection_tokens
         self._room = budget - tokens
-        if self._room < self._empty.tokens:
-            least = tokens + self._empty.tokens
+        if self._room < most:
+            least = tokens + most
             raise BadPolicy(f"projection_tokens is {budget}; an empty projection takes {least}: give more")
         # The bounds rest on the settings alone, so that a block's text never depends on what else there is. A whole
         # statement is at most two thirds of the largest cap.
-        most = int(self._room * HISTORY_SHARES[0]) // 3
-        source, outputs = min(2 * settings.statement_tokens, most), min(settings.statement_tokens, most)
+        share = int(self._room * HISTORY_SHARES[0]) // 3
+        source, outputs = min(2 * settings.statement_tokens, share), min(settings.statement_tokens, share)
         layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs)
         dialect = Dialect(self.dialect, count_tokens, text_tokens=source, output_tokens=outputs)
         opening = receipts.head(settings.model, settings.max_tokens, text, self._tools)
@@ -144,7 +145,7 @@ class ProjectionEngine:
             shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles))
         tail, left = self._tail.build(shown, room, past.newest or "session")
         if not tail and (not count or run.pieces[count - 1].role != "user"):
-            tail = (self._empty,)
+            tail = (self._nothing["left" if past.newest else "new"] if not count else self._nothing["same"],)
         tail = (*tail, *status)
         projection = Projection(
             model=self.settings.model,
@@ -209,6 +210,8 @@ class ProjectionEngine:
 _FINE = Report(ok=True)
 
 
-def _empty(count: CountTokens) -> Piece:
-    text, why = "Nothing has run yet.", "there is nothing else, and a message may not be empty"
-    return Piece("empty", "empty", "ctxkernel", count(text), why, text)
+def _nothing(count: CountTokens) -> dict[str, Piece]:
+    """Return what stands where there is nothing else: a message may not be empty, and the last one is the user's."""
+    texts = {"new": "Nothing has run yet.", "left": "What has run is left out.", "same": "Nothing has changed since."}
+    why = "there is nothing else, and a request ends with a message of the user's that is not empty"
+    return {key: Piece("empty", "empty", "ctxkernel", count(text), why, text) for key, text in texts.items()}

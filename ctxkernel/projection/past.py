@@ -269,8 +269,11 @@ class Past:
         return {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
 
     def size(self, event: HistoryEvent) -> int:
-        """Return the tokens that an event takes, rendered whole, or as it was redacted."""
-        return self._render(event, "c").tokens
+        """Return the tokens that an event takes, rendered whole, or as it was redacted; of a summary uncut.
+
+        A summary may be one of several that are tried: none of them is kept.
+        """
+        return self._dialect.summary_tokens(event) if isinstance(event, Summary) else self._render(event, "c").tokens
 
     def whole_size(self, event: HistoryEvent) -> int:
         """Return the tokens that an event takes, rendered whole, whatever is done to it."""
@@ -291,7 +294,8 @@ class Past:
         The thinking of an open loop, and the state that was sent with it, may take `spare` tokens besides. `views` are
         shown where they were made, by statement.
         """
-        if not self._continues(path, records):
+        again = not self._continues(path, records)
+        if again:  # what was pinned, redacted or edited there says nothing of here
             self._begin()
         known, edited = (self.pins.copy(), self._notes, self._views), self._edited
         so_far = len(self.events) if self._fed and views == self._views else -1
@@ -302,7 +306,7 @@ class Past:
         self._take_notes()
         shown = self.view.events
         same = self._same(shown)
-        if self._fold.cap != cap or known != (self.pins, self._notes, self._views):
+        if again or self._fold.cap != cap or known != (self.pins, self._notes, self._views):
             self._begin_entries(cap)
             dirty = 0
         elif same < len(self._shown):
