@@ -178,7 +178,7 @@ def test_a_broken_request_never_leaves(server: Server):
         {"tool_choice": {"type": "any"}},
         {"thinking": {"type": "enabled", "budget_tokens": 1024}},
         {"system": "\ud800"},
-        {"metadata": {"user_id": object()}},
+        {"metadata": {"user_id": {1, 2}}},
     ],
     ids=str,
 )

@@ -102,6 +102,8 @@ def test_a_write_of_unknown_time_is_the_default_one():
     assert cost_of_usage(MODEL, usage) == estimate(MODEL, cached=1000, written_5m=300, fresh=10, output=50)
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"input_tokens": None}, {"output_tokens": 5}, object()], ids=repr)
+@pytest.mark.parametrize(
+    "usage", [None, {}, {"input_tokens": None}, {"output_tokens": 5}, pytest.param(object(), id="an object")], ids=repr
+)
 def test_a_usage_without_counts_has_no_cost(usage: object):
     assert cost_of_usage(MODEL, usage) is None
