@@ -109,6 +109,33 @@ def test_a_wrong_command_is_refused_in_one_line_with_the_next_move(kernel):
         assert len(ran.error["traceback"]) <= 2, "no traceback of ours"
 
 
+RICH = """\
+class Table:
+    def __repr__(self): return 'a table'
+    def _repr_html_(self): return '<table>' + '<tr><td>1</td></tr>' * 300 + '</table>'
+Table()
+"""
+
+
+@pytest.mark.parametrize(
+    "cell", [RICH, "for n in range(500): print(f'{n} of 500', end='\\r')"], ids=["html", "progress"]
+)
+def test_a_note_is_measured_by_what_the_model_sees_of_an_output(kernel, cell: str):
+    run_all(kernel, cell)
+
+    refused = kernel.run("%ctx redact s1 superseded by a later run")
+
+    assert refused.status == "error"
+    assert "at most" in refused.error["evalue"], refused.error
+
+
+def test_a_credential_in_a_note_is_masked(kernel):
+    run_all(kernel, LONG, "%ctx redact s1 password=hunter2secret was found")
+
+    assert "hunter2" not in json.dumps(projection(kernel))
+    assert "[masked] was found" in blocks(kernel)["s1.1"]["text"]
+
+
 def test_condensing_on_request_can_be_opened_and_undone(kernel):
     run_all(kernel, *(f"x{n} = {n}\nprint('measured ' * 200)" for n in range(8)), "%ctx condense")
     condensed = blocks(kernel)

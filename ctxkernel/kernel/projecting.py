@@ -33,7 +33,9 @@ from ctxkernel.history.events import (
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
 from ctxkernel.projection.compare import Comparison, compare
 from ctxkernel.projection.engine import Projection
+from ctxkernel.projection.layout import clean
 from ctxkernel.projection.past import Past
+from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.shown import estimate_tokens, vocabulary
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.store.reader import SessionReader
@@ -430,15 +432,20 @@ def redact(ctx: Runtime, args: Sequence[str]) -> str:
 
 
 def _directive(ctx: Runtime, event_id: str, summary: str, directive_id: str) -> Redaction | Acknowledged:
-    past = _past(ctx)
+    past, most = _past(ctx), ctx.settings.statement_tokens
+
+    def count(text: str) -> int:
+        """Return the tokens that are sent of an output, or of a note."""
+        return min(count_tokens(clean(text).text), most)
+
     made = validate(
         event_id,
-        summary,
+        mask(summary),
         shown=past.shown,
         redactions=past.redactions,
         by="human",
         directive_id=directive_id,
-        count=count_tokens,
+        count=count,
         pinned=past.pins,
     )
     if isinstance(made, Refusal):
