@@ -81,7 +81,14 @@ def test_returning_to_before_a_redaction_brings_the_output_back(kernel):
 
 REFUSED = [
     ("%ctx redact", "which statement or event"),
-    ("%ctx redact s1", "summary"),
+    ("%ctx redact s1", "give a summary after it"),
+    ("%ctx redact s1 --list --undo", "one of them at a time"),
+    ("%ctx condense --show --undo", "one of them at a time"),
+    ("%ctx pin s1 s2", "takes one name"),
+    ("%ctx projection 3", "takes no name"),
+    ("%ctx whatif condense=banana", "condense=now"),
+    ("%ctx whatif condense=0", "condense=now"),
+    ("%ctx whatif h.pinned=maybe", "yes or no"),
     ("%ctx redact s99 gone", "no event 's99'"),
     ("%ctx redact s2 tiny", "at most"),
     ("%ctx redact --undo s1", "not redacted"),
@@ -92,7 +99,7 @@ REFUSED = [
     ("%ctx unpin s1", "not pinned"),
     ("%ctx pin s77", "no handle or statement"),
     ("%ctx whatif", "what should be otherwise"),
-    ("%ctx whatif h.lod=1", "no handle 'h'"),
+    ("%ctx whatif no.lod=1", "no handle 'no'"),
     ("%ctx whatif nonsense=1", "what is 'nonsense'"),
     ("%ctx whatif budget=10", "an empty projection takes"),
     ("%ctx diff projection", "after which statements"),
@@ -101,7 +108,7 @@ REFUSED = [
 
 
 def test_a_wrong_command_is_refused_in_one_line_with_the_next_move(kernel):
-    run_all(kernel, LONG, "x = 1")
+    run_all(kernel, LONG, "x = 1", "from pathlib import Path\nh = view(Path('.'))")
     for command, told in REFUSED:
         ran = kernel.run(command)
         assert ran.status == "error", command
@@ -134,6 +141,61 @@ def test_a_credential_in_a_note_is_masked(kernel):
 
     assert "hunter2" not in json.dumps(projection(kernel))
     assert "[masked] was found" in blocks(kernel)["s1.1"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("%ctx redact --undo s1", "%ctx redact s1 two"),
+        ("%ctx redact s2 one", "%ctx redact 2 two"),
+        ("%ctx redact s2 one", "%ctx redact --undo s2"),
+        ("%ctx pin s2", "%ctx redact s2 one"),
+        ("%ctx pin s2", "%ctx unpin s2"),
+        ("%ctx condense", "%ctx condense --undo"),
+        ("%ctx condense", "%ctx condense"),
+    ],
+)
+def test_of_two_commands_on_one_thing_in_one_cell_the_second_is_refused(kernel, first: str, second: str):
+    """The first is not in force before the cell has ended."""
+    run_all(kernel, LONG, LONG, "%ctx redact s1 all the same")
+
+    ran = kernel.run(f"{first}\n{second}")
+
+    assert ran.status == "error"
+    assert "one at a time" in ran.error["evalue"]
+
+
+def test_commands_on_several_things_may_stand_in_one_cell(kernel):
+    run_all(kernel, LONG, LONG, LONG, "%ctx redact s1 one\n%ctx redact s2 two\n%ctx pin s3\n%ctx condense")
+
+    assert "redacted" in blocks(kernel)["s2.1"]["why"]
+
+
+def test_a_command_on_the_history_outside_of_a_cell_is_refused_with_the_next_move(kernel):
+    run_all(kernel, LONG)
+    expression = "get_ipython().run_line_magic('ctx', 'condense')"
+
+    reply = kernel.client.execute("", silent=True, user_expressions={"x": expression}, reply=True, timeout=60)
+
+    told = reply["content"]["user_expressions"]["x"]
+    assert "in a cell of its own" in told["evalue"], told
+
+
+def test_what_is_condensed_is_pinned_or_redacted_only_when_it_is_brought_back(kernel):
+    run_all(kernel, *(f"x{n} = {n}\nprint('measured ' * 200)" for n in range(8)), "%ctx condense")
+
+    for command in ("%ctx pin s3", "%ctx pin s3.1", "%ctx pin 3", "%ctx redact s3 superseded"):
+        told = kernel.run(command).error["evalue"]
+        assert "was condensed" in told, told
+        assert "%ctx condense --undo s9.1:2" in told
+
+
+def test_a_redaction_in_an_open_loop_says_when_it_takes_effect(kernel):
+    run_all(kernel, LONG, ASK, ASKED, CALLED, RESULT)
+
+    told = kernel.run("%ctx redact s1 all the same").data[0]["text/plain"]
+
+    assert "when the open loop of calls has ended" in told
 
 
 def test_condensing_on_request_can_be_opened_and_undone(kernel):

@@ -43,6 +43,7 @@ from ctxkernel.store.reader import SessionReader
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
 
+_YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off")
 TEXT_LINES = 40
 """Most rows of a comparison that are shown."""
 
@@ -77,7 +78,11 @@ def _split(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[list[st
 
 def projection(ctx: Runtime, args: Sequence[str]) -> str:
     """Show what the model would be sent, block by block."""
-    flags, _ = _split(args, ("--json",), "projection")
+    flags, rest = _split(args, ("--json",), "projection")
+    if rest:
+        raise BadCommand(
+            f"%ctx projection takes no name: %ctx why {rest[0]} says what is in, %ctx diff projection N compares"
+        )
     found = _projection(ctx)
     if "--json" in flags:
         return json.dumps(found.to_json(), indent=1)
@@ -295,13 +300,19 @@ def _with_handle(ctx: Runtime, turn: Turn, name: str, attribute: str, value: str
             digest = {**state.digest, attribute: int(value)}
             changed = {"text": shown.text, "rendered_tokens": shown.tokens, "digest": digest}
         case "pinned":
-            changed = {"pinned": value.lower() in ("1", "yes", "true", "on")}
+            changed = {"pinned": _yes(value, f"{name}.{attribute}")}
         case "requested" | "shown":
-            changed = {"requested": value.lower() in ("1", "yes", "true", "on")}
+            changed = {"requested": _yes(value, f"{name}.{attribute}")}
         case _:
             raise BadCommand(f"%ctx whatif {name}.{attribute}: say lod, tokens, pinned or shown")
     states[at] = dataclasses.replace(state, **changed)
     return dataclasses.replace(turn, handles=tuple(states))
+
+
+def _yes(value: str, key: str) -> bool:
+    if value.lower() not in (*_YES, *_NO):
+        raise BadCommand(f"%ctx whatif {key}={value}: say yes or no")
+    return value.lower() in _YES
 
 
 def _number(value: str, name: str, attribute: str) -> int:
@@ -324,6 +335,8 @@ def _with_setting(settings: Settings, key: str, value: str, usage: str) -> Setti
 
 def _supposed(ctx: Runtime, key: str, value: str) -> HistoryEvent:
     if key == "condense":
+        if value.lower() not in ("now", *_YES):
+            raise BadCommand(f"%ctx whatif condense={value}: say condense=now, or leave it out")
         return CondensationRequest("whatif~condense", "what if")
     made = _directive(ctx, _event_id(ctx, value), "superseded", "whatif~redact")
     if not isinstance(made, Redaction):
@@ -337,13 +350,16 @@ def _supposed(ctx: Runtime, key: str, value: str) -> HistoryEvent:
 def _event_id(ctx: Runtime, word: str) -> str:
     """Return the event that a person means: its id, or the newest execution of a statement."""
     past = _past(ctx)
-    ids = {event.event_id for event in past.events}
-    if word in ids:
+    if any(event.event_id == word for event in past.shown):
         return word
     sid = word if word.startswith("s") else f"s{word}"
     found = [event.event_id for event in past.shown if event.event_id.startswith(f"{sid}.")]
     if found:
         return found[-1]
+    if gone := _condensed_away(ctx, word) or _condensed_away(ctx, sid):
+        raise BadCommand(gone[0])
+    if any(event.event_id == word for event in past.events):
+        return word
     shown = [event.event_id for event in past.shown]
     raise BadCommand(f"no event {word!r} is shown{close(word, shown)}; %ctx projection lists them")
 
@@ -354,10 +370,49 @@ def _means(word: str, event_id: str) -> bool:
     return word in (event_id, statement, statement.removeprefix("s"))
 
 
+def _next_id(ctx: Runtime) -> str:
+    """Return the id that the next event has. Raises BadCommand where no statement is open to record it with."""
+    try:
+        return ctx.loop.next_event_id
+    except RuntimeError:
+        raise BadCommand("this changes the history, which a cell only can: run it in a cell of its own") from None
+
+
+def _apart(ctx: Runtime, *words: str) -> None:
+    """Raise BadCommand where this cell has said something about one of these already: that is not in force yet."""
+    past = _past(ctx)
+    directives = {one.event_id: one.target_id for one in past.events if isinstance(one, Redaction)}
+    touched: set[str] = set()
+    for one in ctx.loop.log.records.get(_next_id(ctx).rpartition(":")[0], ()):
+        match one:
+            case Redaction():
+                touched |= {one.event_id, one.target_id}
+            case Withdrawal():
+                touched |= {one.target_id, directives.get(one.target_id, "condense")}
+            case Pin():
+                touched.add(one.target_id)
+            case CondensationRequest():
+                touched.add("condense")
+            case _:
+                pass
+    for word in words:
+        if any(_means(word, one) for one in touched):
+            told = "a condensation" if word == "condense" else word
+            raise BadCommand(f"this cell has a command on {told} already: one at a time, run it in a cell of its own")
+
+
+def _one_of(flags: Sequence[str], sub: str) -> None:
+    if len(set(flags)) > 1:
+        raise BadCommand(f"%ctx {sub} {' '.join(flags)}: say one of them at a time")
+
+
 def condense(ctx: Runtime, args: Sequence[str]) -> str:
     """Ask for a condensation, take one back, or show what one stands for."""
     flags, rest = _split(args, ("--undo", "--show", "--list"), "condense")
+    _one_of(flags, "condense")
     past = _past(ctx)
+    if not flags or "--undo" in flags:
+        _apart(ctx, "condense")
     withdrawn = {one.target_id for one in past.events if isinstance(one, Withdrawal)}
     made = [
         one
@@ -365,7 +420,7 @@ def condense(ctx: Runtime, args: Sequence[str]) -> str:
         if isinstance(one, Condensation) and one.event_id not in withdrawn and one.forgotten_event_ids
     ]
     if not flags:
-        ctx.loop.record(CondensationRequest(ctx.loop.next_event_id, " ".join(rest)))
+        ctx.loop.record(CondensationRequest(_next_id(ctx), mask(" ".join(rest))))
         return (
             "the history will be condensed at the end of this cell; %ctx condense --show opens it, --undo takes it back"
         )
@@ -382,7 +437,7 @@ def condense(ctx: Runtime, args: Sequence[str]) -> str:
             raise BadCommand(f"no condensation {rest[0]!r}{close(rest[0], [one.event_id for one in made])}")
         chosen = named[-1]
     if "--undo" in flags:
-        ctx.loop.record(Withdrawal(ctx.loop.next_event_id, chosen.event_id, "asked for"))
+        ctx.loop.record(Withdrawal(_next_id(ctx), chosen.event_id, "asked for"))
         many = len(chosen.forgotten_event_ids)
         return f"{chosen.event_id} is taken back: its {many} events stand in the projection after this cell"
     gone = set(chosen.forgotten_event_ids)
@@ -404,6 +459,7 @@ def content(event: HistoryEvent) -> str:
 def redact(ctx: Runtime, args: Sequence[str]) -> str:
     """Put a note in the place of an output, or take that back."""
     flags, rest = _split(args, ("--undo", "--list"), "redact")
+    _one_of(flags, "redact")
     live = _past(ctx).redactions.live
     if "--list" in flags:
         if not live:
@@ -413,6 +469,8 @@ def redact(ctx: Runtime, args: Sequence[str]) -> str:
         return aligned(rows)
     if not rest:
         raise BadCommand("%ctx redact N SUMMARY: which statement or event, and what mattered in its output?")
+    _apart(ctx, rest[0])
+    when = "after this cell" if _past(ctx).redactions.at_boundary else "when the open loop of calls has ended"
     if "--undo" in flags:
         named = [
             one
@@ -422,13 +480,17 @@ def redact(ctx: Runtime, args: Sequence[str]) -> str:
         ]
         if not named:
             raise BadCommand(f"%ctx redact --undo {rest[0]}: it is not redacted; %ctx redact --list shows what is")
-        ctx.loop.record(Withdrawal(ctx.loop.next_event_id, named[-1].event_id, "asked for"))
-        return f"{named[-1].target_id}: its output stands in the projection after this cell"
-    made = _directive(ctx, _event_id(ctx, rest[0]), " ".join(rest[1:]), ctx.loop.next_event_id)
+        ctx.loop.record(Withdrawal(_next_id(ctx), named[-1].event_id, "asked for"))
+        return f"{named[-1].target_id}: its output stands in the projection {when}"
+    event_id = _event_id(ctx, rest[0])
+    if not "".join(rest[1:]).strip():
+        raise BadCommand(f"%ctx redact {rest[0]}: give a summary after it: %ctx redact {rest[0]} WHAT MATTERED IN IT")
+    _apart(ctx, event_id)
+    made = _directive(ctx, event_id, " ".join(rest[1:]), _next_id(ctx))
     if isinstance(made, Acknowledged):
         return f"{made.event_id} is redacted already, by {made.directive_id}"
     ctx.loop.record(made)
-    return f"{made.target_id}: its output is a note after this cell; %ctx redact --undo {rest[0]} takes it back"
+    return f"{made.target_id}: its output is a note {when}; %ctx redact --undo {rest[0]} takes it back"
 
 
 def _directive(ctx: Runtime, event_id: str, summary: str, directive_id: str) -> Redaction | Acknowledged:
@@ -449,7 +511,7 @@ def _directive(ctx: Runtime, event_id: str, summary: str, directive_id: str) -> 
         pinned=past.pins,
     )
     if isinstance(made, Refusal):
-        raise BadCommand(f"%ctx redact: {made.message}")
+        raise BadCommand(f"%ctx redact: {made.message.replace('summary_text', 'the summary')}")
     return made
 
 
@@ -459,7 +521,9 @@ def pin(ctx: Runtime, args: Sequence[str], verb: str) -> str:
         raise BadCommand(f"%ctx {verb} NAME: which handle or statement? ls() and %ctx timeline list them")
     value = ctx.shell.user_ns.get(args[0])
     node = value if isinstance(value, NodeBase) else ctx.loop.graph.node(args[0])
-    reason = " ".join(args[1:])
+    reason = mask(" ".join(args[1:]))
+    if len(args) == 2 and _names_something(ctx, args[1]):
+        raise BadCommand(f"%ctx {verb} takes one name, then a reason: run %ctx {verb} {args[1]} besides")
     if node is not None:
         if verb == "pin":
             node.pin(reason)
@@ -467,19 +531,29 @@ def pin(ctx: Runtime, args: Sequence[str], verb: str) -> str:
             node.unpin()
         return f"{args[0]} is {'pinned' if node.pinned else 'not pinned'}"
     pins = _past(ctx).pins
+    _apart(ctx, args[0])
     if verb == "unpin":
         named = [one for one in pins if _means(args[0], one)]
         if not named:
             raise BadCommand(f"{args[0]} is not pinned; pinned are {', '.join(pins) or 'no statements'}")
-        ctx.loop.record(Pin(ctx.loop.next_event_id, named[0], False))
+        ctx.loop.record(Pin(_next_id(ctx), named[0], False))
         return f"{named[0]} is not pinned"
     try:
         event_id = _event_id(ctx, args[0])
-    except BadCommand:
+    except BadCommand as fault:
+        if "condensed" in str(fault):
+            raise
         names = [*(state.name for state in ctx.loop.ls()), *(event.event_id for event in _past(ctx).shown)]
         raise BadCommand(f"no handle or statement {args[0]!r}{close(args[0], names)}; ls() lists handles") from None
-    ctx.loop.record(Pin(ctx.loop.next_event_id, event_id, True, reason))
+    ctx.loop.record(Pin(_next_id(ctx), event_id, True, reason))
     return f"{event_id} is pinned: it is never condensed, masked or redacted"
+
+
+def _names_something(ctx: Runtime, word: str) -> bool:
+    """Whether a word is a handle, or an event or statement of the history."""
+    if isinstance(ctx.shell.user_ns.get(word), NodeBase) or ctx.loop.graph.node(word) is not None:
+        return True
+    return any(_means(word, event.event_id) for event in _past(ctx).events)
 
 
 def complete(ctx: Runtime, sub: str, words: Sequence[str]) -> list[str]:
