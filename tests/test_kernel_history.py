@@ -85,6 +85,8 @@ REFUSED = [
     ("%ctx redact s1 --list --undo", "one of them at a time"),
     ("%ctx condense --show --undo", "one of them at a time"),
     ("%ctx pin s1 s2", "takes one name"),
+    ("%ctx why not s1 --json", "no option --json"),
+    ("%ctx why s1 s2", "which block"),
     ("%ctx projection 3", "takes no name"),
     ("%ctx whatif condense=banana", "condense=now"),
     ("%ctx whatif condense=0", "condense=now"),
@@ -269,6 +271,54 @@ def test_why_not_finds_the_reason_for_whatever_one_asks(kernel):
     run_all(kernel, "x1 = 1", "h = view({'a': 1})", "2")
     for name, told in WHY_NOT:
         assert told in kernel.run(f"%ctx why not {name}").data[0]["text/plain"], name
+
+
+def test_why_not_says_what_is_wrong_with_a_call_or_a_result(kernel):
+    orphan = "told(Observation, 'c9', 'too late')"
+    run_all(kernel, LONG, ASK, ASKED, CALLED, orphan)  # s3 the question, s4 the call, s5 a result of no call
+
+    def told(name: str) -> str:
+        return kernel.run(f"%ctx why not {name}").data[0]["text/plain"]
+
+    assert "waits for its result" in told("s4")
+    assert "waits for its result" in told("c1")
+    assert "no such call" in told("s5.1:1")
+    assert "no such call" in told("c9")
+
+
+OWN = """\
+from ctxkernel.history.invariants import Property
+class No(Property):
+    def enforce(self, events, source):
+        return [one for one in events if self.word not in getattr(one, 'source', '')]
+class NoApples(No): word = 'apple' + 's'
+class NoPears(No): word = 'pear' + 's'
+NAME = NoApples(), NoPears()
+%ctx properties add NoApples
+%ctx properties add NoPears
+"""
+
+
+def test_why_not_names_the_property_that_left_it_out(kernel):
+    run_all(kernel, OWN, "'app' 'les'; x = 'apples'", "x = 'pears'")
+
+    told = [kernel.run(f"%ctx why not {name}").data[0]["text/plain"] for name in ("s2", "s3")]
+
+    assert "NoApples" in told[0]
+    assert "NoPears" not in told[0]
+    assert "NoPears" in told[1]
+    assert "NoApples" not in told[1]
+
+
+def test_why_finds_a_handle_by_its_name_and_a_statement_by_its_own_blocks(kernel):
+    run_all(kernel, "from pathlib import Path\nh = view(Path('.'))\nh.pin('it matters')", "x = 1")
+
+    handle, statement, number = (kernel.run(f"%ctx why {name}").data[0]["text/plain"] for name in ("h", "s2", "2"))
+
+    assert handle.startswith("view:h: in")
+    assert statement.startswith("s2.1: in")
+    assert "variables" not in statement
+    assert number == statement
 
 
 def test_looking_leaves_no_statement(kernel):

@@ -22,14 +22,18 @@ from ctxkernel.core.nodes.base import parse_lod, parse_tokens
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import HandleState, Turn, aligned
 from ctxkernel.history.events import (
+    RESULTS,
+    Action,
     Condensation,
     CondensationRequest,
+    Events,
     HistoryEvent,
     Pin,
     Redaction,
     Repair,
     Withdrawal,
 )
+from ctxkernel.history.invariants import Condensations
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
 from ctxkernel.projection.compare import Comparison, compare
 from ctxkernel.projection.engine import Projection
@@ -38,6 +42,7 @@ from ctxkernel.projection.past import Past
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.shown import estimate_tokens, vocabulary
 from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.projection.value import Block
 from ctxkernel.store.reader import SessionReader
 
 if TYPE_CHECKING:
@@ -117,31 +122,60 @@ def why(ctx: Runtime, args: Sequence[str]) -> str:
     """Say why a block is in the projection; with `not`, why something is left out of it."""
     if args[:1] == ["not"]:
         return _why_not(ctx, args[1:])
-    if not args:
+    _, rest = _split(args, (), "why")
+    if len(rest) != 1:
         raise BadCommand(
             "%ctx why BLOCK: which block? %ctx projection lists them; %ctx why not NAME for what is not in"
         )
-    name, found = args[0], _projection(ctx)
-    blocks = [block for block in found.blocks if name in (block.id, block.origin, block.id.partition("#")[0])]
+    name, found = rest[0], _projection(ctx)
+    names = _names_of(ctx, name)
+    blocks = _blocks(found, names)
     if blocks:
         lines = [f"{one.id}: in, ~{one.tokens} tokens, from {one.origin}: {one.why}" for one in blocks]
-        lines += [f"left out {one.id}: {one.why}" for one in found.left_out if one.id.startswith(f"{name}:")]
+        parts = tuple(f"{one}:" for one in names)
+        lines += [f"left out {one.id}: {one.why}" for one in found.left_out if one.id.startswith(parts)]
         return "\n".join(lines)
     left = {item.id: item.why for item in found.left_out}
-    if name in left:
-        return f"{name}: left out: {left[name]}"
+    if told := [f"{one}: left out: {left[one]}" for one in names if one in left]:
+        return "\n".join(told)
     known = [*left, *(block.id for block in found.blocks)]
     raise BadCommand(f"no block {name!r} in the projection{close(name, known)}; %ctx why not {name} looks further")
 
 
+_OF_THE_STATE = ("handles", "variables", "deltas", "view", "group", "note", "shown", "status", "system")
+"""Kinds of blocks that no statement stands in."""
+
+
+def _names_of(ctx: Runtime, name: str) -> tuple[str, ...]:
+    """Return what a person who says `name` may mean: a block, a statement by its number, or a handle's block."""
+    value = ctx.shell.user_ns.get(name)
+    states = ctx.loop.state.handles
+    if isinstance(value, NodeBase):
+        found = [state for state in states if state.obj_id == value.obj_id]
+    else:
+        found = [state for state in states if name in (state.name, state.obj_id)]
+    return (name, *([f"s{name}"] if name.isdecimal() else []), *(f"{one.obj_type}:{one.name}" for one in found))
+
+
+def _blocks(found: Projection, names: Sequence[str]) -> list[Block]:
+    """Return the blocks with one of these ids; where there are none, those of the statement that is meant."""
+    named = [block for block in found.blocks if block.id in names or block.id.partition("#")[0] in names]
+    return named or [block for block in found.blocks if block.origin in names and block.kind not in _OF_THE_STATE]
+
+
 def _why_not(ctx: Runtime, args: Sequence[str]) -> str:
     """Say why a name, a statement, an event or a block is not in the projection."""
-    if not args:
-        raise BadCommand("%ctx why not NAME: which variable, handle, statement or block?")
-    name, found, loop = args[0], _projection(ctx), ctx.loop
-    inside = [block for block in found.blocks if name in (block.id, block.origin, block.id.partition("#")[0])]
-    left = [one for one in found.left_out if name in (one.id, one.id.partition(":")[0], one.id.partition(".")[0])]
-    told = [f"left out {one.id}: {one.why}" for one in left]
+    _, rest = _split(args, (), "why not")
+    if len(rest) != 1:
+        raise BadCommand("%ctx why not NAME: which variable, handle, statement or block? One at a time")
+    name, found, loop = rest[0], _projection(ctx), ctx.loop
+    names = _names_of(ctx, name)
+    inside = _blocks(found, names)
+    told, ruled = _ruled_out(ctx, names)
+    for one in found.left_out:
+        at_all = one.id in ruled  # a property leaves it out, and which one is said already
+        if not at_all and any(word in (one.id, one.id.partition(":")[0], one.id.partition(".")[0]) for word in names):
+            told.append(f"left out {one.id}: {one.why}")
     told += _condensed_away(ctx, name)
     value = ctx.shell.user_ns.get(name)
     if isinstance(value, NodeBase):
@@ -191,8 +225,44 @@ def _condensed_away(ctx: Runtime, name: str) -> list[str]:
                 told.append(f"{gone[0]} was condensed in {event.event_id} ({event.reason or 'asked for'}): {kept}")
         elif isinstance(event, Repair) and name in (event.target_id, event.tool_call_id):
             told.append(f"{event.target_id} was {event.fix} by a repair: {event.reason}")
-    waiting = [one.event_id for one in past.view.waiting if name in (one.event_id, one.tool_call_id)]
-    return [*told, *(f"{one} waits for its result: a call is shown with its results only" for one in waiting)]
+    return told
+
+
+def _ruled_out(ctx: Runtime, names: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Say which property of the history leaves out the events that are meant; with their ids."""
+    past = _past(ctx)
+    away = {event.event_id for event in past.view.events}
+    away.update(one for made in past.view.condensations for one in made.forgotten_event_ids)
+    events: Events = [event for event in past.events if event.place != "meta"]
+    source = events
+    wanted: dict[str, HistoryEvent] = {
+        event.event_id: event
+        for event in events
+        if event.event_id not in away
+        and any(
+            word in (event.event_id, event.event_id.partition(".")[0], getattr(event, "tool_call_id", ""))
+            for word in names
+        )
+    }
+    told: list[str] = []
+    by: dict[str, str] = {}
+    for one in past.properties if wanted else ():
+        if not isinstance(one, Condensations):
+            events = one.enforce(events, source)
+        kept = {event.event_id for event in events}
+        rule = getattr(one, "name", "") or type(one).__name__
+        for event_id in wanted.keys() - by.keys() - kept:
+            by[event_id] = rule
+    answered = {event.tool_call_id for event in source if isinstance(event, RESULTS)}
+    called = {event.tool_call_id for event in source if isinstance(event, Action)}
+    for event_id, event in list(wanted.items())[:8]:
+        if isinstance(event, Action) and event.tool_call_id not in answered:
+            told.append(f"{event_id} waits for its result: a call is shown with its results only")
+        elif isinstance(event, RESULTS) and event.tool_call_id not in called:
+            told.append(f"{event_id} is the result of {event.tool_call_id}, and no such call is in the history")
+        elif event_id in by:
+            told.append(f"{event_id} is left out by {by[event_id]} (%ctx properties says what it is)")
+    return told, by.keys() & wanted.keys()
 
 
 # -- comparing ---------------------------------------------------------------------------------------
