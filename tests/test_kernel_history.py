@@ -321,6 +321,14 @@ def test_why_finds_a_handle_by_its_name_and_a_statement_by_its_own_blocks(kernel
     assert number == statement
 
 
+def test_why_not_says_a_thing_once(kernel):
+    run_all(kernel, "from pathlib import Path\nh = view(Path('.'))")
+
+    told = kernel.run("%ctx why not h").data[0]["text/plain"].splitlines()
+
+    assert len(told) == len(set(told)) == 1
+
+
 def test_looking_leaves_no_statement(kernel):
     run_all(kernel, LONG, "%ctx redact s1 all the same")
     looks = ["projection", "why s1", "why not s1", "whatif budget=64000", "diff projection s1", "redact --list"]

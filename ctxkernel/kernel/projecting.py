@@ -199,7 +199,7 @@ def _why_not(ctx: Runtime, args: Sequence[str]) -> str:
                 "changed last. Change it, look at it with view(…), or print what matters"
             )
     if told:
-        return "\n".join(told)
+        return "\n".join(dict.fromkeys(told))
     if inside:
         return f"{name} is in: " + "; ".join(f"{block.id} ({block.why})" for block in inside[:5])
     log = loop.log
