@@ -261,7 +261,7 @@ def _ruled_out(ctx: Runtime, names: Sequence[str]) -> tuple[list[str], set[str]]
         elif isinstance(event, RESULTS) and event.tool_call_id not in called:
             told.append(f"{event_id} is the result of {event.tool_call_id}, and no such call is in the history")
         elif event_id in by:
-            told.append(f"{event_id} is left out by {by[event_id]} (%ctx properties says what it is)")
+            told.append(f"{event_id}: left out by a property: {by[event_id]} (%ctx properties)")
     return told, by.keys() & wanted.keys()
 
 
