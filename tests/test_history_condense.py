@@ -38,6 +38,7 @@ from ctxkernel.history.condense import (
 from ctxkernel.history.events import (
     Action,
     AgentError,
+    AssistantMessage,
     Condensation,
     CondensationRequest,
     Events,
@@ -50,6 +51,7 @@ from ctxkernel.history.events import (
     UserRejection,
     Withdrawal,
 )
+from ctxkernel.history.invariants import MessagePairing
 from ctxkernel.history.view import HistoryView
 
 A = call
@@ -462,6 +464,34 @@ def test_an_extractive_summary_has_a_line_for_each(events: Events, line: str):
 
     assert "\n".join(rest) == line
     assert head.startswith(f"Summary of {len(events)} event")
+
+
+def test_a_filler_that_nobody_said_is_in_no_summary():
+    """`MessagePairing` puts `(no answer)` between two statements, and `(go on)` between two answers."""
+    log = [statement(n, f"x{n} = {n}") for n in range(1, 4)] + [
+        AssistantMessage("m4", "so it is"),
+        AssistantMessage("m5", "(no answer)"),
+    ]
+    events = HistoryView(log, properties=(*PROPERTIES, MessagePairing())).events
+
+    texts = [extractive(events, 10_000, len), summary_request(events, 100)]
+
+    assert len(events) == 8
+    for text in texts:
+        assert "go on" not in text
+        assert text.count("(no answer)") == 1, "what was said in truth is told"
+    assert texts[0].startswith("Summary of 5 events")
+
+
+def test_a_filler_is_no_question_of_the_users():
+    said = [AssistantMessage(f"m{n}", "measured " * 200) for n in range(3, 9)]
+    log = [statement(1, "x"), statement(2, "y"), *said, statement(9, "z")]
+    view = HistoryView(log, properties=(*PROPERTIES, MessagePairing()))
+
+    step = condense(view, "k1", lambda event: len(str(event)), Limits(tokens=2000))
+
+    assert isinstance(step, Record)
+    assert {"m4", "m5", "m6", "m7"} <= set(step.condensation.forgotten_event_ids)
 
 
 def test_an_extractive_summary_says_what_it_stands_for_and_how_much_is_cut():

@@ -143,12 +143,23 @@ def test_a_statement_has_its_outputs_in_one_event():
         "plot(x)",
         (
             Output("stdout", "out"),
-            Output("text/html", "<b>"),
+            Output("text/html", "[text/html 3 B]"),
             Output("stderr", "err"),
             Output("error", "ValueError: no"),
         ),
         "error",
     )
+
+
+def test_of_an_output_with_a_plain_text_the_richer_forms_are_left_out():
+    """A frame is measured, condensed and redacted by what the model sees of it."""
+    forms = [Artifact("display", "display 1", mime, 9, "", mime) for mime in ("text/html", "text/plain", "image/png")]
+    alone = Artifact("display", "display 2", "image/png", 12_000, "", "iVBORw0KGgo")
+    execution = Execution("s3.1", "s3", None, 0.0, 1.0, "ok", artifacts=(*forms, alone))
+
+    event = from_execution(Statement("s3", 3, 0.0, "frame"), execution)
+
+    assert event.outputs == (Output("text/plain", "text/plain"), Output("image/png", "[image/png 12,000 B]"))
 
 
 def test_a_message_keeps_its_thinking():

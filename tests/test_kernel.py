@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -505,6 +506,27 @@ def test_bad_input_gets_one_clear_sentence_and_no_traceback_of_ours(shared_kerne
     text = "\n".join(ran.error["traceback"])
     assert says in text
     assert "ctxkernel/" not in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("line", "some", "only"),
+    [
+        ("%ctx ", "diff", "[a-z]+"),
+        ("%ctx condense --", "--undo", "--[a-z]+"),
+        ("%ctx redact ", "--list", r"--[a-z]+|s\d+\.\d+"),
+        ("%ctx diff ", "projection", r"projection|s\d+|--json"),
+        ("%ctx diff projection ", "s1", r"s\d+|--json"),
+        ("x = 1\n%ctx sho", "show", "show"),
+    ],
+)
+def test_what_may_follow_on_a_ctx_line_stands_without_python_names(shared_kernel, line: str, some: str, only: str):
+    shared_kernel.run("1")
+
+    reply = shared_kernel.client.complete(line, len(line), reply=True, timeout=20)
+
+    matches = reply["content"]["matches"]
+    assert some in matches
+    assert [one for one in matches if not re.fullmatch(only, one)] == []
 
 
 def test_ctx_completes_its_subcommands(shared_kernel):

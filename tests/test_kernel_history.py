@@ -81,7 +81,16 @@ def test_returning_to_before_a_redaction_brings_the_output_back(kernel):
 
 REFUSED = [
     ("%ctx redact", "which statement or event"),
-    ("%ctx redact s1", "summary"),
+    ("%ctx redact s1", "give a summary after it"),
+    ("%ctx redact s1 --list --undo", "one of them at a time"),
+    ("%ctx condense --show --undo", "one of them at a time"),
+    ("%ctx pin s1 s2", "takes one name"),
+    ("%ctx why not s1 --json", "no option --json"),
+    ("%ctx why s1 s2", "which block"),
+    ("%ctx projection 3", "takes no name"),
+    ("%ctx whatif condense=banana", "condense=now"),
+    ("%ctx whatif condense=0", "condense=now"),
+    ("%ctx whatif h.pinned=maybe", "yes or no"),
     ("%ctx redact s99 gone", "no event 's99'"),
     ("%ctx redact s2 tiny", "at most"),
     ("%ctx redact --undo s1", "not redacted"),
@@ -92,7 +101,7 @@ REFUSED = [
     ("%ctx unpin s1", "not pinned"),
     ("%ctx pin s77", "no handle or statement"),
     ("%ctx whatif", "what should be otherwise"),
-    ("%ctx whatif h.lod=1", "no handle 'h'"),
+    ("%ctx whatif no.lod=1", "no handle 'no'"),
     ("%ctx whatif nonsense=1", "what is 'nonsense'"),
     ("%ctx whatif budget=10", "an empty projection takes"),
     ("%ctx diff projection", "after which statements"),
@@ -101,12 +110,94 @@ REFUSED = [
 
 
 def test_a_wrong_command_is_refused_in_one_line_with_the_next_move(kernel):
-    run_all(kernel, LONG, "x = 1")
+    run_all(kernel, LONG, "x = 1", "from pathlib import Path\nh = view(Path('.'))")
     for command, told in REFUSED:
         ran = kernel.run(command)
         assert ran.status == "error", command
         assert told in ran.error["evalue"], (command, ran.error["evalue"])
         assert len(ran.error["traceback"]) <= 2, "no traceback of ours"
+
+
+RICH = """\
+class Table:
+    def __repr__(self): return 'a table'
+    def _repr_html_(self): return '<table>' + '<tr><td>1</td></tr>' * 300 + '</table>'
+Table()
+"""
+
+
+@pytest.mark.parametrize(
+    "cell", [RICH, "for n in range(500): print(f'{n} of 500', end='\\r')"], ids=["html", "progress"]
+)
+def test_a_note_is_measured_by_what_the_model_sees_of_an_output(kernel, cell: str):
+    run_all(kernel, cell)
+
+    refused = kernel.run("%ctx redact s1 superseded by a later run")
+
+    assert refused.status == "error"
+    assert "at most" in refused.error["evalue"], refused.error
+
+
+def test_a_credential_in_a_note_is_masked(kernel):
+    run_all(kernel, LONG, "%ctx redact s1 password=hunter2secret was found")
+
+    assert "hunter2" not in json.dumps(projection(kernel))
+    assert "[masked] was found" in blocks(kernel)["s1.1"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("%ctx redact --undo s1", "%ctx redact s1 two"),
+        ("%ctx redact s2 one", "%ctx redact 2 two"),
+        ("%ctx redact s2 one", "%ctx redact --undo s2"),
+        ("%ctx pin s2", "%ctx redact s2 one"),
+        ("%ctx pin s2", "%ctx unpin s2"),
+        ("%ctx condense", "%ctx condense --undo"),
+        ("%ctx condense", "%ctx condense"),
+    ],
+)
+def test_of_two_commands_on_one_thing_in_one_cell_the_second_is_refused(kernel, first: str, second: str):
+    """The first is not in force before the cell has ended."""
+    run_all(kernel, LONG, LONG, "%ctx redact s1 all the same")
+
+    ran = kernel.run(f"{first}\n{second}")
+
+    assert ran.status == "error"
+    assert "one at a time" in ran.error["evalue"]
+
+
+def test_commands_on_several_things_may_stand_in_one_cell(kernel):
+    run_all(kernel, LONG, LONG, LONG, "%ctx redact s1 one\n%ctx redact s2 two\n%ctx pin s3\n%ctx condense")
+
+    assert "redacted" in blocks(kernel)["s2.1"]["why"]
+
+
+def test_a_command_on_the_history_outside_of_a_cell_is_refused_with_the_next_move(kernel):
+    run_all(kernel, LONG)
+    expression = "get_ipython().run_line_magic('ctx', 'condense')"
+
+    reply = kernel.client.execute("", silent=True, user_expressions={"x": expression}, reply=True, timeout=60)
+
+    told = reply["content"]["user_expressions"]["x"]
+    assert "in a cell of its own" in told["evalue"], told
+
+
+def test_what_is_condensed_is_pinned_or_redacted_only_when_it_is_brought_back(kernel):
+    run_all(kernel, *(f"x{n} = {n}\nprint('measured ' * 200)" for n in range(8)), "%ctx condense")
+
+    for command in ("%ctx pin s3", "%ctx pin s3.1", "%ctx pin 3", "%ctx redact s3 superseded"):
+        told = kernel.run(command).error["evalue"]
+        assert "was condensed" in told, told
+        assert "%ctx condense --undo s9.1:2" in told
+
+
+def test_a_redaction_in_an_open_loop_says_when_it_takes_effect(kernel):
+    run_all(kernel, LONG, ASK, ASKED, CALLED, RESULT)
+
+    told = kernel.run("%ctx redact s1 all the same").data[0]["text/plain"]
+
+    assert "when the open loop of calls has ended" in told
 
 
 def test_condensing_on_request_can_be_opened_and_undone(kernel):
@@ -180,6 +271,62 @@ def test_why_not_finds_the_reason_for_whatever_one_asks(kernel):
     run_all(kernel, "x1 = 1", "h = view({'a': 1})", "2")
     for name, told in WHY_NOT:
         assert told in kernel.run(f"%ctx why not {name}").data[0]["text/plain"], name
+
+
+def test_why_not_says_what_is_wrong_with_a_call_or_a_result(kernel):
+    orphan = "told(Observation, 'c9', 'too late')"
+    run_all(kernel, LONG, ASK, ASKED, CALLED, orphan)  # s3 the question, s4 the call, s5 a result of no call
+
+    def told(name: str) -> str:
+        return kernel.run(f"%ctx why not {name}").data[0]["text/plain"]
+
+    assert "waits for its result" in told("s4")
+    assert "waits for its result" in told("c1")
+    assert "no such call" in told("s5.1:1")
+    assert "no such call" in told("c9")
+
+
+OWN = """\
+from ctxkernel.history.invariants import Property
+class No(Property):
+    def enforce(self, events, source):
+        return [one for one in events if self.word not in getattr(one, 'source', '')]
+class NoApples(No): word = 'apple' + 's'
+class NoPears(No): word = 'pear' + 's'
+NAME = NoApples(), NoPears()
+%ctx properties add NoApples
+%ctx properties add NoPears
+"""
+
+
+def test_why_not_names_the_property_that_left_it_out(kernel):
+    run_all(kernel, OWN, "'app' 'les'; x = 'apples'", "x = 'pears'")
+
+    told = [kernel.run(f"%ctx why not {name}").data[0]["text/plain"] for name in ("s2", "s3")]
+
+    assert "NoApples" in told[0]
+    assert "NoPears" not in told[0]
+    assert "NoPears" in told[1]
+    assert "NoApples" not in told[1]
+
+
+def test_why_finds_a_handle_by_its_name_and_a_statement_by_its_own_blocks(kernel):
+    run_all(kernel, "from pathlib import Path\nh = view(Path('.'))\nh.pin('it matters')", "x = 1")
+
+    handle, statement, number = (kernel.run(f"%ctx why {name}").data[0]["text/plain"] for name in ("h", "s2", "2"))
+
+    assert handle.startswith("view:h: in")
+    assert statement.startswith("s2.1: in")
+    assert "variables" not in statement
+    assert number == statement
+
+
+def test_why_not_says_a_thing_once(kernel):
+    run_all(kernel, "from pathlib import Path\nh = view(Path('.'))")
+
+    told = kernel.run("%ctx why not h").data[0]["text/plain"].splitlines()
+
+    assert len(told) == len(set(told)) == 1
 
 
 def test_looking_leaves_no_statement(kernel):

@@ -629,6 +629,14 @@ SECRETS = [
     ("https://x.org/?token=abc123def&page=1", "abc123def"),
     ("aws_secret_access_key=wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI"),
     ("İ password=hunter2 İ", "hunter2"),
+    ('os.environ["DB_PASSWORD"] = "hunter2"', "hunter2"),
+    ("""os.environ['API_TOKEN']='hunter2'""", "hunter2"),
+    ("cfg = {'user': 'me', 'password': 'hunter2hunter2…", "hunter2"),
+    ("password = 'hunter2hunter2… # str len=135 s3", "hunter2"),
+    ('s2: password = "hunter2hunter2… · gave: 1', "hunter2"),
+    (r'"{\"token\": \"hunter2hunter2…', "hunter2"),
+    ("['a', 'ghp_a1B2c3D4e5F6g7… # list", "a1B2c3"),
+    ("postgres://me:pa55word…", "pa55"),
 ]
 PLAIN = [
     "view(paper, tokens=2000).set(tokens=300)",
@@ -645,6 +653,13 @@ PLAIN = [
     "task-force-abcdefghijklmnopqrst",
     "http://localhost:8888/lab?path=a@b",
     "secret = None",
+    'frame["token"] = frame2.words',
+    'if d["token"] == "abcdef":',
+    'names["pad_token"] = "<pad>"',
+    'token = """\nabcdef',
+    "the token: 'a word and another… and more",
+    "hf_hub_download… and sk-learn…",
+    "http://localhost:8888…",
 ]
 
 
@@ -663,6 +678,11 @@ def test_what_looks_like_a_credential_is_masked_wherever_it_comes_from(text: str
     assert "credentials masked" in projection.blocks[1].why
 
 
+@pytest.mark.parametrize("after", ["", "\n", "\ns3: 1", "\r\n"])
+def test_a_quoted_credential_that_was_cut_ends_with_its_line(after: str):
+    assert mask(f's2: password = "hunter2hunter2{after}') == f's2: password = "[masked]{after}'
+
+
 def test_a_variable_named_like_a_credential_is_masked():
     line = VariableLine("db_password", "str", "'hunter2'")
 
@@ -679,7 +699,7 @@ def test_masking_twice_is_masking_once(text: str):
     assert mask(mask(text)) == mask(text)
 
 
-WORST = ["token=abc123def ", "password: ", "eyJ", "://a:", "-----BEGIN PRIVATE KEY-----\n", "sk-", "secret[["]
+WORST = ["token=abc123def ", "password: ", "eyJ", "://a:", "-----BEGIN PRIVATE KEY-----\n", "sk-", "sk-a1", "secret[["]
 
 
 @pytest.mark.parametrize("text", [*WORST, "<", "<<ctx", "\x1b]", "a\r"])

@@ -38,6 +38,7 @@ from ctxkernel.history.events import (
     UserRejection,
     derived,
 )
+from ctxkernel.history.invariants.messages import is_filler
 from ctxkernel.history.pairing import pair
 from ctxkernel.history.view import HistoryView
 
@@ -218,7 +219,7 @@ def _units(view: HistoryView, pinned: AbstractSet[str], policy: Condensing) -> l
     units: list[_Unit] = []
     for first, end in pairwise(view.manipulation_indices):
         ids = {event.event_id for event in events[first:end]}
-        if any(isinstance(event, UserQuestion) for event in events[first:end]):
+        if any(isinstance(event, UserQuestion) and not is_filler(event) for event in events[first:end]):
             why = "a question of the user"
         elif not ids.isdisjoint(pinned):
             why = "pinned"
@@ -368,6 +369,7 @@ class _Lines(NamedTuple):
 
     @classmethod
     def of(cls, events: Events) -> _Lines:
+        events = _said(events)
         answers = pair(events).answers
         results = set(answers.values())
         number = cut = 0
@@ -401,6 +403,11 @@ class _Lines(NamedTuple):
         if cut:
             said.append(f"({cut} earlier line{'s' * (cut != 1)} cut)")
         return "\n".join([*said, *self.lines[len(self.lines) - kept :]])
+
+
+def _said(events: Events) -> Events:
+    """Return the events without the fillers of `MessagePairing`, which nobody said."""
+    return [event for event in events if not is_filler(event)] or events
 
 
 def _label(event: HistoryEvent) -> str:
@@ -503,6 +510,7 @@ def summary_request(events: Events, limit: int, *, most: int = 200_000) -> str:
     The events are data: they stand between two marks made of their own hash, which they cannot forge. `most` bounds
     their text, in characters; what is cut is marked. The same for the same events.
     """
+    events = _said(events)
     each = max(most // max(len(events), 1), 200)
     body = _middle("\n\n".join(_middle(_whole(event), each) for event in events), most)
     mark = f"history-{hashlib.sha256(body.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, cast, get_args
 
 from ctxkernel.core.errors import BadHistory
 from ctxkernel.core.events import Json, plain
-from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.timeline import Artifact, Execution, Statement
 
 Place = Literal["message", "call", "result", "meta"]
 OutputStatus = Literal["success", "failed", "canceled", "timeout"]
@@ -283,9 +283,14 @@ def derived(event_id: str, what: str) -> str:
 
 
 def from_execution(statement: Statement, execution: Execution) -> HumanStatement:
-    """Return the event of an execution, with its outputs in the order stdout, rich outputs, stderr, error."""
+    """Return the event of an execution, with its outputs in the order stdout, rich outputs, stderr, error.
+
+    Of a rich output it holds what a model is shown of it: the plain text, where there is one; else its kind and size.
+    """
     shown = [Output("stdout", execution.stdout)] if execution.stdout else []
-    shown += [Output(one.mime, one.data) for one in execution.artifacts if one.kind == "display" and _text(one.data)]
+    rich = [one for one in execution.artifacts if one.kind == "display"]
+    plain_too = {one.name for one in rich if one.mime == "text/plain"}
+    shown += [Output(one.mime, _shown(one)) for one in rich if one.mime == "text/plain" or one.name not in plain_too]
     if execution.stderr:
         shown.append(Output("stderr", execution.stderr))
     failed = execution.exception
@@ -296,8 +301,10 @@ def from_execution(statement: Statement, execution: Execution) -> HumanStatement
     )
 
 
-def _text(data: Json) -> bool:
-    return isinstance(data, str)
+def _shown(output: Artifact) -> str:
+    data = output.data
+    text = "".join(map(str, data)) if isinstance(data, list) else data
+    return text if output.mime == "text/plain" and isinstance(text, str) else f"[{output.mime} {output.size:,} B]"
 
 
 # -- JSON --------------------------------------------------------------------------------------------

@@ -16,8 +16,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.inputtransformer2 import make_tokens_by_line
 from IPython.display import display
 
@@ -379,7 +381,8 @@ def register(ctx: Runtime) -> None:
     shell.register_magic_function(ctx_magic, magic_kind="line", magic_name="ctx")
     shell.set_custom_exc((UserRefusal, CtxError), _tell_refusal)
     shell.input_transformers_cleanup.append(_question)
-    for name, finder in (("%ctx", complete), ("%view", complete_handles), ("%group", complete_handles)):
+    shell.Completer.custom_matchers.append(_matcher(ctx))
+    for name, finder in (("%view", complete_handles), ("%group", complete_handles)):
         shell.set_hook("complete_command", lambda _, event, find=finder: find(ctx, event), str_key=name)
     from ctxkernel.kernel.habits import keep_ls
 
@@ -448,6 +451,22 @@ def complete_handles(ctx: Runtime, event: Any) -> list[str]:
     return [path + ("/" if os.path.isdir(path) else "") for path in sorted(paths)[:100]]
 
 
+def _matcher(ctx: Runtime) -> Callable[[CompletionContext], SimpleMatcherResult]:
+    """Return what completes a `%ctx` line. A hook would let Python's own names stand beside ours."""
+
+    @context_matcher(identifier="ctxkernel", priority=1000)
+    def match(context: CompletionContext) -> SimpleMatcherResult:
+        line, token = context.text_until_cursor, context.token
+        if not line.lstrip().startswith("%ctx ") or line.endswith("="):
+            return {"completions": []}
+        found = complete(ctx, SimpleNamespace(line=line.lstrip(), symbol=token))
+        fitting = [one for one in found if one.startswith(token)]
+        fitting = fitting or [one for one in found if one.lower().startswith(token.lower())]
+        return {"completions": [SimpleCompletion(one) for one in fitting], "suppress": bool(fitting), "ordered": True}
+
+    return match
+
+
 def complete(ctx: Runtime, event: Any) -> list[str]:
     """Return what may follow on a `%ctx` line."""
     before = event.line[: event.line.rfind(event.symbol)] if event.symbol else event.line
@@ -461,6 +480,10 @@ def complete(ctx: Runtime, event: Any) -> list[str]:
         return configuring.complete(ctx, sub, words)
     if sub == "help":
         return list(COMMANDS)
+    statements = [statement.statement_id for statement in ctx.loop.log][-50:]
     if sub == "show":
-        return [statement.statement_id for statement in ctx.loop.log][-50:]
+        return statements
+    if sub == "diff":
+        first = [] if len(words) > 2 else ["projection"]
+        return [*first, *statements, "--json"]
     return list(COMMANDS[sub].options) if sub in COMMANDS else []

@@ -22,25 +22,33 @@ from ctxkernel.core.nodes.base import parse_lod, parse_tokens
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import HandleState, Turn, aligned
 from ctxkernel.history.events import (
+    RESULTS,
+    Action,
     Condensation,
     CondensationRequest,
+    Events,
     HistoryEvent,
     Pin,
     Redaction,
     Repair,
     Withdrawal,
 )
+from ctxkernel.history.invariants import Condensations
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
 from ctxkernel.projection.compare import Comparison, compare
 from ctxkernel.projection.engine import Projection
+from ctxkernel.projection.layout import clean
 from ctxkernel.projection.past import Past
+from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.shown import estimate_tokens, vocabulary
 from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.projection.value import Block
 from ctxkernel.store.reader import SessionReader
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
 
+_YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off")
 TEXT_LINES = 40
 """Most rows of a comparison that are shown."""
 
@@ -75,7 +83,11 @@ def _split(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[list[st
 
 def projection(ctx: Runtime, args: Sequence[str]) -> str:
     """Show what the model would be sent, block by block."""
-    flags, _ = _split(args, ("--json",), "projection")
+    flags, rest = _split(args, ("--json",), "projection")
+    if rest:
+        raise BadCommand(
+            f"%ctx projection takes no name: %ctx why {rest[0]} says what is in, %ctx diff projection N compares"
+        )
     found = _projection(ctx)
     if "--json" in flags:
         return json.dumps(found.to_json(), indent=1)
@@ -110,31 +122,60 @@ def why(ctx: Runtime, args: Sequence[str]) -> str:
     """Say why a block is in the projection; with `not`, why something is left out of it."""
     if args[:1] == ["not"]:
         return _why_not(ctx, args[1:])
-    if not args:
+    _, rest = _split(args, (), "why")
+    if len(rest) != 1:
         raise BadCommand(
             "%ctx why BLOCK: which block? %ctx projection lists them; %ctx why not NAME for what is not in"
         )
-    name, found = args[0], _projection(ctx)
-    blocks = [block for block in found.blocks if name in (block.id, block.origin, block.id.partition("#")[0])]
+    name, found = rest[0], _projection(ctx)
+    names = _names_of(ctx, name)
+    blocks = _blocks(found, names)
     if blocks:
         lines = [f"{one.id}: in, ~{one.tokens} tokens, from {one.origin}: {one.why}" for one in blocks]
-        lines += [f"left out {one.id}: {one.why}" for one in found.left_out if one.id.startswith(f"{name}:")]
+        parts = tuple(f"{one}:" for one in names)
+        lines += [f"left out {one.id}: {one.why}" for one in found.left_out if one.id.startswith(parts)]
         return "\n".join(lines)
     left = {item.id: item.why for item in found.left_out}
-    if name in left:
-        return f"{name}: left out: {left[name]}"
+    if told := [f"{one}: left out: {left[one]}" for one in names if one in left]:
+        return "\n".join(told)
     known = [*left, *(block.id for block in found.blocks)]
     raise BadCommand(f"no block {name!r} in the projection{close(name, known)}; %ctx why not {name} looks further")
 
 
+_OF_THE_STATE = ("handles", "variables", "deltas", "view", "group", "note", "shown", "status", "system")
+"""Kinds of blocks that no statement stands in."""
+
+
+def _names_of(ctx: Runtime, name: str) -> tuple[str, ...]:
+    """Return what a person who says `name` may mean: a block, a statement by its number, or a handle's block."""
+    value = ctx.shell.user_ns.get(name)
+    states = ctx.loop.state.handles
+    if isinstance(value, NodeBase):
+        found = [state for state in states if state.obj_id == value.obj_id]
+    else:
+        found = [state for state in states if name in (state.name, state.obj_id)]
+    return (name, *([f"s{name}"] if name.isdecimal() else []), *(f"{one.obj_type}:{one.name}" for one in found))
+
+
+def _blocks(found: Projection, names: Sequence[str]) -> list[Block]:
+    """Return the blocks with one of these ids; where there are none, those of the statement that is meant."""
+    named = [block for block in found.blocks if block.id in names or block.id.partition("#")[0] in names]
+    return named or [block for block in found.blocks if block.origin in names and block.kind not in _OF_THE_STATE]
+
+
 def _why_not(ctx: Runtime, args: Sequence[str]) -> str:
     """Say why a name, a statement, an event or a block is not in the projection."""
-    if not args:
-        raise BadCommand("%ctx why not NAME: which variable, handle, statement or block?")
-    name, found, loop = args[0], _projection(ctx), ctx.loop
-    inside = [block for block in found.blocks if name in (block.id, block.origin, block.id.partition("#")[0])]
-    left = [one for one in found.left_out if name in (one.id, one.id.partition(":")[0], one.id.partition(".")[0])]
-    told = [f"left out {one.id}: {one.why}" for one in left]
+    _, rest = _split(args, (), "why not")
+    if len(rest) != 1:
+        raise BadCommand("%ctx why not NAME: which variable, handle, statement or block? One at a time")
+    name, found, loop = rest[0], _projection(ctx), ctx.loop
+    names = _names_of(ctx, name)
+    inside = _blocks(found, names)
+    told, ruled = _ruled_out(ctx, names)
+    for one in found.left_out:
+        at_all = one.id in ruled  # a property leaves it out, and which one is said already
+        if not at_all and any(word in (one.id, one.id.partition(":")[0], one.id.partition(".")[0]) for word in names):
+            told.append(f"left out {one.id}: {one.why}")
     told += _condensed_away(ctx, name)
     value = ctx.shell.user_ns.get(name)
     if isinstance(value, NodeBase):
@@ -158,7 +199,7 @@ def _why_not(ctx: Runtime, args: Sequence[str]) -> str:
                 "changed last. Change it, look at it with view(…), or print what matters"
             )
     if told:
-        return "\n".join(told)
+        return "\n".join(dict.fromkeys(told))
     if inside:
         return f"{name} is in: " + "; ".join(f"{block.id} ({block.why})" for block in inside[:5])
     log = loop.log
@@ -184,8 +225,44 @@ def _condensed_away(ctx: Runtime, name: str) -> list[str]:
                 told.append(f"{gone[0]} was condensed in {event.event_id} ({event.reason or 'asked for'}): {kept}")
         elif isinstance(event, Repair) and name in (event.target_id, event.tool_call_id):
             told.append(f"{event.target_id} was {event.fix} by a repair: {event.reason}")
-    waiting = [one.event_id for one in past.view.waiting if name in (one.event_id, one.tool_call_id)]
-    return [*told, *(f"{one} waits for its result: a call is shown with its results only" for one in waiting)]
+    return told
+
+
+def _ruled_out(ctx: Runtime, names: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Say which property of the history leaves out the events that are meant; with their ids."""
+    past = _past(ctx)
+    away = {event.event_id for event in past.view.events}
+    away.update(one for made in past.view.condensations for one in made.forgotten_event_ids)
+    events: Events = [event for event in past.events if event.place != "meta"]
+    source = events
+    wanted: dict[str, HistoryEvent] = {
+        event.event_id: event
+        for event in events
+        if event.event_id not in away
+        and any(
+            word in (event.event_id, event.event_id.partition(".")[0], getattr(event, "tool_call_id", ""))
+            for word in names
+        )
+    }
+    told: list[str] = []
+    by: dict[str, str] = {}
+    for one in past.properties if wanted else ():
+        if not isinstance(one, Condensations):
+            events = one.enforce(events, source)
+        kept = {event.event_id for event in events}
+        rule = getattr(one, "name", "") or type(one).__name__
+        for event_id in wanted.keys() - by.keys() - kept:
+            by[event_id] = rule
+    answered = {event.tool_call_id for event in source if isinstance(event, RESULTS)}
+    called = {event.tool_call_id for event in source if isinstance(event, Action)}
+    for event_id, event in list(wanted.items())[:8]:
+        if isinstance(event, Action) and event.tool_call_id not in answered:
+            told.append(f"{event_id} waits for its result: a call is shown with its results only")
+        elif isinstance(event, RESULTS) and event.tool_call_id not in called:
+            told.append(f"{event_id} is the result of {event.tool_call_id}, and no such call is in the history")
+        elif event_id in by:
+            told.append(f"{event_id}: left out by a property: {by[event_id]} (%ctx properties)")
+    return told, by.keys() & wanted.keys()
 
 
 # -- comparing ---------------------------------------------------------------------------------------
@@ -293,13 +370,19 @@ def _with_handle(ctx: Runtime, turn: Turn, name: str, attribute: str, value: str
             digest = {**state.digest, attribute: int(value)}
             changed = {"text": shown.text, "rendered_tokens": shown.tokens, "digest": digest}
         case "pinned":
-            changed = {"pinned": value.lower() in ("1", "yes", "true", "on")}
+            changed = {"pinned": _yes(value, f"{name}.{attribute}")}
         case "requested" | "shown":
-            changed = {"requested": value.lower() in ("1", "yes", "true", "on")}
+            changed = {"requested": _yes(value, f"{name}.{attribute}")}
         case _:
             raise BadCommand(f"%ctx whatif {name}.{attribute}: say lod, tokens, pinned or shown")
     states[at] = dataclasses.replace(state, **changed)
     return dataclasses.replace(turn, handles=tuple(states))
+
+
+def _yes(value: str, key: str) -> bool:
+    if value.lower() not in (*_YES, *_NO):
+        raise BadCommand(f"%ctx whatif {key}={value}: say yes or no")
+    return value.lower() in _YES
 
 
 def _number(value: str, name: str, attribute: str) -> int:
@@ -322,6 +405,8 @@ def _with_setting(settings: Settings, key: str, value: str, usage: str) -> Setti
 
 def _supposed(ctx: Runtime, key: str, value: str) -> HistoryEvent:
     if key == "condense":
+        if value.lower() not in ("now", *_YES):
+            raise BadCommand(f"%ctx whatif condense={value}: say condense=now, or leave it out")
         return CondensationRequest("whatif~condense", "what if")
     made = _directive(ctx, _event_id(ctx, value), "superseded", "whatif~redact")
     if not isinstance(made, Redaction):
@@ -335,13 +420,16 @@ def _supposed(ctx: Runtime, key: str, value: str) -> HistoryEvent:
 def _event_id(ctx: Runtime, word: str) -> str:
     """Return the event that a person means: its id, or the newest execution of a statement."""
     past = _past(ctx)
-    ids = {event.event_id for event in past.events}
-    if word in ids:
+    if any(event.event_id == word for event in past.shown):
         return word
     sid = word if word.startswith("s") else f"s{word}"
     found = [event.event_id for event in past.shown if event.event_id.startswith(f"{sid}.")]
     if found:
         return found[-1]
+    if gone := _condensed_away(ctx, word) or _condensed_away(ctx, sid):
+        raise BadCommand(gone[0])
+    if any(event.event_id == word for event in past.events):
+        return word
     shown = [event.event_id for event in past.shown]
     raise BadCommand(f"no event {word!r} is shown{close(word, shown)}; %ctx projection lists them")
 
@@ -352,10 +440,49 @@ def _means(word: str, event_id: str) -> bool:
     return word in (event_id, statement, statement.removeprefix("s"))
 
 
+def _next_id(ctx: Runtime) -> str:
+    """Return the id that the next event has. Raises BadCommand where no statement is open to record it with."""
+    try:
+        return ctx.loop.next_event_id
+    except RuntimeError:
+        raise BadCommand("this changes the history, which a cell only can: run it in a cell of its own") from None
+
+
+def _apart(ctx: Runtime, *words: str) -> None:
+    """Raise BadCommand where this cell has said something about one of these already: that is not in force yet."""
+    past = _past(ctx)
+    directives = {one.event_id: one.target_id for one in past.events if isinstance(one, Redaction)}
+    touched: set[str] = set()
+    for one in ctx.loop.log.records.get(_next_id(ctx).rpartition(":")[0], ()):
+        match one:
+            case Redaction():
+                touched |= {one.event_id, one.target_id}
+            case Withdrawal():
+                touched |= {one.target_id, directives.get(one.target_id, "condense")}
+            case Pin():
+                touched.add(one.target_id)
+            case CondensationRequest():
+                touched.add("condense")
+            case _:
+                pass
+    for word in words:
+        if any(_means(word, one) for one in touched):
+            told = "a condensation" if word == "condense" else word
+            raise BadCommand(f"this cell has a command on {told} already: one at a time, run it in a cell of its own")
+
+
+def _one_of(flags: Sequence[str], sub: str) -> None:
+    if len(set(flags)) > 1:
+        raise BadCommand(f"%ctx {sub} {' '.join(flags)}: say one of them at a time")
+
+
 def condense(ctx: Runtime, args: Sequence[str]) -> str:
     """Ask for a condensation, take one back, or show what one stands for."""
     flags, rest = _split(args, ("--undo", "--show", "--list"), "condense")
+    _one_of(flags, "condense")
     past = _past(ctx)
+    if not flags or "--undo" in flags:
+        _apart(ctx, "condense")
     withdrawn = {one.target_id for one in past.events if isinstance(one, Withdrawal)}
     made = [
         one
@@ -363,7 +490,7 @@ def condense(ctx: Runtime, args: Sequence[str]) -> str:
         if isinstance(one, Condensation) and one.event_id not in withdrawn and one.forgotten_event_ids
     ]
     if not flags:
-        ctx.loop.record(CondensationRequest(ctx.loop.next_event_id, " ".join(rest)))
+        ctx.loop.record(CondensationRequest(_next_id(ctx), mask(" ".join(rest))))
         return (
             "the history will be condensed at the end of this cell; %ctx condense --show opens it, --undo takes it back"
         )
@@ -380,7 +507,7 @@ def condense(ctx: Runtime, args: Sequence[str]) -> str:
             raise BadCommand(f"no condensation {rest[0]!r}{close(rest[0], [one.event_id for one in made])}")
         chosen = named[-1]
     if "--undo" in flags:
-        ctx.loop.record(Withdrawal(ctx.loop.next_event_id, chosen.event_id, "asked for"))
+        ctx.loop.record(Withdrawal(_next_id(ctx), chosen.event_id, "asked for"))
         many = len(chosen.forgotten_event_ids)
         return f"{chosen.event_id} is taken back: its {many} events stand in the projection after this cell"
     gone = set(chosen.forgotten_event_ids)
@@ -402,6 +529,7 @@ def content(event: HistoryEvent) -> str:
 def redact(ctx: Runtime, args: Sequence[str]) -> str:
     """Put a note in the place of an output, or take that back."""
     flags, rest = _split(args, ("--undo", "--list"), "redact")
+    _one_of(flags, "redact")
     live = _past(ctx).redactions.live
     if "--list" in flags:
         if not live:
@@ -411,6 +539,8 @@ def redact(ctx: Runtime, args: Sequence[str]) -> str:
         return aligned(rows)
     if not rest:
         raise BadCommand("%ctx redact N SUMMARY: which statement or event, and what mattered in its output?")
+    _apart(ctx, rest[0])
+    when = "after this cell" if _past(ctx).redactions.at_boundary else "when the open loop of calls has ended"
     if "--undo" in flags:
         named = [
             one
@@ -420,29 +550,38 @@ def redact(ctx: Runtime, args: Sequence[str]) -> str:
         ]
         if not named:
             raise BadCommand(f"%ctx redact --undo {rest[0]}: it is not redacted; %ctx redact --list shows what is")
-        ctx.loop.record(Withdrawal(ctx.loop.next_event_id, named[-1].event_id, "asked for"))
-        return f"{named[-1].target_id}: its output stands in the projection after this cell"
-    made = _directive(ctx, _event_id(ctx, rest[0]), " ".join(rest[1:]), ctx.loop.next_event_id)
+        ctx.loop.record(Withdrawal(_next_id(ctx), named[-1].event_id, "asked for"))
+        return f"{named[-1].target_id}: its output stands in the projection {when}"
+    event_id = _event_id(ctx, rest[0])
+    if not "".join(rest[1:]).strip():
+        raise BadCommand(f"%ctx redact {rest[0]}: give a summary after it: %ctx redact {rest[0]} WHAT MATTERED IN IT")
+    _apart(ctx, event_id)
+    made = _directive(ctx, event_id, " ".join(rest[1:]), _next_id(ctx))
     if isinstance(made, Acknowledged):
         return f"{made.event_id} is redacted already, by {made.directive_id}"
     ctx.loop.record(made)
-    return f"{made.target_id}: its output is a note after this cell; %ctx redact --undo {rest[0]} takes it back"
+    return f"{made.target_id}: its output is a note {when}; %ctx redact --undo {rest[0]} takes it back"
 
 
 def _directive(ctx: Runtime, event_id: str, summary: str, directive_id: str) -> Redaction | Acknowledged:
-    past = _past(ctx)
+    past, most = _past(ctx), ctx.settings.statement_tokens
+
+    def count(text: str) -> int:
+        """Return the tokens that are sent of an output, or of a note."""
+        return min(count_tokens(clean(text).text), most)
+
     made = validate(
         event_id,
-        summary,
+        mask(summary),
         shown=past.shown,
         redactions=past.redactions,
         by="human",
         directive_id=directive_id,
-        count=count_tokens,
+        count=count,
         pinned=past.pins,
     )
     if isinstance(made, Refusal):
-        raise BadCommand(f"%ctx redact: {made.message}")
+        raise BadCommand(f"%ctx redact: {made.message.replace('summary_text', 'the summary')}")
     return made
 
 
@@ -452,7 +591,9 @@ def pin(ctx: Runtime, args: Sequence[str], verb: str) -> str:
         raise BadCommand(f"%ctx {verb} NAME: which handle or statement? ls() and %ctx timeline list them")
     value = ctx.shell.user_ns.get(args[0])
     node = value if isinstance(value, NodeBase) else ctx.loop.graph.node(args[0])
-    reason = " ".join(args[1:])
+    reason = mask(" ".join(args[1:]))
+    if len(args) == 2 and _names_something(ctx, args[1]):
+        raise BadCommand(f"%ctx {verb} takes one name, then a reason: run %ctx {verb} {args[1]} besides")
     if node is not None:
         if verb == "pin":
             node.pin(reason)
@@ -460,19 +601,29 @@ def pin(ctx: Runtime, args: Sequence[str], verb: str) -> str:
             node.unpin()
         return f"{args[0]} is {'pinned' if node.pinned else 'not pinned'}"
     pins = _past(ctx).pins
+    _apart(ctx, args[0])
     if verb == "unpin":
         named = [one for one in pins if _means(args[0], one)]
         if not named:
             raise BadCommand(f"{args[0]} is not pinned; pinned are {', '.join(pins) or 'no statements'}")
-        ctx.loop.record(Pin(ctx.loop.next_event_id, named[0], False))
+        ctx.loop.record(Pin(_next_id(ctx), named[0], False))
         return f"{named[0]} is not pinned"
     try:
         event_id = _event_id(ctx, args[0])
-    except BadCommand:
+    except BadCommand as fault:
+        if "condensed" in str(fault):
+            raise
         names = [*(state.name for state in ctx.loop.ls()), *(event.event_id for event in _past(ctx).shown)]
         raise BadCommand(f"no handle or statement {args[0]!r}{close(args[0], names)}; ls() lists handles") from None
-    ctx.loop.record(Pin(ctx.loop.next_event_id, event_id, True, reason))
+    ctx.loop.record(Pin(_next_id(ctx), event_id, True, reason))
     return f"{event_id} is pinned: it is never condensed, masked or redacted"
+
+
+def _names_something(ctx: Runtime, word: str) -> bool:
+    """Whether a word is a handle, or an event or statement of the history."""
+    if isinstance(ctx.shell.user_ns.get(word), NodeBase) or ctx.loop.graph.node(word) is not None:
+        return True
+    return any(_means(word, event.event_id) for event in _past(ctx).events)
 
 
 def complete(ctx: Runtime, sub: str, words: Sequence[str]) -> list[str]:

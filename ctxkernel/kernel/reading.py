@@ -43,7 +43,7 @@ def only_commands(code: str) -> bool:
 _QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
 """What a person quotes is a text, whatever it looks like."""
 _ASKS = re.compile(r"%ctx\s+(?:config(?:\s+[\w-]+)?|properties)(?:\s+#.*)?")
-_LOOKS = re.compile(r"%ctx\s+(?:condense|redact)\s(?:.*\s)?--(?:show|list)(?:\s|$)")
+_LOOKS = re.compile(r"%ctx\s+(?:condense|redact)\s(?!(?:.*\s)?--undo(?:\s|$))(?:.*\s)?--(?:show|list)(?:\s|$)")
 _DRY = re.compile(rf"%ctx\s+(?:{'|'.join(sorted(MOVING))})\s(?:.*\s)?--dry-run(?:\s|$)")
 
 

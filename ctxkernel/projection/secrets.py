@@ -16,6 +16,8 @@ Rule 3: this is a net with a known mesh, not a proof. What it knows:
 | headers and URLs | `Bearer …`, `Basic …`, `scheme://user:password@host` |
 | assignments | a name ending in password, passwd, pwd, passphrase, secret, token, api_key, access_key, private_key or
   credential, then `=` or `:`, then a quoted value, or a bare one that has a digit or directly follows the `=` |
+| what was cut | a quoted value that ends with its line or in `…`, a password in a URL that does, and a key with a digit
+  that ends in `…` |
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ _KEYS = re.compile(
     _EDGE + r"(?:sk-[A-Za-z0-9_-]{16,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|AIza[A-Za-z0-9_-]{30,}"
     r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{40,}|glpat-[A-Za-z0-9_-]{16,}"
     r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|(?:AKIA|ASIA)[A-Z0-9]{12,}"
-    r"|xox[a-z]-[A-Za-z0-9-]{10,})"
+    r"|xox[a-z]-[A-Za-z0-9-]{10,}"
+    # One that was cut, for a table or a summary, may be shorter.
+    r"|(?:sk-|[sr]k_(?:live|test)_|AIza|hf_|npm_|pypi-|glpat-|gh[pousr]_|github_pat_|AKIA|ASIA|xox[a-z]-)"
+    r"(?=[A-Za-z_-]{0,40}[0-9])[A-Za-z0-9_-]{6,}+(?=…))"
 )
 _PREFIXES = (
     *("sk-", "k_live_", "k_test_", "aiza", "hf_", "npm_", "pypi-", "glpat-", "akia", "asia", "xox"),
@@ -41,22 +46,27 @@ _PEM = re.compile(
 )
 _JWT = re.compile(_EDGE + r"eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?")
 _HEADER = re.compile(r"(?i)\b(bearer|basic)([ \t]+)[A-Za-z0-9._~+/-]{12,}={0,2}")
-_URL = re.compile(r"(://[^\s/:@'\"<>]{0,100}:)(?!\[masked)[^\s/@'\"<>]{1,200}(?=@)")
+_URL = re.compile(r"(://[^\s/:@'\"<>]{0,100}:)(?!\[masked)[^\s/@'\"<>]{1,200}(?:(?=@)|(?<=[^\d…]…))")
 
 # Assignments are looked for in the text in lower case: a pattern that ignores case is tried at every character, one
 # that does not only where a first letter fits. The name (a longer one may end in it), a closing quote of a JSON key, an
 # annotation as in `token: str = …`, the sign, then the value.
 _NAME = r"pass(?:word|wd|phrase)|pwd|secret|token|(?:api|access|private)[_-]?key|credential"
-_SIGN = r"\\?[\"']?\s{0,4}(?::\s{0,4}[a-z_.\[\]]{1,40}\s{0,4}(?==))?(?:=(?!=)|:)"
+_SIGN = r"(?:\\?[\"'](?P<item>\])?)?\s{0,4}(?::\s{0,4}[a-z_.\[\]]{1,40}\s{0,4}(?==))?(?:=(?!=)|:)"
 # A quoted one: without space in it, and not what stands between two strings (`print("token:", x, "y")`) or a template.
+# Its end may have been cut off: then it ends with its line, or in `…`.
 _QUOTED = (
     r"\s{0,4}[rbfu]{0,2}(?P<escaped>\\)?(?P<quote>[\"'])(?![<\[{$%,;:)\]}+])"
-    r"(?P<quoted>(?:[^\"'\s\\]|(?(escaped)(?!)|\\\S)){3,}+)(?=\\?(?P=quote))"
+    r"(?P<quoted>(?:[^\"'\s\\]|(?(escaped)(?!)|\\\S)){3,}+)"
+    r"(?:(?=\\?(?P=quote))|(?<=…)|(?=\\…|[\r\n]|\Z))"
 )
 # A bare value: with a digit, or right after the sign; not a mere number; and no bracket after it, since an expression
-# shows no secret.
+# shows no secret. Nor does the right side of `frame["token"] = …`, unless it is quoted.
 _CHAR = r"[^\s\"'`,;&()\[\]{}<>\\]"
-_BARE = rf"(?:[ \t]{{1,4}}(?={_CHAR}{{0,200}}?\d))?(?!\d+(?:\.\d+)?(?!{_CHAR}))(?P<bare>{_CHAR}{{6,}}+)(?![(\[{{\"'])"
+_BARE = (
+    rf"(?(item)(?!))(?:[ \t]{{1,4}}(?={_CHAR}{{0,200}}?\d))?"
+    rf"(?!\d+(?:\.\d+)?(?!{_CHAR}))(?P<bare>{_CHAR}{{6,}}+)(?![(\[{{\"'])"
+)
 _ASSIGNED = re.compile(rf"(?:{_NAME}){_SIGN}(?:{_QUOTED}|{_BARE})")
 _NAMES = ("passw", "passphrase", "pwd", "secret", "token", "credential", "api", "access", "private")
 _ASCII_LOWER = {upper: upper + 32 for upper in range(65, 91)}
@@ -70,7 +80,7 @@ def _assignments(text: str, low: str) -> str:
     out: list[str] = []
     done = 0
     for found in _ASSIGNED.finditer(low):
-        start, end = found.span(found.lastgroup or 0)
+        start, end = found.span("bare" if found["bare"] is not None else "quoted")
         out += [text[done:start], "[masked]"]
         done = end
     return "".join([*out, text[done:]]) if out else text

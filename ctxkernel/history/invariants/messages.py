@@ -11,6 +11,12 @@ FILLER_ANSWER = "(no answer)"
 FILLER_QUESTION = "(go on)"
 
 
+def is_filler(event: HistoryEvent) -> bool:
+    """Whether an event was put in by this property: nobody said it."""
+    said = event.text if isinstance(event, AssistantMessage | UserQuestion) else ""
+    return said in (FILLER_ANSWER, FILLER_QUESTION) and event.event_id.endswith(derived("", "turn"))
+
+
 def _speaker(event: HistoryEvent) -> str:
     return "assistant" if event.place == "call" or isinstance(event, AssistantMessage) else "user"
 
