@@ -578,11 +578,17 @@ def _printed_address(log: Path, process: subprocess.Popen[bytes]) -> str:
 
 
 def _status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=30) as reply:
-            return reply.status
-    except urllib.error.HTTPError as refused:
-        return refused.code
+    end = time.monotonic() + 30
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=30) as reply:
+                return reply.status
+        except urllib.error.HTTPError as refused:
+            return refused.code
+        except urllib.error.URLError:  # the address is printed a moment before it is served
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
 
 
 def _command_lines() -> str:

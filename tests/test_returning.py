@@ -173,7 +173,9 @@ def test_a_rerun_says_what_differs_and_why(kernel, tmp_path):
     kinds = {(one["kind"], one["subject"], one["cause"]) for one in found["s1"]}
     assert ("file", "data.txt", "file") in kinds
     assert ("state", "text", "file") in kinds
-    assert {one["cause"] for one in found["s2"]} == {"upstream"} or {one["cause"] for one in found["s2"]} == {"file"}
+    # On a busy machine a cell may take several times as long as before, too: that has no cause.
+    causes = {one["cause"] for one in found["s2"] if one["kind"] != "timing"}
+    assert causes in ({"upstream"}, {"file"})
     assert not found["s3"]
     assert {one["cause"] for one in found["s4"]} == {"seed"}
     assert kernel.evaluate("n") == "14"
