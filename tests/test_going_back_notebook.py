@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+from executed import ctxkernel, execute, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOK = ROOT / "notebooks" / "02-going-back.ipynb"
@@ -19,22 +18,7 @@ NOTEBOOK = ROOT / "notebooks" / "02-going-back.ipynb"
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the notebook was executed: its session, and the executed notebook as `done.ipynb`."""
     folder = tmp_path_factory.mktemp("going-back")
-    (folder / NOTEBOOK.name).write_bytes(NOTEBOOK.read_bytes())
-    done = ctxkernel(folder, "run", NOTEBOOK.name, "--output", "done.ipynb")
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-def ctxkernel(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ctxkernel", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
-
-
-def shown(folder: Path, cell_id: str) -> str:
-    """All text that a cell showed."""
-    cells = nbformat.read(folder / "done.ipynb", as_version=4).cells
-    cell = next(cell for cell in cells if cell.id == cell_id)
-    return "\n".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+    return execute(NOTEBOOK, folder)
 
 
 def test_the_notebook_is_clean():

@@ -7,7 +7,6 @@ Rule 2: those in `reading.READING` change nothing.
 from __future__ import annotations
 
 import datetime
-import difflib
 import glob
 import json
 import os
@@ -298,13 +297,8 @@ COMMANDS: dict[str, Command] = {
 
 def _command(name: str) -> Command:
     if name not in COMMANDS:
-        raise BadCommand(f"%ctx has no {name!r}{_close(name, COMMANDS)}; %ctx help lists what there is")
+        raise BadCommand(f"%ctx has no {name!r}{projecting.close(name, COMMANDS)}; %ctx help lists what there is")
     return COMMANDS[name]
-
-
-def _close(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), 1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _split(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[list[str], list[str]]:
@@ -411,7 +405,7 @@ def handle_line(ctx: Runtime, magic: str, line: str) -> tuple[list[Any], dict[st
             continue
         name, sign, text = word[2:].partition("=")
         if name not in OPTIONS or (name == "pos" and magic == "group"):
-            raise BadCommand(f"%{magic} has no option --{name}{_close(name, OPTIONS)}; {usage}")
+            raise BadCommand(f"%{magic} has no option --{name}{projecting.close(name, OPTIONS)}; {usage}")
         if not sign:
             if not words:
                 raise BadCommand(f"%{magic} --{name}: a value is missing; {usage}")

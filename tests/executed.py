@@ -1,0 +1,29 @@
+"""A notebook of ours that was executed as a reader would execute it: `ctxkernel run`, and what its cells showed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+
+
+def ctxkernel(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ctxkernel", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+
+
+def execute(notebook: Path, folder: Path) -> Path:
+    """Execute a copy of `notebook` in `folder`, which then has its session and `done.ipynb`."""
+    (folder / notebook.name).write_bytes(notebook.read_bytes())
+    done = ctxkernel(folder, "run", notebook.name, "--output", "done.ipynb")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def shown(folder: Path, cell_id: str) -> str:
+    """All text that a cell showed."""
+    cells = nbformat.read(folder / "done.ipynb", as_version=4).cells
+    cell = next(cell for cell in cells if cell.id == cell_id)
+    return "\n".join(output.get("text", "") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
