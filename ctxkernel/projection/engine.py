@@ -151,7 +151,8 @@ class ProjectionEngine:
             model=self.settings.model,
             max_tokens=self.settings.max_tokens,
             tools=self._tools,
-            betas=tuple(sorted(self.capabilities.betas)) if any(piece.role == "system" for piece in tail) else (),
+            # Also where the tail has no note for the turn: earlier ones may stand in the history.
+            betas=tuple(sorted(self.capabilities.betas)),
             system=self._system,
             tail=tail,
             report=_FINE,

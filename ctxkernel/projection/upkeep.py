@@ -3,7 +3,7 @@
     what is broken is mended → redactions that waited take effect, if that pays → what is too long is condensed
 
 Rule 1: nothing is changed here: what is due is returned, and whoever keeps the log records it. So it is replayed.
-Rule 2: each step looks at the history as the steps before it would leave it.
+Rule 2: each step looks at the history as it stands; what the steps before it yield counts from the next turn on.
 Rule 3: no repair is made twice, and none that the switches do not want; what is sent is checked whatever they say.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from ctxkernel.core.errors import NothingToCondense
 from ctxkernel.core.settings import Settings
@@ -19,10 +19,9 @@ from ctxkernel.core.turn import Turn
 from ctxkernel.history.condense import Condensing, Limits, Record, condense
 from ctxkernel.history.events import Condensation, HistoryEvent, nth
 from ctxkernel.history.redact import Outlook, Prices, apply, due, outlook
-from ctxkernel.history.repair import Switches, maintain
+from ctxkernel.history.repair import Moment, Switches, maintain
 from ctxkernel.projection.past import Past
 
-Moment = Literal["load", "rewind", "request"]
 EXPECTED_TURNS = 10
 """Turns that a session is expected to go on for, where the cost model asks."""
 NEAR = 0.9
