@@ -248,11 +248,14 @@ class Loop:
         *,
         move: HeadMove | None = None,
         restored: Restored | None = None,
+        observe: Callable[[Execution], Iterable[Any]] = lambda execution: (),
     ) -> TurnResult:
         """Close the open statement. Raises RuntimeError where none is open.
 
-        With `move`, HEAD goes elsewhere when the execution has finished, which stays as a leaf where HEAD was. The
-        namespace and the handles are those of that place already; `restored` says what could not be had back.
+        `observe` gives the events of the model's history that follow from how it ended, recorded before the
+        projection is built. With `move`, HEAD goes elsewhere when the execution has finished, which stays as a leaf
+        where HEAD was. The namespace and the handles are those of that place already; `restored` says what could not
+        be had back.
         """
         if self._open is None:
             raise RuntimeError("no statement is open; call begin first")
@@ -290,6 +293,7 @@ class Loop:
             notices=tuple(notices),
         )
         self._finish(turn.statement, execution)
+        guard("history", lambda: [self.record(event) for event in observe(execution)], [])
         if diff.incomplete and self.graph.nodes():
             guard("handles", self.names.scan, None)
         moved = guard("timeline", lambda: self._move(move, eid), None) if move is not None else None

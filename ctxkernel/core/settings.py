@@ -15,6 +15,8 @@ Value = bool | int | float | str
 T = TypeVar("T", bool, int, float, str)
 
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,199}")
+MODES = ("ask", "auto", "off")
+_ANSWERS = ("auto", "recorded")
 _TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -67,7 +69,28 @@ class Settings:
     variable_rows: int = _is(40, "rows", "most rows of the projection's variable table, newest first", 1, 10_000)
     statement_tokens: int = _is(1200, "tokens", "most of one statement's outputs in the projected history", 50, 10**6)
     ready_per_turn: int = _is(64, "payloads", "most prepared payloads that one tick applies (seed 002 §6.2)", 1, 10_000)
-    model: str = _is("claude-sonnet-5-5", "name", "model that the projection is checked for; nothing is sent by it")
+    model: str = _is("claude-sonnet-5-5", "name", "model that %%ask asks, and that the projection is checked for")
+    mode: str = _is(
+        "ask",
+        "",
+        "whether a model's cell waits for your yes, runs at once, or no model is asked",
+        choices=MODES,
+        personal=True,
+    )
+    answers: str = _is(
+        "auto",
+        "",
+        "recorded: asks replay recorded turns and send nothing; auto: they do where there is no key",
+        choices=_ANSWERS,
+    )
+    ask_rounds: int = _is(20, "requests", "most requests of one ask. 0: no bound", 0, 10_000)
+    ask_tokens: int = _is(1_000_000, "tokens", "an ask ends at so many, in and out, cached or not. 0: no bound")
+    ask_usd: float = _is(2.0, "USD", "an ask ends when it has cost so much. 0: no bound", 0, 10**6, personal=True)
+    ask_seconds: float = _is(
+        3600.0, "s", "an ask ends after so long, waiting for you not counted. 0: no bound", 0, 10**7
+    )
+    stall_seconds: float = _is(120.0, "s", "a model that sends nothing for so long is given up", 1, 3600)
+    insert_cells: bool = _is(False, "", "JupyterLab puts the model's cells into the notebook, below the ask")
     dialect: str = _is("", "name", "how the model acts; auto: what suits the model", choices=("", "tools", "script"))
     enforce_history_invariants: bool = _is(
         False, "", "mend the history after a return and before a request (seed 003 §5); what is sent is always checked"

@@ -23,6 +23,7 @@ Place = Literal["message", "call", "result", "meta"]
 OutputStatus = Literal["success", "failed", "canceled", "timeout"]
 Fix = Literal["added", "removed", "moved", "renamed"]
 By = Literal["human", "model"]
+Ruling = Literal["approved", "edited", "rejected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +231,18 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a person decided on a call that waited: it may run, it may run as they edited it, or it may not."""
+
+    place: ClassVar[Place] = "meta"
+    event_id: str
+    tool_call_id: str
+    ruling: Ruling
+    text: str = ""
+    """The reason of a rejection; the code that was run in the place of the model's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pin:
     """A block of the history was pinned, so that it is never condensed, masked or redacted, or let go again."""
 
@@ -257,6 +270,7 @@ HistoryEvent = (
     | RedactionBatch
     | Repair
     | Context
+    | Verdict
     | Pin
 )
 Events = Sequence[HistoryEvent]
@@ -416,6 +430,7 @@ _KINDS: dict[str, type[Any]] = {
         RedactionBatch,
         Repair,
         Context,
+        Verdict,
         Pin,
     )
 }
@@ -425,6 +440,7 @@ _READERS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "Observation.status": (output_status, "a status"),
     "Repair.fix": (_one_of(*get_args(Fix)), f"one of {', '.join(get_args(Fix))}"),
     "Redaction.by": (_one_of(*get_args(By)), f"one of {', '.join(get_args(By))}"),
+    "Verdict.ruling": (_one_of(*get_args(Ruling)), f"one of {', '.join(get_args(Ruling))}"),
     "outputs": (_list(_output), "a list of {kind, text}"),
     "thinking": (_list(_mapping), "a list of blocks"),
     "input": (_mapping, "an object"),

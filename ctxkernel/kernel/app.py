@@ -18,7 +18,7 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
 from ctxkernel._version import __version__
-from ctxkernel.kernel.reading import moves_head, only_reads
+from ctxkernel.kernel.reading import asks, moves_head, only_reads
 from ctxkernel.kernel.runtime import CellText, Runtime
 
 META = "ctxkernel"
@@ -52,9 +52,10 @@ class CtxKernelMixin:
         known = _accepted(type(self))
         passed = given if known is None else {key: value for key, value in given.items() if key in known}
 
-        async def run(source: str) -> dict[str, Any]:
+        async def run(source: str, *, keeps_number: bool = False) -> dict[str, Any]:
             stock = super(CtxKernelMixin, self).do_execute  # type: ignore[misc]
-            return await stock(source, silent, store_history, user_expressions, allow_stdin, **passed)
+            numbered = store_history or keeps_number
+            return await stock(source, silent, numbered, user_expressions, allow_stdin, **passed)
 
         if ctx is None or threading.current_thread() is not threading.main_thread():
             if self.ctx_off and not silent:
@@ -71,14 +72,14 @@ class CtxKernelMixin:
         )
         if cell.recorded:
             cell.cell_id = cell_id if isinstance(cell_id, str) else None
-            cell.kind = "meta" if gesture or moves_head(code) else "python"
+            cell.kind = "meta" if gesture or moves_head(code) or asks(code) else "python"
             cell.author = "panel" if gesture else "human"
             cell.rerun = _said(cell_meta).get("rerun") is True
             cell.tags = tags_of(cell_meta)
         reply = await self._execute(ctx, cell, run)
-        replay, ctx.replay = ctx.replay, None
-        if replay is not None:
-            reply = await replay.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
+        then, ctx.then = ctx.then, None
+        if then is not None:
+            reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
         return reply
 
     def _msg_id(self) -> str:
@@ -86,7 +87,7 @@ class CtxKernelMixin:
         return (parent.get("header") or {}).get("msg_id", "")
 
     async def _execute(
-        self, ctx: Runtime, cell: CellText, run: Callable[[str], Awaitable[dict[str, Any]]]
+        self, ctx: Runtime, cell: CellText, run: Callable[..., Awaitable[dict[str, Any]]]
     ) -> dict[str, Any]:
         """Run one cell, as a turn where it is to be recorded."""
         recorded = cell.recorded
@@ -99,7 +100,7 @@ class CtxKernelMixin:
             with ctx.user_code():
                 if recorded:
                     ctx.guard("time-out", ctx.timeout.start, None)
-                reply = await run(cell.code)
+                reply = await run(cell.code, keeps_number=cell.keeps_number)
                 if ctx.job is not None and reply.get("status") == "ok":
                     reply = ctx.load_job(reply)
         except KeyboardInterrupt:

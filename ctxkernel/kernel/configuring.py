@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,6 +46,8 @@ class Configuration:
         """What `%ctx config` set."""
         self.own: dict[str, OwnProperty] = {}
         """The user's properties, in order."""
+        self.private: frozenset[str] = frozenset()
+        """Names that stand in no projection."""
         self.notices = list(base.notices)
         self._untold = list(base.notices)
         self.settings = base.settings
@@ -53,7 +55,8 @@ class Configuration:
 
     def built(self, settings: Settings) -> ProjectionEngine:
         """Return a new engine with the user's properties, under other settings. Raises BadPolicy."""
-        return ProjectionEngine(settings, count_tokens, properties=(*PROPERTIES, *self.own.values()))
+        listed = (*PROPERTIES, *self.own.values())
+        return ProjectionEngine(settings, count_tokens, properties=listed, private=self.private)
 
     def tell_once(self) -> None:
         """Tell what could not be used at the start; the first cell has it."""
@@ -108,6 +111,14 @@ class Configuration:
         self._apply(self.session)
         self._ctx.keep_mark(name, "property", "on")
 
+    def hide(self, names: Iterable[str], *, hidden: bool) -> None:
+        """Keep names out of every projection from now on, or let them in."""
+        named = frozenset(names)
+        self.private = self.private | named if hidden else self.private - named
+        self._apply(self.session)
+        for name in sorted(named):
+            self._ctx.keep_mark(name, "private", "yes" if hidden else None)
+
     def remove(self, name: str) -> None:
         """Take it out again. Raises KeyError."""
         del self.own[name]
@@ -118,15 +129,19 @@ class Configuration:
         """Have what an earlier kernel of this session had; what is not possible is told."""
         ctx = self._ctx
         found: dict[str, Value] = {}
+        private: set[str] = set()
         for (name, mark), text in marks.items():
             try:
                 if mark == "setting" and name in SPECS:
                     found[name] = from_text(name, str(text))
                 elif mark == "property":
                     self.add(name)
+                elif mark == "private":
+                    private.add(name)
             except Exception as fault:  # the user's code, or a mark of another version
                 ctx.notices.append(f"{mark} {name} is not back: {type(fault).__name__}: {fault}"[:300])
-        if found:
+        if found or private:
+            self.private |= private
             self._apply({**found, **self.session})
 
     def _apply(self, session: Mapping[str, Value]) -> None:

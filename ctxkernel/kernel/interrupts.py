@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 
@@ -17,6 +18,8 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.pending = False
+        self.on_note: Callable[[], None] | None = None
+        """What else is to be done where one is noted: in the signal handler, so no more than to wake somebody."""
 
     @staticmethod
     def can_switch() -> bool:
@@ -25,6 +28,8 @@ class Interrupts:
 
     def _note(self, signum: int, frame: Any) -> None:
         self.pending = True
+        if self.on_note is not None:
+            self.on_note()
 
     @property
     def masked(self) -> bool:

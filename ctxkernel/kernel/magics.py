@@ -20,15 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.inputtransformer2 import make_tokens_by_line
+from IPython.core.magic import no_var_expand
 from IPython.display import display
 
 from ctxkernel._version import __version__
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.ports import All
+from ctxkernel.core.settings import MODES
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
-from ctxkernel.kernel import configuring, moving, projecting
+from ctxkernel.kernel import configuring, deciding, moving, projecting
+from ctxkernel.kernel.reading import DECIDING, MOVING
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -243,6 +246,29 @@ COMMANDS: dict[str, Command] = {
         "redact N SUMMARY | redact --undo N",
         "put a note in the place of an output of the history, or take that back",
     ),
+    "approve": Command(
+        _saying(deciding.approve),
+        "approve [--all]",
+        "run the cell that the model proposed; all of this ask",
+        ("--all",),
+    ),
+    "edit": Command(
+        _saying(deciding.edit), "edit", "change what the model proposed, then run it (%%ctx edit, and the code)"
+    ),
+    "reject": Command(
+        _saying(deciding.reject), "reject [REASON]", "do not run what the model proposed; it is told why, and goes on"
+    ),
+    "stop": Command(_saying(deciding.stop), "stop", "end the ask that waits; the stop button ends one that runs"),
+    "model": Command(
+        _saying(deciding.model), "model [NAME]", "which model is asked, where, at what price; or another one"
+    ),
+    "mode": Command(
+        _saying(deciding.mode), "mode [ask|auto|off]", "whether a cell of the model waits for your yes", MODES
+    ),
+    "private": Command(
+        _saying(deciding.private), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)
+    ),
+    "cost": Command(_saying(deciding.cost), "cost", "what the asks of this session have cost"),
     "timeout": Command(
         _timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)
     ),
@@ -295,6 +321,10 @@ COMMANDS: dict[str, Command] = {
 }
 
 
+OF_THE_PERSON = MOVING | DECIDING | {"mode", "model", "config", "properties", "private"}
+"""Commands that a cell of the model cannot give."""
+
+
 def _command(name: str) -> Command:
     if name not in COMMANDS:
         raise BadCommand(f"%ctx has no {name!r}{projecting.close(name, COMMANDS)}; %ctx help lists what there is")
@@ -320,7 +350,17 @@ def dispatch(ctx: Runtime, line: str) -> Any:
     name, *args = words
     if name.endswith("?") or args[:1] == ["?"] or "--help" in args:
         name, args = "help", [name.rstrip("?")]
+    running = ctx.running
+    if name in OF_THE_PERSON and running is not None and running.statement.author == "model":
+        raise BadCommand(f"%ctx {name} is the person's to say, not a model's")
     return _command(name).run(ctx, args)
+
+
+def _with_body(ctx: Runtime, line: str, cell: str) -> Any:
+    """Run `%%ctx edit` with the code below it."""
+    if line.split() != ["edit"]:
+        raise BadCommand(f"%%ctx {line}: only %%ctx edit has something below it; write %ctx {line}")
+    return Shown(told) if (told := deciding.edit(ctx, (), cell)) else None
 
 
 _QUESTION = re.compile(r"^(\s*)%ctx[ \t]+([\w-]+)[ \t]*\?+[ \t]*$", re.MULTILINE)
@@ -352,10 +392,19 @@ def register(ctx: Runtime) -> None:
     """Give the shell `%ctx`, its `?` help and its completion."""
     shell = ctx.shell
 
-    def ctx_magic(line: str) -> None:
-        shown = _refusing(lambda: dispatch(ctx, line))
+    def ctx_magic(line: str, cell: str | None = None) -> None:
+        shown = _refusing(lambda: dispatch(ctx, line) if cell is None else _with_body(ctx, line, cell))
         if shown is not None:
             display(shown)  # not returned: a command that only reads must leave `_` and `Out` as they are
+
+    @no_var_expand
+    def ask_magic(line: str, cell: str | None = None) -> None:
+        """%%ask [--model NAME] [--mode ask|auto] [--max-turns N] [--budget 0.50|50k] [--again]: ask the model.
+
+        The question stands below. It sees the projection (`%ctx projection`), and works in this kernel: each cell that
+        it writes is a statement. In mode ask a cell waits for your yes. --again asks anew what was answered before.
+        """
+        _refusing(lambda: deciding.ask(ctx, line, cell))
 
     def view_magic(line: str) -> Any:
         """%view TARGET [--pos P] [--tokens N] [--lod N] [--mode M] [--freq F]: the same as view(…).
@@ -372,7 +421,8 @@ def register(ctx: Runtime) -> None:
     shell.register_magic_function(group_magic, magic_kind="line", magic_name="group")
     rows = "\n".join(f"    %ctx {command.usage:<28} {command.help}" for command in COMMANDS.values())
     ctx_magic.__doc__ = f"The timeline, the projection and the session of this notebook.\n\n{rows}\n"
-    shell.register_magic_function(ctx_magic, magic_kind="line", magic_name="ctx")
+    shell.register_magic_function(ctx_magic, magic_kind="line_cell", magic_name="ctx")
+    shell.register_magic_function(ask_magic, magic_kind="line_cell", magic_name="ask")
     shell.set_custom_exc((UserRefusal, CtxError), _tell_refusal)
     shell.input_transformers_cleanup.append(_question)
     shell.Completer.custom_matchers.append(_matcher(ctx))

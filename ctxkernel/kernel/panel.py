@@ -170,6 +170,16 @@ class Panel:
     def _watched(self) -> bool:
         return bool(self._comms or self._widgets)
 
+    @property
+    def pages(self) -> frozenset[str]:
+        """The front ends that are open now."""
+        return frozenset((*self._comms, *(str(id(widget)) for widget in self._widgets)))
+
+    def proposal(self) -> None:
+        """Something of the model's waits for the user, or does not any more."""
+        if self._watched:
+            self._send({"type": "proposal", "proposal": self._ctx.asking.proposal})
+
     def begin(self, turn: OpenTurn) -> None:
         """A statement began."""
         if self._watched:
@@ -243,6 +253,7 @@ class Panel:
             "statements": [self._row(*one, said) for one in chosen],
             "timeline_truncated": others,
             "sent": False,
+            "proposal": ctx.asking.proposal,
             **self._state(ctx.last),
             "branches": self._branches(),
             # All that is remembered, where a turn tells its own: a page that was reloaded shows the whole feed.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
-READING = frozenset(("status", "timeline", "projection", "why", "whatif", "help", "show", "panel", "branches", "diff"))
+READING = frozenset(
+    ("status", "timeline", "projection", "why", "whatif", "help", "show", "panel", "branches", "diff", "cost")
+)
 """Subcommands of `%ctx` that change nothing."""
 MOVING = frozenset(("goto", "undo", "rerun", "resume"))
 """Subcommands that fill a whole cell: they move HEAD, and may run other cells."""
+DECIDING = frozenset(("approve", "edit", "reject", "stop"))
+"""Subcommands that say what becomes of a cell that the model proposed."""
 
 _COMMAND = re.compile(r"%ctx(?:\s+(?P<sub>[\w-]+))?(?:\s|\?|$)")
 
@@ -42,7 +46,7 @@ def only_commands(code: str) -> bool:
 
 _QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
 """What a person quotes is a text, whatever it looks like."""
-_ASKS = re.compile(r"%ctx\s+(?:config(?:\s+[\w-]+)?|properties)(?:\s+#.*)?")
+_ASKS = re.compile(r"%ctx\s+(?:config(?:\s+[\w-]+)?|properties|model|mode|private)(?:\s+#.*)?")
 _LOOKS = re.compile(r"%ctx\s+(?:condense|redact)\s(?!(?:.*\s)?--undo(?:\s|$))(?:.*\s)?--(?:show|list)(?:\s|$)")
 _DRY = re.compile(rf"%ctx\s+(?:{'|'.join(sorted(MOVING))})\s(?:.*\s)?--dry-run(?:\s|$)")
 
@@ -54,3 +58,11 @@ def moves_head(code: str) -> bool:
     lines = [text for line in code.splitlines() if (text := line.strip()) and not text.startswith("#")]
     match = _COMMAND.match(lines[0]) if len(lines) == 1 else None
     return match is not None and match["sub"] in MOVING
+
+
+def asks(code: str) -> bool:
+    """Whether a cell asks the model, or decides on what it proposed: it runs nothing itself."""
+    if code.lstrip().startswith(("%%ask", "%%ctx edit")):
+        return True
+    match = _COMMAND.match(code.strip())
+    return match is not None and match["sub"] in DECIDING

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.agent.again import is_speech, observed_again, said_again
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.events import plain
 from ctxkernel.core.replay import Comparison
@@ -56,20 +57,25 @@ class Replay:
                 self.skipped.append((statement, why))
                 continue
             progress.show(number, statement)
-            inner = await execute(
-                CellText(
-                    statement.source,
-                    outer.msg_id,
-                    outer.silent,
-                    recorded=True,
-                    cell_id=statement.cell_id,
-                    kind=statement.kind,
-                    author=statement.author,
-                    tags=dict(statement.tags),
-                    rerun_of=statement,
-                    against=before.execution_id,
-                )
+            cell = CellText(
+                statement.source,
+                outer.msg_id,
+                outer.silent,
+                recorded=True,
+                cell_id=statement.cell_id,
+                kind=statement.kind,
+                author=statement.author,
+                tags=dict(statement.tags),
+                rerun_of=statement,
+                against=before.execution_id,
             )
+            records = tuple(self._ctx.loop.log.records.get(before.execution_id, ()))
+            if is_speech(records) or (statement.kind == "meta" and statement.author == "model"):
+                self._say_again(cell, records)
+                continue
+            if records and statement.author == "model":
+                cell.observe = lambda execution, told=records: observed_again(told, execution)
+            inner = await execute(cell)
             last = self._ctx.last
             if last is not None and last.comparison is not None:
                 self.comparisons.append(last.comparison)
@@ -82,6 +88,13 @@ class Replay:
         with self._ctx.capture.ours():
             self._tell()
         return reply
+
+    def _say_again(self, cell: CellText, records: Sequence[Any]) -> None:
+        """Repeat what an ask or a response said; no model is asked."""
+        ctx = self._ctx
+        cell.observe = lambda execution: said_again(records, execution.execution_id)
+        ctx.guard("timeline", lambda: ctx.begin(cell), None)
+        ctx.guard("timeline", lambda: ctx.end({"status": "ok"}, False, None), None)
 
     def _tell(self) -> None:
         head = self._ctx.loop.log.head

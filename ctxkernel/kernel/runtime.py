@@ -14,17 +14,18 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ctxkernel._version import __version__
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop, OpenTurn, Outcome
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
-from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Kind, Statement, Status
+from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Execution, Kind, Statement, Status
 from ctxkernel.core.turn import TurnResult
+from ctxkernel.kernel.asking import Asking
 from ctxkernel.kernel.capture import Capture, Collector
 from ctxkernel.kernel.configuring import Configuration
 from ctxkernel.kernel.display import LiveDisplays
@@ -33,8 +34,10 @@ from ctxkernel.kernel.guard import Guard
 from ctxkernel.kernel.interrupts import Interrupts
 from ctxkernel.kernel.panel import Panel
 from ctxkernel.kernel.reads import FileReads
+from ctxkernel.kernel.seen import Seen
 from ctxkernel.kernel.streams import Streams
 from ctxkernel.kernel.timeout import Timeout
+from ctxkernel.kernel.turns import Turns
 from ctxkernel.kernel.worker import Worker
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
@@ -50,10 +53,21 @@ if TYPE_CHECKING:
     from ctxkernel.kernel.returning import Job, Prepared, Returning
 
 T = TypeVar("T")
+Observe = Callable[[Execution], Iterable[Any]]
 TRACE_CHARS = 4000
 REST_SECONDS = 0.5
 """How long no cell runs before what is left to do is done."""
 NAMES = ("view", "group", "ls", "show", "pin", "tick", "All")
+
+
+class Then(Protocol):
+    """What goes on when a cell's turn is over."""
+
+    async def carry_out(
+        self, execute: Callable[[CellText], Awaitable[dict[str, Any]]], outer: CellText, reply: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Run further cells, each as a turn of its own; returns the reply of the cell that asked for it."""
+        ...
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,12 +89,19 @@ class CellText:
     """The statement that the log runs again …"""
     against: str = ""
     """… and the execution that it is compared with."""
+    observe: Observe | None = None
+    """What is recorded in the model's history when it has ended."""
+    cost: Cost | None = None
+    """What it cost, where that is not its own time."""
+    keeps_number: bool = False
+    """It counts in `In` and `Out`, whatever the request that it runs under does."""
 
 
 @dataclasses.dataclass(slots=True)
 class Cell:
     """A cell under way."""
 
+    text: CellText
     turn: OpenTurn
     collector: Collector
     msg_id: str
@@ -139,13 +160,16 @@ class Runtime:
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
         self.displays = LiveDisplays(self.shell)
+        self.turns = Turns(self)
+        self.seen = Seen(self)
+        self.asking = Asking(self)
         self.panel = Panel(self)
         self.job: Job | None = None
         """A return that the running cell asked for."""
         self.prepared: Prepared | None = None
         """… with all that it needs, loaded."""
-        self.replay: Replay | None = None
-        """Statements that shall run when the cell's turn is over."""
+        self.then: Then | None = None
+        """What shall be done when the cell's turn is over."""
         self._against = ""
         """The execution that the running cell is a re-run of."""
         self._again = False
@@ -270,7 +294,7 @@ class Runtime:
         collector = self.capture.open(
             cell.msg_id, turn.execution.execution_id, unsent=cell.rerun_of is not None and not cell.rerun
         )
-        self._cell = Cell(turn, collector, cell.msg_id, now, time.perf_counter())
+        self._cell = Cell(cell, turn, collector, cell.msg_id, now, time.perf_counter())
         self.guard("panel", lambda: self.panel.begin(turn), None)
 
     @property
@@ -291,9 +315,12 @@ class Runtime:
         prepared, self.prepared = self.prepared, None
         went = self._returning(lambda back: back.commit(prepared)) if prepared is not None else None
         move, restored = went or (None, None)
-        ended = self.loop.end(outcome, cell.started + elapsed, expired, move=move, restored=restored)
+        if cell.text.cost is not None:
+            outcome = dataclasses.replace(outcome, cost=cell.text.cost)
+        observe = cell.text.observe or _nothing
+        ended = self.loop.end(outcome, cell.started + elapsed, expired, move=move, restored=restored, observe=observe)
         if prepared is not None and move is not None and prepared.job.statements:
-            self.replay = self._replay(prepared.job)
+            self.then = self._replay(prepared.job)
         row: CheckpointRow | None = None
         if move is None:
             row = self._returning(lambda back: back.take(ended.execution.execution_id))
@@ -367,9 +394,9 @@ class Runtime:
             return self.refused(f"it could not be prepared ({type(fault).__name__}: {fault}); nothing was changed")
         return reply
 
-    def refused(self, why: str) -> dict[str, Any]:
+    def refused(self, why: str, name: str = "CtxError") -> dict[str, Any]:
         """Show why a command could not be carried out, and return the cell's reply."""
-        content = {"ename": "CtxError", "evalue": why, "traceback": [why]}
+        content = {"ename": name, "evalue": why, "traceback": [why]}
         self.kernel.send_response(self.kernel.iopub_socket, "error", content)
         return {"status": "error", "execution_count": self.kernel.execution_count, **content}
 
@@ -436,6 +463,10 @@ class Runtime:
             yield
         finally:
             self.interrupts.mask()
+
+
+def _nothing(execution: Execution) -> Iterable[Any]:
+    return ()
 
 
 def status_of(reply: dict[str, Any], interrupted: bool, timed_out: bool) -> tuple[Status, ExceptionInfo | None]:

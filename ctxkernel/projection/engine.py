@@ -14,7 +14,7 @@ Rule 4: every projection is checked (law 5). A rule that looks beyond one block 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import CountTokens
@@ -29,6 +29,7 @@ from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
 from ctxkernel.projection.checking import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
+from ctxkernel.projection.hiding import Hiding
 from ctxkernel.projection.inplace import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout
 from ctxkernel.projection.past import Past
@@ -52,8 +53,14 @@ class ProjectionEngine:
     """Builds the projection after every turn. One engine serves one timeline."""
 
     def __init__(
-        self, settings: Settings, count_tokens: CountTokens, *, properties: Sequence[Property] = PROPERTIES
+        self,
+        settings: Settings,
+        count_tokens: CountTokens,
+        *,
+        properties: Sequence[Property] = PROPERTIES,
+        private: Collection[str] = (),
     ) -> None:
+        self._hiding = Hiding(private) if private else None
         self.settings = settings
         row = capabilities_for(settings.model)
         self.capabilities = capabilities_for(settings.model, betas=[row.turn_notes] if row.turn_notes else ())
@@ -86,7 +93,7 @@ class ProjectionEngine:
             tokens=settings.token_limit or None,
             count=lambda event: self.past.whole_size(event),  # noqa: PLW0108 (there is no past yet)
         )
-        self.past = Past(layout, dialect, opening, self.capabilities, listed)
+        self.past = Past(layout, dialect, opening, self.capabilities, listed, self._hiding)
         self._tail = Tail(count_tokens, settings.variable_rows)
         self._checking = Checking(opening, self.capabilities)
         self._prices = Prices(WRITE_5M, price_of(settings.model).read)
@@ -127,6 +134,8 @@ class ProjectionEngine:
         return list(upkeep(self.past, turn, moment, self.settings, self._prices))
 
     def _catch_up(self, turn: Turn) -> None:
+        if self._hiding is not None:
+            turn = self._hiding.turn(turn)
         pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
         cap = history_cap(self._room, pinned)
         views = placed(turn.handles) if self.dialect == "script" else {}
@@ -136,6 +145,7 @@ class ProjectionEngine:
         """Return the frozen projection after `turn`."""
         past = self.past
         self._catch_up(turn)
+        turn = self._hiding.turn(turn) if self._hiding is not None else turn
         run, count = past.run, len(past.run.pieces)
         status = self._status(turn)
         room = self._room - past.tokens - sum([piece.tokens for piece in status])

@@ -45,13 +45,14 @@ DIALECT_TEXTS = {
 
 
 run_cell runs one cell in this kernel, as the person would; its result says what it gave. redact replaces a stale \
-result by a short note.""",
+result by a short note; expand brings the whole of what is cut, masked or condensed; condense sums up old parts.""",
     "script": """\
 
 
 To run a cell in this kernel, write it between <script type="text/x-python"> and </script>, once or more in an \
-answer; what each gave follows in a result section. redact(event_id=…, summary_text=…) in a script of its own \
-replaces a stale result by a short note.""",
+answer; what each gave follows in a result section. In a script of its own redact(event_id=…, summary_text=…) \
+replaces a stale result by a short note, expand(id=…) brings the whole of what is cut or masked, condense() \
+sums up old parts.""",
 }
 """What the system text says of each dialect."""
 
@@ -271,6 +272,14 @@ def _sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
     display = display_text(execution.artifacts)
     if display:
         yield "<ctx:display>\n", "display", display
+
+
+def result_text(execution: Execution) -> str:
+    """Return what a cell of the model gave, as the result of its call holds it: outputs, error, changes of names."""
+    parts = [f"[{what}]\n{text.strip(chr(10))}" for _, what, text in _sections(execution)]
+    if execution.state_diff:
+        parts.append(f"[changes] {diff_line(execution.state_diff)}")
+    return "\n".join(parts) or "(no output, and no name changed)"
 
 
 def display_text(artifacts: tuple[Artifact, ...]) -> str:

@@ -38,6 +38,7 @@ from ctxkernel.history.events import (
     Redaction,
     Summary,
     UserQuestion,
+    Verdict,
     Withdrawal,
     from_execution,
 )
@@ -46,6 +47,7 @@ from ctxkernel.history.redact import Redactions, note
 from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.dialect import Dialect, Rendered, call_name, short
+from ctxkernel.projection.hiding import Hiding
 from ctxkernel.projection.inplace import Placed, rewritten
 from ctxkernel.projection.layout import StatementLayout, attribute, masked, redacted
 from ctxkernel.projection.receipt import ANCHOR, Receipts
@@ -58,17 +60,21 @@ Records = Mapping[str, Sequence[Any]]
 _MOST_KEPT = 10_000
 """Rendered events that are kept at least, those of other branches included: coming back to one renders nothing anew."""
 _OPENING = "[What came before is condensed or left out.]"
-_STANDS_FOR = (UserQuestion, Action, *RESULTS)
-"""Events that show what a statement was, in its place: an ask, or a cell of the model."""
+_STANDS_FOR = (UserQuestion, Context, AssistantMessage, Action, *RESULTS)
+"""Events that show what a statement was, in its place: an ask, a response or a cell of the model."""
 
 
-_COMMANDS = (Redaction, CondensationRequest, Withdrawal, Pin)
+_COMMANDS = (Redaction, CondensationRequest, Withdrawal, Verdict, Pin)
 
 
 def _bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
     """Whether a statement only gave directives on the history itself: what they do is seen, and they say no more."""
+    if statement.author == "model" and statement.kind == "meta":  # a response that came to nothing
+        return True
     if not any(isinstance(one, _COMMANDS) for one in records):
         return False
+    if any(isinstance(one, Verdict) for one in records):
+        return True
     lines = [line.strip() for line in statement.source.splitlines()]
     return all(line.startswith(("%ctx ", "#")) for line in lines if line)
 
@@ -106,7 +112,9 @@ class Past:
         opening: str,
         capabilities: Capabilities,
         properties: Sequence[Property] = PROPERTIES,
+        hiding: Hiding | None = None,
     ) -> None:
+        self._hiding = hiding
         self._layout = layout
         self._dialect = dialect
         self._opening = opening
@@ -171,6 +179,8 @@ class Past:
         self._entries: list[Rendered] = []
         self._bounds: list[Bound] = []
         self._edge = -1, -1
+        self._hidden = -1
+        """The first entry that private names were taken out of: what was thought after it may rest on them."""
         self._fold = HistoryFold(cap)
         self._gone: list[LeftOut] = []
         """What the fold has dropped."""
@@ -411,6 +421,7 @@ class Past:
         first, after = self._edge
         self._edge = (first if first < count else -1), (after if after < count else -1)
         calls = zip(self._entries, self._shown, strict=True)
+        self._hidden = self._hidden if self._hidden < count else -1
         self._names = {one.call_id for one, event in calls if event.place == "call"}
         self._waiting = {}
         start = count  # the batch that the cut may have parted from its results
@@ -442,6 +453,8 @@ class Past:
             name = waiting[0] if waiting else ""
         self._follow(event, name)
         entry = self._render(event, name)
+        if self._hidden < 0 and self._hiding is not None and self._hides(event):
+            self._hidden = place
         if self._views:
             entry = self._in_place(event, entry, shown, place)
         # Of models that bind thinking it stands in the open loop only, and is not the fold's.
@@ -482,7 +495,8 @@ class Past:
         if held:
             tokens += entry.tokens if entry.context else entry.thinking_tokens
         edited = max(self._edited, self._repinned if self._fold.last_batch >= 0 else 0)
-        if self._bound and ((held and number < max(newest, edited)) or ends or batch or tokens > self._spare):
+        hidden = held and 0 <= self._hidden <= place
+        if self._bound and ((held and number < max(newest, edited)) or hidden or ends or batch or tokens > self._spare):
             live, tokens = place + 1, 0
         self._bounds.append(Bound(live, tokens, max(newest, number), question, known))
 
@@ -499,6 +513,14 @@ class Past:
             end += 1
         return any(one.event_id in self.pins for one in shown[first : end + 1])
 
+    def _hides(self, event: HistoryEvent) -> bool:
+        """Whether an event holds a private name."""
+        assert self._hiding is not None
+        source = self._sources.get(event.event_id)
+        return self._hiding.event(event) is not event or (
+            source is not None and self._hiding.statement(*source) != source
+        )
+
     def _render(self, event: HistoryEvent, name: str, *, whole: bool = False) -> Rendered:
         """Return the blocks of an event, which are the same whenever they are asked for."""
         summary = None if whole else self._notes.get(event.event_id)
@@ -507,6 +529,10 @@ class Past:
         if entry is None:
             source = self._sources.get(event.event_id) if isinstance(event, HumanStatement) else None
             instead = "" if summary is None else note(summary, event)
+            if self._hiding is not None:
+                event = self._hiding.event(event)
+                source = self._hiding.statement(*source) if source else None
+                instead = self._hiding.text(instead)
             entry = self._statement(*source, instead) if source else self._dialect.render(event, name, instead)
             if len(self._rendered) >= max(_MOST_KEPT, 2 * len(self._entries)):
                 self._rendered.clear()

@@ -25,7 +25,7 @@ FILE = "ctxkernel.toml"
 TABLE = "context"
 """A table of the file whose keys are settings too, as seed 003 §5 writes it."""
 PREFIX = "CTXKERNEL_"
-PLACES = frozenset(("SESSION", "HOME", "CACHE", "FORK", "CHROMIUM", "DEBUG"))
+PLACES = frozenset(("SESSION", "TURNS", "HOME", "CACHE", "FORK", "CHROMIUM", "DEBUG"))
 """Variables that say where things lie, or how a process goes about its work: no settings."""
 _MOST_BYTES = 1024 * 1024
 _SECRET = re.compile(r"(?i)secret|passw|passphrase|credential|(api|access|private)[_-]?key|(api|auth|access)[_-]?token")

@@ -353,6 +353,25 @@ class SessionReader(SessionFile):
         query = "SELECT e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq ORDER BY p.seq"
         return self.connection.execute(query).fetchall()
 
+    def requests(self) -> list[dict[str, Any]]:
+        """Return every request to a model with its response, oldest first. Raises sqlite3.Error.
+
+        `{execution_id, cell_id, ask_key, round, at, model, receipt}`, and of the response `{status, stop_reason,
+        request_id, usage, cost, body}`, None where there is none.
+        """
+        query = """SELECT e.execution_id, t.cell_id, r.ask_key, r.round, r.at, r.model, r.receipt, a.status,
+            a.stop_reason, a.request_id, a.usage, a.cost, a.body FROM receipts r
+            JOIN executions e ON e.seq = r.seq JOIN statements t ON t.idx = e.idx
+            LEFT JOIN responses a ON a.receipt_id = r.id ORDER BY r.id"""
+        names: str = "execution_id cell_id ask_key round at model receipt status stop_reason request_id usage cost body"
+        made: list[dict[str, Any]] = []
+        for row in self.connection.execute(query).fetchall():
+            one: dict[str, Any] = dict(zip(names.split(), row, strict=True))
+            for name in ("usage", "body"):
+                one[name] = json.loads(one[name]) if one[name] else {}
+            made.append(one)
+        return made
+
     def _why_no_projection(self, statement: str | int | None) -> str:
         if statement is None:
             return "there is no projection of this session; run a cell first"

@@ -210,6 +210,42 @@ class SessionStore:
             self._checkpoints.add(checkpoint_id)
         return True
 
+    def request(self, ask: str, key: str, number: int, receipt: str, model: str, at: float) -> int | None:
+        """Make a request to a model durable before it is sent: the `number`th of the ask that execution `ask` is.
+
+        Returns what `response` names it by; None where it could not be written, which a notice tells later.
+        """
+        if self._writer.absent:
+            return None
+        try:
+            seq = self._seqs.get(ask) or self._find(ask)
+            self._write("receipts", (receipt, seq, key, number, float(at), model, None, "{}"))
+            found = self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)
+            return found[0][0]
+        except Exception:  # as in `begin`: an answer that is not recorded is better than none
+            return None
+
+    def response(
+        self,
+        request: int | None,
+        status: str,
+        at: float,
+        *,
+        stop_reason: str | None = None,
+        request_id: str = "",
+        usage: Mapping[str, Json] | None = None,
+        usd: float | None = None,
+        body: Mapping[str, Json] | None = None,
+    ) -> str | None:
+        """Keep what came back for a request: `ok`, or the kind of failure. Returns a notice."""
+        if self._writer.absent or request is None:
+            return None
+        try:
+            texts = rows.dump(usage or {}, self._mask), rows.dump(body or {}, self._mask)
+        except Exception as fault:  # as in `begin`
+            return self._writer.lost("a response of the model", fault)
+        return self._write("responses", (request, float(at), status, stop_reason, request_id, texts[0], usd, texts[1]))
+
     def mark(self, subject: str, mark: str, value: Json, at: float) -> str | None:
         """Say something about a thing of the session; None takes it back. Returns a notice.
 

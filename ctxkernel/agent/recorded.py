@@ -1,0 +1,223 @@
+"""Recorded turns: what a model once answered, and a model that answers so again without any model being there.
+
+Rule 1: an ask is found by its position among the asks before it and by its question, else by its question in the same
+        cell. What its cells give now may differ from what they gave then: the requests then
+        differ from those that were recorded, which is told as drift, not refused.
+Rule 2: a recorded turn that ends too early is an error that names the request that has no answer.
+Rule 3: a file of turns is a stranger's: what is not of its form is refused with the place that is wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from ctxkernel.agent.client import ModelFailure, Response, StreamEvent, TextDelta
+from ctxkernel.core.errors import StoreError
+from ctxkernel.history.events import Action, Ruling, UserQuestion, Verdict
+from ctxkernel.projection.dialect import RUN_CELL
+from ctxkernel.projection.value import Projection
+
+VERSION = 1
+SUFFIX = ".turns.json"
+"""A notebook's recorded turns stand beside it, under its name with this instead of `.ipynb`."""
+
+
+def ask_key(position: int, question: str) -> str:
+    """Return what an ask is found by: how many asks came before it, and a hash of its question."""
+    digest = hashlib.sha256(question.strip().encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{position}:{digest[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A request and its response."""
+
+    receipt: str
+    model: str
+    blocks: tuple[Mapping[str, Any], ...]
+    stop_reason: str
+    usage: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    response_id: str = ""
+    request_id: str = ""
+    verdicts: tuple[tuple[Ruling, str], ...] = ()
+    """What a person decided on each cell of the response, in order: the ruling, and its reason or code."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAsk:
+    """An ask, and what came of it."""
+
+    key: str
+    question: str
+    rounds: tuple[Round, ...]
+    cell_id: str | None = None
+    at: float = 0.0
+    execution_id: str = ""
+
+    @property
+    def answered(self) -> bool:
+        """Whether its last response calls nothing more."""
+        return bool(self.rounds) and self.rounds[-1].stop_reason not in ("tool_use", "pause_turn", "")
+
+
+def find(asks: Iterable[RecordedAsk], key: str, question: str, cell_id: str | None = None) -> RecordedAsk | None:
+    """Return the newest answered ask of that key; else of that question in that cell."""
+    digest = ask_key(0, question).partition(":")[2]
+    same = [one for one in asks if one.answered and one.key.partition(":")[2] == digest]
+    by_key = [one for one in same if one.key == key]
+    by_cell = [one for one in same if cell_id is not None and one.cell_id == cell_id]
+    return (by_cell or by_key or [None])[-1]
+
+
+def of_session(requests: Iterable[Mapping[str, Any]], records: Mapping[str, Sequence[Any]]) -> list[RecordedAsk]:
+    """Return the asks of a session: `SessionReader.requests()`, and the events recorded with each execution."""
+    questions: dict[str, str] = {}
+    batches: dict[str, list[tuple[str, list[str]]]] = {}  # by ask: the cells of each response
+    verdicts: dict[tuple[str, str], tuple[Ruling, str]] = {}
+    allowed: tuple[Ruling, str] = ("approved", "")
+    ask = ""
+    for execution_id, events in records.items():
+        for event in events:
+            match event:
+                case UserQuestion():
+                    ask = execution_id
+                    questions[ask] = event.text
+                case Action() if event.tool_name == RUN_CELL:
+                    made = batches.setdefault(ask, [])
+                    if not made or made[-1][0] != event.llm_response_id:
+                        made.append((event.llm_response_id, []))
+                    made[-1][1].append(event.tool_call_id)
+                case Verdict():
+                    verdicts[ask, event.tool_call_id] = event.ruling, event.text
+                case _:
+                    pass
+    asks: dict[str, RecordedAsk] = {}
+    for row in requests:
+        name = row["execution_id"]
+        if row["status"] != "ok" or name not in questions:
+            continue
+        body, waiting = row["body"], batches.get(name, [])
+        at = next((n for n, (batch, _) in enumerate(waiting) if batch.partition("~")[0] == body.get("id")), -1)
+        calls = waiting.pop(at)[1] if at >= 0 else []
+        decided = tuple(verdicts.get((name, call), allowed) for call in calls)
+        blocks = tuple(body.get("blocks", ()))
+        one = Round(
+            row["receipt"],
+            row["model"],
+            blocks,
+            row["stop_reason"] or "",
+            row["usage"],
+            str(body.get("id", "")),
+            row["request_id"] or "",
+            decided,
+        )
+        before = asks.get(name) or RecordedAsk(row["ask_key"], questions[name], (), row["cell_id"], row["at"], name)
+        asks[name] = replace(before, rounds=(*before.rounds, one))
+    return list(asks.values())
+
+
+class Recorded:
+    """A model that answers as it once did."""
+
+    live = False
+
+    def __init__(self, ask: RecordedAsk) -> None:
+        self.ask = ask
+        self.drift: list[int] = []
+        """The requests, from 1 on, that are not the recorded ones byte for byte."""
+        self._given = 0
+
+    async def send(self, request: Projection, on_event: Callable[[StreamEvent], None]) -> Response:
+        """Return the next recorded response. Raises ModelFailure where there is none."""
+        rounds, n = self.ask.rounds, self._given
+        if n >= len(rounds):
+            told = f"the recorded turn has {len(rounds)} responses, and request {n + 1} has none"
+            raise ModelFailure("no_recording", f"{told}; ask the model itself with %%ask --again")
+        self._given += 1
+        one = rounds[n]
+        if one.receipt != request.receipt:
+            self.drift.append(n + 1)
+        for block in one.blocks:
+            if block.get("type") == "text":
+                on_event(TextDelta(str(block.get("text", ""))))
+        return Response(one.response_id, one.request_id, one.model, one.blocks, one.stop_reason, one.usage, 0.0, None)
+
+    def verdict(self, action: Action, place: int) -> Verdict | None:
+        """Return what was decided then; a cell on which nothing is recorded may run."""
+        verdicts = self.ask.rounds[self._given - 1].verdicts if self._given else ()
+        ruling, text = verdicts[place] if place < len(verdicts) else ("approved", "")
+        return Verdict("", action.tool_call_id, ruling, text)
+
+
+# -- as a file ---------------------------------------------------------------------------------------
+
+
+def dump(asks: Sequence[RecordedAsk]) -> str:
+    """Return recorded asks as the text of a file of turns."""
+    told = [
+        {
+            "key": ask.key,
+            "question": ask.question,
+            "rounds": [
+                {
+                    "receipt": one.receipt,
+                    "model": one.model,
+                    "stop_reason": one.stop_reason,
+                    "usage": dict(one.usage),
+                    "response_id": one.response_id,
+                    "blocks": [dict(block) for block in one.blocks],
+                    "verdicts": [list(verdict) for verdict in one.verdicts],
+                }
+                for one in ask.rounds
+            ],
+        }
+        for ask in asks
+    ]
+    return json.dumps({"ctxkernel_turns": VERSION, "asks": told}, indent=1, ensure_ascii=False) + "\n"
+
+
+def load(text: str, name: str) -> list[RecordedAsk]:
+    """Return the asks of a file of turns; `name` is the file's. Raises StoreError that says what is wrong where."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise StoreError(f"{name} is no file of recorded turns: {fault}; record it again") from None
+    if not isinstance(data, dict) or cast("Any", data).get("ctxkernel_turns") != VERSION:
+        raise StoreError(f"{name} is no file of recorded turns of version {VERSION}; record it again")
+    at = "asks"
+    try:
+        asks: list[RecordedAsk] = []
+        for n, ask in enumerate(cast("Any", data)["asks"]):
+            at = f"asks[{n}]"
+            rounds = [_round(one) for one in ask["rounds"]]
+            asks.append(RecordedAsk(_text(ask["key"]), _text(ask["question"]), tuple(rounds)))
+        return asks
+    except (KeyError, TypeError, ValueError, AttributeError) as fault:
+        raise StoreError(f"{name}: {at} is not of the form of a recorded ask ({fault!r}); record it again") from None
+
+
+def _round(one: Any) -> Round:
+    blocks = tuple(dict(block) for block in one["blocks"])
+    verdicts: tuple[tuple[Ruling, str], ...] = tuple(
+        (_ruling(ruling), _text(text)) for ruling, text in one.get("verdicts", ())
+    )
+    stop, usage = _text(one["stop_reason"]), dict(one.get("usage", {}))
+    return Round(
+        _text(one["receipt"]), _text(one["model"]), blocks, stop, usage, _text(one["response_id"]), verdicts=verdicts
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} is no text")
+    return value
+
+
+def _ruling(value: Any) -> Ruling:
+    if value not in ("approved", "edited", "rejected"):
+        raise ValueError(f"{value!r} is no ruling")
+    return value

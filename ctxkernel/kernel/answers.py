@@ -1,0 +1,140 @@
+"""Where a turn is seen in the notebook: the model's words as they come, its cells, what is asked of the user.
+
+Rule 1: what a model says is untrusted: it is shown as Markdown that can load nothing and holds no HTML.
+Rule 2: the first words are shown when they come; then the display is renewed at most every `PACE` seconds, and less
+        often where it is long, so that an answer of any length costs a front end no more than it can draw.
+Rule 3: all of this is ours: it is no output of a statement, and the log has the response itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.agent.client import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
+from ctxkernel.agent.markdown import safe_markdown
+from ctxkernel.agent.scripts import Scripts
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.runtime import Runtime
+
+PACE = 0.05
+"""Seconds between two drawings of an answer of up to `EASY` characters; in proportion for a longer one."""
+EASY = 10_000
+PROPOSAL_MIME = "application/vnd.ctxkernel.proposal+json"
+
+
+class Answers:
+    """Shows the responses of one turn, and what is done about them, each in a display of its own."""
+
+    def __init__(self, ctx: Runtime, *, scripts: bool) -> None:
+        self._ctx = ctx
+        self._scripts = scripts
+        self._id = ""
+        """The display that is free to be filled: it says what goes on until then."""
+        self._text = ""
+        self._drawn = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._reader: Scripts | None = None
+        self._doing = ""
+
+    def begin(self) -> None:
+        """A request is sent."""
+        self._text, self._drawn = "", 0.0
+        self._reader = Scripts() if self._scripts else None
+        self.doing("asking the model …")
+
+    def doing(self, told: str) -> None:
+        """Say what goes on, until something else is shown."""
+        if told != self._doing and not self._text.strip():
+            self._doing = told
+            self.show({"text/plain": told}, keep=True)
+
+    def show(self, data: dict[str, Any], *, keep: bool = False) -> None:
+        """Show something in the free display, else in a new one; with `keep` that stays free."""
+        kind = "update_display_data" if self._id else "display_data"
+        self._id = self._id or uuid.uuid4().hex
+        send(self._ctx, kind, data, self._id)
+        if not keep:
+            self._id, self._doing = "", ""
+
+    def event(self, event: StreamEvent) -> None:
+        """Something of the response came."""
+        match event:
+            case TextDelta():
+                self._more(event.text)
+            case ThinkingDelta():
+                self.doing("the model is thinking …")
+            case CallDelta():
+                self.doing(f"the model is writing a call of {event.name} …")
+            case Retrying():
+                self.doing(f"{event.why}; trying again in {event.seconds:.0f} s (attempt {event.attempt})")
+
+    def _more(self, text: str) -> None:
+        if self._reader is not None:
+            parts = self._reader.feed(text)
+            if any(part.kind == "script" for part in parts):
+                self.doing("the model is writing a cell …")
+            text = "".join(part.text for part in parts if part.kind == "text")
+        if not text:
+            return
+        self._text += text
+        pace = PACE * max(1.0, len(self._text) / EASY)
+        wait = self._drawn + pace - time.monotonic()
+        if wait <= 0:
+            self._draw()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(wait, self._draw)
+
+    def _draw(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._text.strip():
+            self.show({"text/markdown": safe_markdown(self._text), "text/plain": self._text}, keep=True)
+            self._drawn = time.monotonic()
+
+    def end(self, note: str = "") -> None:
+        """The response is over."""
+        if self._reader is not None:
+            self._text += "".join(part.text for part in self._reader.close() if part.kind == "text")
+        self._draw()
+        if self._text.strip():
+            self._id, self._doing, self._text = "", "", ""
+        if note:
+            self.show({"text/plain": note})
+
+    def close(self) -> None:
+        """Nothing more comes: a display that still says what goes on is emptied."""
+        if self._id:
+            self.show({"text/plain": ""})
+
+
+def code_shown(title: str, code: str) -> dict[str, Any]:
+    """Return the MIME bundle of a cell of the model."""
+    longest = max((len(run) for run in _runs_of_ticks(code)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return {
+        "text/markdown": f"**{title}**\n\n{fence}python\n{code.rstrip()}\n{fence}",
+        "text/plain": f"{title}\n{code}",
+    }
+
+
+def _runs_of_ticks(code: str) -> list[str]:
+    runs = [""]
+    for char in code:
+        if char == "`":
+            runs[-1] += char
+        elif runs[-1]:
+            runs.append("")
+    return runs
+
+
+def send(ctx: Runtime, kind: str, data: dict[str, Any], display_id: str = "") -> None:
+    """Show something in the cell, as ours."""
+    transient = {"display_id": display_id} if display_id else {}
+    with ctx.capture.ours():
+        content = {"data": data, "metadata": {}, "transient": transient}
+        ctx.kernel.send_response(ctx.kernel.iopub_socket, kind, content)

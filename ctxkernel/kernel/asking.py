@@ -1,0 +1,481 @@
+"""Asks in the kernel: the model's turn on the user's bench.
+
+    %%ask → a statement that asks → (the cell is over) → request, response, its cells, … → answered, or parked
+
+Rule 1: no nested statements: the ask has ended before its first request is sent; each response is a statement of the
+        model, each of its cells another. All of them show where the ask is shown.
+Rule 2: a proposal parks: the ask ends, the kernel is free, and `%ctx approve`, `edit` or `reject` goes on from there.
+Rule 3: what is sent is the projection after the newest statement, byte for byte, written down before it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
+from ctxkernel.agent.client import ModelClient, ModelFailure, Response, StreamEvent
+from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find
+from ctxkernel.agent.turn import Model, Observe, Said, Stopped, Turn
+from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.timeline import Cost, Execution
+from ctxkernel.history.events import Action, HistoryEvent, UserQuestion, Verdict
+from ctxkernel.kernel.answers import PROPOSAL_MIME, Answers, code_shown
+from ctxkernel.kernel.bench import answer
+from ctxkernel.projection.shown import anchored, estimate_tokens
+from ctxkernel.projection.value import Projection
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.runtime import CellText, Runtime
+
+T = TypeVar("T")
+Execute = Callable[["CellText"], Awaitable[dict[str, Any]]]
+
+
+class Live:
+    """The model itself."""
+
+    live = True
+
+    def __init__(self, client: ModelClient) -> None:
+        self._client = client
+
+    async def send(self, request: Projection, on_event: Callable[[StreamEvent], None]) -> Response:
+        """Send the projection's bytes. Raises ModelFailure."""
+        return await self._client.send(
+            request.request_bytes, model=request.model, betas=request.betas, on_event=on_event
+        )
+
+    def verdict(self, action: Action, place: int) -> Verdict | None:
+        """Nothing was decided before."""
+        return None
+
+
+class Asking:
+    """The asks of one kernel, and the bench of the turn under way."""
+
+    def __init__(self, ctx: Runtime) -> None:
+        self._ctx = ctx
+        self.turn: Turn | None = None
+        """The newest turn; it waits for the user where it is parked."""
+        self.parked = False
+        self.proposal: dict[str, Any] | None = None
+        """What waits for the user, as a panel is told it."""
+        self.spent: dict[str, Spent] = {}
+        """What this kernel's asks have cost, by model."""
+        self._consent = False
+        self._client: ModelClient | None = None
+        self._settings: tuple[Any, ...] = ()
+        self._screen: Answers | None = None
+        self._execute: Execute | None = None
+        self._outer: CellText | None = None
+        self._parent: Any = None
+        """The request of the ask: what it leads to is shown there."""
+        self._pages: frozenset[str] = frozenset()
+        """The front ends that were open then."""
+        self._request: int | None = None
+        self._sent: Projection | None = None
+        self._asks: list[RecordedAsk] | None = None
+
+    # -- beginning ---------------------------------------------------------------------------
+
+    def ask(self, question: str, *, bounds: Bounds, mode: str, again: bool) -> None:
+        """Begin an ask: the open statement asks. Raises BadCommand."""
+        ctx, running = self._ctx, self._ctx.running
+        if running is None:
+            raise BadCommand("%%ask asks from a cell that is recorded; run it as a cell of the notebook")
+        if not running.statement.source.lstrip().startswith("%%ask"):
+            raise BadCommand("%%ask fills a cell of its own: nothing may stand before it")
+        settings = ctx.settings
+        mode = mode or settings.mode
+        if mode == "off":
+            raise BadCommand("the model is off (%ctx mode off); %ctx mode ask lets it propose cells, auto runs them")
+        position = sum(
+            any(isinstance(event, UserQuestion) for event in ctx.loop.log.records.get(execution.execution_id, ()))
+            for _, execution in ctx.loop.history
+        )
+        key = ask_key(position, question)
+        execution_id = running.execution.execution_id
+        found = None if again and settings.answers != "recorded" else self._recorded(key, question, running)
+        model: Model = Recorded(found) if found is not None else self._live()
+        if self.parked and self.turn is not None and self.turn.waiting:
+            for event in self.turn.reject("the person asked something else", ctx.loop.next_event_id, rest=True):
+                ctx.loop.record(event)
+        self._unpark()
+        ctx.loop.record(UserQuestion(ctx.loop.next_event_id, question))
+        ask = Ask(execution_id, question, key, settings.model, mode, bounds)  # type: ignore[arg-type]
+        self._screen = Answers(ctx, scripts=ctx.engine.dialect == "script")
+        self.turn = Turn(ask, self, model, self._screen)
+        self._parent = ctx.kernel.get_parent("shell")
+        self._pages = ctx.panel.pages
+        ctx.then = self
+
+    def _recorded(self, key: str, question: str, running: Any) -> RecordedAsk | None:
+        """Return the recorded turn that answers this ask. Raises BadCommand where one must be there and is not."""
+        cell_id = running.statement.cell_id
+        found = find(self._session_asks(), key, question, cell_id)
+        settings = self._ctx.settings
+        if found is None and (settings.answers == "recorded" or not self.reachable):
+            found = find(self._ctx.turns.asks(), key, question)
+        if found is None and settings.answers == "recorded":
+            position = int(key.partition(":")[0]) + 1
+            raise BadCommand(
+                f"no recorded turn answers ask {position} ({question.strip()[:60]!r}), and `answers` is recorded; "
+                "%ctx config answers auto asks the model"
+            )
+        return found
+
+    def _session_asks(self) -> list[RecordedAsk]:
+        ctx = self._ctx
+        if self._asks is None:
+            self._asks = ctx.guard("recorded turns", ctx.turns.of_session, [])
+        return self._asks
+
+    @property
+    def reachable(self) -> bool:
+        """Whether there is a key, or a server that needs none."""
+        return self._ctx.turns.key() is not None or self._ctx.turns.base_url() is not None
+
+    def _live(self) -> Live:
+        ctx = self._ctx
+        if not self.reachable:
+            raise BadCommand(
+                "no model can be asked: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own that "
+                "speaks the Messages API, and restart the kernel (or set it with %env)"
+            )
+        key, url = ctx.turns.key(), ctx.turns.base_url()
+        given = (key.value if key else None, url, ctx.settings.stall_seconds)
+        if self._client is None or given != self._settings:
+            self._client = ModelClient(key=key, base_url=url, timeout=ctx.settings.stall_seconds)
+            self._settings = given
+        return Live(self._client)
+
+    # -- going on ----------------------------------------------------------------------------
+
+    async def carry_out(self, execute: Execute, outer: CellText, reply: dict[str, Any]) -> dict[str, Any]:
+        """Go on with the turn when the cell that asked, or decided, is over. Returns that cell's reply."""
+        turn = self.turn
+        if turn is None or reply.get("status") != "ok":
+            return reply
+        self._unpark()
+        with self._shown_with_ask(outer):
+            self._execute, self._outer = execute, outer
+            try:
+                ending = await turn.go()
+            except Exception as fault:  # ours: the cell's reply must come, and the history is whole
+                self._ctx.guard.switch_off("asks", fault)
+                ending = Ending("failed", f"the ask could not go on ({type(fault).__name__}: {fault})")
+            finally:
+                self._execute = self._outer = None
+            return self._ended(turn, ending, reply)
+
+    def _ended(self, turn: Turn, ending: Ending, reply: dict[str, Any]) -> dict[str, Any]:
+        ctx, screen = self._ctx, self._screen
+        if screen is not None:
+            screen.close()
+        self._asks = None
+        if ending.kind == "parked":
+            self.parked = True
+            ctx.guard("panel", ctx.panel.proposal, None)
+            told = "the ask waits for you: %ctx approve, %ctx edit or %ctx reject REASON"
+            return {**reply, "status": "error", "ename": "Waiting", "evalue": told, "traceback": [told]}
+        if screen is not None:
+            screen.show({"text/plain": self._told(turn, ending)})
+        if ending.kind in ("failed", "stopped"):
+            name = "KeyboardInterrupt" if ending.kind == "stopped" else "ModelFailure"
+            if ending.kind == "failed":
+                return ctx.refused(ending.told, name)
+            return {**reply, "status": "error", "ename": name, "evalue": ending.told, "traceback": [ending.told]}
+        return reply
+
+    def _told(self, turn: Turn, ending: Ending) -> str:
+        parts = [ending.told] if ending.told and ending.kind != "failed" else []
+        if turn.live:
+            parts.append(f"{turn.ask.model}: {turn.spent.told()}")
+        else:
+            drift = turn.drift
+            told = "replayed from a recorded turn: nothing was sent, and it cost nothing"
+            if drift:
+                some = ", ".join(map(str, drift))
+                told += f". The state differs from that of then (drift) in request {some}"
+            parts.append(f"{told}. %%ask --again asks the model")
+        return "\n".join(parts)
+
+    def drop(self) -> None:
+        """What waited is over."""
+        self._unpark()
+
+    def _unpark(self) -> None:
+        if self.parked or self.proposal is not None:
+            self.parked, self.proposal = False, None
+            self._ctx.guard("panel", self._ctx.panel.proposal, None)
+
+    @property
+    def waiting(self) -> Turn:
+        """The turn that waits for the user. Raises BadCommand where none does."""
+        turn = self.turn
+        if turn is None or not self.parked:
+            raise BadCommand("nothing waits for you: %%ask asks the model, and in mode ask its cells wait here")
+        here = {execution.execution_id for _, execution in self._ctx.loop.history}
+        if (turn.execution_id or turn.ask.execution_id) not in here:
+            self._unpark()
+            raise BadCommand("what waited is on another branch of the timeline; %ctx goto returns there, or ask again")
+        return turn
+
+    def go_on(self) -> None:
+        """Go on with the turn when the running cell is over."""
+        self._ctx.then = self
+
+    @contextmanager
+    def _shown_with_ask(self, outer: CellText) -> Iterator[None]:
+        """Show what comes where the ask is shown: a click has no cell of its own, and its page has the ask's."""
+        ctx, own = self._ctx, self._ctx.kernel.get_parent("shell")
+        if outer.author != "panel" or not self._parent or not self._pages & ctx.panel.pages:
+            yield
+            return
+        mine = outer.msg_id
+        ctx.kernel.set_parent([], self._parent, channel="shell")
+        outer.msg_id = (self._parent.get("header") or {}).get("msg_id", mine)
+        try:
+            yield
+        finally:
+            outer.msg_id = mine
+            ctx.kernel.set_parent([], own, channel="shell")
+
+    # -- the bench ---------------------------------------------------------------------------
+
+    @property
+    def request(self) -> Projection | None:
+        """What would be sent now."""
+        return self._ctx.loop.projection
+
+    def consented(self, ask: Ask, request: Projection) -> bool:
+        """Say before the session's first request what it costs; in mode `ask` it waits for a yes."""
+        if self._consent:
+            return True
+        ctx = self._ctx
+        count = sum(estimate_tokens(text, request.model) for text in request.sent)
+        most = f"{request.max_tokens:,} tokens of answer at most"
+        told = (
+            f"The first request of this session: ~{count:,} tokens to {request.model}, {request.cost.told()} and "
+            f"{most}, for each of up to {ask.bounds.rounds or 'any number of'} requests. The panel and %ctx projection "
+            "show every byte; %ctx cost adds up."
+        )
+        assert self._screen is not None
+        if ask.mode == "auto":
+            self._consent = True
+            self._screen.show({"text/plain": told})
+            return True
+        self._propose("send", "", "", told)
+        self._screen.show(
+            {
+                PROPOSAL_MIME: self.proposal,
+                "text/plain": f"{told}\nIt waits for your yes: %ctx approve sends it, %ctx stop does not.",
+            }
+        )
+        ctx.guard("panel", ctx.panel.proposal, None)
+        return False
+
+    def consent(self) -> None:
+        """The user has said yes to requests of this session."""
+        self._consent = True
+
+    def sending(self, ask: Ask, request: Projection, number: int) -> None:
+        """Write the request down, and note when it was."""
+        ctx, now = self._ctx, time.time()
+        self._sent = request
+        ctx.guard("stale views", ctx.seen.look, None)
+        if self._turn_is_live:
+            ctx.loop.requested_at = now
+            receipt = request.receipt, request.model
+            self._request = ctx.guard(
+                "session store", lambda: ctx.store.request(ask.execution_id, ask.key, number, *receipt, now), None
+            )
+
+    @property
+    def _turn_is_live(self) -> bool:
+        return self.turn is not None and self.turn.live
+
+    def received(self, response: Response | None, failure: ModelFailure | None, spent: Spent) -> None:
+        """Write down what came back, and what it says of our estimates."""
+        ctx, request = self._ctx, self._sent
+        if not self._turn_is_live or request is None:
+            return
+        model = request.model
+        self.spent[model] = self.spent.get(model, Spent()) + spent
+        status, stop, usage, body, request_id = "stopped", None, {}, {}, ""
+        if response is not None:
+            status, stop, usage, request_id = "ok", response.stop_reason, response.usage, response.request_id
+            body = {"id": response.llm_response_id, "model": response.model, "blocks": list(response.blocks)}
+            counted = sum(estimate_tokens(text, model) for text in request.sent)
+            ctx.anchor = anchored(counted, usage) or ctx.anchor
+        elif failure is not None:
+            status, request_id = failure.kind, failure.request_id or ""
+        kept, self._request = self._request, None
+        told = ctx.guard(
+            "session store",
+            lambda: ctx.store.response(
+                kept,
+                status,
+                time.time(),
+                stop_reason=stop,
+                request_id=request_id or "",
+                usage=dict(usage),
+                usd=spent.usd,
+                body=body,
+            ),
+            None,
+        )
+        if told:
+            ctx.tell(f"ctxkernel: {told}")
+
+    def record(self, said: Said) -> str:
+        """Record a response as a statement of the model."""
+        cost = Cost(said.seconds * 1000, said.spent.tokens or None, said.spent.usd if said.spent.tokens else None)
+        reply: dict[str, Any] = {"status": "ok"}
+        if said.failure is not None:
+            kind, told = said.failure
+            reply = {"status": "error", "ename": kind, "evalue": told, "traceback": []}
+        elif said.stopped:
+            reply = {"status": "error", "ename": "KeyboardInterrupt", "evalue": "", "traceback": []}
+        return self._statement(
+            said.source, dict(said.tags or {}), said.events, lambda execution: (), reply, cost, stopped=said.stopped
+        )
+
+    def hold(self, action: Action, code: str, observe: Observe) -> None:
+        """Record a cell that is not run."""
+        tags = {**self._tags(action), "held": True}
+        reply = {"status": "aborted", "ename": "NotRun", "evalue": "held: not run", "traceback": []}
+        execution_id = self._statement(code, tags, lambda name, number: (), observe, reply, None)
+        last = self._ctx.loop.log.records.get(execution_id, ())
+        told = next((getattr(one, "content", "") for one in last), "")
+        assert self._screen is not None
+        if told:
+            self._screen.show(code_shown("a cell of the model was held back, and not run", code))
+            self._screen.show({"text/plain": told})
+
+    def _statement(
+        self,
+        source: str,
+        tags: dict[str, Any],
+        events: Callable[[str, int], Any],
+        observe: Observe,
+        reply: dict[str, Any],
+        cost: Cost | None,
+        *,
+        stopped: bool = False,
+    ) -> str:
+        """Record a statement of the model that runs nothing; returns its execution's id. Raises CtxError."""
+        from ctxkernel.kernel.runtime import CellText
+
+        ctx, outer = self._ctx, self._outer
+        assert outer is not None
+        cell = CellText(source, outer.msg_id, recorded=True, kind="meta", author="model", tags=tags, observe=observe)
+        cell.cost = cost
+        ctx.guard("timeline", lambda: ctx.begin(cell), None)
+        running = ctx.running
+        if running is None:
+            raise CtxError("the timeline is off, so nothing of a model can be recorded; %ctx status says why")
+        name = running.execution.execution_id
+        for event in events(name, 1):
+            ctx.loop.record(event)
+        ctx.guard("timeline", lambda: ctx.end(reply, stopped, None), None)
+        return name
+
+    def _tags(self, action: Action) -> dict[str, Any]:
+        assert self.turn is not None
+        sent = self._sent
+        return {
+            "ask": self.turn.ask.execution_id,
+            "response": self.turn.execution_id,
+            "call": action.tool_call_id,
+            "model": self.turn.ask.model,
+            "receipt": sent.receipt if sent is not None else "",
+        }
+
+    def answer(self, action: Action, shown: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
+        """Carry out a call that runs no cell."""
+        return answer(self._ctx, action, shown, number)
+
+    async def run(self, action: Action, code: str, observe: Observe) -> Execution:
+        """Run a cell of the model; its outputs come live."""
+        from ctxkernel.kernel.runtime import CellText
+
+        ctx, outer, execute = self._ctx, self._outer, self._execute
+        assert outer is not None
+        assert execute is not None
+        assert self._screen is not None
+        self._screen.show(code_shown("the model's cell", code))
+        cell = CellText(
+            code,
+            outer.msg_id,
+            outer.silent,
+            recorded=True,
+            author="model",
+            tags=self._tags(action),
+            observe=observe,
+            keeps_number=True,
+        )
+        if ctx.interrupts.pending:
+            raise Stopped
+        before = ctx.last
+        await execute(cell)
+        if ctx.last is None or ctx.last is before:
+            raise CtxError("the timeline is off, so the model's cell could not be recorded; %ctx status says why")
+        return ctx.last.execution
+
+    def changed(self, code: str) -> str:
+        """Return what has changed of what `code` uses since the model last looked."""
+        return self._ctx.guard("stale views", lambda: self._ctx.seen.changed(code), "")
+
+    def propose(self, action: Action, code: str) -> None:
+        """Show a cell that waits, with what can be done about it."""
+        told = "The model wants to run this cell."
+        self._propose("cell", action.event_id, code, told)
+        shown = code_shown("the model proposes a cell", code)
+        plain = f"{shown['text/plain']}\nIt waits: %ctx approve [--all] · %ctx edit · %ctx reject REASON · %ctx stop"
+        markdown = f"{shown['text/markdown']}\n\nIt waits: `%ctx approve [--all]` · `%ctx edit` · `%ctx reject REASON`"
+        assert self._screen is not None
+        self._screen.show({PROPOSAL_MIME: self.proposal, "text/markdown": markdown, "text/plain": plain})
+
+    def _propose(self, kind: str, event_id: str, code: str, told: str) -> None:
+        assert self.turn is not None
+        self.proposal = {
+            "id": event_id or f"{self.turn.ask.execution_id}:send",
+            "kind": kind,
+            "ask": self.turn.ask.execution_id,
+            "code": code,
+            "told": told,
+            "more": max(0, len(self.turn.waiting) - 1),
+        }
+
+    async def interruptible(self, work: Awaitable[T]) -> T:
+        """Await a response; the stop button ends it."""
+        interrupts, loop = self._ctx.interrupts, asyncio.get_running_loop()
+        task = asyncio.ensure_future(work)
+        stopped = False
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+            loop.call_soon_threadsafe(task.cancel)
+
+        interrupts.on_note = stop
+        if interrupts.pending:
+            stop()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not stopped:
+                raise
+            interrupts.pending = False
+            raise Stopped from None
+        finally:
+            interrupts.on_note = None
+
+    def clock(self) -> float:
+        """Seconds."""
+        return time.monotonic()

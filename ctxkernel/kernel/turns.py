@@ -1,0 +1,69 @@
+"""What asks need from around the kernel: keys, servers, and turns that were recorded.
+
+Rule 1: the key is read when it is needed, from the environment or the keyring, and kept nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ctxkernel.agent.keys import Key, model_key
+from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, load, of_session
+from ctxkernel.core.errors import BadCommand, StoreError
+from ctxkernel.store.location import notebook_folder, notebook_name
+from ctxkernel.store.reader import SessionReader
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.runtime import Runtime
+
+FILE = "CTXKERNEL_TURNS"
+"""Names the file of recorded turns, in the place of the one beside the notebook."""
+
+
+class Turns:
+    """Keys, servers and recorded turns of one kernel."""
+
+    def __init__(self, ctx: Runtime) -> None:
+        self._ctx = ctx
+        self._read: tuple[Path, float, list[RecordedAsk]] | None = None
+
+    def key(self) -> Key | None:
+        """The key for the model's server, or None."""
+        return model_key(os.environ)
+
+    def base_url(self) -> str | None:
+        """The server that the user named, or None for the provider's own."""
+        return os.environ.get("ANTHROPIC_BASE_URL") or None
+
+    def of_session(self) -> list[RecordedAsk]:
+        """The asks of this session's log, oldest first."""
+        store = self._ctx.store
+        if store.path is None:
+            return []
+        with SessionReader(store.path) as reader:
+            requests = reader.requests()
+            return of_session(requests, reader.records(all_roots=True)) if requests else []
+
+    @property
+    def path(self) -> Path | None:
+        """The file of recorded turns of this notebook, whether or not it is there."""
+        named = os.environ.get(FILE)
+        if named:
+            return Path(named)
+        name = notebook_name(None, os.environ, os.getcwd())
+        return Path(notebook_folder(os.environ, os.getcwd())) / (Path(name).stem + SUFFIX) if name else None
+
+    def asks(self) -> list[RecordedAsk]:
+        """The asks of the file beside the notebook. Raises BadCommand for a file that cannot be read."""
+        path = self.path
+        try:
+            if path is None or not path.is_file():
+                return []
+            at = path.stat().st_mtime
+            if self._read is None or self._read[:2] != (path, at):
+                self._read = path, at, load(path.read_text("utf-8"), path.name)
+        except (OSError, UnicodeError, StoreError) as fault:
+            raise BadCommand(f"recorded turns: {fault}") from None
+        return self._read[2]

@@ -1,0 +1,112 @@
+"""Private names: kept out of every projection, wherever they would stand in it.
+
+Rule 1: as a word, a private name is written `[private]` in every text; rows and changes of it are left out.
+Rule 2: a function of the names and of what it is given: what is projected can be built again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar, cast
+
+from ctxkernel.core.timeline import Execution, NamespaceDiff, Statement
+from ctxkernel.core.turn import Turn
+from ctxkernel.history.events import HistoryEvent
+
+T = TypeVar("T")
+MARK = "[private]"
+
+
+class Hiding:
+    """Takes private names out of what is to be projected."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = frozenset(names)
+        words = "|".join(map(re.escape, sorted(self.names)))
+        self._word = re.compile(rf"(?<!\w)(?:{words})(?!\w)")
+
+    def text(self, text: str) -> str:
+        """Return `text` without the names."""
+        return self._word.sub(MARK, text)
+
+    def value(self, value: T) -> T:
+        """Return texts, and what texts stand in, without the names; the same object where there is none."""
+        made: Any = self._made(value)
+        return value if made == value else made
+
+    def _made(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            pairs = cast("Mapping[Any, Any]", value).items()
+            return {self.value(key): self.value(item) for key, item in pairs}
+        if isinstance(value, list):
+            return [self.value(item) for item in cast("list[Any]", value)]
+        if isinstance(value, tuple):
+            items = tuple([self.value(item) for item in cast("tuple[Any, ...]", value)])
+            return items if type(value) is tuple else value._make(items)  # type: ignore[attr-defined]
+        if hasattr(value, "__dataclass_fields__"):
+            old = {one.name: getattr(value, one.name) for one in fields(value)}
+            changed = {name: new for name, item in old.items() if (new := self.value(item)) is not item}
+            return replace(value, **changed) if changed else value
+        return value
+
+    def event(self, event: HistoryEvent) -> HistoryEvent:
+        """Return an event without the names; its ids and what a model signed stay."""
+        given = self.value(event)
+        if given is event:
+            return event
+        kept = {
+            one.name: getattr(event, one.name)
+            for one in fields(event)
+            if one.name.endswith("_id") or one.name in ("thinking", "tool_name")
+        }
+        return cast("HistoryEvent", replace(cast("Any", given), **kept))
+
+    def statement(self, statement: Statement, execution: Execution) -> tuple[Statement, Execution]:
+        """Return a statement and its execution without the names."""
+        diff = execution.state_diff
+        left = NamespaceDiff(
+            {name: info for name, info in diff.added.items() if name not in self.names},
+            {name: info for name, info in diff.changed.items() if name not in self.names},
+            tuple(name for name in diff.deleted if name not in self.names),
+            diff.incomplete,
+        )
+        shown = replace(
+            execution,
+            stdout=self.text(execution.stdout),
+            stderr=self.text(execution.stderr),
+            exception=self.value(execution.exception),
+            artifacts=self.value(execution.artifacts),
+            state_diff=left,
+        )
+        return replace(statement, source=self.text(statement.source)), shown
+
+    def turn(self, turn: Turn) -> Turn:
+        """Return the state without the names: their rows are left out, other texts are written without them."""
+        gone = {handle.obj_id for handle in turn.handles if handle.name in self.names}
+        handles = tuple(
+            replace(
+                handle,
+                text=self.text(handle.text),
+                digest=self.value(handle.digest),
+                notes=self.value(handle.notes),
+                pin_reason=self.text(handle.pin_reason),
+                members=tuple(one for one in handle.members if one not in gone),
+            )
+            for handle in turn.handles
+            if handle.obj_id not in gone
+        )
+        variables = tuple(self.value(row) for row in turn.variables if row.name not in self.names)
+        deltas = tuple(self.value(item) for item in turn.deltas if item.subject not in self.names)
+        total = turn.variables_total - (len(turn.variables) - len(variables))
+
+        def coarser(obj_id: str, lod: int) -> str | None:
+            text = turn.coarser(obj_id, lod)
+            return self.text(text) if text is not None else None
+
+        return replace(
+            turn, handles=handles, variables=variables, variables_total=total, deltas=deltas, coarser=coarser
+        )
