@@ -361,7 +361,7 @@ def test_the_order_is_system_history_tail_with_breakpoints_before_the_tail():
         "status",
     ]  # fmt: skip
     body = projection.request
-    assert list(body) == ["model", "max_tokens", "tools", "system", "messages"]
+    assert list(body) == ["model", "max_tokens", "stream", "tools", "system", "messages"]
     assert body["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
     content = body["messages"][0]["content"]
     assert [index for index, block in enumerate(content) if "cache_control" in block] == [1]

@@ -1,7 +1,8 @@
 """The exact bytes of a request, and their hash: the receipt.
 
-Rule 1: the bytes are JSON in UTF-8 without white space, keys in the order: model, max_tokens, tools, system, messages.
-        Their `json.loads` dumped again so gives them back, so whoever sends the request as a dict sends these bytes.
+Rule 1: the bytes are JSON in UTF-8 without white space, keys in the order: model, max_tokens, stream, tools, system,
+        messages; an answer is always streamed. Their `json.loads` dumped again so gives them back, so whoever sends
+        the request as a dict sends these bytes.
 Rule 2: a projection grows by few blocks a turn. Its hash goes on from a copy of the hash of the blocks before, so a
         receipt costs what is new, not what is there.
 Rule 3: breakpoints of the prompt cache, four as the API allows: on the system text (1 h), which holds for the tools
@@ -60,7 +61,8 @@ def head(model: str, max_tokens: int, system: str, tools: str = "") -> str:
     """Return the body up to its first message; `tools` is the JSON of a list, or empty."""
     given = f'"tools":{tools},' if tools else ""
     return (
-        f'{{"model":{_text(model)},"max_tokens":{max_tokens},{given}"system":[{{"type":"text","text":{_text(system)},'
+        f'{{"model":{_text(model)},"max_tokens":{max_tokens},"stream":true,{given}'
+        f'"system":[{{"type":"text","text":{_text(system)},'
         '"cache_control":{"type":"ephemeral","ttl":"1h"}}],"messages":['
     )
 
