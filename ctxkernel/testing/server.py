@@ -72,6 +72,8 @@ class Received:
     headers: Mapping[str, str]
     """Names in lower case; without those that hold keys."""
     raw: bytes
+    port: int
+    """The client's: the same for requests over one connection."""
     body: Any = None
     """The JSON, None where it is none."""
     report: Report | None = None
@@ -199,7 +201,7 @@ class MessagesServer:
         raw = http.rfile.read(int(headers.get("content-length", 0)))
         has_key = bool(headers.get("authorization") or headers.get("x-api-key"))
         kept = {name: value for name, value in headers.items() if name not in _SECRET}
-        seen = Received(urlsplit(http.path).path.rstrip("/"), kept, raw)
+        seen = Received(urlsplit(http.path).path.rstrip("/"), kept, raw, http.client_address[1])
         with self._lock:
             self.requests.append(seen)
             http.request_id = f"req_{len(self.requests):04}"
