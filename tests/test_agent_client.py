@@ -1,23 +1,19 @@
-"""The client with the real SDK against a real server: what is sent, what comes, and every way in which it fails."""
+"""The client with the real SDK against a real server: what is sent, what comes, what is sent again, and stopping."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import json
-import logging
-import socket
-import sys
 import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from asking import AT_ONCE, FAULTS, MODEL, TEXT, ask, body, client, failed, until
 
-from ctxkernel.agent.client import LONGEST_WAIT, ModelClient
+from ctxkernel.agent.client import LONGEST_WAIT
 from ctxkernel.agent.failures import KINDS, ModelFailure
-from ctxkernel.agent.keys import Key, model_key
 from ctxkernel.agent.streaming import (
     Assembly,
     BadEvent,
@@ -32,76 +28,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.projection.value import Projection
-from ctxkernel.testing import (
-    OVERFLOW,
-    Cut,
-    End,
-    Garbage,
-    MessagesServer,
-    Stall,
-    StreamError,
-    Turns,
-    answer,
-    call,
-    error,
-    say,
-    think,
-)
-
-MODEL = "claude-sonnet-5-5"
-KEY = "sk-ant-api03-neverToBeSeenAnywhere0123456789"
-TEXT = "naïve — 😀 日本語 " * 20
-AT_ONCE = {"retry-after-ms": "1"}
-
-
-def body(text: str = "go on", **more: Any) -> bytes:
-    request = {
-        "model": MODEL,
-        "max_tokens": 64,
-        "stream": True,
-        "messages": [{"role": "user", "content": text}],
-        **more,
-    }
-    return json.dumps(request, separators=(",", ":")).encode()
-
-
-def client(server: MessagesServer | str, **more: Any) -> ModelClient:
-    base_url = server if isinstance(server, str) else server.base_url
-    return ModelClient(**{"model_key": lambda: KEY, "base_url": base_url, **more})
-
-
-def ask(
-    server: MessagesServer | str,
-    request: bytes | None = None,
-    *,
-    on_event: Callable[[StreamEvent], None] = lambda event: None,
-    betas: Sequence[str] = (),
-    **more: Any,
-) -> Response:
-    """Send one request with a client of its own."""
-
-    async def once() -> Response:
-        made = client(server, **more)
-        try:
-            return await made.send(request or body(), model=MODEL, betas=betas, on_event=on_event)
-        finally:
-            await made.aclose()
-
-    return asyncio.run(once())
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Wait for the server's thread."""
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110  # what is waited for is in another thread
-            await asyncio.sleep(0.005)
-
-
-def failed(server: MessagesServer | str, request: bytes | None = None, **more: Any) -> ModelFailure:
-    with pytest.raises(ModelFailure) as caught:
-        ask(server, request, **{"max_retries": 0, **more})
-    return caught.value
-
+from ctxkernel.testing import MessagesServer, Stall, Turns, answer, call, error, say, think
 
 # -- what is sent ----------------------------------------------------------------------------------
 
@@ -300,124 +227,6 @@ def test_blocks_of_other_types_are_kept_as_they_came():
     assert answer.complete
 
 
-# -- failures --------------------------------------------------------------------------------------
-
-TWO = [say("some text"), call("run", {"a": 1})]
-FAULTS: dict[str, tuple[Any, str, str]] = {
-    "400": (error(400, "what is this"), "invalid_request", ""),
-    "401": (error(401), "authentication", ""),
-    "402": (error(402), "permission", ""),
-    "403": (error(403), "permission", ""),
-    "404": (error(404), "not_found", ""),
-    "413": (error(413), "too_large", ""),
-    "422": (error(422), "invalid_request", ""),
-    "429": (error(429), "rate_limited", ""),
-    "500": (error(500), "server_error", ""),
-    "503": (error(503), "server_error", ""),
-    "504": (error(504), "timeout", ""),
-    "529": (error(529), "overloaded", ""),
-    "overflow": (error(400, OVERFLOW), "context_overflow", ""),
-    "overflow of output": (
-        error(400, "input length and `max_tokens` exceed context limit: 9 > 8"),
-        "context_overflow",
-        "",
-    ),
-    "cut before the headers": (answer(TWO, fault=Cut("headers")), "cut", ""),
-    "cut before the message": (answer(TWO, fault=Cut("start")), "cut", ""),
-    "cut in a block": (answer(TWO, chunk=4, fault=Cut("block")), "cut", "some"),
-    "cut between blocks": (answer(TWO, fault=Cut("between")), "cut", "some text"),
-    "cut after a call": (answer(TWO, fault=Cut("call")), "cut", "some text"),
-    "cut before the stop": (answer(TWO, fault=Cut("stop")), "cut", "some text"),
-    "end before the message": (answer(TWO, fault=End("start")), "cut", ""),
-    "end in a block": (answer(TWO, chunk=4, fault=End("block")), "cut", "some"),
-    "end before the stop": (answer(TWO, fault=End("stop")), "cut", "some text"),
-    "error before the message": (answer(TWO, fault=StreamError("start")), "stream_error", ""),
-    "error in a block": (answer(TWO, chunk=4, fault=StreamError("block")), "stream_error", "some"),
-    "no json": (answer(TWO, chunk=4, fault=Garbage("block")), "malformed", "some"),
-    "no object": (answer(TWO, chunk=4, fault=Garbage("block", "[1]")), "malformed", "some"),
-    "deep": (answer(TWO, chunk=4, fault=Garbage("block", "[" * 200_000)), "malformed", "some"),
-    "stall before the headers": (answer(TWO, fault=Stall("headers", 5)), "timeout", ""),
-    "stall before the message": (answer(TWO, fault=Stall("start", 5)), "timeout", ""),
-    "stall in a block": (answer(TWO, chunk=4, fault=Stall("block", 5)), "timeout", "some"),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_is_a_failure_of_its_kind(name: str):
-    """With the text so far, the request's id, the next move, and whether the same may do better again."""
-    made, kind, text = FAULTS[name]
-    stalled = {"timeout": 0.3} if "stall" in name else {}
-
-    with MessagesServer([made]) as server:
-        started = time.monotonic()
-        failure = failed(server, **stalled)
-        took = time.monotonic() - started
-
-    assert (failure.kind, failure.partial_text) == (kind, text)
-    assert failure.retryable is KINDS[failure.kind].again
-    assert failure.request_id == (None if "headers" in name else "req_0001")
-    assert str(failure).startswith(f"{MODEL}: {KINDS[failure.kind].what}")
-    assert str(failure).endswith(f"; {KINDS[failure.kind].next_move}")
-    assert took < 4
-    assert server.faults == []
-
-
-def test_the_words_of_the_server_are_in_the_failure():
-    with MessagesServer([error(429, "too fast"), answer(say("a"), fault=StreamError("block"))]) as server:
-        refused, broken = failed(server), failed(server)
-
-    assert str(refused) == f"{MODEL}: the limit of requests or tokens is reached (429: too fast); wait, then ask again"
-    assert str(broken) == f"{MODEL}: the server broke its answer off (overloaded_error: Overloaded); ask again"
-
-
-def test_nobody_at_the_address_is_a_failure_to_connect():
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
-        failure = failed(f"http://127.0.0.1:{port}")
-
-    assert failure.kind == "connection"
-    assert "ANTHROPIC_BASE_URL" in str(failure)
-
-
-def test_what_is_no_messages_server_is_malformed():
-    with MessagesServer(lambda request: say("yes")) as server:
-        failure = failed(server, body(stream=False))
-
-    assert failure.kind == "malformed"
-    assert "application/json" in str(failure)
-
-
-@pytest.mark.parametrize("base_url", [None, "local"])
-def test_without_a_key_only_a_local_server_is_asked(base_url: str | None):
-    with MessagesServer([say("yes")]) as server:
-        made = ModelClient(model_key=lambda: None, base_url=base_url and server.base_url)
-        send = made.send(body(), model=MODEL, on_event=lambda event: None)
-        if base_url:
-            assert asyncio.run(send).blocks == (say("yes"),)
-        else:
-            with pytest.raises(ModelFailure, match="set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL") as caught:
-                asyncio.run(send)
-            assert (caught.value.kind, caught.value.retryable) == ("no_key", False)
-
-
-@pytest.mark.parametrize("key", ["sk-\nx", "schlüssel"])
-def test_a_key_that_no_header_can_hold_is_not_sent(key: str):
-    with MessagesServer() as server:
-        failure = failed(server, model_key=lambda: key)
-
-    assert (failure.kind, server.requests) == ("authentication", [])
-    assert key not in str(failure)
-
-
-def test_what_on_event_raises_is_the_callers_own():
-    def broken(event: StreamEvent) -> None:
-        raise ValueError("the display is gone")
-
-    with MessagesServer([say("yes")]) as server, pytest.raises(ValueError, match="the display is gone"):
-        ask(server, on_event=broken)
-
-
 # -- again -----------------------------------------------------------------------------------------
 
 
@@ -531,72 +340,3 @@ def test_closing_the_client_interrupts_a_request():
         failure = asyncio.run(closed())
 
     assert (failure.kind, failure.partial_text) == ("interrupted", "some")
-
-
-# -- keys ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("key", [KEY, "a-key-of-no-known-form-0123"])
-@pytest.mark.parametrize(
-    "name", [*(name for name in FAULTS if not name.startswith("stall")), "told by the server", "told in the stream"]
-)
-def test_the_key_is_in_no_part_of_a_failure(name: str, key: str, caplog: pytest.LogCaptureFixture):
-    """Not in its text, its traceback, what it is chained to, nor in the logs at their most talkative."""
-    caplog.set_level(logging.DEBUG)
-    told = {
-        "told by the server": error(401, f"invalid key: {key}"),
-        "told in the stream": answer(say("a"), fault=StreamError("block", key, f"{key} is no key")),
-    }
-
-    with MessagesServer([told[name] if name in told else FAULTS[name][0]]) as server:
-        failure = failed(server, model_key=lambda: key)
-
-    assert failure.__cause__ is None
-    assert failure.__context__ is None
-    shown = "".join(traceback.format_exception(failure))
-    frames = [frame for frame, _ in traceback.walk_tb(failure.__traceback__)]
-    variables = [repr(frame.f_locals) for frame in frames if frame.f_globals["__name__"].startswith("ctxkernel")]
-    assert variables
-    for text in (
-        str(failure),
-        repr(failure),
-        str(vars(failure)),
-        shown,
-        *variables,
-        caplog.text,
-        repr(server.requests),
-    ):
-        assert key not in text
-
-
-def test_the_words_of_the_server_are_short_and_no_terminal_obeys_them():
-    with MessagesServer([error(400, "\x1b[2J" + "x" * 10_000)]) as server:
-        failure = failed(server)
-
-    assert str(failure).isprintable()
-    assert len(str(failure)) < 700
-
-
-def test_a_key_is_looked_for_in_the_environment_and_then_in_the_keyring(monkeypatch: pytest.MonkeyPatch):
-    class Keyring:
-        @staticmethod
-        def get_password(service: str, user: str) -> str | None:
-            return "kept" if (service, user) == ("ctxkernel", "anthropic") else None
-
-    environ = {"ANTHROPIC_API_KEY": " one\n", "ANTHROPIC_AUTH_TOKEN": "two"}
-    monkeypatch.setitem(sys.modules, "keyring", Keyring)
-
-    assert model_key(environ) == "one"
-    assert model_key({**environ, "ANTHROPIC_API_KEY": ""}) == "two"
-    assert model_key({}) == "kept"
-    monkeypatch.setitem(sys.modules, "keyring", None)
-    assert model_key({}) is None
-
-
-def test_a_key_does_not_show_itself():
-    key = Key(KEY)
-
-    assert KEY not in repr(key)
-    assert KEY not in repr({"headers": [key]})
-    assert key.scrub(f"before {KEY} after") == "before [masked: key] after"
-    assert Key().scrub("text") == "text"
