@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import anthropic
 from anthropic import APIRequest
 
+from ctxkernel.agent.failures import bounded
 from ctxkernel.core.errors import CtxError
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import Report, Violation, check
@@ -25,8 +26,6 @@ BETAS = "anthropic-beta"
 """The header that names the betas, separated by commas."""
 _SHOWN = 3
 """Violations that the error's text names; the report has all."""
-_CHARS = 400
-"""Characters of one of them."""
 
 
 class RequestRefused(CtxError, ValueError):
@@ -35,16 +34,10 @@ class RequestRefused(CtxError, ValueError):
     def __init__(self, model: str, report: Report) -> None:
         self.model = model
         self.report = report
-        found = [_shown(f"{v.path or 'the body'}: {v.message} ({v.fix})") for v in report.violations[:_SHOWN]]
+        found = [bounded(f"{v.path or 'the body'}: {v.message} ({v.fix})") for v in report.violations[:_SHOWN]]
         more = len(report.violations) - len(found)
         rest = f"; and {more} more" if more > 0 else ""
-        super().__init__(f"not sent to {_shown(model) or 'the model'}: {'; '.join(found)}{rest}")
-
-
-def _shown(text: str) -> str:
-    """Return a part of the error's text: bounded, and nothing that a terminal would obey, since it quotes the body."""
-    cut = text if len(text) <= _CHARS else text[:_CHARS] + "…"
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
+        super().__init__(f"not sent to {bounded(model) or 'the model'}: {'; '.join(found)}{rest}")
 
 
 class RequestCheck(anthropic.Middleware):

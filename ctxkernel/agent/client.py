@@ -1,0 +1,252 @@
+"""The one place that speaks to a model: bytes in, events as they come, and a whole answer or one failure.
+
+Rule 1: what is sent is the projection's own bytes, so that the receipt is that of the wire; the last check sees them at
+        every attempt.
+Rule 2: a request is sent again only while nothing of its answer has come, so that nothing is shown twice.
+Rule 3: whatever goes wrong is a ModelFailure, but for a cancellation and for what `on_event` raises.
+Rule 4: the key is in a header and nowhere else: not in a failure's text, nor in what it is chained to.
+Rule 5: one request at a time. Connections stay open between those of one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ctxkernel.agent.failures import KINDS, Kind, ModelFailure, kind_of, wait_of
+from ctxkernel.agent.keys import Key
+from ctxkernel.agent.streaming import Assembly, BadEvent, Response, Retrying, StreamEvent
+
+if TYPE_CHECKING:
+    from anthropic import APIStatusError, AsyncAnthropic, AsyncStream
+
+API = "https://api.anthropic.com"
+TIMEOUT = 600.0
+"""Seconds without a byte: a local server that reads a long prompt sends none meanwhile."""
+CONNECT = 5.0
+"""Seconds for a connection to be made."""
+LONGEST_WAIT = 60.0
+"""Seconds that are waited for a server that says when to come back; where it is more, a person decides."""
+_FIRST_WAIT, _LAST_WAIT = 0.5, 8.0
+_PLACEHOLDER = "local"
+"""Sent where there is no key: a server of one's own needs none, and the SDK wants one."""
+_REST = 0.5
+"""Seconds for the end of a response after the end of its message, so that the connection can be used again."""
+_END: Final = object()
+
+T = TypeVar("T")
+
+
+class ModelClient:
+    """Sends requests to the model at `base_url`, or to the API of the Claude models where that is None.
+
+    `model_key` is asked for the key at each request. `timeout` is in seconds without a byte.
+    """
+
+    def __init__(
+        self,
+        *,
+        model_key: Callable[[], str | None],
+        base_url: str | None = None,
+        max_retries: int = 2,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self._model_key = model_key
+        self._base_url = base_url
+        self._max_retries = max_retries
+        self._timeout = timeout
+        self._answer = Assembly()
+        self._key = Key()
+        self._made: tuple[asyncio.AbstractEventLoop, Key, AsyncAnthropic] | None = None
+        self._closed = False
+
+    @property
+    def partial_text(self) -> str:
+        """The text of the newest answer, as far as it came."""
+        return self._answer.text
+
+    async def send(
+        self, body: bytes, *, model: str, betas: Iterable[str] = (), on_event: Callable[[StreamEvent], None]
+    ) -> Response:
+        """Send the bytes of a request, call `on_event` for each piece of its answer, and return the whole.
+
+        `model` is for the text of a failure. Raises ModelFailure.
+        """
+        started = time.monotonic()
+        first: list[float] = []
+
+        def told(event: StreamEvent) -> None:
+            if not first:
+                first.append(time.monotonic() - started)
+            on_event(event)
+
+        headers = {"content-type": "application/json"}
+        if named := ",".join(betas):
+            headers["anthropic-beta"] = named
+        self._answer = Assembly()
+        client = await self._client(model)
+        for attempt in range(1, self._max_retries + 2):
+            self._answer = Assembly()
+            came = await self._attempt(client, body, headers, told, model)
+            if not isinstance(came, ModelFailure):
+                answer = self._answer
+                return Response(
+                    llm_response_id=answer.id,
+                    request_id=came,
+                    model=answer.model,
+                    blocks=answer.blocks,
+                    stop_reason=answer.stop_reason,
+                    usage=answer.usage,
+                    seconds=time.monotonic() - started,
+                    first_token_seconds=first[0] if first else None,
+                    unreadable=answer.unreadable,
+                )
+            seconds = _pause(attempt) if came.wait is None else came.wait
+            # Whoever has waited that long, or would have to, is asked.
+            late = came.kind in ("timeout", "interrupted") or seconds > LONGEST_WAIT
+            if not came.retryable or self._answer.started or late or attempt > self._max_retries:
+                raise came
+            on_event(Retrying(attempt, KINDS[came.kind].what, seconds))
+            await asyncio.sleep(seconds)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def aclose(self) -> None:
+        """Close the connections. A request that is under way fails as interrupted."""
+        self._closed = True
+        made, self._made = self._made, None
+        if made is not None:
+            await made[2].close()
+
+    async def _client(self, model: str) -> AsyncAnthropic:
+        """Return the SDK's client for this event loop and the key as it is now."""
+        key = Key(self._model_key() or "")
+        if not key and self._base_url is None:
+            raise ModelFailure("no_key", model=model)
+        if not (key.isascii() and key.isprintable()):
+            raise ModelFailure("authentication", "it has characters that no key has", model=model)
+        loop = asyncio.get_running_loop()
+        if self._made is not None and self._made[:2] == (loop, key):
+            return self._made[2]
+        if self._made is not None and self._made[0] is loop:
+            await self._made[2].close()
+        # Late: the SDK takes a second to import, and most cells ask no model.
+        import anthropic
+
+        from ctxkernel.agent.middleware import RequestCheck
+
+        made = anthropic.AsyncAnthropic(
+            api_key=key or _PLACEHOLDER,
+            base_url=self._base_url or API,
+            max_retries=0,  # ours tells of each, and stops where an answer has begun
+            timeout=anthropic.Timeout(self._timeout, connect=min(CONNECT, self._timeout)),
+            middleware=[RequestCheck()],
+        )
+        self._made, self._key, self._closed = (loop, key, made), key, False
+        return made
+
+    async def _attempt(
+        self,
+        client: AsyncAnthropic,
+        body: bytes,
+        headers: dict[str, str],
+        on_event: Callable[[StreamEvent], None],
+        model: str,
+    ) -> ModelFailure | str | None:
+        """Send once; returns the failure, or the request's id."""
+        from anthropic import AsyncStream
+
+        answer = self._answer
+        # As plain JSON: the SDK's own types would drop and add fields.
+        sent = client.post(
+            "/v1/messages",
+            cast_to=object,
+            content=body,
+            options={"headers": headers},
+            stream=True,
+            stream_cls=AsyncStream[object],
+        )
+        stream = await self._caught(sent, model)
+        if isinstance(stream, ModelFailure):
+            return stream
+        request_id = stream.response.headers.get("request-id")
+        try:
+            while not answer.complete:
+                event = await self._caught(anext(stream, _END), model, request_id)
+                if isinstance(event, ModelFailure):
+                    return event
+                if event is _END:
+                    return self._too_early(stream, model, request_id)
+                try:
+                    said = answer.take(event)
+                except BadEvent as fault:
+                    return self._failed("malformed", str(fault), model, request_id)
+                if said is not None:
+                    on_event(said)
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_REST):
+                    await anext(stream, _END)
+            return request_id
+        finally:
+            with contextlib.suppress(Exception):  # a connection that is gone already
+                await stream.close()
+
+    def _too_early(self, stream: AsyncStream[object], model: str, request_id: str | None) -> ModelFailure:
+        """Return the failure of a response that ended before its message."""
+        kind = stream.response.headers.get("content-type", "")
+        if not self._answer.started and not kind.startswith("text/event-stream"):
+            return self._failed("malformed", f"its type is {kind or 'not given'}", model, request_id)
+        return self._failed("cut", "", model, request_id)
+
+    async def _caught(self, awaited: Awaitable[T], model: str, request_id: str | None = None) -> T | ModelFailure:
+        """Return what is awaited, or the failure of it: as a value, since one that is raised here would be chained."""
+        try:
+            return await awaited
+        except Exception as fault:  # whatever SDK and transport raise
+            return self._failure(fault, model, request_id)
+
+    def _failure(self, fault: Exception, model: str, request_id: str | None) -> ModelFailure:
+        import anthropic
+        import httpx2
+
+        from ctxkernel.agent.middleware import RequestRefused
+
+        if self._closed:
+            return self._failed("interrupted", "", model, request_id)
+        if isinstance(fault, RequestRefused):
+            return self._failed("refused_by_check", str(fault), "", None)
+        if isinstance(fault, anthropic.APIStatusError):
+            return self._refused(fault, model, request_id)
+        # What the SDK wraps before the response's head comes raw after it.
+        cause = fault.__cause__ if isinstance(fault, anthropic.APIConnectionError) and fault.__cause__ else fault
+        if isinstance(cause, httpx2.TimeoutException) and not isinstance(cause, httpx2.ConnectTimeout):
+            return self._failed("timeout", f"for {self._timeout:g} s", model, request_id)
+        if isinstance(cause, httpx2.ReadError | httpx2.WriteError | httpx2.RemoteProtocolError | httpx2.CloseError):
+            return self._failed("cut", str(cause), model, request_id)
+        if isinstance(fault, anthropic.APIConnectionError):
+            return self._failed("connection", str(cause) or type(cause).__name__, model, request_id)
+        return self._failed("malformed", f"{type(cause).__name__}: {cause}", model, request_id)
+
+    def _refused(self, fault: APIStatusError, model: str, request_id: str | None) -> ModelFailure:
+        """Return the failure of a refusal by the server, or of an error in the middle of its answer."""
+        said = fault.api_message if isinstance(fault.api_message, str) else fault.message
+        if fault.status_code < 400:
+            return self._failed("stream_error", f"{fault.type}: {said}" if fault.type else said, model, request_id)
+        headers = fault.response.headers
+        kind = kind_of(fault.status_code, said)
+        asked = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
+        text = f"{fault.status_code}: {said}"
+        return self._failed(kind, text, model, fault.request_id, retryable=asked, wait=wait_of(headers))
+
+    def _failed(self, kind: Kind, said: str, model: str, request_id: str | None, **more: Any) -> ModelFailure:
+        return ModelFailure(
+            kind, self._key.scrub(said), model=model, partial_text=self.partial_text, request_id=request_id, **more
+        )
+
+
+def _pause(attempt: int) -> float:
+    """Return the seconds before the next attempt where the server names none: more each time, never all at once."""
+    return min(_FIRST_WAIT * 2 ** (attempt - 1), _LAST_WAIT) * (1 - random.random() / 4)

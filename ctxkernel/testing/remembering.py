@@ -1,0 +1,172 @@
+"""What a Messages server knows of earlier requests: its prompt cache, and what its thinking is bound to.
+
+Rule 1: a prompt is a line of parts: tools, system, then the blocks of the messages, without breakpoints. Where a
+        message ends does not count, as the API merges neighbours of one role.
+Rule 2: a part is its text: two are the same where the JSON of their blocks is. A system message for one turn stays
+        where it was, word for word, and costs nothing once a message of the user follows.
+Rule 3: a signature holds all that is needed to check it, so that a server which was started anew knows its thinking.
+
+Simpler than the API: nothing expires; a breakpoint within a result is none; and the cache does not mind what is neither
+tools, system nor messages.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from ctxkernel.projection.tokens import count_tokens
+
+LOOKBACK = 20
+"""Blocks, a breakpoint's own among them, at which a cached beginning is looked for."""
+
+
+class Part(NamedTuple):
+    """A tool, a block of the system text, or one of a message."""
+
+    path: str
+    text: str
+    """Whose it is, and its JSON."""
+    tokens: int
+    ttl: str
+    """Of its breakpoint; empty where it has none."""
+    block: Mapping[str, Any]
+
+    @property
+    def thinking(self) -> bool:
+        """Whether it is a thought of the model, which has a signature."""
+        return self.block.get("type") == "thinking"
+
+
+def part(path: str, whose: str, block: Mapping[str, Any], *, cleared: bool = False) -> Part:
+    """Return the part of one block."""
+    text = json.dumps(_plain(block), ensure_ascii=False)
+    return Part(path, f"{whose} {text}", 0 if cleared else _tokens(text), _ttl(block), block)
+
+
+def _ttl(data: Mapping[str, Any]) -> str:
+    control = data.get("cache_control")
+    return (control.get("ttl") or "5m") if control else ""
+
+
+def _plain(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a block without breakpoints; the order of its own keys is nothing, that within an input counts."""
+    plain = {key: block[key] for key in sorted(block) if key != "cache_control"}
+    if isinstance(plain.get("content"), list):
+        plain["content"] = [_plain(inner) for inner in plain["content"]]
+    return plain
+
+
+_tokens = lru_cache(maxsize=4096)(count_tokens)
+
+
+def parts_of(body: Mapping[str, Any]) -> list[Part]:
+    """Return the parts of a request that the rules have passed."""
+    out = [part(f"tools.{at}", "tools", tool) for at, tool in enumerate(body.get("tools") or ())]
+    out += [part(f"system.{at}", "system", block) for at, block in enumerate(_blocks(body.get("system") or ()))]
+    messages = body.get("messages") or ()
+    users = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    for at, message in enumerate(messages):
+        once = message.get("clear_at") == "next_user_message"
+        whose = f"{message['role']} for a turn" if once else message["role"]
+        cleared = once and at < users[-1]
+        for place, block in enumerate(_blocks(message["content"])):
+            out.append(part(f"messages.{at}.content.{place}", whose, block, cleared=cleared))
+    out[-1] = out[-1]._replace(ttl=out[-1].ttl or _ttl(body))
+    return out
+
+
+def _blocks(content: str | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+class PromptCache:
+    """The beginnings of prompts that were sent, up to each of their breakpoints."""
+
+    def __init__(self) -> None:
+        self._kept: set[str] = set()
+
+    def counts(self, model: str, parts: Sequence[Part], least: int) -> dict[str, Any]:
+        """Return the input counts of a `usage`, and keep the prompt's beginnings that have `least` tokens or more."""
+        marks = [at for at, one in enumerate(parts) if one.ttl]
+        hashes = list(accumulate((one.text for one in parts), _hash, initial=_hash("", model)))[1:]
+        upto = list(accumulate((one.tokens for one in parts), initial=0))
+        marks = [at for at in marks if upto[at + 1] >= least]
+        read = 0
+        for mark in reversed(marks):
+            found = (at for at in range(mark, max(mark - LOOKBACK, -1), -1) if hashes[at] in self._kept)
+            read = max(read, next(found, -1) + 1)
+        written = {"5m": 0, "1h": 0}
+        end = read
+        for mark in marks:
+            if mark >= end:
+                written[parts[mark].ttl] += upto[mark + 1] - upto[end]
+                end = mark + 1
+        self._kept.update(hashes[mark] for mark in marks)
+        return {
+            "input_tokens": upto[-1] - upto[end],
+            "cache_read_input_tokens": upto[read],
+            "cache_creation_input_tokens": sum(written.values()),
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": written["5m"],
+                "ephemeral_1h_input_tokens": written["1h"],
+            },
+        }
+
+
+def _hash(before: str, text: str) -> str:
+    return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()
+
+
+_ID = 8
+"""Bytes by which a signature names the thought before it."""
+_DIGEST = 32
+
+
+def signature(before: Sequence[Part], thought: str) -> str:
+    """Return the signature of a thought that comes after these parts."""
+    bound = hashlib.sha256()
+    previous = b""
+    for one in before:
+        if one.thinking:
+            previous = _id(one.block["signature"])
+        else:
+            bound.update(one.text.encode() + b"\n")
+    return _signed(bound, thought, previous)
+
+
+def _id(signed: str) -> bytes:
+    return hashlib.sha256(signed.encode()).digest()[:_ID]
+
+
+def _signed(bound: Any, thought: str, previous: bytes) -> str:
+    digest = bound.copy()
+    digest.update(previous + thought.encode())
+    return base64.b64encode(previous + digest.digest()).decode()
+
+
+def unbound(parts: Sequence[Part]) -> str:
+    """Return the path of the first thought whose signature is not that of what stands before it, or "".
+
+    A leading run of thoughts may be missing; of the others none may.
+    """
+    bound = hashlib.sha256()
+    previous = b""
+    for one in parts:
+        if not one.thinking:
+            bound.update(one.text.encode() + b"\n")
+            continue
+        signed = one.block["signature"]
+        try:
+            named = base64.b64decode(signed, validate=True)[:-_DIGEST]
+        except ValueError:
+            return one.path
+        if signed != _signed(bound, one.block["thinking"], named) or (previous and named != previous):
+            return one.path
+        previous = _id(signed)
+    return ""
