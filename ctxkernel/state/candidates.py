@@ -98,6 +98,11 @@ def read_cell(source: str, transform: Transform | None = None) -> Cell:
     return cell
 
 
+def is_python(source: str) -> bool:
+    """Whether `source` can be compiled once its magics and shell lines are left out."""
+    return _compile(source) is not None or _compile(_without_magics(source, None, _Found(), 0)) is not None
+
+
 def reachable(
     cell: Cell,
     names: Collection[str],

@@ -1,0 +1,193 @@
+"""Reads what a model says in the script dialect: prose, with its cells in `<script type="text/x-python">` blocks.
+
+Rule 1: what is given out does not depend on how the text was cut into deltas: `split` is one feed of the whole.
+Rule 2: small models are met half-way: any order, quotes and case of attributes, a Markdown fence round or inside the
+        block, no end tag. A fence alone, a script of another type, and a tag in `single backticks` are prose.
+Rule 3: a script ends at the first `</script>` up to which it is Python, so one in a string literal ends nothing. Where
+        none does it ends at the first: the kernel then says what is wrong with it. (In a comment it ends the script.)
+Rule 4: only the kernel says what a cell gave. Where the model goes on as if it were the kernel (a `<ctx:` tag, or
+        `--- framework message ---`), all from there on is cut: the rest rests on results that never were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from ctxkernel.state.candidates import is_python
+
+PartKind = Literal["text", "script", "unfinished", "cut"]
+
+
+class Part(NamedTuple):
+    """A part of what a model said, without the blank lines round it. Only a cell may be empty.
+
+    `unfinished` is a script that the response was cut in, which is not to be run; `cut` what the model said as if it
+    were the kernel, which is neither to be shown as an answer nor recorded. Both come last, if at all.
+    """
+
+    kind: PartKind
+    text: str
+
+
+# A tag's attributes. Bounded, and without `--`, so that no other mark can begin inside of one that is not whole yet.
+_ATTRIBUTES = r"(?:[^<>-]|-(?!-)){0,200}"
+_OPEN = rf"<script\b(?={_ATTRIBUTES}?\btype\s{{0,4}}=\s{{0,4}}[\"']?text/(?:x-)?python\b){_ATTRIBUTES}>"
+_FORGED = r"<[\s/]{0,4}ctx:|(?<!-)-{2,8}[ \t]{0,4}framework message[ \t]{0,4}--"
+_UNQUOTED = r"(?<!(?<!`)`)"
+_MARK = re.compile(rf"{_UNQUOTED}(?:(?P<open>{_OPEN})|{_FORGED})", re.IGNORECASE)
+_END = re.compile(rf"(?P<tag></script\s{{0,8}}>)|^[ \t]{{0,40}}(?:{_FORGED}|{_OPEN})", re.IGNORECASE | re.MULTILINE)
+_LONGEST = 500
+"""More characters than a mark can have."""
+_TRIES = 8
+"""Places where one script may end that are tried."""
+_DASHES = re.compile(r"(?<!-)-(?:-{1,7}[ \t]{0,4}[a-z ]{0,17}[ \t]{0,4}-?)?\Z", re.IGNORECASE)
+_FENCE = re.compile(r"[ \t]*(`+|~+)[ \t]*[\w+-]{0,20}[ \t]*")
+_FENCE_END = re.compile(r"\s*(?:`{3,}|~{3,})[ \t]*(?=\r?\n|\Z)")
+
+
+def split(text: str, *, complete: bool = True) -> tuple[Part, ...]:
+    """Return the parts of a response. `complete` is false where it was cut, by a limit of tokens or an interrupt."""
+    reader = Scripts()
+    return joined([*reader.feed(text), *reader.close(complete=complete)])
+
+
+def joined(deltas: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the parts of which a reader gave these deltas."""
+    parts: list[Part] = []
+    for one in deltas:
+        if parts and parts[-1].kind == one.kind == "text":
+            one = Part("text", parts.pop().text + one.text)
+        parts.append(one)
+    return tuple(parts)
+
+
+class Scripts:
+    """Reads a response as it comes. Prose is given out as soon as it is sure to be prose, a script when it has ended.
+
+    Of a text several deltas may come in a row: together they are one part.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._kind: PartKind = "text"
+        self._begin = 0
+        """Where the part begins that is being read."""
+        self._at = 0
+        """Of prose: what stands before was given out."""
+        self._seen = 0
+        """Of a script: its ends before are known."""
+        self._ends: list[tuple[int, int]] = []
+        """Where it may end, and where what follows begins."""
+        self._fenced = False
+        """Whether a fence was opened right before the script."""
+
+    def feed(self, delta: str) -> list[Part]:
+        """Return what is sure now that `delta` has come."""
+        self._text += delta
+        return self._read(final=False)
+
+    def close(self, *, complete: bool = True) -> list[Part]:
+        """Return the rest. `complete` is false where the response was cut."""
+        parts = self._read(final=True)
+        rest = self._text[self._begin :]
+        if self._kind == "script":
+            parts.append(Part("script" if complete else "unfinished", _cell(rest)))
+        elif self._kind == "cut":
+            parts.append(Part("cut", rest.strip()))
+        return parts
+
+    def _read(self, *, final: bool) -> list[Part]:
+        parts: list[Part] = []
+        before = None
+        while before != (self._kind, self._begin):
+            before = self._kind, self._begin
+            if self._kind == "text":
+                parts += self._prose(final=final)
+            elif self._kind == "script":
+                parts += self._code(final=final)
+        return parts
+
+    # -- prose -----------------------------------------------------------------------------------
+
+    def _prose(self, *, final: bool) -> list[Part]:
+        if self._fenced and self._at == self._begin:
+            rest = self._text[self._begin :]
+            if not final and not rest.strip().strip("`~"):
+                return []  # it may be the fence's other half
+            closing = _FENCE_END.match(rest)
+            if closing is not None:
+                self._fenced = False
+                self._begin = self._at = self._begin + closing.end()
+        found = _MARK.search(self._text, self._at)
+        opens = found is not None and found["open"] is not None
+        said = self._said(found.start() if found else len(self._text) if final else self._sure(), final, opens)
+        if found is not None:
+            self._kind = "script" if opens else "cut"
+            self._begin = self._at = self._seen = found.end() if opens else found.start()
+            self._ends = []
+        return said
+
+    def _sure(self) -> int:
+        """Return up to where the text cannot become a mark any more, whatever follows."""
+        text = self._text
+        tag = text.rfind("<", max(self._at, len(text) - _LONGEST))
+        if tag >= 0:
+            low = text[tag:].lower()
+            if "<script".startswith(low[:7]) or "ctx:".startswith(low[1:].lstrip(" \t\r\n/")):
+                return tag
+        dashes = _DASHES.search(text, max(self._at, len(text) - 50))
+        return dashes.start() if dashes else len(text)
+
+    def _said(self, end: int, final: bool, opens: bool) -> list[Part]:
+        """Return the prose up to `end`, but for white space, and a fence, that may belong to a script after it."""
+        text = self._text
+        end = self._at + len(text[self._at : end].rstrip())
+        line = max(text.rfind("\n", self._begin, end) + 1, self._begin)
+        fence = _FENCE.fullmatch(text, line, end)
+        opened = opens and fence is not None and len(fence[1]) >= 3
+        if opened or (fence is not None and not opens and not final):
+            end = self._at + len(text[self._at : line].rstrip())
+        said = text[self._at : end]
+        if self._at == self._begin:
+            said = said.lstrip()
+        self._fenced = opened or (self._fenced and not said)
+        if not said:
+            return []
+        self._at = end
+        return [Part("text", said.replace("\r\n", "\n"))]
+
+    # -- scripts ---------------------------------------------------------------------------------
+
+    def _code(self, *, final: bool) -> list[Part]:
+        for found in _END.finditer(self._text, self._seen):
+            self._seen = found.end()
+            after = found.end() if found["tag"] else found.start()
+            self._ends.append((found.start(), after))
+            code = self._text[self._begin : found.start()]
+            if is_python(_cell(code)):
+                return self._ended(found.start(), after)
+            if len(self._ends) == _TRIES or not ("'" in code or '"' in code):  # no string, so in none
+                return self._ended(*self._ends[0])
+        if final and self._ends:
+            return self._ended(*self._ends[0])
+        self._seen = max(self._seen, len(self._text) - _LONGEST)
+        return []
+
+    def _ended(self, end: int, after: int) -> list[Part]:
+        script = self._text[self._begin : end]
+        self._kind, self._begin, self._at = "text", after, after
+        return [Part("script", _cell(script))]
+
+
+def _cell(text: str) -> str:
+    """Return the code of a script, without blank lines, or a fence, round it."""
+    lines = text.replace("\r\n", "\n").rstrip().split("\n")
+    first = next((at for at, line in enumerate(lines) if line.strip()), 0)
+    fence = _FENCE.fullmatch(lines[first])
+    if fence is not None and len(fence[1]) >= 3:
+        first += 1
+        if lines[-1].strip() == fence[1]:
+            del lines[-1]
+    return "\n".join(lines[first:]).rstrip()
