@@ -17,7 +17,7 @@ from ctxkernel.projection.secrets import mask
 Kind = Literal[
     "no_key", "authentication", "permission", "not_found", "rate_limited", "overloaded", "server_error", "timeout",
     "connection", "cut", "stream_error", "refused_by_check", "invalid_request", "too_large", "context_overflow",
-    "malformed", "interrupted",
+    "malformed", "interrupted", "no_recording",
 ]  # fmt: skip
 
 
@@ -46,6 +46,7 @@ KINDS: dict[Kind, Row] = {
     "too_large": Row("the request has too many bytes", "`%ctx condense`, or redact large outputs"),
     "context_overflow": Row("the request is longer than the model's context", "`%ctx condense`, then ask again"),
     "malformed": Row("the answer is not that of a Messages server", "check ANTHROPIC_BASE_URL"),
+    "no_recording": Row("there is no recorded answer to it", "`%%ask --again` asks the model itself"),
     "interrupted": Row("the client was closed before the answer was there", "ask again", again=True),
 }
 _STATUS: dict[int, Kind] = {

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ctxkernel.agent.client import ModelFailure, Response, StreamEvent, TextDelta
+from ctxkernel.agent.failures import ModelFailure
+from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
 from ctxkernel.core.errors import StoreError
 from ctxkernel.history.events import Action, Ruling, UserQuestion, Verdict
 from ctxkernel.projection.dialect import RUN_CELL
@@ -136,7 +137,7 @@ class Recorded:
         rounds, n = self.ask.rounds, self._given
         if n >= len(rounds):
             told = f"the recorded turn has {len(rounds)} responses, and request {n + 1} has none"
-            raise ModelFailure("no_recording", f"{told}; ask the model itself with %%ask --again")
+            raise ModelFailure("no_recording", told)
         self._given += 1
         one = rounds[n]
         if one.receipt != request.receipt:

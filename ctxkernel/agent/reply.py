@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 from ctxkernel.agent.scripts import split
@@ -54,8 +55,18 @@ class Reply:
         return "\n\n".join(part for part in (*(call.text for call in self.calls), self.text) if part.strip())
 
 
-def read(blocks: Sequence[Mapping[str, Any]], dialect: DialectName, *, complete: bool = True) -> Reply:
-    """Return what the blocks of a response say; `complete` is false where it was cut at its most tokens."""
+def read(
+    blocks: Sequence[Mapping[str, Any]],
+    dialect: DialectName,
+    *,
+    unreadable: Mapping[str, str] = MappingProxyType({}),
+    complete: bool = True,
+) -> Reply:
+    """Return what the blocks of a response say.
+
+    `unreadable` are the inputs that are no JSON objects, by call; `complete` is false where it was cut at its most
+    tokens.
+    """
     if dialect == "script":
         whole = "\n\n".join(str(one.get("text", "")) for one in blocks if one.get("type") == "text")
         return _read_scripts(whole, complete=complete)
@@ -70,7 +81,7 @@ def read(blocks: Sequence[Mapping[str, Any]], dialect: DialectName, *, complete:
             thinking.append(block)
         elif kind == "tool_use":
             said = "\n\n".join(part for part in text if part.strip())
-            calls.append(_call(block, said, tuple(thinking)))
+            calls.append(_call(block, said, tuple(thinking), unreadable))
             text, thinking = [], []
     rest = "\n\n".join(part for part in text if part.strip())
     if not calls:
@@ -83,11 +94,14 @@ def read(blocks: Sequence[Mapping[str, Any]], dialect: DialectName, *, complete:
     return Reply(tuple(calls), "")
 
 
-def _call(block: Mapping[str, Any], text: str, thinking: tuple[Mapping[str, Json], ...]) -> Call:
-    tool, given = str(block.get("name", "")), block.get("input")
+def _call(
+    block: Mapping[str, Any], text: str, thinking: tuple[Mapping[str, Json], ...], unreadable: Mapping[str, str]
+) -> Call:
+    tool, given, call_id = str(block.get("name", "")), block.get("input"), str(block.get("id", ""))
     values = cast("Mapping[str, Json]", given) if isinstance(given, Mapping) else {}
-    fault = "" if isinstance(given, Mapping) else "the input of the call is no JSON object, so nothing was run"
-    return Call(tool, values, str(block.get("id", "")), text, thinking, fault or _fault(tool, values))
+    broken = call_id in unreadable or not isinstance(given, Mapping)
+    fault = "the input of the call is no JSON object (was it cut off?), so nothing was run" if broken else ""
+    return Call(tool, values, call_id, text, thinking, fault or _fault(tool, values))
 
 
 def _fault(tool: str, given: Mapping[str, Json]) -> str:

@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeVar
 from ctxkernel.agent import reply as replies
 from ctxkernel.agent.again import STATUS
 from ctxkernel.agent.asks import NOTHING, Ask, Ending, Spent, reached, spent_on, with_mode
-from ctxkernel.agent.client import ModelFailure, Response, StreamEvent
+from ctxkernel.agent.failures import ModelFailure
+from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
 from ctxkernel.core.timeline import Execution
 from ctxkernel.history.events import (
     Action,
@@ -279,8 +280,8 @@ class Turn:
         began = bench.clock()
 
         def on_event(event: StreamEvent) -> None:
-            if hasattr(event, "text") and type(event).__name__ == "TextDelta":
-                partial.append(event.text)  # type: ignore[union-attr]
+            if isinstance(event, TextDelta):
+                partial.append(event.text)
             screen.event(event)
 
         try:
@@ -313,7 +314,7 @@ class Turn:
     def _take(self, response: Response, request: Projection) -> Ending | None:
         bench, reason = self._bench, response.stop_reason
         dialect = "tools" if request.tools else "script"
-        reply = replies.read(response.blocks, dialect, complete=reason != "max_tokens")
+        reply = replies.read(response.blocks, dialect, unreadable=response.unreadable, complete=reason != "max_tokens")
         spent = spent_on(self.ask.model, response.usage, response.seconds) if self._model.live else Spent(1)
         self.spent += spent
         bench.received(response, None, spent)
@@ -345,7 +346,7 @@ class Turn:
         tags = {
             "ask": self.ask.execution_id,
             "round": self.spent.requests,
-            "model": response_model(response, self.ask.model),
+            "model": response.model or self.ask.model,
             "receipt": request.receipt,
             "request_id": response.request_id,
             "usage": dict(response.usage),
@@ -364,11 +365,6 @@ class Turn:
 def source(action: Action) -> str:
     """Return the code of a cell that the model wrote."""
     return str(action.input.get("code", ""))
-
-
-def response_model(response: Response, asked: str) -> str:
-    """Return the model that answered, as far as is known."""
-    return getattr(response, "model", "") or asked
 
 
 def _result(execution: Execution, action: Action, text: str, status: OutputStatus, number: int = 1) -> Observation:

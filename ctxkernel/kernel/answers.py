@@ -13,9 +13,9 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.agent.client import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
 from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.agent.scripts import Scripts
+from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime

@@ -17,8 +17,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
-from ctxkernel.agent.client import ModelClient, ModelFailure, Response, StreamEvent
+from ctxkernel.agent.client import ModelClient
+from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find
+from ctxkernel.agent.streaming import Response, StreamEvent
 from ctxkernel.agent.turn import Model, Observe, Said, Stopped, Turn
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.timeline import Cost, Execution
@@ -146,10 +148,9 @@ class Asking:
                 "no model can be asked: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own that "
                 "speaks the Messages API, and restart the kernel (or set it with %env)"
             )
-        key, url = ctx.turns.key(), ctx.turns.base_url()
-        given = (key.value if key else None, url, ctx.settings.stall_seconds)
+        given = ctx.turns.base_url(), ctx.settings.stall_seconds
         if self._client is None or given != self._settings:
-            self._client = ModelClient(key=key, base_url=url, timeout=ctx.settings.stall_seconds)
+            self._client = ModelClient(model_key=ctx.turns.key, base_url=given[0], timeout=given[1])
             self._settings = given
         return Live(self._client)
 
@@ -174,16 +175,15 @@ class Asking:
 
     def _ended(self, turn: Turn, ending: Ending, reply: dict[str, Any]) -> dict[str, Any]:
         ctx, screen = self._ctx, self._screen
-        if screen is not None:
-            screen.close()
+        assert screen is not None
         self._asks = None
         if ending.kind == "parked":
+            screen.close()
             self.parked = True
             ctx.guard("panel", ctx.panel.proposal, None)
             told = "the ask waits for you: %ctx approve, %ctx edit or %ctx reject REASON"
             return {**reply, "status": "error", "ename": "Waiting", "evalue": told, "traceback": [told]}
-        if screen is not None:
-            screen.show({"text/plain": self._told(turn, ending)})
+        screen.show({"text/plain": self._told(turn, ending)})
         if ending.kind in ("failed", "stopped"):
             name = "KeyboardInterrupt" if ending.kind == "stopped" else "ModelFailure"
             if ending.kind == "failed":

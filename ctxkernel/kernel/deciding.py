@@ -179,7 +179,7 @@ def model(ctx: Runtime, args: Sequence[str]) -> str:
     key, url = ctx.turns.key(), ctx.turns.base_url()
     where = f"at {url}" if url else "at the provider's own server"
     reach = (
-        f"{where}, {key.origin if key else 'without a key'}"
+        f"{where}, {'with a key' if key else 'without a key'}"
         if key or url
         else "no key and no server: recorded turns only"
     )
