@@ -214,9 +214,14 @@ class Asking:
             self._ctx.guard("panel", self._ctx.panel.proposal, None)
 
     @property
-    def waiting(self) -> Turn:
-        """The turn that waits for the user. Raises BadCommand where none does."""
+    def waiting(self) -> Turn | None:
+        """The turn that waits for the user; None where the newest one was replayed. Raises BadCommand where none does.
+
+        So a notebook that holds what was decided runs again from its start.
+        """
         turn = self.turn
+        if turn is not None and not turn.live and not self.parked:
+            return None
         if turn is None or not self.parked:
             raise BadCommand("nothing waits for you: %%ask asks the model, and in mode ask its cells wait here")
         here = {execution.execution_id for _, execution in self._ctx.loop.history}

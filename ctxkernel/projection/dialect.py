@@ -92,12 +92,16 @@ def message(event_id: str, origin: str, pieces: Sequence[Piece], **more: Any) ->
 class Dialect:
     """Renders the events that are not statements."""
 
-    def __init__(self, name: DialectName, count: CountTokens, *, text_tokens: int, output_tokens: int) -> None:
+    def __init__(
+        self, name: DialectName, count: CountTokens, *, text_tokens: int, output_tokens: int, wide_tokens: int
+    ) -> None:
         self.name: DialectName = name
         self.count = count
         self._most = text_tokens
         """Most tokens of a question, an answer or a call."""
         self._outputs = output_tokens
+        self._wide = wide_tokens
+        """Most tokens of a result that was asked for in full."""
 
     def render(self, event: HistoryEvent, call_id: str = "", note: str = "") -> Rendered:
         """Return the blocks of `event`.
@@ -220,7 +224,8 @@ class Dialect:
                 status, text = "rejected", f"The user did not allow this call{reason}"
             case AgentError():
                 status, text = "failed", event.message
-        shown, notes = self._bounded(text, self._outputs)
+        wide = isinstance(event, Observation) and event.wide
+        shown, notes = self._bounded(text, self._wide if wide else self._outputs)
         tag = f'<ctx:result id={_id(event)} status="{attribute(status)}">\n'
         why = "; ".join([f"result of {short(event.event_id)}", *notes])
         whole = self._given(event, call_id, status, f"{tag}{shown.strip() or EMPTY}\n", why)

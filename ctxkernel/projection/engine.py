@@ -45,6 +45,8 @@ SYSTEM_SHARE = 0.2
 """The whole system text, and the tools, are used where they take at most this part of the budget; else a brief one."""
 STATUS_SHARE = 0.02
 """Most of the budget that the system message for the turn takes; else there is none."""
+EXPANSION = 4
+"""What is asked for in full may take so many times what a statement's outputs may."""
 LOOP_SHARE = 0.25
 """Part of the budget's rest that the thinking of an open loop, and the state that was sent with it, may take."""
 
@@ -84,7 +86,8 @@ class ProjectionEngine:
         share = int(self._room * HISTORY_SHARES[0]) // 3
         source, outputs = min(2 * settings.statement_tokens, share), min(settings.statement_tokens, share)
         layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs)
-        dialect = Dialect(self.dialect, count_tokens, text_tokens=source, output_tokens=outputs)
+        wide = min(EXPANSION * settings.statement_tokens, share)
+        dialect = Dialect(self.dialect, count_tokens, text_tokens=source, output_tokens=outputs, wide_tokens=wide)
         opening = receipts.head(settings.model, settings.max_tokens, text, self._tools)
         listed = with_extensions(
             properties,
