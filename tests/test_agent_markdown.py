@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from ctxkernel.agent.markdown import safe_markdown
 
-OURS = frozenset(
-    "a blockquote br code dd del div dl dt em h1 h2 h3 h4 h5 h6 hr input li ol p pre s section strong sup table tbody td "
-    "th thead tr ul".split()
-)
+TAGS = """
+a blockquote br code dd del div dl dt em h1 h2 h3 h4 h5 h6 hr input li ol p pre s section strong sup table tbody td th
+thead tr ul
+"""
+OURS = frozenset(TAGS.split())
 """Tags that Markdown itself makes; `input` is the box of a task."""
 SAFE_LINK = re.compile(r"(?:https?://|mailto:|#|[\w./%-]*(?:$|[#?]))", re.IGNORECASE)
 
