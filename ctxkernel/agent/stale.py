@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 
 from ctxkernel.state.candidates import Transform, names_used
 
-
 How = Literal["changed", "deleted", "added"]
 
 
