@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import signal
 import sqlite3
 import threading
 import time
@@ -19,7 +18,7 @@ from kernels import RunningKernel, starter
 
 from ctxkernel.agent.recorded import ask_key, dump, of_session
 from ctxkernel.store.session import SessionReader
-from ctxkernel.testing import Answer, MessagesServer, answer, call, error, say, think
+from ctxkernel.testing import MessagesServer, answer, call, error, say, think
 
 KEY = "sk-ant-api03-plantedAndNeverToBeSeen0123456789"
 
@@ -112,7 +111,9 @@ def cell(code: str, **more: Any) -> dict[str, Any]:
 
 def test_the_model_works_in_the_users_kernel_and_all_of_it_stands_in_one_timeline(shared: Bench):
     shared.run("table = [3, 1, 2]")
-    shared.answers([think("sort it"), say("I sort it."), cell("table.sort()\nprint(table)")], say("It is sorted: **1**."))
+    shared.answers(
+        [think("sort it"), say("I sort it."), cell("table.sort()\nprint(table)")], say("It is sorted: **1**.")
+    )
     ran = shared.ask("sort my table")
 
     question, response, ran_cell, final = shared.statements[-4:]
@@ -395,7 +396,9 @@ def test_the_stop_button_ends_a_stream_and_leaves_a_mark(shared: Bench):
 
 
 def test_the_stop_button_ends_the_models_cell_and_what_was_still_to_come_is_not_run(shared: Bench):
-    shared.answers([cell("import time\nbegun = 1\nfor _ in range(3000): time.sleep(0.01)"), cell("after = 1")], say("ok"))
+    shared.answers(
+        [cell("import time\nbegun = 1\nfor _ in range(3000): time.sleep(0.01)"), cell("after = 1")], say("ok")
+    )
     ran, seconds = interrupted(shared, "wait", lambda: len(shared.server.requests) == 1)
 
     assert ran.reply["ename"] == "KeyboardInterrupt"
@@ -515,7 +518,9 @@ def test_going_back_takes_the_namespace_and_the_models_history_back_together(sha
 
 def test_the_key_is_in_no_output_file_statement_or_error(bench: Bench):
     bench.answers([cell("k = 1")], error(401, f"invalid key {KEY}"))
-    outputs = shown(bench.ask("leak it")) + shown(bench.kernel.run("%ctx model")) + shown(bench.kernel.run("%ctx status"))
+    outputs = (
+        shown(bench.ask("leak it")) + shown(bench.kernel.run("%ctx model")) + shown(bench.kernel.run("%ctx status"))
+    )
     outputs += shown(bench.kernel.run("%ctx projection")) + shown(bench.kernel.run("%ctx timeline"))
     bench.kernel.manager.shutdown_kernel()
 
@@ -538,5 +543,75 @@ def test_a_private_name_is_in_no_projection(shared: Bench):
     shared.sound()
 
 
-assert signal
-assert isinstance(answer(say("x")), Answer)
+# -- the stale view guard ------------------------------------------------------------------------------
+
+
+def held(bench: Bench) -> list[str]:
+    return [one["source"] for one in bench.statements if one["tags"].get("held")]
+
+
+def test_a_cell_that_uses_what_the_person_changed_meanwhile_is_held_and_the_model_is_told(shared: Bench):
+    shared.run("dose = 1")
+    shared.answers([cell("total = dose * 10")], [cell("total = dose * 10 + 0")], say("20"))
+    shared.ask("times ten", "--mode ask")
+    shared.run("dose = 2")
+    ran = shared.kernel.run("%ctx approve --all")
+
+    assert "held back" in shown(ran)
+    assert held(shared)[-1] == "total = dose * 10"
+    assert "it uses what has changed" in shared.results[-2]["content"]
+    assert "`dose` changed" in shared.results[-2]["content"]
+    assert shared.run("total").data[-1]["text/plain"] == "20"
+    shared.sound()
+
+
+def test_what_the_models_own_cells_change_does_not_hold_those_after_them(shared: Bench):
+    before = len(held(shared))
+    (shared.folder / "log.txt").write_text("one\n", "utf-8")
+    shared.run("own = 1", "lv = view('log.txt')")
+    shared.answers(
+        [cell("own = 2\nopen('log.txt', 'a').write('two\\n')"), cell("own += 1\nopen('log.txt').read()")], say("3")
+    )
+    shared.ask("go on by yourself")
+    assert len(held(shared)) == before
+    assert shared.run("own").data[-1]["text/plain"] == "3"
+    shared.sound()
+
+
+def test_a_cell_that_reads_a_file_that_changed_since_it_was_viewed_is_held_once(shared: Bench):
+    before = len(held(shared))
+    data = shared.folder / "measured.csv"
+    data.write_text("t,x\n1,2\n", "utf-8")
+    shared.run("mv = view('measured.csv')")
+    data.write_text("t,x\n1,2\n3,4\n5,6\n", "utf-8")
+    read = "n = len(open('measured.csv').readlines())"
+    shared.answers([cell(read)], [cell(read)], say("four lines"))
+    shared.ask("count the lines")
+
+    assert len(held(shared)) == before + 1
+    assert "measured.csv` changed, on disk" in shared.results[-2]["content"]
+    assert shared.run("n").data[-1]["text/plain"] == "4"
+    shared.sound()
+
+
+# -- scripts, for models that call no tools ------------------------------------------------------------
+
+
+def script(code: str) -> str:
+    return f'<script type="text/x-python">\n{code}\n</script>'
+
+
+def test_a_model_that_writes_scripts_works_as_well(bench: Bench):
+    bench.run("%ctx model qwen3-coder:30b", "v = 20")
+    bench.answers(say(f"I double it.\n{script('v = v * 2')}\n{script('print(v + 2)')}"), say("It is 42."))
+    ran = bench.ask("double v, then add two")
+
+    assert ran.status == "ok"
+    assert ran.stdout == "42\n"
+    assert "<script" not in shown(ran)
+    assert "tools" not in bench.server.requests[0].body
+    assert "42" in bench.sent()
+    bench.answers(say(f"Tidy.\n{script('condense(reason=1)')}"), say("Done."))
+    assert bench.ask("tidy up").status == "ok"
+    assert "CondensationRequest" in [row["kind"] for row in records(bench)]
+    bench.sound()

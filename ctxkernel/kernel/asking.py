@@ -428,6 +428,7 @@ class Asking:
             raise Stopped
         before = ctx.last
         await execute(cell)
+        ctx.guard("stale views", ctx.seen.ran, None)
         if ctx.last is None or ctx.last is before:
             raise CtxError("the timeline is off, so the model's cell could not be recorded; %ctx status says why")
         return ctx.last.execution

@@ -21,6 +21,7 @@ from ctxkernel.projection.toolset import CONDENSE, EXPAND
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
 
+
 def answer(ctx: Runtime, action: Action, made: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
     """Return the events that a call leads to, its result last; `made` are those of its response before it.
 

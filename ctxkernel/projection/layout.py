@@ -267,7 +267,10 @@ def _sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
         # leaves out the place, which stands above it.
         trace = error.trace_summary.strip("\n")
         last = trace.rpartition("\n")[2]
-        told = trace.endswith((text, error.message or text)) or (": " in last and last.startswith(f"{error.type}: ") and text.startswith(last))
+        again = ": " in last and last.startswith(f"{error.type}: ") and text.startswith(last)
+        told = trace.endswith((text, error.message or text)) or again
+            ": " in last and last.startswith(f"{error.type}: ") and text.startswith(last)
+        )
         yield "<ctx:error>\n", "error", trace if told else f"{trace}\n{text}"
     display = display_text(execution.artifacts)
     if display:
