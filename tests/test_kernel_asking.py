@@ -96,10 +96,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def shown(ran: Any) -> str:
     """All that a cell showed, as text."""
-    parts = [ran.stdout, ran.stderr]
-    for output in ran.outputs:
-        parts.append(json.dumps(output.get("data", output), ensure_ascii=False, default=str))
-    return "\n".join(parts)
+    given = [json.dumps(one.get("data", one), ensure_ascii=False, default=str) for one in ran.outputs]
+    return "\n".join([ran.stdout, ran.stderr, *given])
 
 
 def cell(code: str, **more: Any) -> dict[str, Any]:
@@ -364,7 +362,7 @@ def test_with_the_model_off_nothing_is_asked(shared: Bench):
 
 
 def interrupted(bench: Bench, question: str, when: Callable[[], bool]) -> tuple[Any, float]:
-    """Ask, send the interrupt that the stop button sends when `when` says so, and return what came, and after how long."""
+    """Ask, and press the stop button when `when` says so; returns what came, and how long after that."""
     pressed: list[float] = []
 
     def press() -> None:

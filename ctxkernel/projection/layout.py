@@ -269,8 +269,6 @@ def _sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
         last = trace.rpartition("\n")[2]
         again = ": " in last and last.startswith(f"{error.type}: ") and text.startswith(last)
         told = trace.endswith((text, error.message or text)) or again
-            ": " in last and last.startswith(f"{error.type}: ") and text.startswith(last)
-        )
         yield "<ctx:error>\n", "error", trace if told else f"{trace}\n{text}"
     display = display_text(execution.artifacts)
     if display:
