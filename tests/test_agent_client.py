@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -62,6 +64,13 @@ def test_what_breaks_a_rule_is_not_sent():
     assert "text content blocks must contain non-whitespace text" in str(failure)
 
 
+def test_the_sdk_is_imported_with_the_first_request_only():
+    """It takes seconds, and most sessions ask no model."""
+    code = "import sys, ctxkernel.agent.client; sys.exit('anthropic' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
 def test_connections_are_used_again_and_a_new_key_at_once():
     keys = ["one", "one", "two"]
 
@@ -113,6 +122,17 @@ def test_an_answer_is_whole_and_its_pieces_are_shown_as_they_come():
     assert response.usage == server.requests[0].usage
     assert response.first_token_seconds is not None
     assert 0 < response.first_token_seconds <= response.seconds
+
+
+def test_a_piece_is_shown_before_the_next_is_sent():
+    shown: list[float] = []
+
+    with MessagesServer([answer(say("abcd"), chunk=1, delay=0.1)]) as server:
+        ask(server, on_event=lambda event: shown.append(time.monotonic()))
+
+    sent = [one.at for one in server.requests[0].sent if one.type == "content_block_delta"]
+    assert len(shown) == len(sent) == 4
+    assert sum(seen < after for seen, after in zip(shown, sent[1:], strict=False)) >= 2  # all, on an idle machine
 
 
 def test_an_answer_can_be_sent_back_as_it_came():

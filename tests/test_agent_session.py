@@ -17,7 +17,6 @@ from ctxkernel.core.turn import DeltaItem, Turn
 from ctxkernel.history.events import (
     Action,
     AssistantMessage,
-    Condensation,
     Context,
     HistoryEvent,
     Observation,
