@@ -95,6 +95,7 @@ def test_the_client_serves_one_event_loop_after_another():
         for _ in range(2):
             response = asyncio.run(made.send(body(), model=MODEL, on_event=lambda event: None))
             assert response.blocks == (say("yes"),)
+        asyncio.run(made.aclose())
     gc.collect()
 
 

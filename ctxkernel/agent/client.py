@@ -119,7 +119,7 @@ class ModelClient:
         """Close the connections. A request that is under way fails as interrupted."""
         self._closed = True
         made, self._made = self._made, None
-        if made is not None:
+        if made is not None and made[0] is asyncio.get_running_loop():  # those of a loop that is over are gone with it
             await made[2].close()
 
     async def _client(self, model: str) -> AsyncAnthropic:
