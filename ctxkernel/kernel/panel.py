@@ -252,7 +252,7 @@ class Panel:
             "running": _begun(running) if running else None,
             "statements": [self._row(*one, said) for one in chosen],
             "timeline_truncated": others,
-            "sent": False,
+            "sent": bool(ctx.asking.spent),
             "proposal": ctx.asking.proposal,
             **self._state(ctx.last),
             "branches": self._branches(),
