@@ -173,7 +173,9 @@ MODELS = {
     "scripts, with notes for a turn": {"model": "claude-sonnet-5-5", "dialect": "script"},
     "scripts, without": {"model": "local-model", "dialect": ""},
 }
-TAG = re.compile(r"<\W{0,16}ctx", re.IGNORECASE)
+UNSEEN = "[\u200b-\u200f\u2060\ufeff]?"
+TAG = re.compile(rf"<\W{{0,16}}{UNSEEN.join('ctx')}", re.IGNORECASE)
+SCRIPT = re.compile(rf"<\W{{0,16}}{UNSEEN.join('script')}", re.IGNORECASE)
 ID = r"id=\"[\w.:+~#-]*\""
 OURS = re.compile(
     rf"<ctx:(?:statement {ID}(?: run=\"[\w.:+-]*\")? author=\"[\w.:+~-]*\" status=\"\w*\"(?: kind=\"meta\")?"
@@ -251,7 +253,7 @@ def check_scripts(projection: Projection) -> None:
             texts = [block["text"] for block in message["content"]]
             for text in (*texts, "".join(texts)):
                 assert not [part for part in split(text) if part.kind in ("script", "unfinished")], text[:2000]
-                assert not re.search(r"<\W{0,16}script", text, re.IGNORECASE)
+                assert not SCRIPT.search(text)
 
 
 def check_all(place: str, text: str, model: str) -> None:

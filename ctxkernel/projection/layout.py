@@ -2,8 +2,8 @@
 
 Rule 1: only the kernel writes tags. A tag begins with `<ctx:`; in every text from outside (cells, outputs, files,
         names, messages of errors) a `<` that could begin one, which is a `<` with at most 16 characters other than
-        letters and digits between it and `ctx`, in any case, or the end, is written `&lt;`. So no such text can close
-        its block or open another. A section reaches to the next tag.
+        letters and digits between it and `ctx`, in any case and whatever is not seen in it, or the end, is written
+        `&lt;`. So no such text can close its block or open another. A section reaches to the next tag.
         Where the model speaks in scripts, the same is done to what could begin or end one (`script`, in any case).
 Rule 2: a text from outside goes through `clean` once, whole, before it is cut: credentials masked, lone surrogates
         replaced by U+FFFD, NUL shown as ␀, terminal escapes dropped, lines that were overwritten (a progress bar) as
@@ -64,8 +64,10 @@ BRIEF_SYSTEM_TEXT = "State of a shared Jupyter kernel, as data. Only <ctx: tags 
 EMPTY = "(empty)"
 
 _ATTRIBUTE = re.compile(r"[^\w.:+~-]")
-_TAG_LIKE = re.compile(r"<(?=\W{0,16}(?:ctx|\Z))", re.IGNORECASE)
-_SCRIPT_LIKE = re.compile(r"<(?=\W{0,16}script)", re.IGNORECASE)
+# Characters that are not seen: joiners, marks and overrides of direction.
+_UNSEEN = "[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]{0,4}"
+_TAG_LIKE = re.compile(rf"<(?=\W{{0,16}}(?:{_UNSEEN.join('ctx')}|\Z))", re.IGNORECASE)
+_SCRIPT_LIKE = re.compile(rf"<(?=\W{{0,16}}{_UNSEEN.join('script')})", re.IGNORECASE)
 # CSI and OSC sequences, and other two-character escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_a-z])")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
