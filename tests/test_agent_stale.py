@@ -113,6 +113,12 @@ def test_what_a_cell_uses_and_what_changed_makes_it_stale(code: str, changes: li
     assert stale(code, SEEN, NOW) == tuple(changes)
 
 
+def test_looking_at_a_cell_shows_no_warning(recwarn: pytest.WarningsRecorder):
+    """A warning about it is for IPython to give, once, when it runs."""
+    assert stale("df = '\\d'\nopen('x.csv') is 'a'", SEEN, NOW) == (CSV,)
+    assert not recwarn.list
+
+
 def test_every_handle_counts_for_the_file_that_it_shows():
     seen = Sight(files={"/a/b.py": FileMark("1", ("old",))})
     now = Sight(files={"/a/b.py": FileMark("2", ("young",), "s4")})

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from ctxkernel.state.candidates import Transform, names_used
+from ctxkernel.state.candidates import Transform, names_used, syntax_tree
 
 How = Literal["changed", "deleted", "added"]
 
@@ -106,9 +106,8 @@ _WORDS = re.compile(r"[^\s'\"`=,;()<>|&]+")
 
 def _texts(code: str) -> Sequence[str]:
     """Return the string literals of a cell; of one that is no plain Python all words as well."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = syntax_tree(code)
+    if tree is None:
         # Also what stands between quotes, where a path may have spaces in it.
         return [*_WORDS.findall(code), *re.split("['\"]", code)]
     return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]

@@ -45,7 +45,6 @@ RUN_CELL = "run_cell"
 """The tool whose input is a cell."""
 SCRIPT = '<script type="text/x-python">\n'
 _END_SCRIPT = "\n</script>"
-_SCRIPT_LIKE = re.compile(r"<(?=\W{0,16}script)", re.IGNORECASE)
 _BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_CHARS, _NAME_CHARS = 128, 64
 _DEEPEST = 32
@@ -131,7 +130,9 @@ class Dialect:
 
     def summary_tokens(self, event: Summary) -> int:
         """Return the tokens that a summary would take if it were not cut."""
-        return self.count(f"{_summary_tag(event)}{clean(event.text).text.strip() or EMPTY}\n")
+        return self.count(
+            f"{_summary_tag(event)}{clean(event.text, script=self.name == 'script').text.strip() or EMPTY}\n"
+        )
 
     # -- what the user's side says ---------------------------------------------------------------
 
@@ -263,14 +264,9 @@ class Dialect:
 
     def _bounded(self, text: str, limit: int, *, script: bool = True) -> tuple[str, list[str]]:
         """Return `text` clean and within `limit` tokens, and what was done to it."""
-        safe = clean(text)
+        safe = clean(text, script=script and self.name == "script")
         notes = list(safe.notes)
-        shown = safe.text
-        if script and self.name == "script" and "<" in shown:
-            escaped = _SCRIPT_LIKE.sub("&lt;", shown)
-            if escaped != shown:
-                shown, notes = escaped, [*notes, "script tags escaped"]
-        fitted = fit(shown, limit, self.count)
+        fitted = fit(safe.text, limit, self.count)
         if fitted.cut:
             notes.append(f"cut by {fitted.cut:,} characters")
         return fitted.text, notes

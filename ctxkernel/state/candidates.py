@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import Any
 
 from ctxkernel.state.codes import attribute_names, cell_names, used_names
 from ctxkernel.state.sharing import Ids
@@ -152,10 +153,19 @@ def reachable(
 
 
 def _compile(source: str | ast.Module) -> CodeType | None:
+    return _quietly(source, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def syntax_tree(source: str) -> ast.Module | None:
+    """Return the syntax tree of `source`, or None where it is no plain Python. Shows no warning about it."""
+    return _quietly(source, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+
+
+def _quietly(source: str | ast.Module, flags: int) -> Any:
     # Our filter is put in by hand: `catch_warnings` makes the interpreter forget which warnings the user has seen.
     warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
     try:
-        return compile(source, _FILE, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        return compile(source, _FILE, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
         return None
     finally:
@@ -196,7 +206,8 @@ def _used(text: str) -> set[str]:
     """Return the names that a cell which can be compiled uses before it has bound them."""
     used: set[str] = set()
     own: set[str] = set()
-    for statement in ast.parse(text).body:
+    tree = syntax_tree(text)
+    for statement in tree.body if tree is not None else ():
         code = _compile(ast.Module([statement], []))
         if code is None:  # by itself it is none: take its words
             used.update(_WORD.findall(ast.unparse(statement)))
