@@ -76,10 +76,15 @@ class CtxKernelMixin:
             cell.author = "panel" if gesture else "human"
             cell.rerun = _said(cell_meta).get("rerun") is True
             cell.tags = tags_of(cell_meta)
-        reply = await self._execute(ctx, cell, run)
-        then, ctx.then = ctx.then, None
-        if then is not None:
-            reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
+        ctx.then = None
+        try:
+            reply = await self._execute(ctx, cell, run)
+            then, ctx.then = ctx.then, None
+            if then is not None:
+                reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
+        finally:
+            # Until here one that came between two cells stops what comes next.
+            ctx.interrupts.pending = False
         return reply
 
     def _msg_id(self) -> str:
@@ -123,7 +128,6 @@ class CtxKernelMixin:
             interrupted = interrupted or reply.get("ename") in ("KeyboardInterrupt", "CancelledError")
             ended = reply
             ctx.guard("timeline", lambda: ctx.end(ended, interrupted, timed_out), None)
-        ctx.interrupts.pending = False
         if broken is not None:
             raise broken
         return reply

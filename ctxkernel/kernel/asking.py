@@ -80,6 +80,7 @@ class Asking:
         """The front ends that were open then."""
         self._request: int | None = None
         self._sent: Projection | None = None
+        self._request_id = ""
         self._asks: list[RecordedAsk] | None = None
 
     # -- beginning ---------------------------------------------------------------------------
@@ -89,6 +90,8 @@ class Asking:
         ctx, running = self._ctx, self._ctx.running
         if running is None:
             raise BadCommand("%%ask asks from a cell that is recorded; run it as a cell of the notebook")
+        if running.statement.author == "model":
+            raise BadCommand("%%ask is the person's to say, not a model's")
         if not running.statement.source.lstrip().startswith("%%ask"):
             raise BadCommand("%%ask fills a cell of its own: nothing may stand before it")
         settings = ctx.settings
@@ -307,6 +310,7 @@ class Asking:
     def received(self, response: Response | None, failure: ModelFailure | None, spent: Spent) -> None:
         """Write down what came back, and what it says of our estimates."""
         ctx, request = self._ctx, self._sent
+        self._request_id = (response.request_id or "") if response is not None else ""
         if not self._turn_is_live or request is None:
             return
         model = request.model
@@ -399,6 +403,7 @@ class Asking:
             "call": action.tool_call_id,
             "model": self.turn.ask.model,
             "receipt": sent.receipt if sent is not None else "",
+            "request_id": self._request_id,
         }
 
     def answer(self, action: Action, shown: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
@@ -422,10 +427,9 @@ class Asking:
             author="model",
             tags=self._tags(action),
             observe=observe,
+            rerun=outer.rerun,
             keeps_number=True,
         )
-        if ctx.interrupts.pending:
-            raise Stopped
         before = ctx.last
         await execute(cell)
         ctx.guard("stale views", ctx.seen.ran, None)
