@@ -76,10 +76,10 @@ class CtxKernelMixin:
             cell.author = "panel" if gesture else "human"
             cell.rerun = _said(cell_meta).get("rerun") is True
             cell.tags = tags_of(cell_meta)
-        ctx.then = None
+        ctx.next()
         try:
             reply = await self._execute(ctx, cell, run)
-            then, ctx.then = ctx.then, None
+            then = ctx.next()
             if then is not None:
                 reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
         finally:
