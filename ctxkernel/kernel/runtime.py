@@ -22,7 +22,7 @@ from ctxkernel._version import __version__
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop, OpenTurn, Outcome
 from ctxkernel.core.nodes import NodeBase
-from ctxkernel.core.ports import All
+from ctxkernel.core.ports import All, Source
 from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Execution, Kind, Statement, Status
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.asking import Asking
@@ -43,7 +43,6 @@ from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.shown import Anchor
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
-from ctxkernel.sources import open_named
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.store.location import is_named, notebook_name, session_path
 from ctxkernel.store.session import CheckpointRow, SessionStore
@@ -146,7 +145,7 @@ class Runtime:
             namespace=namespace,
             tracker=self.tracker,
             projector=self.configuration,
-            open_source=lambda target: open_named(target, namespace, self.settings),
+            open_source=self._open,
             count_tokens=count_tokens,
             trim=trim_to_tokens,
             settings=self.settings,
@@ -179,6 +178,12 @@ class Runtime:
         self._cell: Cell | None = None
         self._pid = os.getpid()
         self.last: TurnResult | None = None
+
+    def _open(self, target: object) -> Source:
+        # Late: most cells look at nothing, and a kernel that starts faster is worth more than a fast first view.
+        from ctxkernel.sources import open_named
+
+        return open_named(target, self.shell.user_ns, self.settings)
 
     @property
     def engine(self) -> ProjectionEngine:
