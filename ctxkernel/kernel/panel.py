@@ -41,6 +41,8 @@ TEXT_CHARS = 4000
 CHANGES = 500
 """Blocks of a comparison that are told."""
 ACTIONS = ("goto", "undo", "rerun")
+TAGS = ("ask", "response", "round", "model", "receipt", "request_id", "usage", "stop_reason", "held", "replayed")
+"""Tags of a statement of the model that a row tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,11 @@ class Panel:
         if self._watched:
             self._send({"type": "proposal", "proposal": self._ctx.asking.proposal})
 
+    def asking(self) -> None:
+        """The model is being asked, or is not any more."""
+        if self._watched:
+            self._send({"type": "asking", "asking": self._ctx.asking.under_way})
+
     def begin(self, turn: OpenTurn) -> None:
         """A statement began."""
         if self._watched:
@@ -235,7 +242,14 @@ class Panel:
             "notices": [*ctx.notices, *(f"{step} is off: {why}" for step, why in ctx.guard.off.items())],
             "storage": self._storage(),
             "resume": self._resume(),
+            "sent": self._sent(),
         }
+
+    def _sent(self) -> bool:
+        """Whether anything of this session has been sent to a model, by this kernel or by one before it."""
+        return self._ctx.asking.sent or any(
+            one.author == "model" and one.tags.get("replayed") is False for one in tuple(self._ctx.loop.log)
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that a panel shows."""
@@ -252,8 +266,8 @@ class Panel:
             "running": _begun(running) if running else None,
             "statements": [self._row(*one, said) for one in chosen],
             "timeline_truncated": others,
-            "sent": False,
             "proposal": ctx.asking.proposal,
+            "asking": ctx.asking.under_way,
             **self._state(ctx.last),
             "branches": self._branches(),
             # All that is remembered, where a turn tells its own: a page that was reloaded shows the whole feed.
@@ -365,7 +379,12 @@ def _begun(turn: OpenTurn) -> dict[str, Any]:
         "kind": statement.kind,
         "cell_id": statement.cell_id,
         "started_at": turn.execution.started_at,
+        "tags": _tags(statement),
     }
+
+
+def _tags(statement: Statement) -> dict[str, Any]:
+    return {name: statement.tags[name] for name in TAGS if name in statement.tags}
 
 
 def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...]) -> dict[str, Any]:
@@ -384,6 +403,9 @@ def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...
         "started_at": execution.started_at,
         "ended_at": execution.ended_at,
         "time_ms": execution.cost.time_ms,
+        "tokens": execution.cost.tokens,
+        "usd": execution.cost.tool_cost,
+        "tags": _tags(statement),
         "stdout": execution.stdout[:STREAM_CHARS],
         "stderr": execution.stderr[:STREAM_CHARS],
         "cut": dict(execution.cut),

@@ -6,10 +6,14 @@
  * Rule 2: cells run one after the other, each when the one before has ended well, so that a stop is a stop.
  */
 
+export const PROPOSAL_MIME = 'application/vnd.ctxkernel.proposal+json';
 /** How often a gesture that was swept away is sent again. */
 const TRIES = 3;
 /** How long an idle kernel may take to answer by the comm before it is asked on its control channel. */
 const ANSWER_MS = 3000;
+
+/** Errors of a gesture that was carried out: the next cell waits, the user stopped it, the model did not answer. */
+const GOES_ON = new Set(['Waiting', 'KeyboardInterrupt', 'ModelFailure']);
 
 const list = (value) => (Array.isArray(value) ? value : []);
 
@@ -26,7 +30,8 @@ export class NotebookHands {
   get actions() {
     return {
       ask: (type, request) => this.ask(type, request),
-      gesture: (code) => this.gesture(code),
+      gesture: (code, cellId) => this.gesture(code, cellId),
+      interrupt: () => void this.link.kernel?.interrupt(),
       cellsFrom: (cellId) => this.cellsFrom(cellId),
       rerunCells: (ids, told, stop) => this.rerunCells(ids, told, stop)
     };
@@ -65,13 +70,19 @@ export class NotebookHands {
     return Boolean(resolve);
   }
 
-  /** Run a line as a gesture. Returns whether it went well, and what it said. */
-  async gesture(code) {
+  /**
+   * Run a line as a gesture. Returns whether it went well, and what it said. What it leads to (a cell of the model, an
+   * answer) is added to the outputs of `cellId`: a page that was reloaded has no other place for it.
+   */
+  async gesture(code, cellId) {
+    const cell = cellId && this.content.widgets.find((one) => one.model.id === cellId);
     for (let i = 0; i < TRIES; i += 1) {
       const { kernel } = this.link;
       if (!kernel) return { ok: false, text: 'The notebook has no kernel.' };
       let text = '';
       let status;
+      let ename;
+      const sink = cell?.model.type === 'code' ? outputsOf(cell.model.outputs) : null;
       try {
         const future = kernel.requestExecute(
           { code, silent: false, store_history: false, user_expressions: {}, allow_stdin: false, stop_on_error: false },
@@ -80,16 +91,17 @@ export class NotebookHands {
         );
         future.onIOPub = (msg) => {
           const { content } = msg;
+          if (sink?.(msg.header.msg_type, content)) return;
           if (msg.header.msg_type === 'stream') text += content.text;
           else if (msg.header.msg_type === 'error') text += content.evalue || content.ename;
           else text += content.data?.['text/plain'] ?? '';
         };
-        ({ status } = (await future.done).content);
+        ({ status, ename } = (await future.done).content);
       } catch (error) {
         return { ok: false, text: `The kernel went away: ${error?.message ?? error}` };
       }
       if (status === 'ok') return { ok: true, text };
-      if (status === 'error') return { ok: false, text };
+      if (status === 'error') return { ok: GOES_ON.has(ename), text };
     }
     return { ok: false, text: 'Errors of other cells swept it away; try again.' };
   }
@@ -137,6 +149,36 @@ export class NotebookHands {
     }
     return { ran, failed: null };
   }
+}
+
+/**
+ * What adds a request's outputs to those of a cell, as JupyterLab does for a cell's own request. It says whether a message
+ * was one; the error of a refused command is not: that is told where the user clicked.
+ */
+function outputsOf(outputs) {
+  const places = new Map();
+  return (type, content) => {
+    const id = content.transient?.display_id;
+    const output = { ...content, output_type: type };
+    delete output.transient;
+    if (type === 'update_display_data') {
+      const at = places.get(id) ?? placeOf(outputs, content.data?.[PROPOSAL_MIME]?.id);
+      if (at === undefined) return false;
+      outputs.set(at, { ...output, output_type: 'display_data' });
+      return true;
+    }
+    if (!['stream', 'display_data', 'execute_result'].includes(type)) return false;
+    const length = outputs.add(output);
+    if (id) places.set(id, length - 1);
+    return true;
+  };
+}
+
+/** Where a proposal is shown. */
+function placeOf(outputs, id) {
+  for (let at = outputs.length - 1; id && at >= 0; at -= 1)
+    if (outputs.get(at).data?.[PROPOSAL_MIME]?.id === id) return at;
+  return undefined;
 }
 
 const tagsOf = (cell) => list(cell.model.getMetadata?.('tags')).map(String);
