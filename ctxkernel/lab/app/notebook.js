@@ -89,14 +89,20 @@ export class NotebookHands {
           true,
           { ctxkernel: { kind: 'meta' } }
         );
+        let failed = null;
+        const error = () => failed && sink?.('error', failed);
         future.onIOPub = (msg) => {
           const { content } = msg;
-          if (sink?.(msg.header.msg_type, content)) return;
+          // The last error is that of the gesture itself, where it was refused: told where the user clicked.
+          error();
+          failed = msg.header.msg_type === 'error' ? content : null;
+          if (!failed && sink?.(msg.header.msg_type, content)) return;
           if (msg.header.msg_type === 'stream') text += content.text;
           else if (msg.header.msg_type === 'error') text += content.evalue || content.ename;
           else text += content.data?.['text/plain'] ?? '';
         };
         ({ status, ename } = (await future.done).content);
+        if (status === 'ok' || GOES_ON.has(ename)) error();
       } catch (error) {
         return { ok: false, text: `The kernel went away: ${error?.message ?? error}` };
       }
@@ -104,6 +110,20 @@ export class NotebookHands {
       if (status === 'error') return { ok: GOES_ON.has(ename), text };
     }
     return { ok: false, text: 'Errors of other cells swept it away; try again.' };
+  }
+
+  /** Show what became of a proposal where it was saved: JupyterLab knows only displays that it has seen come. */
+  settle(data) {
+    const now = data?.[PROPOSAL_MIME];
+    if (!now?.id || now.state === 'waits') return;
+    for (const { model } of this.content.widgets) {
+      if (model.type !== 'code') continue;
+      for (let at = 0; at < model.outputs.length; at += 1) {
+        const said = model.outputs.get(at).data?.[PROPOSAL_MIME];
+        if (said?.id === now.id && said.ask === now.ask && said.state === 'waits')
+          model.outputs.set(at, { output_type: 'display_data', data, metadata: {} });
+      }
+    }
   }
 
   /** The notebook's code cells from one on, in order; null where it has none of that id. */
@@ -151,34 +171,20 @@ export class NotebookHands {
   }
 }
 
-/**
- * What adds a request's outputs to those of a cell, as JupyterLab does for a cell's own request. It says whether a message
- * was one; the error of a refused command is not: that is told where the user clicked.
- */
+/** What adds a request's outputs to those of a cell, as JupyterLab does for a cell's own. It says whether a message was one. */
 function outputsOf(outputs) {
   const places = new Map();
   return (type, content) => {
     const id = content.transient?.display_id;
-    const output = { ...content, output_type: type };
-    delete output.transient;
-    if (type === 'update_display_data') {
-      const at = places.get(id) ?? placeOf(outputs, content.data?.[PROPOSAL_MIME]?.id);
-      if (at === undefined) return false;
-      outputs.set(at, { ...output, output_type: 'display_data' });
-      return true;
-    }
-    if (!['stream', 'display_data', 'execute_result'].includes(type)) return false;
-    const length = outputs.add(output);
-    if (id) places.set(id, length - 1);
+    const { transient, ...output } = content;
+    if (type === 'update_display_data' && places.has(id))
+      outputs.set(places.get(id), { ...output, output_type: 'display_data' });
+    else if (['stream', 'display_data', 'execute_result', 'error'].includes(type)) {
+      const length = outputs.add({ ...output, output_type: type });
+      if (id) places.set(id, length - 1);
+    } else return false;
     return true;
   };
-}
-
-/** Where a proposal is shown. */
-function placeOf(outputs, id) {
-  for (let at = outputs.length - 1; id && at >= 0; at -= 1)
-    if (outputs.get(at).data?.[PROPOSAL_MIME]?.id === id) return at;
-  return undefined;
 }
 
 const tagsOf = (cell) => list(cell.model.getMetadata?.('tags')).map(String);

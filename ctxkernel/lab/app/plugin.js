@@ -440,8 +440,9 @@ class Link {
     }
   }
 
-  /** Note when this page sees a cell end, to measure how long its turn takes to be seen. */
+  /** Note when this page sees a cell end, to measure how long its turn takes to be seen; and what became of a proposal. */
   watch(msg) {
+    if (msg.header.msg_type === 'update_display_data') this.hands.settle(msg.content.data);
     if (
       msg.header.msg_type === 'status' &&
       msg.content.execution_state === 'idle' &&
@@ -932,13 +933,14 @@ class Panel {
         execute: () => {
           // What is decided on is seen.
           this.show();
-          execute(this.link.view);
+          // The palette first gives the keyboard back to where it was.
+          setTimeout(() => this.link && execute(this.link.view), 50);
         }
       });
       palette?.addItem({ command, category: 'ctxkernel' });
     };
-    add(APPROVE, 'Approve the proposal', (view) => view.card().run());
-    add(REJECT, 'Reject the proposal', (view) => view.card().refuse());
+    add(APPROVE, 'Approve the proposal', (view) => view.card()?.run());
+    add(REJECT, 'Reject the proposal', (view) => view.card()?.refuse());
   }
 
   /** The id of the code cell that is active in the notebook in front, where that one's kernel can go back; else null. */

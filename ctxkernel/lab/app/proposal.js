@@ -247,11 +247,11 @@ export class Card {
       if (key !== 'Enter') return;
       act();
       this.reject();
-    } else if (key === 'Enter' || key === ' ') {
+    } else if (plainKey && (key === 'Enter' || key === ' ')) {
       // A button is pressed by it, as everywhere; the card itself, and Run, run.
       event.stopPropagation();
       if (performance.now() < (this.settled ?? 0)) event.preventDefault();
-      else if (target === this.el && key === 'Enter' && plainKey && !event.shiftKey && this.mode === 'look') {
+      else if (target === this.el && key === 'Enter' && !event.shiftKey && this.mode === 'look') {
         act();
         this.run();
       }
