@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[Any, str, str]] = {
     "no json": (answer(TWO, chunk=4, fault=Garbage("block")), "malformed", "some"),
     "no object": (answer(TWO, chunk=4, fault=Garbage("block", "[1]")), "malformed", "some"),
     "deep": (answer(TWO, chunk=4, fault=Garbage("block", "[" * 200_000)), "malformed", "some"),
-    "stall before the headers": (answer(TWO, fault=Stall("headers", 5)), "timeout", ""),
-    "stall before the message": (answer(TWO, fault=Stall("start", 5)), "timeout", ""),
-    "stall in a block": (answer(TWO, chunk=4, fault=Stall("block", 5)), "timeout", "some"),
+    "stall before the headers": (answer(TWO, fault=Stall("headers", 60)), "timeout", ""),
+    "stall before the message": (answer(TWO, fault=Stall("start", 60)), "timeout", ""),
+    "stall in a block": (answer(TWO, chunk=4, fault=Stall("block", 60)), "timeout", "some"),
 }

@@ -62,10 +62,18 @@ class RunningKernel:
         self.client = client
         self.folder = folder
 
-    def run(self, source: str, *, timeout: float = 60, answer: str | None = None, **options: Any) -> Ran:
+    def run(
+        self, source: str, *, timeout: float = 60, answer: str | None = None, metadata: Any = None, **options: Any
+    ) -> Ran:
         """Execute `source` as a cell and return what it gave. `answer` is typed at `input()`."""
         client = self.client
-        msg_id = client.execute(source, allow_stdin=answer is not None, **options)
+        if metadata is None:
+            msg_id = client.execute(source, allow_stdin=answer is not None, **options)
+        else:
+            content = {"code": source, "silent": False, "store_history": True, "user_expressions": {}, **options}
+            message = client.session.msg("execute_request", {**content, "allow_stdin": False}, metadata=metadata)
+            client.shell_channel.send(message)
+            msg_id = message["header"]["msg_id"]
         ran = Ran({})
         deadline = time.monotonic() + timeout
         while True:
@@ -94,7 +102,7 @@ class RunningKernel:
                 break
         if reply["content"]["status"] == "aborted":
             # Right after an error a kernel refuses what was queued, and for a moment what comes next.
-            return self.run(source, timeout=timeout, answer=answer, **options)
+            return self.run(source, timeout=timeout, answer=answer, metadata=metadata, **options)
         ran.reply = reply["content"]
         return ran
 

@@ -300,11 +300,19 @@ TOOL = {"name": "run", "input_schema": {"type": "object"}}
 
 
 def conversation(model: str = BOUND) -> tuple[MessagesServer, dict[str, Any]]:
-    """A server, and a request with two thoughts that it made."""
-    script = [[think("one"), call("run", {"code": "1"}, id="t1")], [think("two"), say("done")]]
+    """A server, and a request with three thoughts that it made."""
+    script = [
+        [think("one"), call("run", {"code": "1"}, id="t1")],
+        [think("two"), say("done")],
+        [think("three"), say("so")],
+    ]
     server = MessagesServer(script)
     request = body(user("a"), NOTE, system=[{**say("be brief"), **MARK}], tools=[TOOL], model=model)
-    results: list[Any] = [user({"type": "tool_result", "tool_use_id": "t1", "content": "1"}), user("and now?")]
+    results: list[Any] = [
+        user({"type": "tool_result", "tool_use_id": "t1", "content": "1"}),
+        user("and now?"),
+        user("then"),
+    ]
     with server:
         for result in results:
             _, message = post(server, request, anthropic_beta=BETA)
@@ -328,7 +336,7 @@ def edit(request: dict[str, Any], change: str) -> dict[str, Any]:
         case "the first thought is left out":
             del messages[2]["content"][0]
         case "all thoughts are left out":
-            del messages[2]["content"][0], messages[4]["content"][0]
+            del messages[2]["content"][0], messages[4]["content"][0], messages[6]["content"][0]
         case "system":
             made["system"][0]["text"] = "be very brief"
         case "tools":
@@ -345,8 +353,10 @@ def edit(request: dict[str, Any], change: str) -> dict[str, Any]:
             messages[2]["content"][0]["signature"] = "c2lnbmVk"
         case "no signature of this server":
             messages[2]["content"][0]["signature"] = "§"
-        case "a thought in between":
+        case "another thought":
             messages[4]["content"][0] = messages[2]["content"][0]
+        case "a thought in between is left out":
+            del messages[4]["content"][0]
         case _:
             raise AssertionError(change)
     return made
@@ -376,7 +386,8 @@ def test_thinking_comes_back_after_what_was_before_it(change: str):
     "change",
     [
         "system", "tools", "a message", "a note that is over", "a result", "a thought", "a signature",
-        "no signature of this server", "a thought in between",
+        "no signature of this server", "another thought",
+        "a thought in between is left out",
     ],
 )  # fmt: skip
 def test_thinking_after_anything_else_is_refused(change: str):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -118,7 +119,7 @@ class ModelClient:
         """Close the connections. A request that is under way fails as interrupted."""
         self._closed = True
         made, self._made = self._made, None
-        if made is not None:
+        if made is not None and made[0] is asyncio.get_running_loop():  # those of a loop that is over are gone with it
             await made[2].close()
 
     async def _client(self, model: str) -> AsyncAnthropic:
@@ -133,7 +134,9 @@ class ModelClient:
             return self._made[2]
         if self._made is not None and self._made[0] is loop:
             await self._made[2].close()
-        # Late: the SDK takes a second to import, and most cells ask no model.
+        # Late, since the SDK takes seconds to import and most cells ask no model; and in a thread, or a cancellation
+        # would have to wait for it.
+        await asyncio.to_thread(importlib.import_module, "ctxkernel.agent.middleware")
         import anthropic
 
         from ctxkernel.agent.middleware import RequestCheck

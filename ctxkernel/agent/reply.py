@@ -119,8 +119,11 @@ def _read_scripts(text: str, *, complete: bool) -> Reply:
         if part.kind == "text":
             said = "\n\n".join(filter(None, (said, part.text.strip())))
             continue
+        if part.kind == "cut":  # what it made up in our name
+            continue
         tool, given = as_tool(part.text)
-        calls.append(Call(tool, given, "", said, fault=_fault(tool, given)))  # it has no id of its own
+        fault = "the answer was cut off within this script, so it was not run" if part.kind == "unfinished" else ""
+        calls.append(Call(tool, given, "", said, fault=fault or _fault(tool, given)))  # it has no id of its own
         said = ""
     if not calls or not said:
         return Reply(tuple(calls), said)

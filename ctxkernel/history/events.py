@@ -97,6 +97,8 @@ class Observation:
     status: OutputStatus = "success"
     synthetic: bool = False
     """Made by a repair, since the real one never came."""
+    wide: bool = False
+    """Asked for in full: it may take more than other results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +447,7 @@ _READERS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "thinking": (_list(_mapping), "a list of blocks"),
     "input": (_mapping, "an object"),
     "synthetic": (_boolean, "true or false"),
+    "wide": (_boolean, "true or false"),
     "pinned": (_boolean, "true or false"),
     "texts": (_list(_string), "a list of texts"),
     "forgotten_event_ids": (_list(_string), "a list of event ids"),

@@ -241,9 +241,14 @@ class Asking:
             self._ctx.guard("panel", self._ctx.panel.proposal, None)
 
     @property
-    def waiting(self) -> Turn:
-        """The turn that waits for the user. Raises BadCommand where none does."""
+    def waiting(self) -> Turn | None:
+        """The turn that waits for the user; None where the newest one was replayed. Raises BadCommand where none does.
+
+        So a notebook that holds what was decided runs again from its start.
+        """
         turn = self.turn
+        if turn is not None and not turn.live and not self.parked:
+            return None
         if turn is None or not self.parked:
             raise BadCommand("nothing waits for you: %%ask asks the model, and in mode ask its cells wait here")
         here = {execution.execution_id for _, execution in self._ctx.loop.history}
@@ -442,6 +447,7 @@ class Asking:
             raise Stopped
         before = ctx.last
         await execute(cell)
+        ctx.guard("stale views", ctx.seen.ran, None)
         if ctx.last is None or ctx.last is before:
             raise CtxError("the timeline is off, so the model's cell could not be recorded; %ctx status says why")
         return ctx.last.execution

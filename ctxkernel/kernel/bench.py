@@ -12,6 +12,7 @@ from ctxkernel.history.events import Action, CondensationRequest, HistoryEvent, 
 from ctxkernel.history.redact import Redactions
 from ctxkernel.history.redact_tool import answer as answer_redact
 from ctxkernel.kernel.projecting import close, content
+from ctxkernel.projection.engine import EXPANSION
 from ctxkernel.projection.layout import clean
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
@@ -19,9 +20,6 @@ from ctxkernel.projection.toolset import CONDENSE, EXPAND
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
-
-EXPANSIONS = 4
-"""An expansion may have so many times what a statement's outputs have."""
 
 
 def answer(ctx: Runtime, action: Action, made: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
@@ -31,8 +29,8 @@ def answer(ctx: Runtime, action: Action, made: Sequence[HistoryEvent], number: i
     """
     execution_id = action.event_id.rpartition(":")[0]
 
-    def result(text: str, status: OutputStatus = "success", at: int = number) -> Observation:
-        return Observation(nth(execution_id, at), action.tool_call_id, text, status)
+    def result(text: str, status: OutputStatus = "success", *, at: int = number, wide: bool = False) -> Observation:
+        return Observation(nth(execution_id, at), action.tool_call_id, text, status, wide=wide)
 
     if action.tool_name == CONDENSE:
         reason = mask(one_line(str(action.input.get("reason") or "asked for by the model"), 200))
@@ -40,7 +38,7 @@ def answer(ctx: Runtime, action: Action, made: Sequence[HistoryEvent], number: i
         return [CondensationRequest(nth(execution_id, number), reason), result(told, at=number + 1)]
     if action.tool_name == EXPAND:
         try:
-            return [result(_expanded(ctx, str(action.input.get("id", "")).strip()))]
+            return [result(_expanded(ctx, str(action.input.get("id", "")).strip()), wide=True)]
         except BadCommand as refused:
             return [result(str(refused), "failed")]
     past, most = ctx.engine.past, ctx.settings.statement_tokens
@@ -59,7 +57,7 @@ def answer(ctx: Runtime, action: Action, made: Sequence[HistoryEvent], number: i
 
 def _expanded(ctx: Runtime, name: str) -> str:
     """Return the whole text of an event, a statement or a handle, up to a bound. Raises BadCommand."""
-    past, most = ctx.engine.past, EXPANSIONS * ctx.settings.statement_tokens
+    past, most = ctx.engine.past, EXPANSION * ctx.settings.statement_tokens
     value = ctx.shell.user_ns.get(name)
     node = value if isinstance(value, NodeBase) else ctx.loop.graph.node(name)
     if node is not None:

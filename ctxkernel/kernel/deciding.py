@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.asks import Bounds, Spent
-from ctxkernel.agent.turn import source
+from ctxkernel.agent.turn import Turn, source
 from ctxkernel.core.errors import BadCommand, BadPolicy
 from ctxkernel.core.settings import MODES, from_text
 from ctxkernel.core.turn import aligned
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
 
 OPTIONS = ("--model", "--mode", "--max-turns", "--budget", "--again")
+DECIDED = "the ask was replayed from a recorded turn, with what was decided then: nothing waits"
 USAGE = "%%ask [--model NAME] [--mode ask|auto] [--max-turns N] [--budget 0.50|50k] [--again], and the question below"
 
 
@@ -104,8 +105,7 @@ def _alone(ctx: Runtime, sub: str) -> None:
         raise BadCommand(f"%ctx {sub} goes on with the model's work, so it needs a cell of its own")
 
 
-def _verdict(ctx: Runtime, ruling: Any, text: str = "") -> None:
-    turn = ctx.asking.waiting
+def _verdict(ctx: Runtime, turn: Turn, ruling: Any, text: str = "") -> None:
     if turn.waiting:
         ctx.loop.record(Verdict(ctx.loop.next_event_id, turn.waiting[0].tool_call_id, ruling, text))
 
@@ -116,10 +116,12 @@ def approve(ctx: Runtime, args: Sequence[str]) -> str | None:
         if word != "--all":
             raise BadCommand(f"%ctx approve has no {word}; it has --all: this cell and all that follow in this ask")
     turn = ctx.asking.waiting
+    if turn is None:
+        return DECIDED
     _alone(ctx, "approve")
     if not turn.waiting:
         ctx.asking.consent()
-    _verdict(ctx, "approved")
+    _verdict(ctx, turn, "approved")
     ctx.asking.decided("approved")
     turn.approve(rest="--all" in args)
     ctx.asking.go_on()
@@ -129,13 +131,15 @@ def approve(ctx: Runtime, args: Sequence[str]) -> str | None:
 def edit(ctx: Runtime, args: Sequence[str], code: str | None = None) -> str | None:
     """Run the cell that waits as edited; without code, put it into a cell for editing."""
     turn = ctx.asking.waiting
+    if turn is None:
+        return DECIDED
     if args or not turn.waiting:
         raise BadCommand("%%ctx edit, and the code below, runs that code in the place of what the model proposed")
     if code is None or not code.strip():
         ctx.shell.set_next_input(f"%%ctx edit\n{source(turn.waiting[0])}")
         return "the code stands in the next cell: change it, and run it"
     _alone(ctx, "edit")
-    _verdict(ctx, "edited", code)
+    _verdict(ctx, turn, "edited", code)
     ctx.asking.decided("edited", code=code)
     turn.approve(code=code)
     ctx.asking.go_on()
@@ -145,6 +149,8 @@ def edit(ctx: Runtime, args: Sequence[str], code: str | None = None) -> str | No
 def reject(ctx: Runtime, args: Sequence[str]) -> str | None:
     """Do not run the cell that waits; the model is told why."""
     turn = ctx.asking.waiting
+    if turn is None:
+        return DECIDED
     _alone(ctx, "reject")
     if not turn.waiting:
         return stop(ctx, args)
@@ -161,6 +167,8 @@ def stop(ctx: Runtime, args: Sequence[str]) -> str:
     if args:
         raise BadCommand("%ctx stop takes nothing; %ctx reject REASON tells the model why, and lets it go on")
     turn = ctx.asking.waiting
+    if turn is None:
+        return DECIDED
     if turn.waiting:
         for event in turn.reject("the person ended the work here", ctx.loop.next_event_id, rest=True):
             ctx.loop.record(event)

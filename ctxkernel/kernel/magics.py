@@ -24,6 +24,7 @@ from IPython.core.magic import no_var_expand
 from IPython.display import display
 
 from ctxkernel._version import __version__
+from ctxkernel.agent.asks import NOTHING
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.ports import All
@@ -73,7 +74,9 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
     if projection is not None:
         checks = "all checks passed" if projection.report.ok else f"{len(projection.report.violations)} checks failed"
         rows.append(("projection", f"~{projection.tokens:,} of {ctx.settings.projection_tokens:,} tokens, {checks}"))
-    rows.append(("model", f"{ctx.settings.model} (checked for; nothing has been sent to any model)"))
+    rows.append(("model", f"{ctx.settings.model}, mode {ctx.settings.mode}; {_sent(ctx)}"))
+    if ctx.asking.parked:
+        rows.append(("waiting", "a cell of the model's, for your yes: %ctx approve, %ctx edit or %ctx reject"))
     if ctx.returning is not None:
         held = ctx.returning.storage()
         pending = f", {held['pending_bytes'] / 1e6:,.0f} MB on their way to the disk" if held["pending_bytes"] else ""
@@ -93,6 +96,11 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
     rows += [("off", f"{step}: {why}") for step, why in ctx.guard.off.items()]
     rows += [("notice", notice) for notice in ctx.notices[-5:]]
     return Shown(aligned([(f"{key}:", value) for key, value in rows]))
+
+
+def _sent(ctx: Runtime) -> str:
+    spent = sum(ctx.asking.spent.values(), NOTHING)
+    return spent.told() if spent.requests else "nothing has been sent to any model by this kernel"
 
 
 def _limit(nbytes: int) -> str:

@@ -99,7 +99,8 @@ def projection(ctx: Runtime, args: Sequence[str]) -> str:
         )
     size = f"~{found.tokens:,} of {ctx.settings.projection_tokens:,} tokens{_nearer(ctx, found)}, {found.cost.told()}"
     lines = [
-        f"what {ctx.settings.model} would be sent (nothing was): {size}, receipt {found.receipt[:19]}",
+        f"what {ctx.settings.model} would be sent{'' if ctx.asking.spent else ' (nothing was)'}: {size}, "
+        f"receipt {found.receipt[:19]}",
         aligned(rows),
     ]
     lines += [f"left out {item.id}: {item.why}" for item in found.left_out]

@@ -45,7 +45,6 @@ RUN_CELL = "run_cell"
 """The tool whose input is a cell."""
 SCRIPT = '<script type="text/x-python">\n'
 _END_SCRIPT = "\n</script>"
-_SCRIPT_LIKE = re.compile(r"<(?=\W{0,16}script)", re.IGNORECASE)
 _BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_CHARS, _NAME_CHARS = 128, 64
 _DEEPEST = 32
@@ -92,12 +91,16 @@ def message(event_id: str, origin: str, pieces: Sequence[Piece], **more: Any) ->
 class Dialect:
     """Renders the events that are not statements."""
 
-    def __init__(self, name: DialectName, count: CountTokens, *, text_tokens: int, output_tokens: int) -> None:
+    def __init__(
+        self, name: DialectName, count: CountTokens, *, text_tokens: int, output_tokens: int, wide_tokens: int
+    ) -> None:
         self.name: DialectName = name
         self.count = count
         self._most = text_tokens
         """Most tokens of a question, an answer or a call."""
         self._outputs = output_tokens
+        self._wide = wide_tokens
+        """Most tokens of a result that was asked for in full."""
 
     def render(self, event: HistoryEvent, call_id: str = "", note: str = "") -> Rendered:
         """Return the blocks of `event`.
@@ -127,7 +130,9 @@ class Dialect:
 
     def summary_tokens(self, event: Summary) -> int:
         """Return the tokens that a summary would take if it were not cut."""
-        return self.count(f"{_summary_tag(event)}{clean(event.text).text.strip() or EMPTY}\n")
+        return self.count(
+            f"{_summary_tag(event)}{clean(event.text, script=self.name == 'script').text.strip() or EMPTY}\n"
+        )
 
     # -- what the user's side says ---------------------------------------------------------------
 
@@ -220,7 +225,8 @@ class Dialect:
                 status, text = "rejected", f"The user did not allow this call{reason}"
             case AgentError():
                 status, text = "failed", event.message
-        shown, notes = self._bounded(text, self._outputs)
+        wide = isinstance(event, Observation) and event.wide
+        shown, notes = self._bounded(text, self._wide if wide else self._outputs)
         tag = f'<ctx:result id={_id(event)} status="{attribute(status)}">\n'
         why = "; ".join([f"result of {short(event.event_id)}", *notes])
         whole = self._given(event, call_id, status, f"{tag}{shown.strip() or EMPTY}\n", why)
@@ -258,14 +264,9 @@ class Dialect:
 
     def _bounded(self, text: str, limit: int, *, script: bool = True) -> tuple[str, list[str]]:
         """Return `text` clean and within `limit` tokens, and what was done to it."""
-        safe = clean(text)
+        safe = clean(text, script=script and self.name == "script")
         notes = list(safe.notes)
-        shown = safe.text
-        if script and self.name == "script" and "<" in shown:
-            escaped = _SCRIPT_LIKE.sub("&lt;", shown)
-            if escaped != shown:
-                shown, notes = escaped, [*notes, "script tags escaped"]
-        fitted = fit(shown, limit, self.count)
+        fitted = fit(safe.text, limit, self.count)
         if fitted.cut:
             notes.append(f"cut by {fitted.cut:,} characters")
         return fitted.text, notes

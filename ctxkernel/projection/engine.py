@@ -31,7 +31,7 @@ from ctxkernel.projection.checking import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
 from ctxkernel.projection.hiding import Hiding
 from ctxkernel.projection.inplace import placed
-from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout
+from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout, status_text
 from ctxkernel.projection.past import Past
 from ctxkernel.projection.prices import WRITE_5M, price_of
 from ctxkernel.projection.tail import Tail
@@ -45,6 +45,8 @@ SYSTEM_SHARE = 0.2
 """The whole system text, and the tools, are used where they take at most this part of the budget; else a brief one."""
 STATUS_SHARE = 0.02
 """Most of the budget that the system message for the turn takes; else there is none."""
+EXPANSION = 4
+"""What is asked for in full may take so many times what a statement's outputs may."""
 LOOP_SHARE = 0.25
 """Part of the budget's rest that the thinking of an open loop, and the state that was sent with it, may take."""
 
@@ -83,8 +85,10 @@ class ProjectionEngine:
         # statement is at most two thirds of the largest cap.
         share = int(self._room * HISTORY_SHARES[0]) // 3
         source, outputs = min(2 * settings.statement_tokens, share), min(settings.statement_tokens, share)
-        layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs)
-        dialect = Dialect(self.dialect, count_tokens, text_tokens=source, output_tokens=outputs)
+        script = self.dialect == "script"
+        layout = StatementLayout(count_tokens, source_tokens=source, output_tokens=outputs, script=script)
+        wide = min(EXPANSION * settings.statement_tokens, share)
+        dialect = Dialect(self.dialect, count_tokens, text_tokens=source, output_tokens=outputs, wide_tokens=wide)
         opening = receipts.head(settings.model, settings.max_tokens, text, self._tools)
         listed = with_extensions(
             properties,
@@ -94,7 +98,7 @@ class ProjectionEngine:
             count=lambda event: self.past.whole_size(event),  # noqa: PLW0108 (there is no past yet)
         )
         self.past = Past(layout, dialect, opening, self.capabilities, listed, self._hiding)
-        self._tail = Tail(count_tokens, settings.variable_rows)
+        self._tail = Tail(count_tokens, settings.variable_rows, script=script)
         self._checking = Checking(opening, self.capabilities)
         self._prices = Prices(WRITE_5M, price_of(settings.model).read)
         self._before: Projection | None = None
@@ -192,13 +196,14 @@ class ProjectionEngine:
         """Return the system message for the turn: our own words, ids and numbers only, since it has authority."""
         if not self.capabilities.turn_notes:
             return ()
-        running = sum([handle.digest.get("mode") == "running" for handle in turn.handles])
-        told = [
-            f"The person's newest statement is {self.past.newest}." if self.past.newest else "Nothing has run yet.",
-            f"Handles: {len(turn.handles)}, {running} running. Variables: {turn.variables_total}.",
-            f"Changes since the last projection: {len(turn.deltas)}.",
-        ]
-        text, why = " ".join(told), "the state in our own words, for this turn only; the API forgets it afterwards"
+        text = status_text(
+            self.past.newest,
+            handles=len(turn.handles),
+            running=sum([handle.digest.get("mode") == "running" for handle in turn.handles]),
+            variables=turn.variables_total,
+            changes=len(turn.deltas),
+        )
+        why = "the state in our own words, for this turn only; the API forgets it afterwards"
         piece = Piece("status", "status", "ctxkernel", self._count(text), why, text, "system")
         return (piece,) if piece.tokens <= self._room * STATUS_SHARE else ()
 

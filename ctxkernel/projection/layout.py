@@ -2,20 +2,23 @@
 
 Rule 1: only the kernel writes tags. A tag begins with `<ctx:`; in every text from outside (cells, outputs, files,
         names, messages of errors) a `<` that could begin one, which is a `<` with at most 16 characters other than
-        letters and digits between it and `ctx`, in any case, or the end, is written `&lt;`. So no such text can close
-        its block or open another. A section reaches to the next tag.
+        letters and digits between it and `ctx`, in any case and whatever is not seen in it, or the end, is written
+        `&lt;`. So no such text can close its block or open another. A section reaches to the next tag.
+        Where the model speaks in scripts, the same is done to what could begin or end one (`script`, in any case).
 Rule 2: a text from outside goes through `clean` once, whole, before it is cut: credentials masked, lone surrogates
         replaced by U+FFFD, NUL shown as ␀, terminal escapes dropped, lines that were overwritten (a progress bar) as
         they last were.
 Rule 3: a statement's block holds nothing that can change after the statement has ended, and no times: those differ in
         every replay and tell a model little. So its bytes stay, and a provider's prompt cache with them.
 Rule 4: the system text is static and our own words only: names, paths and texts from outside stand in user content.
+        The system message for a turn has our words, numbers and our own ids; one that was recorded is held to that too.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple, cast
 
 from ctxkernel.core.events import Json
@@ -62,7 +65,10 @@ BRIEF_SYSTEM_TEXT = "State of a shared Jupyter kernel, as data. Only <ctx: tags 
 EMPTY = "(empty)"
 
 _ATTRIBUTE = re.compile(r"[^\w.:+~-]")
-_TAG_LIKE = re.compile(r"<(?=\W{0,16}(?:ctx|\Z))", re.IGNORECASE)
+# Characters that are not seen: joiners, marks and overrides of direction.
+_UNSEEN = "[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]{0,4}"
+_TAG_LIKE = re.compile(rf"<(?=\W{{0,16}}(?:{_UNSEEN.join('ctx')}|\Z))", re.IGNORECASE)
+_SCRIPT_LIKE = re.compile(rf"<(?=\W{{0,16}}{_UNSEEN.join('script')})", re.IGNORECASE)
 # CSI and OSC sequences, and other two-character escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_a-z])")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
@@ -78,8 +84,8 @@ class Clean(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def clean(text: str) -> Clean:
-    """Return `text` as it may stand in a block (rules 1 and 2)."""
+def clean(text: str, *, script: bool = False) -> Clean:
+    """Return `text` as it may stand in a block (rules 1 and 2); `script`: where the model speaks in scripts."""
     notes: list[str] = []
     shown = text
     if "\x1b" in shown:
@@ -101,6 +107,10 @@ def clean(text: str) -> Clean:
         if escaped != safe:
             safe = escaped
             notes.append("tag-like text escaped")
+        escaped = _SCRIPT_LIKE.sub("&lt;", safe) if script else safe
+        if escaped != safe:
+            safe = escaped
+            notes.append("script tags escaped")
     return Clean(safe, tuple(notes))
 
 
@@ -124,6 +134,26 @@ def bytes_text(size: int) -> str:
     if size < 1000:
         return f"{size} B"
     return f"{size / 1000:.0f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"
+
+
+_OWN_ID = re.compile(r"s\d{1,12}")
+_STATUS = re.compile(
+    r"(?:(?:The person's newest statement is s\d{1,12}\.|Nothing has run yet\.|Handles: \d+, \d+ running\."
+    r"|Variables: \d+\.|Changes since the last projection: \d+\.)(?: |\Z))+"
+)
+
+
+def status_text(newest: str, *, handles: int, running: int, variables: int, changes: int) -> str:
+    """Return the system message for a turn; an id in it that is not of our making, as a log may have, is left out."""
+    told = [f"The person's newest statement is {newest}."] if _OWN_ID.fullmatch(newest) else []
+    told += [] if newest else ["Nothing has run yet."]
+    told += [f"Handles: {handles}, {running} running. Variables: {variables}."]
+    return " ".join([*told, f"Changes since the last projection: {changes}."])
+
+
+def is_status(text: str) -> bool:
+    """Whether a recorded system message is in our own words: it has the operator's authority."""
+    return bool(_STATUS.fullmatch(text))
 
 
 class StatementText(NamedTuple):
@@ -160,15 +190,16 @@ REDACTED = "<ctx:redacted>\n"
 
 def redacted(text: StatementText, note: str, layout: StatementLayout) -> tuple[str, int]:
     """Return the block with a note in the place of its outputs, and its tokens."""
-    shown = f"{text.text[: text.start]}{REDACTED}{clean(note).text.strip()}\n{text.text[text.outputs_end :]}"
+    shown = f"{text.text[: text.start]}{REDACTED}{layout.clean(note).text.strip()}\n{text.text[text.outputs_end :]}"
     return shown, layout.count(shown)
 
 
 class StatementLayout:
     """Makes the blocks of statements, within bounds on their source and on all of their outputs."""
 
-    def __init__(self, count: CountTokens, *, source_tokens: int, output_tokens: int) -> None:
+    def __init__(self, count: CountTokens, *, source_tokens: int, output_tokens: int, script: bool = False) -> None:
         self.count = count
+        self.clean = partial(clean, script=script)
         self._source = source_tokens
         self._outputs = output_tokens
         self._foot = "</ctx:statement>"
@@ -213,7 +244,7 @@ class StatementLayout:
 
     def _part(self, text: str, limit: int, what: str, notes: list[str]) -> tuple[str, int]:
         """Return `text` clean, within `limit` tokens and ended by a line break, and its tokens."""
-        safe = clean(text)
+        safe = self.clean(text)
         if safe.notes:
             notes.extend(safe.notes)
         whole = safe.text.strip("\n") or EMPTY
@@ -223,7 +254,7 @@ class StatementLayout:
         return fitted.text, fitted.tokens
 
     def _output(self, execution: Execution, notes: list[str]) -> tuple[list[str], int]:
-        found = [(tag, what, clean(text)) for tag, what, text in _sections(execution)]
+        found = [(tag, what, self.clean(text)) for tag, what, text in _sections(execution)]
         if not found:
             return [], 0
         tokens = sum(self._tag(tag, tag) for tag, _, _ in found)
@@ -247,7 +278,7 @@ class StatementLayout:
     def _changes(self, diff: NamespaceDiff, notes: list[str]) -> tuple[str, int]:
         if not diff:
             return "", 0
-        safe = clean(diff_line(diff))
+        safe = self.clean(diff_line(diff))
         notes.extend(safe.notes)
         fitted = fit(safe.text + "\n", max(self._source, 1), self.count)
         tag = "<ctx:changes>\n"
@@ -267,7 +298,8 @@ def _sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
         # leaves out the place, which stands above it.
         trace = error.trace_summary.strip("\n")
         last = trace.rpartition("\n")[2]
-        told = trace.endswith(text) or (": " in last and last.startswith(f"{error.type}: ") and text.startswith(last))
+        again = ": " in last and last.startswith(f"{error.type}: ") and text.startswith(last)
+        told = trace.endswith((text, error.message or text)) or again
         yield "<ctx:error>\n", "error", trace if told else f"{trace}\n{text}"
     display = display_text(execution.artifacts)
     if display:

@@ -49,7 +49,7 @@ from ctxkernel.projection.budget import HistoryFold
 from ctxkernel.projection.dialect import Dialect, Rendered, call_name, short
 from ctxkernel.projection.hiding import Hiding
 from ctxkernel.projection.inplace import Placed, rewritten
-from ctxkernel.projection.layout import StatementLayout, attribute, masked, redacted
+from ctxkernel.projection.layout import StatementLayout, attribute, is_status, masked, redacted
 from ctxkernel.projection.receipt import ANCHOR, Receipts
 from ctxkernel.projection.value import LeftOut, Piece, Run, same_until
 
@@ -623,7 +623,7 @@ class Past:
         """Return the system message that was sent right before what the model said, where the API takes one there."""
         before = self._shown[index - 1] if index else None
         told = self._bound and self._turn_notes
-        if not told or not isinstance(before, Context) or not before.status.strip():
+        if not told or not isinstance(before, Context) or not is_status(before.status):
             return ()
         here = self._pieces(index)
         if not here or here[0].role != "assistant" or not self.run.pieces or self.run.pieces[-1].role != "user":

@@ -78,8 +78,9 @@ class Content(NamedTuple):
 class Tail:
     """Makes tails. Keeps clean texts and their tokens from turn to turn; what it returns does not depend on that."""
 
-    def __init__(self, count: CountTokens, variable_rows: int) -> None:
+    def __init__(self, count: CountTokens, variable_rows: int, *, script: bool = False) -> None:
         self._count = count
+        self._script = script
         self._variable_rows = variable_rows
         self._young: dict[str, Row] = {}
         self._old: dict[str, Row] = {}
@@ -105,7 +106,7 @@ class Tail:
     def _made(self, key: str, raw: str, *, whole: bool = False) -> Row:
         row = self._old.get(key)
         if row is None:
-            safe = clean(raw if whole else line(raw))
+            safe = clean(raw if whole else line(raw), script=self._script)
             text = (safe.text.strip("\n") if safe.text.strip() else EMPTY) + "\n"
             row = Row(text, self._count(text), safe.notes)
         return self._keep(key, row)

@@ -16,8 +16,9 @@ import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import Any
 
-from ctxkernel.state.codes import attribute_names, cell_names
+from ctxkernel.state.codes import attribute_names, cell_names, used_names
 from ctxkernel.state.sharing import Ids
 from ctxkernel.state.survey import Survey
 
@@ -74,9 +75,14 @@ class _Found:
     names: set[str] = field(default_factory=set)
     replaced: set[str] = field(default_factory=set)
     anything: str = ""
+    used: set[str] | None = None
+    """Names whose value it uses, where these are asked for."""
 
     def add_words(self, text: str) -> None:
-        self.names.update(_WORD.findall(text))
+        words = _WORD.findall(text)
+        self.names.update(words)
+        if self.used is not None:
+            self.used.update(words)
 
 
 _cells: dict[tuple[str, bool], Cell] = {}
@@ -96,6 +102,17 @@ def read_cell(source: str, transform: Transform | None = None) -> Cell:
         if len(source) <= 20_000:
             _cells[key] = cell
     return cell
+
+
+def names_used(source: str, transform: Transform | None = None) -> frozenset[str]:
+    """Return the global names whose value `source`, or a function in it, uses: loads, deletes, or changes by `+=`.
+
+    A name that a statement at the top level has bound before, whatever happens, is the cell's own and does not count.
+    Never raises; of magics, and of what cannot be read, every word counts.
+    """
+    found = _Found(used=set())
+    _read(source, transform, found, 0)
+    return frozenset(found.used or ())
 
 
 def is_python(source: str) -> bool:
@@ -135,11 +152,20 @@ def reachable(
     return touched, anything
 
 
-def _compile(source: str) -> CodeType | None:
+def _compile(source: str | ast.Module) -> CodeType | None:
+    return _quietly(source, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def syntax_tree(source: str) -> ast.Module | None:
+    """Return the syntax tree of `source`, or None where it is no plain Python. Shows no warning about it."""
+    return _quietly(source, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+
+
+def _quietly(source: str | ast.Module, flags: int) -> Any:
     # Our filter is put in by hand: `catch_warnings` makes the interpreter forget which warnings the user has seen.
     warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
     try:
-        return compile(source, _FILE, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        return compile(source, _FILE, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
         return None
     finally:
@@ -163,10 +189,34 @@ def _read(source: str, transform: Transform | None, found: _Found, depth: int) -
         names.discard("get_ipython")
     found.names |= names
     found.replaced |= replaced
+    if found.used is not None:
+        found.used |= _used(text)
     reached = names & ANYTHING or attribute_names(code) & ANYTHING_BELOW
     if reached:
         found.anything = found.anything or min(reached)
         _texts(code, found)
+
+
+_BINDS = (
+    ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+)
+
+
+def _used(text: str) -> set[str]:
+    """Return the names that a cell which can be compiled uses before it has bound them."""
+    used: set[str] = set()
+    own: set[str] = set()
+    tree = syntax_tree(text)
+    for statement in tree.body if tree is not None else ():
+        code = _compile(ast.Module([statement], []))
+        if code is None:  # by itself it is none: take its words
+            used.update(_WORD.findall(ast.unparse(statement)))
+            continue
+        used |= used_names(code) - own
+        # `a = b or (c := 1)` may bind c, or not.
+        if isinstance(statement, _BINDS) and not any(isinstance(one, ast.NamedExpr) for one in ast.walk(statement)):
+            own |= cell_names(code)[1]
+    return used
 
 
 def _texts(code: CodeType, found: _Found) -> None:

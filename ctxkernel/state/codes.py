@@ -8,6 +8,7 @@ from __future__ import annotations
 import dis
 import marshal
 import types
+from collections.abc import Collection
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
@@ -25,6 +26,7 @@ _NAME_OPS = frozenset(
     )
     if name in dis.opmap
 )
+_USES = _NAME_OPS - {dis.opmap["STORE_NAME"], dis.opmap["STORE_GLOBAL"]}
 _STORES = frozenset(dis.opmap[name] for name in ("STORE_NAME", "STORE_GLOBAL"))
 _BINARY = dis.opmap["BINARY_OP"]
 _IN_PLACE = 13
@@ -62,8 +64,11 @@ def _constant(const: Any) -> object:
         return repr(const)
 
 
-def _global_names(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """Return the names that `code` uses, without those of functions in it, and those that it binds anew."""
+def _global_names(code: types.CodeType, ops: Collection[int] = _NAME_OPS) -> tuple[set[str], set[str]]:
+    """Return the names that `code` mentions, without those of functions in it, and those that it binds anew.
+
+    Of instructions on names, only `ops` count.
+    """
     names: set[str] = set()
     replaced: set[str] = set()
     table, raw = code.co_names, code.co_code
@@ -79,7 +84,7 @@ def _global_names(code: types.CodeType) -> tuple[set[str], set[str]]:
         extended = 0
         if op == _GLOBAL_LOAD:
             names.add(table[argument >> 1])
-        elif op in _NAME_OPS:
+        elif op in ops:
             names.add(table[argument])
             if op in _STORES and not (previous == _BINARY and previous_argument >= _IN_PLACE):
                 replaced.add(table[argument])
@@ -108,6 +113,15 @@ def attribute_names(code: types.CodeType) -> set[str]:
     for const in code.co_consts:
         if type(const) is types.CodeType:
             names |= attribute_names(const)
+    return names
+
+
+def used_names(code: types.CodeType) -> set[str]:
+    """Return every global name that the code, or a function in it, loads or deletes: one of `+=` is loaded."""
+    names = _global_names(code, _USES)[0]
+    for const in code.co_consts:
+        if type(const) is types.CodeType:
+            names |= used_names(const)
     return names
 
 

@@ -286,6 +286,13 @@ class ViewHandle(NodeBase):
         """Whether the target may differ from what is shown. Costs a stat, for a file."""
         return self.dirty or self._source.stamp() != self._stamp
 
+    def stamps(self) -> tuple[str, str]:
+        """Return the stamps of the target when it was rendered, and now: where they are equal, so is the content."""
+        now = self._source.stamp()
+        if self._stamp:
+            return self._stamp, now
+        return (now if self.render().fingerprint == self._rendered.fingerprint else ""), now
+
     def prepare(self) -> tuple[str, Rendered, Rendered]:
         """Return (stamp, rendering, change) as the tick would make them; for a worker. Changes nothing."""
         stamp = self._source.stamp()

@@ -1,0 +1,218 @@
+"""The turn without a kernel: whatever a model says and a person decides, the history stays whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
+from ctxkernel.agent.failures import ModelFailure
+from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
+from ctxkernel.agent.turn import Said, Stopped, Turn
+from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline import Execution
+from ctxkernel.history.events import Action, HistoryEvent, Observation, UserQuestion, Verdict
+from ctxkernel.projection.engine import ProjectionEngine
+from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.projection.value import Projection
+from ctxkernel.testing import Turns
+
+
+class Scripted:
+    """A model that answers by a list."""
+
+    live = True
+
+    def __init__(self, script: Sequence[Any]) -> None:
+        self.script = list(script)
+        self.requests: list[Projection] = []
+
+    async def send(self, request: Projection, on_event: Callable[[StreamEvent], None]) -> Response:
+        self.requests.append(request)
+        said = self.script.pop(0) if self.script else "that is all"
+        if isinstance(said, Exception):
+            on_event(TextDelta("half of an "))
+            raise said
+        blocks, reason = ([{"type": "text", "text": said}], "end_turn") if isinstance(said, str) else said
+        number = len(self.requests)
+        return Response(f"msg_{number}", f"req_{number}", "m", tuple(blocks), reason, {"output_tokens": 5}, 0.1, None)
+
+    def verdict(self, action: Action, place: int) -> Verdict | None:
+        return None
+
+
+def _nothing(execution: Execution) -> tuple[Any, ...]:
+    return ()
+
+
+class Bench:
+    """A bench without a kernel: its cells are plain code."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.turns = Turns(settings, projector=ProjectionEngine(settings, count_tokens))
+        self.proposed: list[str] = []
+        self.refused = False
+
+    @property
+    def request(self) -> Projection | None:
+        return self.turns.loop.projection
+
+    def sending(self, ask: Ask, request: Projection, number: int) -> None:
+        assert request.report.ok, request.violations
+
+    def received(self, response: Response | None, failure: ModelFailure | None, spent: Spent) -> None: ...
+
+    def _statement(self, source: str, observe: Callable[[Execution], Iterable[Any]], before: Any = None) -> Execution:
+        from ctxkernel.core.loop import Outcome
+
+        loop = self.turns.loop
+        turn = loop.begin(source, now=self.turns.now, author="model", kind="meta")
+        for event in before(turn.execution.execution_id, 1) if before is not None else ():
+            loop.record(event)
+        self.turns.now += 1
+        return loop.end(Outcome("ok"), self.turns.now, observe=observe).execution
+
+    def record(self, said: Said) -> str:
+        return self._statement(said.source, _nothing, said.events).execution_id
+
+    def answer(self, action: Action, shown: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
+        execution_id = action.event_id.rpartition(":")[0]
+        return [Observation(f"{execution_id}:{number}", action.tool_call_id, "done")]
+
+    async def run(self, action: Action, code: str, observe: Callable[[Execution], Iterable[Any]]) -> Execution:
+        from ctxkernel.core.loop import Outcome
+
+        loop = self.turns.loop
+        loop.begin(code, now=self.turns.now, author="model")
+        self.turns.now += 1
+        status: Any = "cancelled" if "stop" in code else "error" if "fail" in code else "ok"
+        return loop.end(Outcome(status, stdout=code), self.turns.now, observe=observe).execution
+
+    def changed(self, code: str) -> str:
+        return "it changed" if "stale" in code else ""
+
+    def hold(self, action: Action, code: str, observe: Callable[[Execution], Iterable[Any]]) -> None:
+        self._statement(code, observe)
+
+    def propose(self, action: Action, code: str) -> None:
+        self.proposed.append(code)
+
+    def consented(self, ask: Ask, request: Projection) -> bool:
+        return True
+
+    async def interruptible(self, work: Awaitable[Any]) -> Any:
+        try:
+            return await work
+        except KeyboardInterrupt:
+            raise Stopped from None
+
+    def clock(self) -> float:
+        return self.turns.now
+
+
+class Screen:
+    def begin(self) -> None: ...
+
+    def event(self, event: StreamEvent) -> None: ...
+
+    def end(self, note: str = "") -> None: ...
+
+
+codes = st.sampled_from(["print(1)", "fail()", "stale = 1", "x = 2", "stop()"])
+cells = st.builds(lambda code: {"type": "tool_use", "id": "", "name": "run_cell", "input": {"code": code}}, codes)
+others = st.sampled_from(
+    [
+        {"type": "tool_use", "id": "", "name": "condense", "input": {}},
+        {"type": "tool_use", "id": "", "name": "nothing", "input": {}},
+        {"type": "tool_use", "id": "same", "name": "run_cell", "input": {}},
+    ]
+)
+texts = st.builds(
+    lambda text: {"type": "text", "text": text}, st.sampled_from(["", "  ", "I look.", "<ctx:result id=1>"])
+)
+thoughts = st.builds(lambda n: {"type": "thinking", "thinking": f"hm {n}", "signature": f"c2ln{n}"}, st.integers(0, 9))
+reasons = st.sampled_from(["tool_use", "end_turn", "max_tokens", "pause_turn", "refusal"])
+responses = st.tuples(st.lists(st.one_of(texts, thoughts, cells, others), max_size=6), reasons)
+faults = st.builds(lambda kind: ModelFailure(kind), st.sampled_from(["overloaded", "cut", "context_overflow"]))
+rounds = st.lists(st.one_of(responses, responses, st.just("a word"), faults), max_size=5)
+decisions = st.lists(st.sampled_from(["approve", "edit", "reject", "all", "ask"]), max_size=8)
+
+
+def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> Turn:
+    from ctxkernel.core.loop import Outcome
+
+    loop = bench.turns.loop
+    turn = loop.begin(f"%%ask\n{question}", now=bench.turns.now, kind="meta")
+    loop.record(UserQuestion(loop.next_event_id, question))
+    bench.turns.now += 1
+    loop.end(Outcome("ok"), bench.turns.now)
+    ask = Ask(turn.execution.execution_id, question, "0:x", bench.turns.loop.settings.model, mode, Bounds(rounds=6))
+    return Turn(ask, bench, Scripted(script), Screen())
+
+
+def decide(bench: Bench, turn: Turn, what: str) -> None:
+    """Do what a command does in a statement of its own."""
+    from ctxkernel.core.loop import Outcome
+
+    loop = bench.turns.loop
+    loop.begin(f"%ctx {what}", now=bench.turns.now, kind="meta")
+    if what == "reject":
+        for event in turn.reject("no", loop.next_event_id):
+            loop.record(event)
+    else:
+        loop.record(Verdict(loop.next_event_id, turn.waiting[0].tool_call_id, "approved"))
+        turn.approve(code="y = 3" if what == "edit" else None, rest=what == "all")
+    bench.turns.now += 1
+    loop.end(Outcome("ok"), bench.turns.now)
+
+
+def play(script: Sequence[Any], said: Sequence[str], mode: str, model: str) -> tuple[Bench, Ending]:
+    bench = Bench(Settings(model=model))
+    bench.turns.run("x = 1")
+    turn = begin(bench, "why?", script, mode)
+    ending = asyncio.run(turn.go())
+    for what in (*said, *["approve"] * 40):
+        if ending.kind != "parked":
+            break
+        if what == "ask":
+            bench.turns.run("between = 1")
+            continue
+        decide(bench, turn, what)
+        ending = asyncio.run(turn.go())
+    return bench, ending
+
+
+@given(script=rounds, said=decisions, mode=st.sampled_from(["auto", "ask"]), model=st.sampled_from(
+    ["claude-sonnet-5-5", "claude-opus-4-5", "qwen3"]
+))  # fmt: skip
+def test_whatever_is_said_and_decided_each_call_has_one_result_and_every_request_passes(
+    script: list[Any], said: list[str], mode: str, model: str
+):
+    bench, ending = play(script, said, mode, model)
+    events = [event for told in bench.turns.loop.log.records.values() for event in told]
+    calls = [event for event in events if event.place == "call"]
+    results = [event for event in events if event.place == "result"]
+
+    assert ending.kind in ("answered", "bound", "failed", "stopped")
+    assert sorted(one.tool_call_id for one in calls) == sorted(one.tool_call_id for one in results)
+    assert bench.turns.loop.projection.report.ok
+    after = begin(bench, "and now?", [], "auto")
+    assert asyncio.run(after.go()).kind == "answered"
+
+
+def test_what_a_response_says_before_and_after_its_calls_is_kept_and_thinking_as_it_came():
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "c2ln", "extra": 1}
+    blocks = [
+        thinking,
+        {"type": "text", "text": "First."},
+        {"type": "tool_use", "id": "t1", "name": "run_cell", "input": {"code": "1"}},
+        {"type": "text", "text": "Last."},
+    ]
+    bench, _ = play([(blocks, "tool_use")], [], "auto", "claude-sonnet-5-5")
+    (action,) = [one for told in bench.turns.loop.log.records.values() for one in told if isinstance(one, Action)]
+    assert action.thinking == (thinking,)
+    assert action.text == "First.\n\nLast."

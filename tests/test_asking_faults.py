@@ -1,0 +1,153 @@
+"""Whatever ends a request, the next ask works: each error and each cut, the stop button and the death of the kernel.
+
+The answers hold thinking, prose and two calls, so that a cut can leave half of any pair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from kernels import starter
+from test_kernel_asking import KEY, Bench, bench_in, cell
+
+from ctxkernel.testing import OVERFLOW, Cut, End, Garbage, MessagesServer, Stall, StreamError, answer, error, say, think
+from ctxkernel.testing.answers import Place
+
+PLACES: tuple[Place, ...] = get_args(Place)
+AT_ONCE = {"retry-after-ms": "1"}
+SPOKEN = [think("first this"), say("I begin."), cell("a = 1"), say("and then"), cell("b = a + 1")]
+ERRORS: dict[str, list[Any]] = {
+    "429, then an answer": [error(429, headers=AT_ONCE), SPOKEN, say("done")],
+    "429 again and again": [error(429, headers=AT_ONCE)] * 3,
+    "500 again and again": [error(500, headers=AT_ONCE)] * 3,
+    "529 again and again": [error(529, headers=AT_ONCE)] * 3,
+    "400, context overflow": [error(400, OVERFLOW)],
+    "401": [error(401)],
+    "404": [error(404)],
+    "413": [error(413)],
+    **{f"error event, {place}": [answer(SPOKEN, fault=StreamError(place))] for place in PLACES if place != "headers"},
+    **{f"cut, {place}": [answer(SPOKEN, fault=Cut(place))] * 3 for place in PLACES},
+    **{f"ended, {place}": [answer(SPOKEN, fault=End(place))] * 3 for place in PLACES if place != "headers"},
+    **{f"no JSON, {place}": [answer(SPOKEN, fault=Garbage(place))] for place in PLACES if place != "headers"},
+    **{
+        f"stopped for {reason}": [answer(SPOKEN, stop_reason=reason), say("done")]
+        for reason in ("max_tokens", "refusal", "pause_turn", "model_context_window_exceeded")
+    },
+}
+
+
+def goes_on(bench: Bench) -> str:
+    """Return what is wrong with the next ask, which calls a cell: empty where nothing is."""
+    bench.answers([think("again"), cell("c = 3")], say("three"))
+    try:
+        ran = bench.ask("go on")
+        bench.sound()
+    except AssertionError as fault:
+        return str(fault)[:200]
+    if ran.status != "ok" or len(bench.server.requests) != 2:
+        return f"{ran.reply.get('evalue')}, after {len(bench.server.requests)} requests"
+    return ""
+
+
+def table(rows: list[tuple[str, str, str]], told: Callable[[str], None]) -> None:
+    told("\n" + "\n".join(f"{name:<42} {came:<28} {wrong or 'the next ask works'}" for name, came, wrong in rows))
+
+
+def test_after_every_error_and_every_cut_the_next_ask_works(tmp_path: Path, capsys):
+    rows: list[tuple[str, str, str]] = []
+    with bench_in(tmp_path) as bench:
+        bench.answers(say("hello"))
+        bench.ask("hello?")
+        for name, script in ERRORS.items():
+            bench.answers(*script)
+            ran = bench.ask(f"now {name}")
+            came = ran.reply["ename"] if ran.status == "error" else "answered"
+            rows.append((name, came, goes_on(bench)))
+    with capsys.disabled():
+        table(rows, print)
+    assert [row for row in rows if row[2]] == []
+    failed = {name for name, came, _ in rows if came == "ModelFailure"}
+    assert failed >= {name for name in ERRORS if name.startswith(("cut", "error", "ended", "no JSON"))}
+
+
+def once(condition: Callable[[], bool], then: Callable[[], None]) -> threading.Thread:
+    def wait() -> None:
+        deadline = time.monotonic() + 60
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        then()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def stalled(bench: Bench) -> bool:
+    """Whether the server has said all that it says before it stalls."""
+    return bool(bench.server.requests) and bench.server.requests[-1].body is not None
+
+
+def test_wherever_the_stop_button_is_pressed_the_next_ask_works(tmp_path: Path, capsys):
+    rows: list[tuple[str, str, str]] = []
+    with bench_in(tmp_path) as bench:
+        bench.answers(say("hello"))
+        bench.ask("hello?")
+        for place in PLACES:
+            bench.answers(answer(SPOKEN, fault=Stall(place, 30)))
+            presser = once(lambda: stalled(bench), bench.kernel.manager.interrupt_kernel)
+            ran = bench.ask(f"now stop at {place}")
+            presser.join()
+            rows.append((f"stopped, {place}", ran.reply.get("ename", "answered"), goes_on(bench)))
+        bench.answers([cell("import time; time.sleep(30)"), cell("never = 1")])
+        presser = once(lambda: len(bench.server.requests) == 1, bench.kernel.manager.interrupt_kernel)
+        ran = bench.ask("now stop in the cell")
+        presser.join()
+        rows.append(("stopped, in the model's cell", ran.reply.get("ename", "answered"), goes_on(bench)))
+    with capsys.disabled():
+        table(rows, print)
+    assert [row for row in rows if row[2]] == []
+    assert {came for _, came, _ in rows} == {"KeyboardInterrupt"}
+
+
+@contextlib.contextmanager
+def killed(folder: Path, server: MessagesServer, script: list[Any], mode: str) -> Iterator[Bench]:
+    """Ask in a kernel that is killed in the middle of it; yields the next kernel, which has resumed."""
+    env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY, "CTXKERNEL_MODE": "auto"}
+    with contextlib.contextmanager(starter)(folder) as start:
+        first = Bench(start(env=env), server, folder)
+        first.run("kept = 7")
+        first.answers(*script)
+        if mode == "ask":
+            assert first.ask("die", "--mode ask --again").reply["ename"] == "Waiting"
+            assert first.kernel.run("%ctx approve").reply["ename"] == "Waiting"
+        else:
+            first.kernel.client.execute("%%ask --mode auto\ndie")
+            once(lambda: stalled(first), lambda: None).join()
+        first.kernel.manager.shutdown_kernel(now=True)
+        yield Bench(start(env={**env, "CTXKERNEL_RESUME": "1"}), server, folder)
+
+
+@pytest.mark.slow
+def test_wherever_the_kernel_dies_the_next_one_goes_on_and_its_ask_works(tmp_path: Path, capsys):
+    rows: list[tuple[str, str, str]] = []
+    cases: dict[str, tuple[list[Any], str]] = {
+        **{f"killed, {place}": ([answer(SPOKEN, fault=Stall(place, 30))], "auto") for place in PLACES},
+        "killed, in the model's cell": ([[cell("import time; time.sleep(30)"), cell("n = 1")]], "auto"),
+        "killed, a proposal waits": ([SPOKEN], "ask"),
+    }
+    for number, (name, (script, mode)) in enumerate(cases.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with MessagesServer() as server, killed(folder, server, script, mode) as bench:
+            kept = bench.run("kept").data[-1]["text/plain"]
+            rows.append((name, f"resumed, kept = {kept}", goes_on(bench)))
+    with capsys.disabled():
+        table(rows, print)
+    assert [row for row in rows if row[2] or not row[1].endswith("7")] == []

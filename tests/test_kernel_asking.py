@@ -1,0 +1,615 @@
+"""Asking a model in a real kernel: the real client, a strict server, and what a user does and sees."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernels import RunningKernel, starter
+
+from ctxkernel.agent.recorded import ask_key, dump, of_session
+from ctxkernel.store.session import SessionReader
+from ctxkernel.testing import MessagesServer, answer, call, error, say, think
+
+KEY = "sk-ant-api03-plantedAndNeverToBeSeen0123456789"
+
+
+class Bench:
+    """A kernel and the server that its asks go to."""
+
+    def __init__(self, kernel: RunningKernel, server: MessagesServer, folder: Path) -> None:
+        self.kernel, self.server, self.folder = kernel, server, folder
+
+    def answers(self, *script: Any) -> None:
+        """Have the server answer so from now on."""
+        self.server.script = list(script)
+        self.server.requests.clear()
+        self.server.faults.clear()
+
+    def ask(self, question: str, options: str = "--mode auto", cell_id: str | None = None):
+        return self.cell(f"%%ask {options}\n{question}", cell_id)
+
+    def cell(self, source: str, cell_id: str | None):
+        return self.kernel.run(source, metadata={"cellId": cell_id} if cell_id else None)
+
+    def run(self, *cells: str):
+        for cell in cells:
+            ran = self.kernel.run(cell)
+            assert ran.status == "ok", (cell, ran.outputs)
+        return ran
+
+    @property
+    def statements(self) -> list[dict[str, Any]]:
+        return json.loads(self.kernel.run("%ctx timeline --json").stdout)["statements"]
+
+    @property
+    def projection(self) -> dict[str, Any]:
+        return json.loads(self.kernel.run("%ctx projection --json").stdout)
+
+    def sent(self, n: int = -1) -> str:
+        """The newest request's messages, as text."""
+        return json.dumps(self.server.requests[n].body["messages"], ensure_ascii=False)
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The results of calls in the newest request, oldest first."""
+        blocks = [block for message in self.server.requests[-1].body["messages"] for block in message["content"]]
+        return [block for block in blocks if block["type"] == "tool_result"]
+
+    def sound(self) -> None:
+        """What every test leaves: a projection that passes, and a server that saw nothing unforeseen."""
+        assert self.projection["report"]["ok"]
+        assert self.server.faults == []
+        assert all(one.report is None or one.report.ok for one in self.server.requests)
+
+
+@contextlib.contextmanager
+def bench_in(folder: Path, **env: str) -> Iterator[Bench]:
+    with MessagesServer() as server, contextlib.contextmanager(starter)(folder) as start:
+        given = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY, **env}
+        yield Bench(start(env=given), server, folder)
+
+
+@pytest.fixture(scope="module")
+def shared(module_folder: Path) -> Iterator[Bench]:
+    """One kernel for the module, whose session has consented to be sent."""
+    with bench_in(module_folder) as bench:
+        bench.answers(say("hello"))
+        assert bench.ask("hello?").status == "ok"
+        yield bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with bench_in(tmp_path) as made:
+        yield made
+
+
+def shown(ran: Any) -> str:
+    """All that a cell showed, as text."""
+    given = [json.dumps(one.get("data", one), ensure_ascii=False, default=str) for one in ran.outputs]
+    return "\n".join([ran.stdout, ran.stderr, *given])
+
+
+def cell(code: str, **more: Any) -> dict[str, Any]:
+    return call("run_cell", {"code": code}, **more)
+
+
+# -- the turn ------------------------------------------------------------------------------------------
+
+
+def test_the_model_works_in_the_users_kernel_and_all_of_it_stands_in_one_timeline(shared: Bench):
+    shared.run("table = [3, 1, 2]")
+    shared.answers(
+        [think("sort it"), say("I sort it."), cell("table.sort()\nprint(table)")], say("It is sorted: **1**.")
+    )
+    ran = shared.ask("sort my table")
+
+    question, response, ran_cell, final = shared.statements[-4:]
+    assert ran.status == "ok"
+    assert [one["author"] for one in (question, response, ran_cell, final)] == ["human", "model", "model", "model"]
+    assert [one["kind"] for one in (question, response, ran_cell, final)] == ["meta", "meta", "python", "meta"]
+    assert ran_cell["source"] == "table.sort()\nprint(table)"
+    assert ran_cell["executions"][0]["stdout"] == "[1, 2, 3]\n"
+    assert ran_cell["tags"]["receipt"] == response["tags"]["receipt"]
+    assert response["tags"]["model"] == "claude-sonnet-5-5"
+    assert response["executions"][0]["cost"]["tokens"] > 100
+    assert final["source"] == "It is sorted: **1**."
+    assert "[1, 2, 3]" in ran.stdout
+    assert "It is sorted: **1**." in shown(ran)
+    assert shared.run("table").data[-1]["text/plain"] == "[1, 2, 3]"
+    shared.sound()
+
+
+def test_what_is_sent_is_the_projection_byte_for_byte_and_it_is_written_down_before(shared: Bench):
+    shared.answers([cell("6 * 7")], say("42"))
+    shared.ask("what is it?")
+    with SessionReader(next(shared.folder.rglob("*.sqlite"))) as reader:
+        rows = reader.requests()[-2:]
+        stored = [reader.stored_projection(shared.statements[-4 + 2 * n]["statement_id"]) for n in range(2)]
+
+    assert [one.request_bytes for one in stored] == [one.raw for one in shared.server.requests]
+    assert [row["receipt"] for row in rows] == [one.receipt for one in stored]
+    assert [row["status"] for row in rows] == ["ok", "ok"]
+    assert [row["body"]["id"] for row in rows] != ["", ""]
+    shared.sound()
+
+
+def test_cells_of_one_response_all_run_also_after_one_that_failed(shared: Bench):
+    shared.answers([cell("a1 = 1"), cell("1 / 0"), cell("a2 = a1 + 1")], say("done"))
+    shared.ask("do three things")
+
+    assert shared.run("a2").data[-1]["text/plain"] == "2"
+    results = shared.results[-3:]
+    assert [block.get("is_error", False) for block in results] == [False, True, False]
+    assert "ZeroDivisionError" in results[1]["content"]
+    shared.sound()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (call("launch_missiles", {}), "there is no tool"),
+        (call("run_cell", {"source": "1"}), "give the cell's source as `code`"),
+        (call("run_cell", {"code": "  "}), "give the cell's source as `code`"),
+        (call("run_cell", '{"code": "1'), "no JSON object"),
+        (call("redact", {}), "redact: event_id is missing"),
+        (call("expand", {"id": "nothing"}), "there is no 'nothing'"),
+    ],
+)
+def test_a_call_that_cannot_be_run_is_answered_and_the_model_goes_on(shared: Bench, given: Any, told: str):
+    shared.answers([given], say("I see."))
+    assert shared.ask("try it").status == "ok"
+    assert told in shared.sent()
+    shared.sound()
+
+
+def test_the_model_can_redact_expand_and_condense(shared: Bench):
+    shared.run("print('stale line\\n' * 200)")
+    shared.answers([cell("print('long line\\n' * 300)")], say("long"))
+    shared.ask("print much")
+    target = next(one for one in reversed(shared.projection["blocks"]) if one["kind"] == "result")["id"]
+    shared.answers(
+        [
+            call("redact", {"event_id": target, "summary_text": "300 equal lines."}),
+            call("expand", {"id": target}),
+            call("condense", {"reason": "all is said"}),
+        ],
+        say("tidy"),
+    )
+    assert shared.ask("tidy up").status == "ok"
+
+    accepted, expanded, condensed = [one["content"] for one in shared.results[-3:]]
+    assert '"accepted"' in accepted
+    assert expanded.count("long line") > 250
+    assert "summed up" in condensed
+    kinds = [row["kind"] for row in records(shared)]
+    assert {"Redaction", "CondensationRequest"} <= set(kinds)
+    shared.sound()
+
+
+def records(bench: Bench) -> list[dict[str, Any]]:
+    (path,) = bench.folder.rglob("*.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute("SELECT * FROM history ORDER BY id")]
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds", "told"),
+    [
+        ("--mode auto --max-turns 2", 2, "stopped after 2 rounds"),
+        ("--mode auto --budget 1k", 1, "stopped at"),
+        ("--mode auto --budget 0.000001", 1, "stopped at $"),
+    ],
+)
+def test_a_bound_ends_the_ask_and_is_said(shared: Bench, options: str, rounds: int, told: str):
+    shared.answers(*[[cell(f"step = {n}")] for n in range(9)])
+    ran = shared.ask("never end", options)
+    assert len(shared.server.requests) == rounds
+    assert told in shown(ran)
+    shared.answers(say("fine"))
+    assert shared.ask("and now?").status == "ok"
+    shared.sound()
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "refusal", "model_context_window_exceeded"])
+def test_an_answer_that_was_cut_is_told_and_the_next_ask_works(shared: Bench, reason: str):
+    shared.answers(answer([say("It was the")], stop_reason=reason), say("well"))
+    ran = shared.ask("tell me all")
+    assert any(word in shown(ran) for word in ("max_tokens", "declined", "context of the model"))
+    assert shared.ask("go on").status == "ok"
+    shared.sound()
+
+
+def test_a_pause_of_the_server_is_gone_on_from(shared: Bench):
+    shared.answers(answer([say("Let me see.")], stop_reason="pause_turn"), say("Seen."))
+    ran = shared.ask("look")
+    assert ran.status == "ok"
+    assert len(shared.server.requests) == 2
+    assert "Seen." in shown(ran)
+    shared.sound()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("%%ask --mode auto\n ", "what is the question"),
+        ("%%ask --modle x\nhm", "did you mean --mod"),
+        ("%%ask --mode yes\nhm", "say ask or auto"),
+        ("%%ask --max-turns none\nhm", "a whole number from 1"),
+        ("%%ask --budget much\nhm", "give USD as 0.50"),
+        ("%%ask --model\nhm", "a value is missing"),
+        ("x = 1\nget_ipython().run_cell_magic('ask', '', 'hm')", "fills a cell of its own"),
+        ("%ctx approve", "nothing waits for you"),
+        ("%ctx edit", "nothing waits for you"),
+        ("%ctx reject no", "nothing waits for you"),
+        ("%ctx stop", "nothing waits for you"),
+        ("%ctx mode perhaps", "say ask, auto, off"),
+        ("%ctx model a b", "one name"),
+        ("%%ctx approve\nx", "only %%ctx edit"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_the_next_move(shared: Bench, line: str, told: str):
+    ran = shared.kernel.run(line)
+    assert ran.status == "error"
+    assert told in ran.error["evalue"]
+
+
+def test_a_cell_of_the_model_cannot_say_what_is_the_persons_to_say(shared: Bench):
+    lines = ["%ctx mode auto", "%ctx approve", "%ctx goto 1", "%ctx config ask_usd 100"]
+    shared.answers([cell(line) for line in lines], say("so be it"))
+    shared.ask("try to rule")
+    assert all("is the person's to say" in one["content"] for one in shared.results[-len(lines) :])
+    shared.sound()
+
+
+# -- proposals -----------------------------------------------------------------------------------------
+
+
+def test_in_mode_ask_the_first_request_and_each_cell_wait_for_a_yes(bench: Bench):
+    bench.answers([cell("p = 1"), cell("q = p + 1")], say("done"))
+    parked = bench.ask("do it", "")
+    assert parked.status == "error"
+    assert parked.reply["ename"] == "Waiting"
+    assert re.search(r"~[\d,]+ tokens to claude-sonnet-5-5, ~\$0\.\d+", shown(parked))
+    assert bench.server.requests == []
+
+    first = bench.kernel.run("%ctx approve")
+    assert first.reply["ename"] == "Waiting"
+    assert "p = 1" in shown(first)
+    assert bench.kernel.run("'p' in globals()").data[-1]["text/plain"] == "False"
+    second = bench.kernel.run("%ctx approve")
+    assert bench.kernel.run("p").data[-1]["text/plain"] == "1"
+    assert "q = p + 1" in shown(second)
+    last = bench.kernel.run("%ctx approve")
+    assert last.status == "ok"
+    assert "done" in shown(last)
+    assert bench.run("q").data[-1]["text/plain"] == "2"
+    bench.sound()
+
+
+def test_a_rejection_and_its_reason_reach_the_model(shared: Bench):
+    shared.answers([cell("import shutil")], say("Then not."))
+    shared.ask("tidy my disk", "--mode ask")
+    ran = shared.kernel.run("%ctx reject not on this machine")
+    assert ran.status == "ok"
+    assert "not on this machine" in shared.sent()
+    assert "Then not." in shown(ran)
+    shared.sound()
+
+
+def test_a_cell_can_be_edited_before_it_runs_and_the_model_sees_what_ran(shared: Bench):
+    shared.answers([cell("rate = 0.5")], say("ok"))
+    shared.ask("set the rate", "--mode ask")
+    offered = shared.kernel.run("%ctx edit")
+    assert offered.reply["payload"][0]["text"] == "%%ctx edit\nrate = 0.5"
+    ran = shared.kernel.run("%%ctx edit\nrate = 0.25")
+    assert ran.status == "ok"
+    assert shared.run("rate").data[-1]["text/plain"] == "0.25"
+    assert "rate = 0.25" in shared.sent()
+    shared.sound()
+
+
+def test_approving_all_runs_what_follows_too(shared: Bench):
+    shared.answers([cell("u = 1"), cell("v = 2")], [cell("w = u + v")], say("3"))
+    shared.ask("add", "--mode ask")
+    assert shared.kernel.run("%ctx approve --all").status == "ok"
+    assert shared.run("w").data[-1]["text/plain"] == "3"
+    shared.sound()
+
+
+def test_while_a_proposal_waits_the_kernel_is_free_and_another_question_takes_its_place(shared: Bench):
+    shared.answers([cell("never = 1")], say("All right."))
+    shared.ask("do something", "--mode ask")
+    shared.run("meanwhile = 1")
+    assert shared.ask("or rather, do nothing").status == "ok"
+    assert "the person asked something else" in shared.sent()
+    assert shared.run("'never' in globals()").data[-1]["text/plain"] == "False"
+    shared.sound()
+
+
+def test_stop_ends_an_ask_that_waits(shared: Bench):
+    shared.answers([cell("never = 1"), cell("never = 2")])
+    shared.ask("do something", "--mode ask")
+    assert shared.kernel.run("%ctx stop").status == "ok"
+    assert shared.kernel.run("%ctx approve").status == "error"
+    shared.answers(say("yes"))
+    assert shared.ask("still there?").status == "ok"
+    shared.sound()
+
+
+def test_with_the_model_off_nothing_is_asked(shared: Bench):
+    shared.run("%ctx mode off")
+    shared.answers()
+    try:
+        assert "the model is off" in shared.ask("anyone?", "").error["evalue"]
+    finally:
+        shared.run("%ctx mode ask")
+    assert shared.server.requests == []
+
+
+# -- stopping ------------------------------------------------------------------------------------------
+
+
+def interrupted(bench: Bench, question: str, when: Callable[[], bool]) -> tuple[Any, float]:
+    """Ask, and press the stop button when `when` says so; returns what came, and how long after that."""
+    pressed: list[float] = []
+
+    def press() -> None:
+        deadline = time.monotonic() + 30
+        while not when() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(0.1)
+        pressed.append(time.monotonic())
+        bench.kernel.manager.interrupt_kernel()
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    ran = bench.ask(question)
+    ended = time.monotonic()
+    presser.join()
+    return ran, ended - pressed[0]
+
+
+def test_the_stop_button_ends_a_stream_and_leaves_a_mark(shared: Bench):
+    shared.answers(answer([say("word " * 2000)], delay=0.01), say("fine"))
+    ran, seconds = interrupted(shared, "talk", lambda: bool(shared.server.requests))
+
+    assert ran.reply["ename"] == "KeyboardInterrupt"
+    assert seconds < 1.0  # the aim is 0.3 s alone on a machine: the benchmark measures it
+    assert shared.statements[-1]["executions"][0]["status"] == "cancelled"
+    assert "stopped by the person" in json.dumps(shared.projection["request"])
+    assert shared.ask("go on").status == "ok"
+    shared.sound()
+
+
+def test_the_stop_button_ends_the_models_cell_and_what_was_still_to_come_is_not_run(shared: Bench):
+    shared.answers(
+        [cell("import time\nbegun = 1\nfor _ in range(3000): time.sleep(0.01)"), cell("after = 1")], say("ok")
+    )
+    ran, seconds = interrupted(shared, "wait", lambda: len(shared.server.requests) == 1)
+
+    assert ran.reply["ename"] == "KeyboardInterrupt"
+    assert seconds < 2.0
+    assert len(shared.server.requests) == 1
+    assert shared.run("'after' in globals()").data[-1]["text/plain"] == "False"
+    assert shared.ask("go on").status == "ok"
+    assert shared.sent().count("person") >= 2
+    shared.sound()
+
+
+# -- replaying -----------------------------------------------------------------------------------------
+
+
+def test_an_answered_ask_that_is_run_again_replays_and_sends_nothing(shared: Bench):
+    shared.answers([cell("r = 10")], say("ten"))
+    shared.ask("make r", cell_id="cell-r")
+    sent = len(shared.server.requests)
+    shared.run("del r")
+    again = shared.ask("make r", cell_id="cell-r")
+
+    assert again.status == "ok"
+    assert len(shared.server.requests) == sent
+    assert "nothing was sent" in shown(again)
+    assert shared.run("r").data[-1]["text/plain"] == "10"
+    shared.answers(say("anew"))
+    assert "anew" in shown(shared.ask("make r", "--mode auto --again", cell_id="cell-r"))
+    shared.sound()
+
+
+def test_a_notebook_that_is_run_again_from_the_start_replays_what_was_decided_too(tmp_path: Path):
+    steps = ["x = 4", "%%ask --mode ask\nhalve x", "%ctx reject no floats", "%%ask --mode ask\nthen double it"]
+    with bench_in(tmp_path) as first:
+        first.answers([cell("x / 2")], say("Not then."), [cell("x * 2")], say("Eight."))
+        first.run(steps[0])
+        assert first.cell(steps[1], "c1").reply["ename"] == "Waiting"
+        first.kernel.run("%ctx approve")
+        first.kernel.run(steps[2])
+        first.cell(steps[3], "c3")
+        first.kernel.run("%%ctx edit\nx = x * 2\nprint(x)")
+        before = [one["source"] for one in first.statements if one["author"] == "model" and not one["tags"].get("held")]
+        assert len(first.server.requests) == 4
+        first.sound()
+    with bench_in(tmp_path) as second:
+        for number in (0, 1, 3):
+            ran = second.cell(steps[number], f"c{number}")
+            assert ran.status == "ok", ran.outputs
+        assert "replayed" in shown(second.kernel.run(steps[2]))
+        after = [one["source"] for one in second.statements if one["author"] == "model" and not one["tags"].get("held")]
+
+        assert second.server.requests == []
+        assert after == before
+        assert second.run("x").data[-1]["text/plain"] == "8"
+        second.sound()
+
+
+def test_recorded_turns_need_no_key_and_a_missing_one_is_a_clear_error(tmp_path: Path, start_kernel):
+    (tmp_path / "a").mkdir()
+    with bench_in(tmp_path / "a") as first:
+        first.answers([cell("z = 5\nprint(z)")], say("five"))
+        first.ask("make z")
+        with SessionReader(next((tmp_path / "a").rglob("*.sqlite"))) as reader:
+            asks = of_session(reader.requests(), reader.records())
+    turns = tmp_path / "t.turns.json"
+    turns.write_text(dump(asks), "utf-8")
+    kernel = start_kernel(env={"CTXKERNEL_TURNS": str(turns), "CTXKERNEL_ANSWERS": "recorded"})
+
+    ran = kernel.run("%%ask\nmake z")
+    assert ran.status == "ok"
+    assert ran.stdout == "5\n"
+    assert "nothing was sent" in shown(ran)
+    missing = kernel.run("%%ask\nsomething else")
+    assert "no recorded turn answers ask 2" in missing.error["evalue"]
+    assert asks[0].key == ask_key(0, "make z")
+
+
+def test_without_a_key_or_a_server_an_ask_says_what_to_do(kernel):
+    ran = kernel.run("%%ask\nanyone?")
+    assert "set ANTHROPIC_API_KEY" in ran.error["evalue"]
+    assert kernel.run("1 + 1").data[-1]["text/plain"] == "2"
+
+
+def test_a_rerun_repeats_the_models_cells_and_asks_no_model(shared: Bench):
+    shared.run("base = 2")
+    first = shared.statements[-1]["statement_id"]
+    shared.answers([cell("power = base ** 10\nprint(power)")], say("done"))
+    shared.ask("raise it")
+    sent = len(shared.server.requests)
+    ran = shared.kernel.run(f"%ctx rerun {first}")
+
+    assert ran.status == "ok", ran.outputs
+    assert len(shared.server.requests) == sent
+    assert shared.run("power").data[-1]["text/plain"] == "1024"
+    assert "1024" in json.dumps(shared.projection["request"])
+    shared.answers(say("yes"))
+    assert shared.ask("all well?").status == "ok"
+    shared.sound()
+
+
+def test_going_back_takes_the_namespace_and_the_models_history_back_together(shared: Bench):
+    shared.run("level = 1")
+    place = shared.statements[-1]["statement_id"]
+    shared.answers([cell("level = 99")], say("raised to ninety-nine"))
+    shared.ask("raise the level")
+    shared.run(f"%ctx goto {place}")
+
+    assert shared.run("level").data[-1]["text/plain"] == "1"
+    assert "ninety-nine" not in json.dumps(shared.projection["request"])
+    shared.answers(say("one"))
+    assert shared.ask("what is the level?").status == "ok"
+    assert "ninety-nine" not in shared.sent()
+    shared.sound()
+
+
+# -- secrets -------------------------------------------------------------------------------------------
+
+
+def test_the_key_is_in_no_output_file_statement_or_error(bench: Bench):
+    bench.answers([cell("k = 1")], error(401, f"invalid key {KEY}"))
+    outputs = (
+        shown(bench.ask("leak it")) + shown(bench.kernel.run("%ctx model")) + shown(bench.kernel.run("%ctx status"))
+    )
+    outputs += shown(bench.kernel.run("%ctx projection")) + shown(bench.kernel.run("%ctx timeline"))
+    bench.kernel.manager.shutdown_kernel()
+
+    assert KEY not in outputs
+    written = [path for path in bench.folder.rglob("*") if path.is_file() and "jupyter" not in path.parts]
+    home = Path(os.environ["CTXKERNEL_HOME"])
+    written += [path for path in home.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".sqlite" for path in written)
+    assert [path for path in written if KEY.encode() in path.read_bytes()] == []
+
+
+def test_a_private_name_is_in_no_projection(shared: Bench):
+    shared.run("dose_plan = {'patient': 'A.'}", "%ctx private dose_plan", "print(len(dose_plan)); other = 1")
+    shared.answers(say("I see one other name."))
+    shared.ask("what do you see?")
+    assert "dose_plan" not in shared.sent()
+    assert "other" in shared.sent()
+    shared.run("%ctx private dose_plan --off")
+    assert "dose_plan" in json.dumps(shared.projection["request"])
+    shared.sound()
+
+
+# -- the stale view guard ------------------------------------------------------------------------------
+
+
+def held(bench: Bench) -> list[str]:
+    return [one["source"] for one in bench.statements if one["tags"].get("held")]
+
+
+def test_a_cell_that_uses_what_the_person_changed_meanwhile_is_held_and_the_model_is_told(shared: Bench):
+    shared.run("dose = 1")
+    shared.answers([cell("total = dose * 10")], [cell("total = dose * 10 + 0")], say("20"))
+    shared.ask("times ten", "--mode ask")
+    shared.run("dose = 2")
+    ran = shared.kernel.run("%ctx approve --all")
+
+    assert "held back" in shown(ran)
+    assert held(shared)[-1] == "total = dose * 10"
+    assert "it uses what has changed" in shared.results[-2]["content"]
+    assert "`dose` changed" in shared.results[-2]["content"]
+    assert shared.run("total").data[-1]["text/plain"] == "20"
+    shared.sound()
+
+
+def test_what_the_models_own_cells_change_does_not_hold_those_after_them(shared: Bench):
+    before = len(held(shared))
+    (shared.folder / "log.txt").write_text("one\n", "utf-8")
+    shared.run("own = 1", "lv = view('log.txt')")
+    shared.answers(
+        [cell("own = 2\nopen('log.txt', 'a').write('two\\n')"), cell("own += 1\nopen('log.txt').read()")], say("3")
+    )
+    shared.ask("go on by yourself")
+    assert len(held(shared)) == before
+    assert shared.run("own").data[-1]["text/plain"] == "3"
+    shared.sound()
+
+
+def test_a_cell_that_reads_a_file_that_changed_since_it_was_viewed_is_held_once(shared: Bench):
+    before = len(held(shared))
+    data = shared.folder / "measured.csv"
+    data.write_text("t,x\n1,2\n", "utf-8")
+    shared.run("mv = view('measured.csv')")
+    data.write_text("t,x\n1,2\n3,4\n5,6\n", "utf-8")
+    read = "n = len(open('measured.csv').readlines())"
+    shared.answers([cell(read)], [cell(read)], say("four lines"))
+    shared.ask("count the lines")
+
+    assert len(held(shared)) == before + 1
+    assert "measured.csv` changed, on disk" in shared.results[-2]["content"]
+    assert shared.run("n").data[-1]["text/plain"] == "4"
+    shared.sound()
+
+
+# -- scripts, for models that call no tools ------------------------------------------------------------
+
+
+def script(code: str) -> str:
+    return f'<script type="text/x-python">\n{code}\n</script>'
+
+
+def test_a_model_that_writes_scripts_works_as_well(bench: Bench):
+    bench.run("%ctx model qwen3-coder:30b", "v = 20")
+    bench.answers(say(f"I double it.\n{script('v = v * 2')}\n{script('print(v + 2)')}"), say("It is 42."))
+    ran = bench.ask("double v, then add two")
+
+    assert ran.status == "ok"
+    assert ran.stdout == "42\n"
+    assert "<script" not in shown(ran)
+    assert "tools" not in bench.server.requests[0].body
+    assert "42" in bench.sent()
+    bench.answers(say(f"Tidy.\n{script('condense(reason=1)')}"), say("Done."))
+    assert bench.ask("tidy up").status == "ok"
+    assert "CondensationRequest" in [row["kind"] for row in records(bench)]
+    bench.sound()
