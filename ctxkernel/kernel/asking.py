@@ -72,6 +72,8 @@ class Asking:
         """Whether this kernel has sent anything to a model."""
         self.under_way: dict[str, Any] | None = None
         """The ask that a model works on now, as a panel is told it."""
+        self.ran: list[Execution] = []
+        """Cells of the newest turn whose copies in the notebook, which `insert_cells` makes, were not reached yet."""
         self._displays: dict[str, str] = {}
         """Where proposals of the newest turn are shown, by id."""
         self._consent = False
@@ -121,6 +123,7 @@ class Asking:
         self._parent = ctx.kernel.get_parent("shell")
         self._pages = ctx.panel.pages
         self._displays.clear()
+        self.ran.clear()
         ctx.then = self
 
     def _recorded(self, key: str, question: str, running: Any) -> RecordedAsk | None:
@@ -450,7 +453,16 @@ class Asking:
         ctx.guard("stale views", ctx.seen.ran, None)
         if ctx.last is None or ctx.last is before:
             raise CtxError("the timeline is off, so the model's cell could not be recorded; %ctx status says why")
+        self.ran.append(ctx.last.execution)
         return ctx.last.execution
+
+    def copied(self, code: str) -> Execution | None:
+        """Return the execution of which a cell of the notebook is the copy, once for each."""
+        log = self._ctx.loop.log
+        found = next((one for one in self.ran if log.statement(one.statement_id).source == code), None)
+        if found is not None:
+            self.ran.remove(found)
+        return found
 
     def changed(self, code: str) -> str:
         """Return what has changed of what `code` uses since the model last looked."""

@@ -14,6 +14,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel._version import __version__
+from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.events import plain
 from ctxkernel.core.loop import OpenTurn
@@ -212,10 +213,32 @@ class Panel:
             message["rows"] = self._amended(before, said)
         if result.moved is not None:
             message["branches"] = self._branches()
+        if self._ctx.settings.insert_cells and (copy := self._copy(result.statement, execution)) is not None:
+            message["insert"] = copy
         self._send(message)
         if result.moved is not None and result.moved.reason == "resume":
             # The log has an earlier kernel's executions now, which no front end knows.
             self._send(self.snapshot())
+
+    def _copy(self, statement: Statement, execution: Execution) -> dict[str, Any] | None:
+        """Return the cell that a front end puts below the ask for what the model said or ran; None for all else."""
+        ask = statement.tags.get("ask")
+        if statement.author != "model" or not isinstance(ask, str) or statement.tags.get("held"):
+            return None
+        asked = self._ctx.loop.log.statement(ask.partition(".")[0])
+        copy = {"after": asked.cell_id, "ask": ask, "statement": statement.statement_id}
+        if statement.kind == "meta":
+            source = safe_markdown(statement.source)
+            return {**copy, "cell_type": "markdown", "source": source, "outputs": [], "execution_count": None}
+        number = self._ctx.kernel.execution_count - 1
+        outputs = notebook_outputs(execution)
+        return {
+            **copy,
+            "cell_type": "code",
+            "source": statement.source,
+            "outputs": outputs,
+            "execution_count": number,
+        }
 
     def checkpoint(self, info: CheckpointInfo) -> None:
         """The data of a checkpoint have come to the disk, or did not."""
@@ -420,6 +443,24 @@ def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...
         "notices": list(execution.notices),
         "nodes": [{"name": item.subject, "summary": item.summary} for item in deltas if item.kind in ("node", "tick")],
     }
+
+
+def notebook_outputs(execution: Execution) -> list[dict[str, Any]]:
+    """Return what was kept of an execution's output, as a notebook has it."""
+    streams = (("stdout", execution.stdout), ("stderr", execution.stderr))
+    outputs: list[dict[str, Any]] = [
+        {"output_type": "stream", "name": name, "text": text} for name, text in streams if text
+    ]
+    shown: dict[str, dict[str, Any]] = {}
+    for one in execution.artifacts:
+        if one.kind == "display" and one.data is not None:
+            shown.setdefault(one.name, {})[one.mime] = one.data
+    outputs += [{"output_type": "display_data", "data": data, "metadata": {}} for data in shown.values()]
+    if execution.exception is not None:
+        fault = execution.exception
+        trace = fault.trace_summary.splitlines()
+        outputs.append({"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace})
+    return outputs
 
 
 def handle(state: HandleState, all_states: tuple[HandleState, ...]) -> dict[str, Any]:

@@ -310,3 +310,42 @@ def test_an_ask_stands_together_in_the_timeline(asked):
     desk.enter()
     expect(rows).to_have_count(8)
     assert not rows.last.evaluate("el => el.matches('.ctxk-ofask')")
+
+
+# ---------------------------------------------------------------- the model's cells in the notebook
+
+
+def test_cells_of_the_model_are_put_into_the_notebook_where_that_is_asked_for(asked):
+    """In order, with their outputs, once; a later Run All replays the ask, and runs none of them a second time."""
+    grows = "rows.append(len(rows) + 1)\nprint('rows', rows)"
+    desk = asked(
+        answer([say("I append."), call("run_cell", {"code": grows}), call("run_cell", {"code": "len(rows)"})]),
+        say("Now it has **4**."),
+        cells=(ASK, "print('after', rows)", "%ctx config insert_cells true"),
+        send=False,
+    )
+    desk.select(3)
+    desk.enter()
+    button(desk.cell(1), "Send").click()
+    button(desk.cell(1), "Run all").click()
+    expect(desk.cell(5).locator(".jp-RenderedMarkdown")).to_have_text("Now it has 4.")
+    cells = _cells(desk)
+    assert [cell["source"] for cell in cells[2:6]] == ["I append.", grows, "len(rows)", "Now it has **4**."]
+    assert [cell["cell_type"] for cell in cells[2:6]] == ["markdown", "code", "code", "markdown"]
+    assert cells[3]["outputs"][0]["text"] == ["rows [1, 2, 3, 4]\n"]
+    assert cells[4]["outputs"][0]["data"]["text/plain"] == ["4"]
+    assert cells[3]["metadata"]["ctxkernel"]["statement"] == "s7"
+
+    desk.page.get_by_role("menuitem", name="Run", exact=True).click()
+    desk.page.get_by_text("Run All Cells", exact=True).click()
+    expect(desk.cell(6).locator(".jp-OutputArea")).to_contain_text("after [1, 2, 3, 4]")
+    expect(desk.cell(3).locator(".jp-OutputArea")).to_contain_text("not run again")
+    expect(desk.cell(3).locator(".jp-OutputArea")).to_contain_text("rows [1, 2, 3, 4]")
+    expect(desk.cell(7).locator(".jp-InputPrompt")).not_to_have_text("[*]:")
+    assert [cell["source"] for cell in _cells(desk)] == [cell["source"] for cell in cells]
+
+
+def _cells(desk):
+    saved(desk)
+    found = json.loads((desk.lab.root / "ask.ipynb").read_text())["cells"]
+    return [{**cell, "source": "".join(cell["source"])} for cell in found]

@@ -126,6 +126,30 @@ export class NotebookHands {
     }
   }
 
+  /**
+   * Put what the model said or ran below the cell that asked, after what stands there of the same ask; never twice. Where
+   * an ask is answered again the same way, its old copies become the new ones.
+   */
+  insert(copy) {
+    const { sharedModel } = this.content.model;
+    const said = sharedModel.cells.map((cell) => cell.getMetadata('ctxkernel') ?? {});
+    if (said.some((one) => one.statement === copy.statement && one.ask === copy.ask)) return;
+    let at = sharedModel.cells.findIndex((cell) => cell.getId() === copy.after) + 1;
+    if (!at) return;
+    while (at < said.length && said[at].ask === copy.ask) at += 1;
+    const { cell_type, source, outputs, execution_count } = copy;
+    const ctxkernel = { statement: copy.statement, ask: copy.ask, after: copy.after };
+    const old = sharedModel.cells[at];
+    if (said[at]?.after === copy.after && old.cell_type === cell_type && old.getSource() === source) {
+      old.setMetadata('ctxkernel', ctxkernel);
+      return;
+    }
+    const metadata = { ctxkernel, trusted: true };
+    const made = { cell_type, source, metadata };
+    sharedModel.insertCell(at, cell_type === 'code' ? { ...made, outputs, execution_count } : made);
+    if (cell_type === 'markdown') this.content.widgets[at].rendered = true;
+  }
+
   /** The notebook's code cells from one on, in order; null where it has none of that id. */
   cellsFrom(cellId) {
     const start = this.content.widgets.findIndex((cell) => cell.model.id === cellId);
@@ -155,7 +179,7 @@ export class NotebookHands {
         const reply = await this.CodeCell.execute(cell, context, {
           deletedCells,
           recordTiming: this.content.notebookConfig?.recordTiming,
-          ctxkernel: { rerun: true }
+          ctxkernel: { rerun: true, statement: cell.model.getMetadata('ctxkernel')?.statement }
         });
         deletedCells.splice(0, deletedCells.length);
         status = reply?.content?.status ?? 'ok';

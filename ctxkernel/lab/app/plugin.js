@@ -375,6 +375,7 @@ class Link {
       }
       if (this.hands.answered(data)) return;
       this.view.message(data);
+      if (data?.insert) this.hands.insert(data.insert);
       // A statement that this page never saw (a message was lost): ask for all, once for each such hole.
       const hole = data?.type === 'turn' ? this.view.hole() : 0;
       if (hole && hole !== this.hole) {
