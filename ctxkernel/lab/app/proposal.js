@@ -80,7 +80,7 @@ export class Card {
     if (!this.isCell && !now.live) {
       this.el.title = clean(proposal.told);
       const line = gone === 'decided' ? clean(proposal.told) : `${SENT[state]}: ${clean(proposal.told)}`;
-      return this.el.replaceChildren(icon('model'), h('span', { class: 'ctxk-cardline' }, line));
+      return this.el.replaceChildren(icon('model'), h('span', { class: 'ctxk-senttold' }, line));
     }
     this.el.replaceChildren(
       h(

@@ -741,7 +741,7 @@ class View {
       view = ['running', '●', `running ${label(this.running)}${elapsed > 500 ? ` · ${duration(elapsed)}` : ''}`];
     } else if (this.asking) {
       const elapsed = performance.now() - this.asking.since;
-      view = ['running', '●', `asking ${this.asking.model}${elapsed > 500 ? ` · ${duration(elapsed)}` : ''}`];
+      view = ['running', '●', `asking ${this.asking.model}${elapsed > 950 ? ` · ${Math.round(elapsed / 1000)} s` : ''}`];
     } else if (this.phaseNow)
       view = [
         this.phaseNow.tone === 'error' ? 'error' : 'off',

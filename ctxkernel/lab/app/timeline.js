@@ -562,7 +562,7 @@ function decisionOf(row) {
   if (!verb) return '';
   const reason = rest.replace(/^"|"$/g, '').replace(/\\(["\\])/g, '$1');
   if (verb === 'reject') return reason ? `rejected: ${reason}` : 'rejected';
-  if (verb === 'approve') return rest.includes('--all') ? 'approved, and all that follows' : 'approved';
+  if (verb === 'approve') return rest.includes('--all') ? 'approved, and all to come' : 'approved';
   return verb === 'edit' ? 'edited, and run so' : 'stopped';
 }
 
