@@ -633,6 +633,7 @@ class Panel {
     const shown = [...this.cards].find(
       (card) => card.proposal?.id === id && link.notebook.node.contains(card.node)
     );
+    if (shown?.node.contains(at) || link.view.card().el.contains(at)) return;
     const typing = at?.closest('input, textarea, [contenteditable=true], .jp-Editor, .cm-editor');
     if (typing || (at && at !== document.body && !this.widget?.node.contains(at) && !sameOutputs(at, shown?.node))) return;
     const inPanel = this.widget?.isVisible && (this.widget.node.contains(at) || !shown);
