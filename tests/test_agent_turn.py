@@ -137,7 +137,7 @@ texts = st.builds(
 thoughts = st.builds(lambda n: {"type": "thinking", "thinking": f"hm {n}", "signature": f"c2ln{n}"}, st.integers(0, 9))
 reasons = st.sampled_from(["tool_use", "end_turn", "max_tokens", "pause_turn", "refusal"])
 responses = st.tuples(st.lists(st.one_of(texts, thoughts, cells, others), max_size=6), reasons)
-faults = st.builds(lambda kind: ModelFailure(kind), st.sampled_from(["overloaded", "cut", "context_overflow"]))
+faults = st.builds(ModelFailure, st.sampled_from(["overloaded", "cut", "context_overflow"]))
 rounds = st.lists(st.one_of(responses, responses, st.just("a word"), faults), max_size=5)
 decisions = st.lists(st.sampled_from(["approve", "edit", "reject", "all", "ask"]), max_size=8)
 

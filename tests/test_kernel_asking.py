@@ -121,6 +121,7 @@ def test_the_model_works_in_the_users_kernel_and_all_of_it_stands_in_one_timelin
     assert ran_cell["source"] == "table.sort()\nprint(table)"
     assert ran_cell["executions"][0]["stdout"] == "[1, 2, 3]\n"
     assert ran_cell["tags"]["receipt"] == response["tags"]["receipt"]
+    assert ran_cell["tags"]["request_id"] == response["tags"]["request_id"] != ""
     assert response["tags"]["model"] == "claude-sonnet-5-5"
     assert response["executions"][0]["cost"]["tokens"] > 100
     assert final["source"] == "It is sorted: **1**."
@@ -266,7 +267,7 @@ def test_what_cannot_be_done_is_said_with_the_next_move(shared: Bench, line: str
 
 
 def test_a_cell_of_the_model_cannot_say_what_is_the_persons_to_say(shared: Bench):
-    lines = ["%ctx mode auto", "%ctx approve", "%ctx goto 1", "%ctx config ask_usd 100"]
+    lines = ["%ctx mode auto", "%ctx approve", "%ctx goto 1", "%ctx config ask_usd 100", "%%ask\nyourself"]
     shared.answers([cell(line) for line in lines], say("so be it"))
     shared.ask("try to rule")
     assert all("is the person's to say" in one["content"] for one in shared.results[-len(lines) :])
@@ -508,6 +509,35 @@ def test_going_back_takes_the_namespace_and_the_models_history_back_together(sha
     shared.answers(say("one"))
     assert shared.ask("what is the level?").status == "ok"
     assert "ninety-nine" not in shared.sent()
+    shared.sound()
+
+
+def test_undo_takes_back_an_ask_with_all_that_it_led_to(shared: Bench):
+    shared.run("depth = 1")
+    shared.answers([cell("depth = 2")], [cell("depth = 3")], say("Three deep now."))
+    shared.ask("go deeper")
+    shared.run("%ctx undo")
+
+    assert shared.run("depth").data[-1]["text/plain"] == "1"
+    assert "go deeper" not in json.dumps(shared.projection["request"])
+    shared.sound()
+
+
+def test_cells_that_are_run_again_from_a_checkpoint_replay_their_asks_and_compare_their_cells(shared: Bench):
+    shared.run("start = 5")
+    place = shared.statements[-1]["statement_id"]
+    shared.answers([cell("grown = start * 2\nprint(grown)")], say("Ten."))
+    shared.cell("%%ask --mode auto\ngrow it", "cell-grow")
+    sent = len(shared.server.requests)
+    shared.run(f"%ctx goto {place}")
+    metadata = {"cellId": "cell-grow", "ctxkernel": {"rerun": True}}
+    again = shared.kernel.run("%%ask --mode auto\ngrow it", metadata=metadata)
+
+    assert again.status == "ok"
+    assert again.stdout == "10\n"
+    assert len(shared.server.requests) == sent
+    grown = [one for one in shared.statements if one["source"].startswith("grown")]
+    assert [len(one["executions"]) for one in grown] == [2]
     shared.sound()
 
 

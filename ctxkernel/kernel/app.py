@@ -83,10 +83,15 @@ class CtxKernelMixin:
             cell.tags = tags_of(cell_meta)
             if not asks(code):
                 ctx.asking.ran.clear()  # what the model's cells did would now be done in another state
-        reply = await self._execute(ctx, cell, run)
-        then, ctx.then = ctx.then, None
-        if then is not None:
-            reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
+        ctx.next()
+        try:
+            reply = await self._execute(ctx, cell, run)
+            then = ctx.next()
+            if then is not None:
+                reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
+        finally:
+            # Until here one that came between two cells stops what comes next.
+            ctx.interrupts.pending = False
         return reply
 
     def _shown_again(self, ctx: Runtime, ran: Execution) -> dict[str, Any]:
@@ -140,7 +145,6 @@ class CtxKernelMixin:
             interrupted = interrupted or reply.get("ename") in ("KeyboardInterrupt", "CancelledError")
             ended = reply
             ctx.guard("timeline", lambda: ctx.end(ended, interrupted, timed_out), None)
-        ctx.interrupts.pending = False
         if broken is not None:
             raise broken
         return reply

@@ -23,7 +23,7 @@ from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find
 from ctxkernel.agent.streaming import Response, StreamEvent
 from ctxkernel.agent.turn import Model, Observe, Said, Stopped, Turn
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.timeline import Cost, Execution
+from ctxkernel.core.timeline import Cost, Execution, Statement
 from ctxkernel.history.events import Action, HistoryEvent, UserQuestion, Verdict
 from ctxkernel.kernel.answers import Answers, shown
 from ctxkernel.kernel.bench import answer
@@ -88,6 +88,7 @@ class Asking:
         """The front ends that were open then."""
         self._request: int | None = None
         self._sent: Projection | None = None
+        self._request_id = ""
         self._asks: list[RecordedAsk] | None = None
 
     # -- beginning ---------------------------------------------------------------------------
@@ -97,21 +98,19 @@ class Asking:
         ctx, running = self._ctx, self._ctx.running
         if running is None:
             raise BadCommand("%%ask asks from a cell that is recorded; run it as a cell of the notebook")
+        if running.statement.author == "model":
+            raise BadCommand("%%ask is the person's to say, not a model's")
         if not running.statement.source.lstrip().startswith("%%ask"):
             raise BadCommand("%%ask fills a cell of its own: nothing may stand before it")
         settings = ctx.settings
         mode = mode or settings.mode
         if mode == "off":
             raise BadCommand("the model is off (%ctx mode off); %ctx mode ask lets it propose cells, auto runs them")
-        position = sum(
-            any(isinstance(event, UserQuestion) for event in ctx.loop.log.records.get(execution.execution_id, ()))
-            for _, execution in ctx.loop.history
-        )
-        key = ask_key(position, question)
+        key = ask_key(self._position(running.statement), question)
         execution_id = running.execution.execution_id
         found = None if again and settings.answers != "recorded" else self._recorded(key, question, running)
         model: Model = Recorded(found) if found is not None else self._live()
-        if self.parked and self.turn is not None and self.turn.waiting:
+        if self.turn is not None and self.turn.waiting and self._is_here(self.turn):
             self.decided("stopped", "you asked something else")
             for event in self.turn.reject("the person asked something else", ctx.loop.next_event_id, rest=True):
                 ctx.loop.record(event)
@@ -125,6 +124,23 @@ class Asking:
         self._displays.clear()
         self.ran.clear()
         ctx.then = self
+
+    def _position(self, statement: Statement) -> int:
+        """Return how many asks come before the one of `statement`; a cell that asks again has the place it had."""
+        log, seen = self._ctx.loop.log, list[str]()
+        for other, execution in self._ctx.loop.history:
+            if any(isinstance(event, UserQuestion) for event in log.records.get(execution.execution_id, ())):
+                name = other.cell_id or execution.execution_id
+                if other.cell_id is not None and other.cell_id == statement.cell_id:
+                    return seen.index(name) if name in seen else len(seen)
+                if name not in seen:
+                    seen.append(name)
+        return len(seen)
+
+    def _is_here(self, turn: Turn) -> bool:
+        """Whether the newest response of a turn, or its question, is on the way to HEAD."""
+        place = turn.execution_id or turn.ask.execution_id
+        return any(execution.execution_id == place for _, execution in self._ctx.loop.history)
 
     def _recorded(self, key: str, question: str, running: Any) -> RecordedAsk | None:
         """Return the recorded turn that answers this ask. Raises BadCommand where one must be there and is not."""
@@ -254,8 +270,7 @@ class Asking:
             return None
         if turn is None or not self.parked:
             raise BadCommand("nothing waits for you: %%ask asks the model, and in mode ask its cells wait here")
-        here = {execution.execution_id for _, execution in self._ctx.loop.history}
-        if (turn.execution_id or turn.ask.execution_id) not in here:
+        if not self._is_here(turn):
             self._unpark()
             raise BadCommand("what waited is on another branch of the timeline; %ctx goto returns there, or ask again")
         return turn
@@ -330,6 +345,7 @@ class Asking:
     def received(self, response: Response | None, failure: ModelFailure | None, spent: Spent) -> None:
         """Write down what came back, and what it says of our estimates."""
         ctx, request = self._ctx, self._sent
+        self._request_id = (response.request_id or "") if response is not None else ""
         if not self._turn_is_live or request is None:
             return
         model = request.model
@@ -422,6 +438,7 @@ class Asking:
             "call": action.tool_call_id,
             "model": self.turn.ask.model,
             "receipt": sent.receipt if sent is not None else "",
+            "request_id": self._request_id,
         }
 
     def answer(self, action: Action, shown: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
@@ -444,10 +461,9 @@ class Asking:
             author="model",
             tags=self._tags(action),
             observe=observe,
+            rerun=outer.rerun,
             keeps_number=True,
         )
-        if ctx.interrupts.pending:
-            raise Stopped
         before = ctx.last
         await execute(cell)
         ctx.guard("stale views", ctx.seen.ran, None)

@@ -98,9 +98,9 @@ def projection(ctx: Runtime, args: Sequence[str]) -> str:
             [block.id, block.kind, block.role, block.origin, f"~{block.tokens}", cached, one_line(block.why, 60)]
         )
     size = f"~{found.tokens:,} of {ctx.settings.projection_tokens:,} tokens{_nearer(ctx, found)}, {found.cost.told()}"
+    sent = "" if ctx.asking.spent else " (nothing was)"
     lines = [
-        f"what {ctx.settings.model} would be sent{'' if ctx.asking.spent else ' (nothing was)'}: {size}, "
-        f"receipt {found.receipt[:19]}",
+        f"what {ctx.settings.model} would be sent{sent}: {size}, receipt {found.receipt[:19]}",
         aligned(rows),
     ]
     lines += [f"left out {item.id}: {item.why}" for item in found.left_out]

@@ -297,6 +297,11 @@ class Runtime:
         self._cell = Cell(cell, turn, collector, cell.msg_id, now, time.perf_counter())
         self.guard("panel", lambda: self.panel.begin(turn), None)
 
+    def next(self) -> Then | None:
+        """Return what shall be done now that a cell's turn is over, once."""
+        then, self.then = self.then, None
+        return then
+
     @property
     def running(self) -> OpenTurn | None:
         """The turn of the cell that runs now."""

@@ -1,6 +1,7 @@
 """The places where HEAD was, on which `%ctx undo` walks back.
 
-Rule 1: a step is one thing that the user did: a cell, or a return with all that was run again after it.
+Rule 1: a step is one thing that the user did: a cell, an ask with all that the model did then, or a return with all
+        that was run again after it.
 Rule 2: a command that changed nothing of the state is no step: HEAD is elsewhere, the last step is the one before it.
 """
 
@@ -26,7 +27,7 @@ class Trail:
 
     def ran(self, statement: Statement, execution: Execution, *, again: bool) -> None:
         """An execution ended that moved HEAD nowhere else; `again`: it is part of a re-run."""
-        if _did_nothing(statement, execution) or (again and self._returned):
+        if statement.author == "model" or _did_nothing(statement, execution) or (again and self._returned):
             del self._places[self._at :]
             self._places.append(execution.execution_id)
         else:
@@ -79,4 +80,5 @@ class Trail:
 def _did_nothing(statement: Statement, execution: Execution) -> bool:
     """Whether an execution left the state as it was: a command that names, marks, or was refused."""
     called = any(isinstance(event, MethodCalled) for event in execution.events)
-    return only_commands(statement.source) and not called and not execution.state_diff
+    command = only_commands(statement.source) or statement.source.startswith("%%ctx")
+    return command and not called and not execution.state_diff
