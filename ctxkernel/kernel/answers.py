@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.markdown import safe_markdown
@@ -52,13 +53,18 @@ class Answers:
             self._doing = told
             self.show({"text/plain": told}, keep=True)
 
-    def show(self, data: dict[str, Any], *, keep: bool = False) -> None:
-        """Show something in the free display, else in a new one; with `keep` that stays free."""
+    def show(self, data: dict[str, Any], *, keep: bool = False) -> str:
+        """Show something in the free display, else in a new one; with `keep` that stays free. Returns its id."""
         kind = "update_display_data" if self._id else "display_data"
-        self._id = self._id or uuid.uuid4().hex
-        send(self._ctx, kind, data, self._id)
+        name = self._id = self._id or uuid.uuid4().hex
+        send(self._ctx, kind, data, name)
         if not keep:
             self._id, self._doing = "", ""
+        return name
+
+    def change(self, display_id: str, data: dict[str, Any]) -> None:
+        """Show something in the place of what was shown before."""
+        send(self._ctx, "update_display_data", data, display_id)
 
     def event(self, event: StreamEvent) -> None:
         """Something of the response came."""
@@ -112,14 +118,37 @@ class Answers:
             self.show({"text/plain": ""})
 
 
-def code_shown(title: str, code: str) -> dict[str, Any]:
-    """Return the MIME bundle of a cell of the model."""
-    longest = max((len(run) for run in _runs_of_ticks(code)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return {
-        "text/markdown": f"**{title}**\n\n{fence}python\n{code.rstrip()}\n{fence}",
-        "text/plain": f"{title}\n{code}",
-    }
+TITLES = {
+    "waits": "the model proposes a cell",
+    "approved": "the model's cell",
+    "edited": "the model's cell, edited by you",
+    "rejected": "a cell of the model, not run: you rejected it",
+    "stopped": "a cell of the model, not run",
+    "held": "a cell of the model was held back, and not run",
+}
+"""What becomes of a proposal, and how its cell is then called."""
+WAYS = "%ctx approve [--all] · %ctx edit · %ctx reject REASON · %ctx stop"
+
+
+def shown(proposal: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the MIME bundle of a proposal, or of what has become of it. Its reason and code are untrusted."""
+    state, code, reason = proposal["state"], proposal["code"], proposal["reason"]
+    waits = state == "waits"
+    if proposal["kind"] == "send":
+        ways = "\n\nIt waits for your yes: `%ctx approve` sends it, `%ctx stop` does not." if waits else ""
+        markdown = plain = f"{proposal['told']}{ways}"
+    else:
+        longest = max((len(run) for run in _runs_of_ticks(code)), default=0)
+        fence = "`" * max(3, longest + 1)
+        markdown = f"**{TITLES[state]}**\n\n{fence}python\n{code.rstrip()}\n{fence}"
+        plain = f"{TITLES[state]}\n{code}"
+        if reason:
+            markdown += f"\n\n{safe_markdown(reason)}"
+            plain += f"\n{reason}"
+        if waits:
+            markdown += f"\n\nIt waits: `{WAYS.replace(' · ', '` · `')}`"
+            plain += f"\nIt waits: {WAYS}"
+    return {PROPOSAL_MIME: dict(proposal), "text/markdown": markdown, "text/plain": plain}
 
 
 def _runs_of_ticks(code: str) -> list[str]:

@@ -18,6 +18,8 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
 from ctxkernel._version import __version__
+from ctxkernel.core.timeline import Execution
+from ctxkernel.kernel.panel import notebook_outputs
 from ctxkernel.kernel.reading import asks, moves_head, only_reads
 from ctxkernel.kernel.runtime import CellText, Runtime
 
@@ -63,6 +65,9 @@ class CtxKernelMixin:
                 self.ctx_off = None
             # On a subshell another cell may be open on the main thread: that one owns the turn.
             return await run(code)
+        copied = ctx.asking.copied(code) if isinstance(_said(cell_meta).get("statement"), str) else None
+        if copied is not None and not silent:
+            return self._shown_again(ctx, copied)
         gesture = is_gesture(cell_meta)
         cell = CellText(code, self._msg_id(), silent)
         cell.recorded = (
@@ -76,6 +81,8 @@ class CtxKernelMixin:
             cell.author = "panel" if gesture else "human"
             cell.rerun = _said(cell_meta).get("rerun") is True
             cell.tags = tags_of(cell_meta)
+            if not asks(code):
+                ctx.asking.ran.clear()  # what the model's cells did would now be done in another state
         ctx.next()
         try:
             reply = await self._execute(ctx, cell, run)
@@ -86,6 +93,16 @@ class CtxKernelMixin:
             # Until here one that came between two cells stops what comes next.
             ctx.interrupts.pending = False
         return reply
+
+    def _shown_again(self, ctx: Runtime, ran: Execution) -> dict[str, Any]:
+        """Show what a cell of the model gave in its copy below the ask: the ask has run it."""
+        ctx.write(f"not run again: the ask above ran it as {ran.statement_id}\n")
+        with ctx.capture.ours():
+            for output in notebook_outputs(ran):
+                kind = output.pop("output_type")
+                self.send_response(self.iopub_socket, kind, output)  # type: ignore[attr-defined]
+        count = self.execution_count  # type: ignore[attr-defined]
+        return {"status": "ok", "execution_count": count, "user_expressions": {}, "payload": []}
 
     def _msg_id(self) -> str:
         parent = self.get_parent("shell") or {}  # type: ignore[attr-defined]

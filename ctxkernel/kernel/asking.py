@@ -25,7 +25,7 @@ from ctxkernel.agent.turn import Model, Observe, Said, Stopped, Turn
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.timeline import Cost, Execution, Statement
 from ctxkernel.history.events import Action, HistoryEvent, UserQuestion, Verdict
-from ctxkernel.kernel.answers import PROPOSAL_MIME, Answers, code_shown
+from ctxkernel.kernel.answers import Answers, shown
 from ctxkernel.kernel.bench import answer
 from ctxkernel.projection.shown import anchored, estimate_tokens
 from ctxkernel.projection.value import Projection
@@ -68,6 +68,14 @@ class Asking:
         """What waits for the user, as a panel is told it."""
         self.spent: dict[str, Spent] = {}
         """What this kernel's asks have cost, by model."""
+        self.sent = False
+        """Whether this kernel has sent anything to a model."""
+        self.under_way: dict[str, Any] | None = None
+        """The ask that a model works on now, as a panel is told it."""
+        self.ran: list[Execution] = []
+        """Cells of the newest turn whose copies in the notebook, which `insert_cells` makes, were not reached yet."""
+        self._displays: dict[str, str] = {}
+        """Where proposals of the newest turn are shown, by id."""
         self._consent = False
         self._client: ModelClient | None = None
         self._settings: tuple[Any, ...] = ()
@@ -103,6 +111,7 @@ class Asking:
         found = None if again and settings.answers != "recorded" else self._recorded(key, question, running)
         model: Model = Recorded(found) if found is not None else self._live()
         if self.turn is not None and self.turn.waiting and self._is_here(self.turn):
+            self.decided("stopped", "you asked something else")
             for event in self.turn.reject("the person asked something else", ctx.loop.next_event_id, rest=True):
                 ctx.loop.record(event)
         self._unpark()
@@ -112,6 +121,8 @@ class Asking:
         self.turn = Turn(ask, self, model, self._screen)
         self._parent = ctx.kernel.get_parent("shell")
         self._pages = ctx.panel.pages
+        self._displays.clear()
+        self.ran.clear()
         ctx.then = self
 
     def _position(self, statement: Statement) -> int:
@@ -180,6 +191,7 @@ class Asking:
         self._unpark()
         with self._shown_with_ask(outer):
             self._execute, self._outer = execute, outer
+            self._tell(turn)
             try:
                 ending = await turn.go()
             except Exception as fault:  # ours: the cell's reply must come, and the history is whole
@@ -193,6 +205,7 @@ class Asking:
         ctx, screen = self._ctx, self._screen
         assert screen is not None
         self._asks = None
+        self._tell(None)
         if ending.kind == "parked":
             screen.close()
             self.parked = True
@@ -219,6 +232,23 @@ class Asking:
                 told += f". The state differs from that of then (drift) in request {some}"
             parts.append(f"{told}. %%ask --again asks the model")
         return "\n".join(parts)
+
+    def _tell(self, turn: Turn | None) -> None:
+        """Tell the panel which ask is under way."""
+        live = turn is not None and turn.live
+        now = {"ask": turn.ask.execution_id, "model": turn.ask.model, "since": time.time()} if turn and live else None
+        if now is not None or self.under_way is not None:
+            self.under_way = now
+            self._ctx.guard("panel", self._ctx.panel.asking, None)
+
+    def decided(self, state: str, reason: str = "", code: str | None = None) -> None:
+        """Show where the proposal is shown what has become of it."""
+        told, screen = self.proposal, self._screen
+        where = self._displays.get(told["id"]) if told is not None else None
+        if told is None or screen is None or where is None:
+            return
+        code = told["code"] if code is None else code
+        screen.change(where, shown({**told, "state": state, "reason": reason, "code": code, "more": 0}))
 
     def drop(self) -> None:
         """What waited is over."""
@@ -276,7 +306,6 @@ class Asking:
         """Say before the session's first request what it costs; in mode `ask` it waits for a yes."""
         if self._consent:
             return True
-        ctx = self._ctx
         count = sum(estimate_tokens(text, request.model) for text in request.sent)
         most = f"{request.max_tokens:,} tokens of answer at most"
         told = (
@@ -289,14 +318,7 @@ class Asking:
             self._consent = True
             self._screen.show({"text/plain": told})
             return True
-        self._propose("send", "", "", told)
-        self._screen.show(
-            {
-                PROPOSAL_MIME: self.proposal,
-                "text/plain": f"{told}\nIt waits for your yes: %ctx approve sends it, %ctx stop does not.",
-            }
-        )
-        ctx.guard("panel", ctx.panel.proposal, None)
+        self._propose("send", f"{ask.execution_id}:send", "", told)
         return False
 
     def consent(self) -> None:
@@ -309,6 +331,7 @@ class Asking:
         self._sent = request
         ctx.guard("stale views", ctx.seen.look, None)
         if self._turn_is_live:
+            self.sent = True
             ctx.loop.requested_at = now
             receipt = request.receipt, request.model
             self._request = ctx.guard(
@@ -373,9 +396,9 @@ class Asking:
         execution_id = self._statement(code, tags, lambda name, number: (), observe, reply, None)
         last = self._ctx.loop.log.records.get(execution_id, ())
         told = next((getattr(one, "content", "") for one in last), "")
-        assert self._screen is not None
         if told:
-            self._screen.show(code_shown("a cell of the model was held back, and not run", code))
+            self._show_cell(action, code, "held")
+            assert self._screen is not None
             self._screen.show({"text/plain": told})
 
     def _statement(
@@ -429,8 +452,7 @@ class Asking:
         ctx, outer, execute = self._ctx, self._outer, self._execute
         assert outer is not None
         assert execute is not None
-        assert self._screen is not None
-        self._screen.show(code_shown("the model's cell", code))
+        self._show_cell(action, code, "approved")
         cell = CellText(
             code,
             outer.msg_id,
@@ -447,7 +469,16 @@ class Asking:
         ctx.guard("stale views", ctx.seen.ran, None)
         if ctx.last is None or ctx.last is before:
             raise CtxError("the timeline is off, so the model's cell could not be recorded; %ctx status says why")
+        self.ran.append(ctx.last.execution)
         return ctx.last.execution
+
+    def copied(self, code: str) -> Execution | None:
+        """Return the execution of which a cell of the notebook is the copy, once for each."""
+        log = self._ctx.loop.log
+        found = next((one for one in self.ran if log.statement(one.statement_id).source == code), None)
+        if found is not None:
+            self.ran.remove(found)
+        return found
 
     def changed(self, code: str) -> str:
         """Return what has changed of what `code` uses since the model last looked."""
@@ -455,24 +486,38 @@ class Asking:
 
     def propose(self, action: Action, code: str) -> None:
         """Show a cell that waits, with what can be done about it."""
-        told = "The model wants to run this cell."
-        self._propose("cell", action.event_id, code, told)
-        shown = code_shown("the model proposes a cell", code)
-        plain = f"{shown['text/plain']}\nIt waits: %ctx approve [--all] · %ctx edit · %ctx reject REASON · %ctx stop"
-        markdown = f"{shown['text/markdown']}\n\nIt waits: `%ctx approve [--all]` · `%ctx edit` · `%ctx reject REASON`"
-        assert self._screen is not None
-        self._screen.show({PROPOSAL_MIME: self.proposal, "text/markdown": markdown, "text/plain": plain})
+        self._propose("cell", action.event_id, code, "The model wants to run this cell.")
 
-    def _propose(self, kind: str, event_id: str, code: str, told: str) -> None:
+    def _propose(self, kind: str, name: str, code: str, told: str) -> None:
         assert self.turn is not None
-        self.proposal = {
-            "id": event_id or f"{self.turn.ask.execution_id}:send",
+        assert self._screen is not None
+        self.proposal = self._card(name, kind, code, told, "waits", max(0, len(self.turn.waiting) - 1))
+        self._displays[name] = self._screen.show(shown(self.proposal))
+
+    def _card(self, name: str, kind: str, code: str, told: str, state: str, more: int = 0) -> dict[str, Any]:
+        assert self.turn is not None
+        ask = self.turn.ask.execution_id
+        return {
+            "id": name,
             "kind": kind,
-            "ask": self.turn.ask.execution_id,
+            "ask": ask,
             "code": code,
             "told": told,
-            "more": max(0, len(self.turn.waiting) - 1),
+            "more": more,
+            "state": state,
+            "reason": "",
         }
+
+    def _show_cell(self, action: Action, code: str, state: str) -> None:
+        """Show a cell of the model; one that waited is shown already."""
+        assert self._screen is not None
+        if action.event_id in self._displays and state != "held":
+            return
+        card = shown(self._card(action.event_id, "cell", code, "", state))
+        if action.event_id in self._displays:
+            self._screen.change(self._displays[action.event_id], card)
+        else:
+            self._screen.show(card)
 
     async def interruptible(self, work: Awaitable[T]) -> T:
         """Await a response; the stop button ends it."""

@@ -122,6 +122,7 @@ def approve(ctx: Runtime, args: Sequence[str]) -> str | None:
     if not turn.waiting:
         ctx.asking.consent()
     _verdict(ctx, turn, "approved")
+    ctx.asking.decided("approved")
     turn.approve(rest="--all" in args)
     ctx.asking.go_on()
     return None
@@ -139,6 +140,7 @@ def edit(ctx: Runtime, args: Sequence[str], code: str | None = None) -> str | No
         return "the code stands in the next cell: change it, and run it"
     _alone(ctx, "edit")
     _verdict(ctx, turn, "edited", code)
+    ctx.asking.decided("edited", code=code)
     turn.approve(code=code)
     ctx.asking.go_on()
     return None
@@ -152,8 +154,10 @@ def reject(ctx: Runtime, args: Sequence[str]) -> str | None:
     _alone(ctx, "reject")
     if not turn.waiting:
         return stop(ctx, args)
-    for event in turn.reject(mask(" ".join(args)), ctx.loop.next_event_id):
+    reason = mask(" ".join(args))
+    for event in turn.reject(reason, ctx.loop.next_event_id):
         ctx.loop.record(event)
+    ctx.asking.decided("rejected", reason)
     ctx.asking.go_on()
     return None
 
@@ -168,6 +172,7 @@ def stop(ctx: Runtime, args: Sequence[str]) -> str:
     if turn.waiting:
         for event in turn.reject("the person ended the work here", ctx.loop.next_event_id, rest=True):
             ctx.loop.record(event)
+    ctx.asking.decided("stopped")
     ctx.asking.drop()
     return f"the ask of {turn.ask.execution_id.partition('.')[0]} is over; what it did stays ({turn.spent.told()})"
 

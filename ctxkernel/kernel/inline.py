@@ -23,11 +23,12 @@ PARTS = (
     "against.js",
     "projection.js",
     "history.js",
+    "proposal.js",
     "returning.js",
     "render.js",
 )
 """The renderer's modules, each after those that it imports."""
-STYLES = ("style.css", "projection.css", "returning.css")
+STYLES = ("style.css", "projection.css", "returning.css", "proposal.css")
 
 
 def renderer() -> str:

@@ -14,6 +14,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel._version import __version__
+from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.events import plain
 from ctxkernel.core.loop import OpenTurn
@@ -41,6 +42,8 @@ TEXT_CHARS = 4000
 CHANGES = 500
 """Blocks of a comparison that are told."""
 ACTIONS = ("goto", "undo", "rerun")
+TAGS = ("ask", "response", "round", "model", "receipt", "request_id", "usage", "stop_reason", "held", "replayed")
+"""Tags of a statement of the model that a row tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,11 @@ class Panel:
         if self._watched:
             self._send({"type": "proposal", "proposal": self._ctx.asking.proposal})
 
+    def asking(self) -> None:
+        """The model is being asked, or is not any more."""
+        if self._watched:
+            self._send({"type": "asking", "asking": self._ctx.asking.under_way})
+
     def begin(self, turn: OpenTurn) -> None:
         """A statement began."""
         if self._watched:
@@ -205,10 +213,32 @@ class Panel:
             message["rows"] = self._amended(before, said)
         if result.moved is not None:
             message["branches"] = self._branches()
+        if self._ctx.settings.insert_cells and (copy := self._copy(result.statement, execution)) is not None:
+            message["insert"] = copy
         self._send(message)
         if result.moved is not None and result.moved.reason == "resume":
             # The log has an earlier kernel's executions now, which no front end knows.
             self._send(self.snapshot())
+
+    def _copy(self, statement: Statement, execution: Execution) -> dict[str, Any] | None:
+        """Return the cell that a front end puts below the ask for what the model said or ran; None for all else."""
+        ask = statement.tags.get("ask")
+        if statement.author != "model" or not isinstance(ask, str) or statement.tags.get("held"):
+            return None
+        asked = self._ctx.loop.log.statement(ask.partition(".")[0])
+        copy = {"after": asked.cell_id, "ask": ask, "statement": statement.statement_id}
+        if statement.kind == "meta":
+            source = safe_markdown(statement.source)
+            return {**copy, "cell_type": "markdown", "source": source, "outputs": [], "execution_count": None}
+        number = self._ctx.kernel.execution_count - 1
+        outputs = notebook_outputs(execution)
+        return {
+            **copy,
+            "cell_type": "code",
+            "source": statement.source,
+            "outputs": outputs,
+            "execution_count": number,
+        }
 
     def checkpoint(self, info: CheckpointInfo) -> None:
         """The data of a checkpoint have come to the disk, or did not."""
@@ -235,7 +265,14 @@ class Panel:
             "notices": [*ctx.notices, *(f"{step} is off: {why}" for step, why in ctx.guard.off.items())],
             "storage": self._storage(),
             "resume": self._resume(),
+            "sent": self._sent(),
         }
+
+    def _sent(self) -> bool:
+        """Whether anything of this session has been sent to a model, by this kernel or by one before it."""
+        return self._ctx.asking.sent or any(
+            one.author == "model" and one.tags.get("replayed") is False for one in tuple(self._ctx.loop.log)
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that a panel shows."""
@@ -252,8 +289,8 @@ class Panel:
             "running": _begun(running) if running else None,
             "statements": [self._row(*one, said) for one in chosen],
             "timeline_truncated": others,
-            "sent": bool(ctx.asking.spent),
             "proposal": ctx.asking.proposal,
+            "asking": ctx.asking.under_way,
             **self._state(ctx.last),
             "branches": self._branches(),
             # All that is remembered, where a turn tells its own: a page that was reloaded shows the whole feed.
@@ -365,7 +402,12 @@ def _begun(turn: OpenTurn) -> dict[str, Any]:
         "kind": statement.kind,
         "cell_id": statement.cell_id,
         "started_at": turn.execution.started_at,
+        "tags": _tags(statement),
     }
+
+
+def _tags(statement: Statement) -> dict[str, Any]:
+    return {name: statement.tags[name] for name in TAGS if name in statement.tags}
 
 
 def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...]) -> dict[str, Any]:
@@ -384,6 +426,9 @@ def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...
         "started_at": execution.started_at,
         "ended_at": execution.ended_at,
         "time_ms": execution.cost.time_ms,
+        "tokens": execution.cost.tokens,
+        "usd": execution.cost.tool_cost,
+        "tags": _tags(statement),
         "stdout": execution.stdout[:STREAM_CHARS],
         "stderr": execution.stderr[:STREAM_CHARS],
         "cut": dict(execution.cut),
@@ -398,6 +443,24 @@ def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...
         "notices": list(execution.notices),
         "nodes": [{"name": item.subject, "summary": item.summary} for item in deltas if item.kind in ("node", "tick")],
     }
+
+
+def notebook_outputs(execution: Execution) -> list[dict[str, Any]]:
+    """Return what was kept of an execution's output, as a notebook has it."""
+    streams = (("stdout", execution.stdout), ("stderr", execution.stderr))
+    outputs: list[dict[str, Any]] = [
+        {"output_type": "stream", "name": name, "text": text} for name, text in streams if text
+    ]
+    shown: dict[str, dict[str, Any]] = {}
+    for one in execution.artifacts:
+        if one.kind == "display" and one.data is not None:
+            shown.setdefault(one.name, {})[one.mime] = one.data
+    outputs += [{"output_type": "display_data", "data": data, "metadata": {}} for data in shown.values()]
+    if execution.exception is not None:
+        fault = execution.exception
+        trace = fault.trace_summary.splitlines()
+        outputs.append({"output_type": "error", "ename": fault.type, "evalue": fault.message, "traceback": trace})
+    return outputs
 
 
 def handle(state: HandleState, all_states: tuple[HandleState, ...]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 import ctxkernel
+from ctxkernel.testing import MessagesServer
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = [
@@ -71,8 +72,9 @@ def jupyter_path(folder: Path) -> Path | None:
 class Lab:
     """A running JupyterLab: where it is, and the folder that it shows."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
         self.folder = folder
+        self.env = env or {}
         self.root = folder / "work"
         self.settings = folder / "settings"
         self.token = secrets.token_hex(16)
@@ -82,7 +84,7 @@ class Lab:
         """Start on a free port. Another process may take the port in between: then once more, on another."""
         self.root.mkdir()
         self.configure("@jupyterlab/apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False})
-        env = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(self.settings)}
+        env = {**os.environ, **self.env, "JUPYTERLAB_SETTINGS_DIR": str(self.settings)}
         for name in (
             "JUPYTER_CONFIG_DIR",
             "JUPYTER_DATA_DIR",
@@ -203,9 +205,17 @@ class Lab:
 
 
 @pytest.fixture(scope="package")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def messages() -> Iterator[MessagesServer]:
+    """What kernels take for the model's server. A test gives it a script."""
+    with MessagesServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def lab(tmp_path_factory: pytest.TempPathFactory, messages: MessagesServer) -> Iterator[Lab]:
     """One JupyterLab for all browser tests."""
-    server = Lab(tmp_path_factory.mktemp("lab"))
+    env = {"ANTHROPIC_BASE_URL": messages.base_url, "ANTHROPIC_API_KEY": "test"}
+    server = Lab(tmp_path_factory.mktemp("lab"), env)
     server.start()
     yield server
     server.stop()

@@ -876,6 +876,92 @@ def test_nothing_of_the_projection_sticks_out_at_any_width(model, width):
     assert width < 370 or cut == []
 
 
+# ---------------------------------------------------------------- what a model proposes
+
+EVIL = "<img src=x onerror=window.__pwned=1>"
+PROPOSAL = {
+    "id": "s15.1:1",
+    "kind": "cell",
+    "ask": "s14.1",
+    "code": f"total = sum(rows)  # {EVIL}",
+    "told": "The model wants to run this cell.",
+    "more": 2,
+    "state": "waits",
+    "reason": "",
+}
+
+
+@pytest.fixture
+def proposed(stage: Page) -> Page:
+    """A question of a person, two responses, a cell that was held back, a replayed one; and a proposal that waits."""
+    stage.evaluate(
+        """(proposal) => {
+          const of = (more) => ({ author: 'model', tags: { ask: 's14.1', model: 'claude-sonnet-5-5', ...more } });
+          view.message(S.turn('s14.1', 's13.1', '%%ask\\nWhy do they drift?', { kind: 'meta' }));
+          const said = 'I look at **all** of the means first, since they tell most of it.'.repeat(3);
+          const spent = { kind: 'meta', tokens: 4120, usd: 0.0123 };
+          view.message(S.turn('s15.1', 's14.1', said, { ...of({ response: 's15.1' }), ...spent }));
+          view.message(S.turn('s16.1', 's15.1', '%ctx reject "too \\\\"slow\\\\""', { author: 'panel', kind: 'meta' }));
+          const held = { ...of({ held: true }), kind: 'meta', status: 'cancelled' };
+          view.message(S.turn('s17.1', 's16.1', 'total = 1', held));
+          view.message(S.turn('s18.1', 's17.1', 'It drifts.', { ...of({ replayed: true }), kind: 'meta' }));
+          view.message({ type: 'proposal', proposal });
+        }""",
+        PROPOSAL,
+    )
+    return stage
+
+
+def test_what_waits_is_seen_on_every_tab_and_decided_once(proposed):
+    """A click rests the buttons until the answer; a refusal is told in the card; what waits no more goes."""
+    card = proposed.locator(".ctxk-waits .ctxk-card-of-model")
+    for tab in ("handles", "projection", "timeline"):
+        proposed.locator(f"[data-tab={tab}]").click()
+        expect(card).to_contain_text("and 2 more cells after it")
+    proposed.evaluate("host.refuses = 'what waited is on another branch'")
+    card.get_by_role("button", name="Run", exact=True).evaluate("el => (el.click(), el.click())")
+    expect(card).to_contain_text("what waited is on another branch")
+    assert proposed.evaluate("host.gestures") == ["%ctx approve"]
+    proposed.evaluate("view.kernelStatus('busy')")
+    assert card.get_by_role("button", disabled=True).count() == 5
+    proposed.evaluate("view.message({ type: 'proposal', proposal: null })")
+    expect(card).to_have_count(0)
+
+
+def test_rows_of_an_ask_say_what_they_are(proposed):
+    """Question and decision in words, prose as prose; what was held back, and what was replayed, has its mark."""
+    expect(row(proposed, "s14.1").locator(".ctxk-question")).to_have_text("Why do they drift?")
+    expect(row(proposed, "s15.1").locator(".ctxk-prose")).to_contain_text("I look at all of the means")
+    expect(row(proposed, "s15.1")).to_contain_text("4,120 tokens · $0.0123")
+    expect(row(proposed, "s16.1").locator(".ctxk-decision")).to_have_text('rejected: too "slow"')
+    expect(row(proposed, "s17.1").locator(".ctxk-held")).to_have_text("held: what it had seen changed")
+    expect(row(proposed, "s18.1")).to_contain_text("replayed")
+    grouped = proposed.locator(".ctxk-ofask").evaluate_all("els => els.map((el) => el.dataset.execution)")
+    assert grouped == ["s15.1", "s16.1", "s17.1", "s18.1"]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_of_a_proposal_is_legible(proposed, theme):
+    """4.5 : 1, also while a cell runs."""
+    with themed(proposed, theme):
+        legible(proposed, theme, "the card")
+        proposed.locator(".ctxk-waits").get_by_role("button", name="Reject").click()
+        legible(proposed, theme, "the reason")
+
+
+@pytest.mark.parametrize("width", [240, 300, 370, 620])
+def test_nothing_of_a_proposal_sticks_out_at_any_width(proposed, width):
+    """Neither the card, nor its editor, nor the rows of the ask."""
+    proposed.set_viewport_size({"width": width, "height": 700})
+    assert sticking_out(proposed) == []
+    proposed.locator(".ctxk-waits").get_by_role("button", name="Edit").click()
+    assert sticking_out(proposed) == []
+    proposed.evaluate(
+        "view.message({ type: 'asking', asking: { ask: 's14.1', model: 'claude-sonnet-5-5', since: 1 } })"
+    )
+    assert proposed.evaluate("document.documentElement.scrollWidth") <= width
+
+
 # ---------------------------------------------------------------- as it looks
 
 
@@ -921,7 +1007,7 @@ def test_the_inline_panel_asks_for_plans_and_shows_the_line_to_run(stage):
           const { default: widget } = await import('/inline.js');
           const el = document.getElementById('host');
           el.replaceChildren();
-          const heard = {};
+          const heard = (window.heard = {});
           window.asked = [];
           const model = {
             get: () => S.snapshot,
@@ -940,6 +1026,11 @@ def test_the_inline_panel_asks_for_plans_and_shows_the_line_to_run(stage):
     expect(sheet).to_contain_text("a running thread")
     expect(sheet.locator(".ctxk-codeline")).to_contain_text("%ctx goto s4")
     assert [(one["type"], one["action"], one["target"]) for one in stage.evaluate("asked")] == [("plan", "goto", "s4")]
+    stage.evaluate("(proposal) => heard['msg:custom']({ type: 'proposal', proposal })", PROPOSAL)
+    card = stage.locator(".ctxk-card-of-model")
+    expect(card).to_contain_text("total = sum(rows)")
+    expect(card.locator(".ctxk-codeline").first).to_contain_text("%ctx approve")
+    expect(card.get_by_role("button", name="Run", exact=True)).to_have_count(0)
 
 
 # ---------------------------------------------------------------- the notebook's side

@@ -246,6 +246,14 @@ export function bringToMiddle(section, el) {
   section.scrollTop += at.top - seen.top - Math.max(0, (seen.height - at.height) / 2);
 }
 
+/** What a response has cost: `4,120 tokens · $0.0041`. */
+export function spentTold(row) {
+  const [tokens, usd] = [number(row.tokens), number(row.usd)];
+  return [tokens ? `${count(tokens)} tokens` : '', usd === null ? '' : `$${usd.toFixed(usd < 1 ? 4 : 2)}`]
+    .filter(Boolean)
+    .join(' · ');
+}
+
 /** Draw the eye to an element. */
 export function flash(el) {
   el.classList.remove('ctxk-flash');

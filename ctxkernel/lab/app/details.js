@@ -15,7 +15,8 @@ import {
   number,
   plural,
   pre,
-  put
+  put,
+  spentTold
 } from './base.js?v=0.1.0';
 
 /** One line on what the statement did, after what was said of it: names that came, changed and went; the error; what it left. */
@@ -73,7 +74,9 @@ export function chips(row, first = []) {
 export function fillDetails(el, row) {
   const cut = dict(row.cut);
   const late = dict(row.late);
-  put(el, heading('Source'), pre(row.source || '(empty)'));
+  const tags = dict(row.tags);
+  if (isResponse(row)) put(el, heading('What the model said'), h('p', { class: 'ctxk-said' }, row.source));
+  else put(el, heading('Source'), pre(row.source || '(empty)'));
   for (const stream of ['stdout', 'stderr']) {
     const text = row[stream];
     const lost = number(cut[stream]);
@@ -144,10 +147,22 @@ export function fillDetails(el, row) {
       ['run', row.execution_id],
       ['at', clock(row.started_at ?? row.timestamp)],
       ['took', duration(row.time_ms)],
-      ['by', AUTHORS[row.author] ?? row.author]
+      ['by', AUTHORS[row.author] ?? row.author],
+      ['of the ask', tags.ask],
+      ['model', tags.model],
+      ['spent', spentTold(row)],
+      ...Object.entries(dict(tags.usage))
+        .filter(([, n]) => number(n) !== null)
+        .map(([name, n]) => [name.replaceAll('_', ' '), count(n)]),
+      ['stopped for', isResponse(row) ? tags.stop_reason : ''],
+      ['request', tags.request_id],
+      ['receipt', tags.receipt]
     ])
   );
 }
+
+/** Whether a row is what a model said, in words; its cells are rows of their own. */
+export const isResponse = (row) => row.author === 'model' && row.kind === 'meta' && !dict(row.tags).held;
 
 function diffLine(kind, sign, name, x) {
   const size = sizeText(x.size);

@@ -6,10 +6,14 @@
  * Rule 2: cells run one after the other, each when the one before has ended well, so that a stop is a stop.
  */
 
+export const PROPOSAL_MIME = 'application/vnd.ctxkernel.proposal+json';
 /** How often a gesture that was swept away is sent again. */
 const TRIES = 3;
 /** How long an idle kernel may take to answer by the comm before it is asked on its control channel. */
 const ANSWER_MS = 3000;
+
+/** Errors of a gesture that was carried out: the next cell waits, the user stopped it, the model did not answer. */
+const GOES_ON = new Set(['Waiting', 'KeyboardInterrupt', 'ModelFailure']);
 
 const list = (value) => (Array.isArray(value) ? value : []);
 
@@ -26,7 +30,8 @@ export class NotebookHands {
   get actions() {
     return {
       ask: (type, request) => this.ask(type, request),
-      gesture: (code) => this.gesture(code),
+      gesture: (code, cellId) => this.gesture(code, cellId),
+      interrupt: () => void this.link.kernel?.interrupt(),
       cellsFrom: (cellId) => this.cellsFrom(cellId),
       rerunCells: (ids, told, stop) => this.rerunCells(ids, told, stop)
     };
@@ -65,33 +70,84 @@ export class NotebookHands {
     return Boolean(resolve);
   }
 
-  /** Run a line as a gesture. Returns whether it went well, and what it said. */
-  async gesture(code) {
+  /**
+   * Run a line as a gesture. Returns whether it went well, and what it said. What it leads to (a cell of the model, an
+   * answer) is added to the outputs of `cellId`: a page that was reloaded has no other place for it.
+   */
+  async gesture(code, cellId) {
+    const cell = cellId && this.content.widgets.find((one) => one.model.id === cellId);
     for (let i = 0; i < TRIES; i += 1) {
       const { kernel } = this.link;
       if (!kernel) return { ok: false, text: 'The notebook has no kernel.' };
       let text = '';
       let status;
+      let ename;
+      const sink = cell?.model.type === 'code' ? outputsOf(cell.model.outputs) : null;
       try {
         const future = kernel.requestExecute(
           { code, silent: false, store_history: false, user_expressions: {}, allow_stdin: false, stop_on_error: false },
           true,
           { ctxkernel: { kind: 'meta' } }
         );
+        let failed = null;
+        const error = () => failed && sink?.('error', failed);
         future.onIOPub = (msg) => {
           const { content } = msg;
+          // The last error is that of the gesture itself, where it was refused: told where the user clicked.
+          error();
+          failed = msg.header.msg_type === 'error' ? content : null;
+          if (!failed && sink?.(msg.header.msg_type, content)) return;
           if (msg.header.msg_type === 'stream') text += content.text;
           else if (msg.header.msg_type === 'error') text += content.evalue || content.ename;
           else text += content.data?.['text/plain'] ?? '';
         };
-        ({ status } = (await future.done).content);
+        ({ status, ename } = (await future.done).content);
+        if (status === 'ok' || GOES_ON.has(ename)) error();
       } catch (error) {
         return { ok: false, text: `The kernel went away: ${error?.message ?? error}` };
       }
       if (status === 'ok') return { ok: true, text };
-      if (status === 'error') return { ok: false, text };
+      if (status === 'error') return { ok: GOES_ON.has(ename), text };
     }
     return { ok: false, text: 'Errors of other cells swept it away; try again.' };
+  }
+
+  /** Show what became of a proposal where it was saved: JupyterLab knows only displays that it has seen come. */
+  settle(data) {
+    const now = data?.[PROPOSAL_MIME];
+    if (!now?.id || now.state === 'waits') return;
+    for (const { model } of this.content.widgets) {
+      if (model.type !== 'code') continue;
+      for (let at = 0; at < model.outputs.length; at += 1) {
+        const said = model.outputs.get(at).data?.[PROPOSAL_MIME];
+        if (said?.id === now.id && said.ask === now.ask && said.state === 'waits')
+          model.outputs.set(at, { output_type: 'display_data', data, metadata: {} });
+      }
+    }
+  }
+
+  /**
+   * Put what the model said or ran below the cell that asked, after what stands there of the same ask; never twice. Where
+   * an ask is answered again the same way, its old copies become the new ones.
+   */
+  insert(copy) {
+    const { sharedModel } = this.content.model;
+    const said = sharedModel.cells.map((cell) => cell.getMetadata('ctxkernel') ?? {});
+    if (said.some((one) => one.statement === copy.statement && one.ask === copy.ask)) return;
+    let at = sharedModel.cells.findIndex((cell) => cell.getId() === copy.after) + 1;
+    if (!at) return;
+    while (at < said.length && said[at].ask === copy.ask) at += 1;
+    const { cell_type, source, outputs, execution_count } = copy;
+    const ctxkernel = { statement: copy.statement, ask: copy.ask, after: copy.after };
+    const old = sharedModel.cells[at];
+    if (said[at]?.after === copy.after && old.cell_type === cell_type && old.getSource() === source) {
+      old.setMetadata('ctxkernel', ctxkernel);
+      return;
+    }
+    const metadata = { ctxkernel, trusted: true };
+    const made = { cell_type, source, metadata };
+    sharedModel.insertCell(at, cell_type === 'code' ? { ...made, outputs, execution_count } : made);
+    if (cell_type === 'markdown') this.content.widgets[at].rendered = true;
   }
 
   /** The notebook's code cells from one on, in order; null where it has none of that id. */
@@ -123,7 +179,7 @@ export class NotebookHands {
         const reply = await this.CodeCell.execute(cell, context, {
           deletedCells,
           recordTiming: this.content.notebookConfig?.recordTiming,
-          ctxkernel: { rerun: true }
+          ctxkernel: { rerun: true, statement: cell.model.getMetadata('ctxkernel')?.statement }
         });
         deletedCells.splice(0, deletedCells.length);
         status = reply?.content?.status ?? 'ok';
@@ -137,6 +193,22 @@ export class NotebookHands {
     }
     return { ran, failed: null };
   }
+}
+
+/** What adds a request's outputs to those of a cell, as JupyterLab does for a cell's own. It says whether a message was one. */
+function outputsOf(outputs) {
+  const places = new Map();
+  return (type, content) => {
+    const id = content.transient?.display_id;
+    const { transient, ...output } = content;
+    if (type === 'update_display_data' && places.has(id))
+      outputs.set(places.get(id), { ...output, output_type: 'display_data' });
+    else if (['stream', 'display_data', 'execute_result', 'error'].includes(type)) {
+      const length = outputs.add({ ...output, output_type: type });
+      if (id) places.set(id, length - 1);
+    } else return false;
+    return true;
+  };
 }
 
 const tagsOf = (cell) => list(cell.model.getMetadata?.('tags')).map(String);

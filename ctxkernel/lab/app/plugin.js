@@ -8,7 +8,7 @@
  * Rule 4: nothing is sent from here but the comm's messages; gestures are execute requests (notebook.js).
  */
 
-import { NotebookHands } from './notebook.js?v=0.1.0';
+import { NotebookHands, PROPOSAL_MIME } from './notebook.js?v=0.1.0';
 
 const ID = 'jupyter-ctxkernel:plugin';
 const PANEL_ID = 'ctxkernel-panel';
@@ -22,10 +22,14 @@ const SETTLE_MS = 1000;
 /** Width of the panel at its first opening, in pixels. */
 const WIDTH = 370;
 
-const STYLES = ['style.css', 'projection.css', 'returning.css'];
+const STYLES = ['style.css', 'projection.css', 'returning.css', 'proposal.css'];
 const RERUN = 'ctxkernel:rerun-from-here';
 const GO_BACK = 'ctxkernel:go-back-to-cell';
 const UNDO = 'ctxkernel:undo';
+const APPROVE = 'ctxkernel:approve';
+const REJECT = 'ctxkernel:reject';
+/** A MIME type of lower rank is preferred; Markdown, which a proposal has too, has 60. */
+const RANK = 10;
 
 const RERUN_ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="16">
   <g class="jp-icon3" fill="#616161">
@@ -55,7 +59,9 @@ export async function createPlugin(shared, version) {
     { Widget },
     { LabIcon },
     { KernelMessage },
-    { CodeCell }
+    { CodeCell },
+    { IRenderMimeRegistry },
+    languages
   ] = await Promise.all(
     [
       '@jupyterlab/notebook',
@@ -65,16 +71,27 @@ export async function createPlugin(shared, version) {
       '@lumino/widgets',
       '@jupyterlab/ui-components',
       '@jupyterlab/services',
-      '@jupyterlab/cells'
-    ].map(shared)
+      '@jupyterlab/cells',
+      '@jupyterlab/rendermime'
+    ]
+      .map(shared)
+      // Only for colours.
+      .concat(shared('@jupyterlab/codemirror').catch(() => ({})))
   );
   return {
     id: ID,
     description: 'The side panel of ctxkernel: timeline, handles, projection, changes.',
     autoStart: true,
     requires: [],
-    optional: [INotebookTracker, ICommandPalette, ISettingRegistry, IStateDB],
-    activate(app, tracker, palette, settings, state) {
+    optional: [
+      INotebookTracker,
+      ICommandPalette,
+      ISettingRegistry,
+      IStateDB,
+      IRenderMimeRegistry,
+      ...[languages.IEditorLanguageRegistry].filter(Boolean)
+    ],
+    activate(app, tracker, palette, settings, state, rendermime, editors) {
       if (!tracker) return;
       const lab = {
         app,
@@ -88,11 +105,77 @@ export async function createPlugin(shared, version) {
         LabIcon,
         KernelMessage,
         CodeCell,
-        NotebookActions
+        NotebookActions,
+        highlight: highlighter(editors)
       };
-      new Panel(lab).start();
+      const panel = new Panel(lab);
+      // Now: a notebook takes a copy of what is registered when it is opened.
+      rendermime?.addFactory(
+        { safe: true, mimeTypes: [PROPOSAL_MIME], createRenderer: () => proposalWidget(lab, panel) },
+        RANK
+      );
+      void panel.start();
     }
   };
+}
+
+/** What adds Python code to an element in JupyterLab's colours, as text; undefined where Lab has none to give. */
+function highlighter(editors) {
+  if (!editors?.highlight) return undefined;
+  return (code, el) => {
+    const whole = document.createTextNode(code);
+    el.append(whole);
+    const box = document.createElement('code');
+    void Promise.resolve(editors.highlight(code, editors.findByName('python'), box))
+      .then(() => box.textContent === code && whole.replaceWith(box))
+      .catch(() => {});
+  };
+}
+
+/** An output that is a proposal, or what became of one. */
+function proposalWidget(lab, panel) {
+  class ProposalWidget extends lab.Widget {
+    renderModel(model) {
+      this.proposal = model.data[PROPOSAL_MIME];
+      this.card = null;
+      this.draw();
+      return Promise.resolve();
+    }
+
+    /** The notebook that it stands in may be another one, or not known yet. */
+    draw() {
+      const link = panel.linkOf(this.node);
+      if (!this.card || this.card.link !== link) {
+        this.card = lab.renderer.makeCard(this.proposal, {
+          decide: (code) => void link?.view.decide(code),
+          leave: () => link?.notebook.content.activate(),
+          highlight: lab.highlight
+        });
+        this.card.link = link;
+        this.node.replaceChildren(this.card.el);
+      }
+      this.card.update(link ? link.view.stands(this.proposal?.id) : { live: null, busy: true, told: '' });
+    }
+
+    onAfterAttach() {
+      panel.cards.add(this);
+      if (this.proposal) this.draw();
+    }
+
+    onBeforeDetach() {
+      panel.cards.delete(this);
+    }
+
+    dispose() {
+      panel.cards.delete(this);
+      super.dispose();
+    }
+  }
+  panel.styles();
+  const widget = new ProposalWidget();
+  widget.addClass('ctxk');
+  widget.addClass('ctxk-output');
+  return widget;
 }
 
 /* ---------------------------------------------------------------- one notebook */
@@ -130,6 +213,8 @@ class Link {
       goto: (cellId) => this.goto(cellId),
       reconnect: () => this.reconnect(),
       close: () => owner.close(),
+      decides: () => owner.decides(this),
+      highlight: lab.highlight,
       painted: (mark) => this.painted(mark)
     });
     this.retitle = () => this.view.title(notebook.context.localPath?.split('/').pop() ?? notebook.title.label);
@@ -290,6 +375,7 @@ class Link {
       }
       if (this.hands.answered(data)) return;
       this.view.message(data);
+      if (data?.insert) this.hands.insert(data.insert);
       // A statement that this page never saw (a message was lost): ask for all, once for each such hole.
       const hole = data?.type === 'turn' ? this.view.hole() : 0;
       if (hole && hole !== this.hole) {
@@ -355,8 +441,9 @@ class Link {
     }
   }
 
-  /** Note when this page sees a cell end, to measure how long its turn takes to be seen. */
+  /** Note when this page sees a cell end, to measure how long its turn takes to be seen; and what became of a proposal. */
   watch(msg) {
+    if (msg.header.msg_type === 'update_display_data') this.hands.settle(msg.content.data);
     if (
       msg.header.msg_type === 'status' &&
       msg.content.execution_state === 'idle' &&
@@ -501,6 +588,9 @@ const PHASES = {
   })
 };
 
+/** Whether two elements are in the outputs of one cell. */
+const sameOutputs = (a, b) => Boolean(b) && b.closest('.jp-OutputArea') === a.closest('.jp-OutputArea');
+
 /* ---------------------------------------------------------------- the panel */
 
 /** The widget in the right area, and who is shown in it. */
@@ -511,8 +601,43 @@ class Panel {
     this.links = new Map();
     this.autoOpen = true;
     this.tab = 'timeline';
+    /** Outputs that are proposals, of all notebooks. */
+    this.cards = new Set();
     /** Shown by a restore or by ourselves: not the user's doing, so not remembered. */
     this.quiet = 0;
+  }
+
+  /** The link of the notebook that an element stands in. */
+  linkOf(node) {
+    for (const link of this.links.values()) if (link.notebook.node.contains(node)) return link;
+    return null;
+  }
+
+  /** What waits in a notebook, or whether it can be decided now, may have changed. */
+  decides(link) {
+    // Asked while the link is still being made: it has nothing yet.
+    if (!link.view) return;
+    for (const card of this.cards) if (link.notebook.node.contains(card.node)) card.draw();
+    if (link.front) for (const command of [APPROVE, REJECT]) this.lab.app.commands.notifyCommandChanged(command);
+    const id = link.view.proposal()?.id ?? null;
+    if (id === link.offered || (id && link.view.stands(id).busy)) return;
+    link.offered = id;
+    // When its output has been drawn, too.
+    if (id && link.front) setTimeout(() => this.offer(link, id), 100);
+  }
+
+  /** Give the keyboard to what waits, where the user has it nowhere, in the panel, or in that output; never out of an editor. */
+  offer(link, id) {
+    if (link.view.proposal()?.id !== id) return;
+    const at = document.activeElement;
+    const shown = [...this.cards].find(
+      (card) => card.proposal?.id === id && link.notebook.node.contains(card.node)
+    );
+    if (shown?.node.contains(at) || link.view.card().el.contains(at)) return;
+    const typing = at?.closest('input, textarea, [contenteditable=true], .jp-Editor, .cm-editor');
+    if (typing || (at && at !== document.body && !this.widget?.node.contains(at) && !sameOutputs(at, shown?.node))) return;
+    const inPanel = this.widget?.isVisible && (this.widget.node.contains(at) || !shown);
+    (inPanel ? link.view.card() : shown?.card)?.focus(true);
   }
 
   async start() {
@@ -564,6 +689,7 @@ class Panel {
     if (!this.ready || this.links.has(notebook) || notebook.isDisposed) return;
     const link = new Link(this.lab, notebook, this);
     this.links.set(notebook, link);
+    this.decides(link);
     this.widget?.node.append(link.host);
     this.follow();
   }
@@ -594,10 +720,22 @@ class Panel {
     if (this.autoOpen) this.show();
   }
 
+  /** Have our styles in the page, once. */
+  styles() {
+    if (this.styled) return;
+    this.styled = true;
+    for (const name of STYLES) {
+      const style = document.createElement('link');
+      style.rel = 'stylesheet';
+      style.href = new URL(`${name}?v=${this.lab.version}`, import.meta.url).href;
+      document.head.append(style);
+    }
+  }
+
   /** Put the widget into the right area; from then on its tab is there. */
   ensure() {
     if (this.widget) return;
-    const { app, Widget, LabIcon, version } = this.lab;
+    const { app, Widget, LabIcon } = this.lab;
     const panel = this;
     class PanelWidget extends Widget {
       onAfterShow() {
@@ -618,12 +756,7 @@ class Panel {
     widget.title.caption = 'ctxkernel: timeline, handles, projection';
     widget.node.setAttribute('aria-label', 'ctxkernel');
     widget.node.setAttribute('role', 'region');
-    for (const name of STYLES) {
-      const style = document.createElement('link');
-      style.rel = 'stylesheet';
-      style.href = new URL(`${name}?v=${version}`, import.meta.url).href;
-      document.head.append(style);
-    }
+    this.styles();
     this.none = document.createElement('p');
     this.none.className = 'ctxk-none';
     this.none.textContent = 'Open a notebook: this panel follows the one in front.';
@@ -747,6 +880,7 @@ class Panel {
       this.show();
       this.link?.reconnect();
     });
+    this.decidingCommands();
     const rerunIcon = new this.lab.LabIcon({ name: 'jupyter-ctxkernel:rerun', svgstr: RERUN_ICON });
     const onCell = (command, label, caption, icon, execute) => {
       app.commands.addCommand(command, {
@@ -786,6 +920,29 @@ class Panel {
       undefined,
       (view) => void view.undo()
     );
+  }
+
+  /** Commands on what waits: there only while something does. */
+  decidingCommands() {
+    const { app, palette } = this.lab;
+    const add = (command, label, execute) => {
+      app.commands.addCommand(command, {
+        label: `ctxkernel: ${label}`,
+        isEnabled: () => {
+          const id = this.link?.view.proposal()?.id;
+          return Boolean(id) && this.link.view.stands(id).live && !this.link.view.stands(id).busy;
+        },
+        execute: () => {
+          // What is decided on is seen.
+          this.show();
+          // The palette first gives the keyboard back to where it was.
+          setTimeout(() => this.link && execute(this.link.view), 50);
+        }
+      });
+      palette?.addItem({ command, category: 'ctxkernel' });
+    };
+    add(APPROVE, 'Approve the proposal', (view) => view.card()?.run());
+    add(REJECT, 'Reject the proposal', (view) => view.card()?.refuse());
   }
 
   /** The id of the code cell that is active in the notebook in front, where that one's kernel can go back; else null. */

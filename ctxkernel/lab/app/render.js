@@ -33,6 +33,7 @@ import { drawHandles } from './handles.js?v=0.1.0';
 import { drawHistory, goToEntry, historySize } from './history.js?v=0.1.0';
 import { Menu } from './menu.js?v=0.1.0';
 import { costOf, drawProjection } from './projection.js?v=0.1.0';
+import { Card } from './proposal.js?v=0.1.0';
 import { Returning } from './returning.js?v=0.1.0';
 import { Timeline, verdict } from './timeline.js?v=0.1.0';
 import { lastRerun, pathTo, plant } from './tree.js?v=0.1.0';
@@ -73,7 +74,11 @@ const MAX_DELTAS = 2000;
  * @property {(type: 'plan' | 'events' | 'compare', request: Record<string, any>) => Promise<any>} [ask] what a return or a
  *   re-run would do, what a condensation stands for, how two projections differ; executes nothing. The answer has the
  *   field `type` or `error`
- * @property {(code: string) => Promise<{ok: boolean, text: string}>} [gesture] run a `%ctx` line as an execute request
+ * @property {(code: string, cellId?: string) => Promise<{ok: boolean, text: string}>} [gesture] run a `%ctx` line as an
+ *   execute request; what it leads to is shown by that cell
+ * @property {() => void} [interrupt] stop what the kernel does
+ * @property {() => void} [decides] what waits for the user, or whether it can be decided now, may have changed
+ * @property {(code: string, el: HTMLElement) => void} [highlight] add Python code to an element, in colours
  * @property {(cellId: string) => {cell_id: string, source: string, tags: string[]}[] | null} [cellsFrom] the notebook's
  *   code cells from that one on; null where it has none of that id
  * @property {(ids: string[], told: (done: number) => void, stop: {stopped: boolean}) =>
@@ -148,9 +153,19 @@ export function mount(el, actions = {}) {
     goBackToCell: (cellId) => view.returning.goBackToCell(cellId),
     undo: () => view.returning.undo(),
     /** Whether the kernel can go back at all. */
-    canMove: () => view.canMove
+    canMove: () => view.canMove,
+    /** What of the model's waits for the user; null: nothing. */
+    proposal: () => view.proposal,
+    /** How the card of a proposal stands. */
+    stands: (id) => view.stands(id),
+    decide: (code) => view.decide(code),
+    /** The card of what waits, to decide on by command. */
+    card: () => view.card
   };
 }
+
+/** A proposal, or what became of it, as an output of a cell. */
+export const makeCard = (proposal, host) => new Card(proposal, host);
 
 /**
  * What the panel says where there is nothing live to show.
@@ -199,6 +214,14 @@ class View {
     this.onlyDiffering = true;
     /** @type {{statement_id: string, index: any, source: string, since: number} | null} */
     this.running = null;
+    /** What of the model's waits for the user, and the card that shows it. */
+    this.proposal = null;
+    this.card = null;
+    /** What was decided is being carried out; why the last decision was refused. */
+    this.deciding = false;
+    this.refused = '';
+    /** The ask that a model works on now. */
+    this.asking = null;
     this.status = 'unknown';
     this.phaseNow = null;
     this.heading = '';
@@ -219,6 +242,20 @@ class View {
     this.checks = h('button', { class: 'ctxk-checks', type: 'button', onclick: () => this.showChecks() });
     this.sentLine = h('p', { class: 'ctxk-sent' });
     this.banners = h('div', { class: 'ctxk-banners' });
+    this.waits = h('div', { class: 'ctxk-waits', hidden: true });
+    this.stop =
+      this.actions.interrupt &&
+      h(
+        'button',
+        {
+          class: 'ctxk-button ctxk-stop',
+          type: 'button',
+          title: 'Stop the ask: interrupts the kernel',
+          hidden: true,
+          onclick: () => this.actions.interrupt()
+        },
+        'Stop'
+      );
     this.live = h('div', { class: 'ctxk-sr', role: 'status', 'aria-live': 'polite' });
     this.tabs = {};
     this.sections = {};
@@ -275,10 +312,11 @@ class View {
       h(
         'header',
         { class: 'ctxk-head' },
-        h('div', { class: 'ctxk-line' }, this.name, this.state, close),
+        h('div', { class: 'ctxk-line' }, this.name, this.state, this.stop, close),
         h('div', { class: 'ctxk-line ctxk-line2' }, this.total, this.checks),
         this.sentLine
       ),
+      this.waits,
       this.banners,
       tablist,
       body,
@@ -378,8 +416,8 @@ class View {
   /* ------------------------------------------------------------ messages */
 
   message(msg) {
-    const { snapshot, begin, turn, notice, checkpoint } = this;
-    const handlers = { snapshot, begin, turn, notice, checkpoint };
+    const { snapshot, begin, turn, notice, checkpoint, proposed, asks } = this;
+    const handlers = { snapshot, begin, turn, notice, checkpoint, proposal: proposed, asking: asks };
     if (Object.hasOwn(handlers, msg?.type)) handlers[msg.type].call(this, msg);
   }
 
@@ -392,7 +430,6 @@ class View {
     this.protocol = msg.protocol ?? null;
     this.python = msg.python ?? null;
     this.truncated = number(msg.timeline_truncated) ?? 0;
-    this.sent = msg.sent ?? null;
     this.rows = new Map(list(msg.statements).map((row) => [keyOf(row), row]));
     this.takeReturning(msg);
     const known = new Set(this.deltas.map(deltaKey));
@@ -407,9 +444,12 @@ class View {
     }
     this.feedOf = this.session;
     this.addDeltas(list(msg.deltas).filter((d) => !known.has(deltaKey(d))));
+    this.sent = null;
     this.takeState(msg);
     this.notices = [];
     this.addNotices(msg.notices);
+    this.proposed(msg);
+    this.asks(msg);
     // The running statement: its id, or what `begin` says of it (it has no row of its own yet).
     const running =
       typeof msg.running === 'string' ? { ...this.rowOf(msg.running), statement_id: msg.running } : msg.running;
@@ -493,6 +533,66 @@ class View {
     this.handles = list(msg.handles);
     this.projection = msg.projection ?? null;
     this.history = msg.history ?? null;
+    this.sent = msg.sent ?? this.sent;
+  }
+
+  /** Something of the model's waits for the user, or does not any more. */
+  proposed(msg) {
+    const proposal = msg.proposal?.id ? msg.proposal : null;
+    if (proposal?.id !== this.proposal?.id) {
+      this.refused = '';
+      this.card = proposal && new Card(proposal, this.cardHost);
+      this.waits.replaceChildren(...(this.card ? [this.card.el] : []));
+      if (proposal) this.live.textContent = clean(proposal.told);
+    }
+    this.proposal = proposal;
+    this.drawCards();
+  }
+
+  /** What a card of this kernel's proposals needs, wherever it stands. */
+  get cardHost() {
+    const { gesture, highlight } = this.actions;
+    return {
+      decide: gesture ? (code) => void this.decide(code) : null,
+      highlight,
+      leave: () => this.tabs[this.tab].focus()
+    };
+  }
+
+  stands(id) {
+    const known = this.sent !== null;
+    const live = known ? this.proposal?.id === id && this.phaseNow === null : null;
+    return { live, busy: this.deciding || this.busy, told: live ? this.refused : '' };
+  }
+
+  drawCards() {
+    this.waits.hidden = !this.card;
+    this.card?.update(this.stands(this.proposal.id));
+    this.actions.decides?.();
+  }
+
+  /** Decide on what waits; what it leads to is shown by the cell that asked. */
+  async decide(code) {
+    if (this.deciding || !this.proposal) return;
+    const { id, ask } = this.proposal;
+    this.deciding = true;
+    this.refused = '';
+    this.drawCards();
+    const result = await this.actions.gesture(code, clean(this.rows.get(clean(ask))?.cell_id) || undefined);
+    this.deciding = false;
+    if (!result.ok && this.proposal?.id === id) this.refused = clean(result.text).trim() || `${code} failed`;
+    this.drawCards();
+  }
+
+  /** A model works on an ask now, or does not any more. */
+  asks(msg) {
+    const asking = msg.asking?.ask ? msg.asking : null;
+    const since = asking && performance.now() - Math.max(0, Date.now() - (number(asking.since) ?? 0) * 1000);
+    this.asking = asking && { model: clean(asking.model), since };
+    if (this.stop) this.stop.hidden = !asking;
+    clearInterval(this.asker);
+    if (asking) this.asker = setInterval(() => this.drawState(), 250);
+    this.drawState();
   }
 
   /** What snapshots and turns say of returning; a kernel without it says nothing. */
@@ -557,6 +657,8 @@ class View {
     this.status = String(status ?? 'unknown');
     if (['restarting', 'autorestarting', 'dead', 'terminating'].includes(this.status)) {
       this.run(null);
+      this.asks({});
+      this.proposed({});
       // What ran has died with its kernel. The next start records it so; until then the panel must not say that it runs.
       for (const [key, row] of [...this.rows])
         if (row.status === 'running') this.rows.set(key, { ...row, status: 'cancelled' });
@@ -564,12 +666,22 @@ class View {
       this.refresh('timeline');
     }
     this.drawHeader();
+    this.busyChanged();
+  }
+
+  /** The kernel became busy or idle. */
+  busyChanged() {
     this.returning.busyChanged();
+    this.drawCards();
   }
 
   phase(phase) {
     this.phaseNow = phase;
-    if (phase) this.run(null);
+    if (phase) {
+      this.run(null);
+      this.asks({});
+    }
+    this.busyChanged();
     this.drawHeader();
     this.drawBanners();
     this.timeline.drawEmpty();
@@ -605,6 +717,7 @@ class View {
   dispose() {
     this.disposed = true;
     clearInterval(this.ticker);
+    clearInterval(this.asker);
     this.timeline.dispose();
     this.menu.close(false);
     this.root.remove();
@@ -617,7 +730,7 @@ class View {
     this.running = statement && { ...statement, since: performance.now() - ago };
     if (statement) this.ticker = setInterval(() => this.drawState(), 250);
     // The kernel's `idle` and the turn come in either order.
-    this.returning.busyChanged();
+    this.busyChanged();
   }
 
   drawState() {
@@ -626,6 +739,9 @@ class View {
       const elapsed = performance.now() - this.running.since;
       // Under half a second a number would only flicker.
       view = ['running', '●', `running ${label(this.running)}${elapsed > 500 ? ` · ${duration(elapsed)}` : ''}`];
+    } else if (this.asking) {
+      const elapsed = performance.now() - this.asking.since;
+      view = ['running', '●', `asking ${this.asking.model}${elapsed > 950 ? ` · ${Math.round(elapsed / 1000)} s` : ''}`];
     } else if (this.phaseNow)
       view = [
         this.phaseNow.tone === 'error' ? 'error' : 'off',

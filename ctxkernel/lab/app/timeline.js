@@ -27,10 +27,11 @@ import {
   list,
   number,
   plural,
+  spentTold,
   statusOf,
   whenIdle
 } from './base.js?v=0.1.0';
-import { chips, fillDetails } from './details.js?v=0.1.0';
+import { chips, fillDetails, isResponse } from './details.js?v=0.1.0';
 import { layOut, unseen } from './tree.js?v=0.1.0';
 
 const FIRST_ROWS = 60;
@@ -469,8 +470,9 @@ export class Timeline {
       },
       h('span', { class: 'ctxk-index' }, label(row)),
       icon(author, `by ${AUTHORS[author]}`),
-      h('code', { class: 'ctxk-src' }, headline(row.source)),
-      row.kind === 'meta' && h('span', { class: 'ctxk-tag' }, 'meta'),
+      wordsOf(row),
+      author === 'model' && !isResponse(row) && h('span', { class: 'ctxk-tag ctxk-bymodel' }, 'model'),
+      row.kind === 'meta' && author !== 'model' && !questionOf(row) && !decisionOf(row) && h('span', { class: 'ctxk-tag' }, 'meta'),
       comparisonMark(row.comparison),
       h(
         'span',
@@ -482,7 +484,12 @@ export class Timeline {
     );
     return h(
       'li',
-      { class: `ctxk-row ctxk-row-${status}`, 'data-statement': row.statement_id, 'data-execution': key },
+      {
+        class: `ctxk-row ctxk-row-${status}${askOf(row, view.rows) ? ' ctxk-ofask' : ''}`,
+        'data-statement': row.statement_id,
+        'data-execution': key,
+        'data-author': author
+      },
       h('div', { class: 'ctxk-rowline' }, toggle, line, this.more(row)),
       chips(row, this.tags(row)),
       missing,
@@ -524,7 +531,12 @@ export class Timeline {
   /** Its names and marks: what a person said of it. */
   tags(row) {
     const marks = dict(row.marks);
+    const { held, replayed } = dict(row.tags);
+    const spent = isResponse(row) ? spentTold(row) : '';
     const out = [
+      held && h('span', { class: 'ctxk-tag ctxk-held' }, 'held: what it had seen changed'),
+      replayed && h('span', { class: 'ctxk-tag', title: 'Answered from a recorded turn: nothing was sent' }, 'replayed'),
+      spent && h('span', { class: 'ctxk-spent' }, spent),
       ...list(row.names).map((name) =>
         h('span', { class: 'ctxk-named', title: `%ctx goto ${name}` }, icon('flag'), name)
       ),
@@ -533,6 +545,44 @@ export class Timeline {
     ].filter(Boolean);
     return out;
   }
+}
+
+/** The question of a statement that asks the model; empty where it does not. */
+function questionOf(row) {
+  const [first, ...rest] = clean(row.source).trim().split('\n');
+  const asked = /^%%ask\b\s*((?:--\S+\s+)*)(.*)/.exec(first);
+  return asked ? [asked[2], ...rest].join(' ').trim() || '%%ask' : '';
+}
+
+const DECISION = /^\s*%%?ctx\s+(approve|edit|reject|stop)\b[ \t]*(.*)/;
+
+/** What a statement decided on a cell of the model, in words; empty where it did not. */
+function decisionOf(row) {
+  const [, verb, rest] = DECISION.exec(clean(row.source)) ?? [];
+  if (!verb) return '';
+  const reason = rest.replace(/^"|"$/g, '').replace(/\\(["\\])/g, '$1');
+  if (verb === 'reject') return reason ? `rejected: ${reason}` : 'rejected';
+  if (verb === 'approve') return rest.includes('--all') ? 'approved, and all to come' : 'approved';
+  return verb === 'edit' ? 'edited, and run so' : 'stopped';
+}
+
+/** What a row is about: code as code, what a person or the model said as words. */
+function wordsOf(row) {
+  const words = (text, kind) =>
+    h('span', { class: `ctxk-src ctxk-words ctxk-${kind}` }, clean(text).replace(/\s+/g, ' ').trim());
+  const [question, decision] = [questionOf(row), decisionOf(row)];
+  if (question) return words(question, 'question');
+  if (decision) return words(decision, 'decision');
+  // Only the words: what makes them bold, or code, is left out.
+  if (isResponse(row)) return words(clean(row.source).replace(/\*\*|`+/g, ''), 'prose');
+  return h('code', { class: 'ctxk-src' }, headline(row.source));
+}
+
+/** The ask that a row belongs to: of what the model said and ran, and of what was decided on it; else empty. */
+function askOf(row, rows) {
+  const at = decisionOf(row) ? rows.get(clean(row.parent_execution_id)) : row;
+  if (at && at !== row) return questionOf(at) || askOf(at, rows);
+  return clean(dict(row.tags).ask);
 }
 
 const tipOf = (branch) => branch.line[branch.line.length - 1].row;
