@@ -81,8 +81,8 @@ class CtxKernelMixin:
             cell.author = "panel" if gesture else "human"
             cell.rerun = _said(cell_meta).get("rerun") is True
             cell.tags = tags_of(cell_meta)
-            if not asks(code):
-                ctx.asking.ran.clear()  # what the model's cells did would now be done in another state
+            if ctx.asked is not None and not asks(code):
+                ctx.asked.ran.clear()  # what the model's cells did would now be done in another state
         ctx.next()
         try:
             reply = await self._execute(ctx, cell, run)

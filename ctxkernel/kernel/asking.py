@@ -27,6 +27,8 @@ from ctxkernel.core.timeline import Cost, Execution, Statement
 from ctxkernel.history.events import Action, HistoryEvent, UserQuestion, Verdict
 from ctxkernel.kernel.answers import Answers, shown
 from ctxkernel.kernel.bench import answer
+from ctxkernel.kernel.seen import Seen
+from ctxkernel.kernel.turns import Turns
 from ctxkernel.projection.shown import anchored, estimate_tokens
 from ctxkernel.projection.value import Projection
 
@@ -61,6 +63,8 @@ class Asking:
 
     def __init__(self, ctx: Runtime) -> None:
         self._ctx = ctx
+        self.turns = Turns(ctx)
+        self.seen = Seen(ctx)
         self.turn: Turn | None = None
         """The newest turn; it waits for the user where it is parked."""
         self.parked = False
@@ -148,7 +152,7 @@ class Asking:
         found = find(self._session_asks(), key, question, cell_id)
         settings = self._ctx.settings
         if found is None and (settings.answers == "recorded" or not self.reachable):
-            found = find(self._ctx.turns.asks(), key, question)
+            found = find(self.turns.asks(), key, question)
         if found is None and settings.answers == "recorded":
             position = int(key.partition(":")[0]) + 1
             raise BadCommand(
@@ -160,13 +164,13 @@ class Asking:
     def _session_asks(self) -> list[RecordedAsk]:
         ctx = self._ctx
         if self._asks is None:
-            self._asks = ctx.guard("recorded turns", ctx.turns.of_session, [])
+            self._asks = ctx.guard("recorded turns", self.turns.of_session, [])
         return self._asks
 
     @property
     def reachable(self) -> bool:
         """Whether there is a key, or a server that needs none."""
-        return self._ctx.turns.key() is not None or self._ctx.turns.base_url() is not None
+        return self.turns.key() is not None or self.turns.base_url() is not None
 
     def _live(self) -> Live:
         ctx = self._ctx
@@ -175,9 +179,9 @@ class Asking:
                 "no model can be asked: set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own that "
                 "speaks the Messages API, and restart the kernel (or set it with %env)"
             )
-        given = ctx.turns.base_url(), ctx.settings.stall_seconds
+        given = self.turns.base_url(), ctx.settings.stall_seconds
         if self._client is None or given != self._settings:
-            self._client = ModelClient(model_key=ctx.turns.key, base_url=given[0], timeout=given[1])
+            self._client = ModelClient(model_key=self.turns.key, base_url=given[0], timeout=given[1])
             self._settings = given
         return Live(self._client)
 
@@ -329,7 +333,7 @@ class Asking:
         """Write the request down, and note when it was."""
         ctx, now = self._ctx, time.time()
         self._sent = request
-        ctx.guard("stale views", ctx.seen.look, None)
+        ctx.guard("stale views", self.seen.look, None)
         if self._turn_is_live:
             self.sent = True
             ctx.loop.requested_at = now
@@ -466,7 +470,7 @@ class Asking:
         )
         before = ctx.last
         await execute(cell)
-        ctx.guard("stale views", ctx.seen.ran, None)
+        ctx.guard("stale views", self.seen.ran, None)
         if ctx.last is None or ctx.last is before:
             raise CtxError("the timeline is off, so the model's cell could not be recorded; %ctx status says why")
         self.ran.append(ctx.last.execution)
@@ -482,7 +486,7 @@ class Asking:
 
     def changed(self, code: str) -> str:
         """Return what has changed of what `code` uses since the model last looked."""
-        return self._ctx.guard("stale views", lambda: self._ctx.seen.changed(code), "")
+        return self._ctx.guard("stale views", lambda: self.seen.changed(code), "")
 
     def propose(self, action: Action, code: str) -> None:
         """Show a cell that waits, with what can be done about it."""

@@ -189,7 +189,7 @@ def model(ctx: Runtime, args: Sequence[str]) -> str:
     name = ctx.settings.model
     row, price = capabilities_for(name), price_of(name)
     known = f"known as {row.model}" if row.model else f"not in the table of {MODELS[0].as_of}: the cautious rules hold"
-    key, url = ctx.turns.key(), ctx.turns.base_url()
+    key, url = ctx.asking.turns.key(), ctx.asking.turns.base_url()
     where = f"at {url}" if url else "at the provider's own server"
     reach = (
         f"{where}, {'with a key' if key else 'without a key'}"

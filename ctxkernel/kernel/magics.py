@@ -24,14 +24,13 @@ from IPython.core.magic import no_var_expand
 from IPython.display import display
 
 from ctxkernel._version import __version__
-from ctxkernel.agent.asks import NOTHING
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
-from ctxkernel.kernel import configuring, deciding, moving, projecting
+from ctxkernel.kernel import configuring, moving, projecting
 from ctxkernel.kernel.reading import DECIDING, MOVING
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
         checks = "all checks passed" if projection.report.ok else f"{len(projection.report.violations)} checks failed"
         rows.append(("projection", f"~{projection.tokens:,} of {ctx.settings.projection_tokens:,} tokens, {checks}"))
     rows.append(("model", f"{ctx.settings.model}, mode {ctx.settings.mode}; {_sent(ctx)}"))
-    if ctx.asking.parked:
+    if ctx.asked is not None and ctx.asked.parked:
         rows.append(("waiting", "a cell of the model's, for your yes: %ctx approve, %ctx edit or %ctx reject"))
     if ctx.returning is not None:
         held = ctx.returning.storage()
@@ -99,8 +98,10 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
 
 
 def _sent(ctx: Runtime) -> str:
-    spent = sum(ctx.asking.spent.values(), NOTHING)
-    return spent.told() if spent.requests else "nothing has been sent to any model by this kernel"
+    if ctx.asked is None or not ctx.asked.spent:
+        return "nothing has been sent to any model by this kernel"
+    first, *others = ctx.asked.spent.values()
+    return sum(others, first).told()
 
 
 def _limit(nbytes: int) -> str:
@@ -224,6 +225,17 @@ def _saying(run: Callable[[Runtime, Sequence[str]], str | None]) -> Callable[[Ru
     return shown
 
 
+def _deciding(name: str) -> Callable[[Runtime, Sequence[str]], str | None]:
+    """Return a command on the model. Most kernels ask none, so what it needs is loaded when it is given."""
+
+    def run(ctx: Runtime, args: Sequence[str]) -> str | None:
+        from ctxkernel.kernel import deciding
+
+        return getattr(deciding, name)(ctx, args)
+
+    return run
+
+
 COMMANDS: dict[str, Command] = {
     "status": Command(_status, "status", "what works, where the session is kept, what the projection costs"),
     "timeline": Command(
@@ -255,28 +267,30 @@ COMMANDS: dict[str, Command] = {
         "put a note in the place of an output of the history, or take that back",
     ),
     "approve": Command(
-        _saying(deciding.approve),
+        _saying(_deciding("approve")),
         "approve [--all]",
         "run the cell that the model proposed; all of this ask",
         ("--all",),
     ),
     "edit": Command(
-        _saying(deciding.edit), "edit", "change what the model proposed, then run it (%%ctx edit, and the code)"
+        _saying(_deciding("edit")), "edit", "change what the model proposed, then run it (%%ctx edit, and the code)"
     ),
     "reject": Command(
-        _saying(deciding.reject), "reject [REASON]", "do not run what the model proposed; it is told why, and goes on"
+        _saying(_deciding("reject")),
+        "reject [REASON]",
+        "do not run what the model proposed; it is told why, and goes on",
     ),
-    "stop": Command(_saying(deciding.stop), "stop", "end the ask that waits; the stop button ends one that runs"),
+    "stop": Command(_saying(_deciding("stop")), "stop", "end the ask that waits; the stop button ends one that runs"),
     "model": Command(
-        _saying(deciding.model), "model [NAME]", "which model is asked, where, at what price; or another one"
+        _saying(_deciding("model")), "model [NAME]", "which model is asked, where, at what price; or another one"
     ),
     "mode": Command(
-        _saying(deciding.mode), "mode [ask|auto|off]", "whether a cell of the model waits for your yes", MODES
+        _saying(_deciding("mode")), "mode [ask|auto|off]", "whether a cell of the model waits for your yes", MODES
     ),
     "private": Command(
-        _saying(deciding.private), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)
+        _saying(_deciding("private")), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)
     ),
-    "cost": Command(_saying(deciding.cost), "cost", "what the asks of this session have cost"),
+    "cost": Command(_saying(_deciding("cost")), "cost", "what the asks of this session have cost"),
     "timeout": Command(
         _timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)
     ),
@@ -368,7 +382,9 @@ def _with_body(ctx: Runtime, line: str, cell: str) -> Any:
     """Run `%%ctx edit` with the code below it."""
     if line.split() != ["edit"]:
         raise BadCommand(f"%%ctx {line}: only %%ctx edit has something below it; write %ctx {line}")
-    return Shown(told) if (told := deciding.edit(ctx, (), cell)) else None
+    from ctxkernel.kernel.deciding import edit
+
+    return Shown(told) if (told := edit(ctx, (), cell)) else None
 
 
 _QUESTION = re.compile(r"^(\s*)%ctx[ \t]+([\w-]+)[ \t]*\?+[ \t]*$", re.MULTILINE)
@@ -412,7 +428,9 @@ def register(ctx: Runtime) -> None:
         The question stands below. It sees the projection (`%ctx projection`), and works in this kernel: each cell that
         it writes is a statement. In mode ask a cell waits for your yes. --again asks anew what was answered before.
         """
-        _refusing(lambda: deciding.ask(ctx, line, cell))
+        from ctxkernel.kernel.deciding import ask
+
+        _refusing(lambda: ask(ctx, line, cell))
 
     def view_magic(line: str) -> Any:
         """%view TARGET [--pos P] [--tokens N] [--lod N] [--mode M] [--freq F]: the same as view(…).

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel._version import __version__
@@ -82,6 +83,9 @@ class Panel:
         self._said = Said()
         """What a person had said of states and statements at the last turn."""
         self._recording = Recording()
+        self._was_sent = False
+        self._looked = 0
+        """How many statements it was looked at whether they are answers of a model."""
         self._recorded: Recorded | None = None
         """What had been recorded in the model's history at the last turn."""
         self._answers: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
@@ -217,6 +221,7 @@ class Panel:
             message["insert"] = copy
         self._send(message)
         if result.moved is not None and result.moved.reason == "resume":
+            self._looked = 0
             # The log has an earlier kernel's executions now, which no front end knows.
             self._send(self.snapshot())
 
@@ -270,9 +275,14 @@ class Panel:
 
     def _sent(self) -> bool:
         """Whether anything of this session has been sent to a model, by this kernel or by one before it."""
-        return self._ctx.asking.sent or any(
-            one.author == "model" and one.tags.get("replayed") is False for one in tuple(self._ctx.loop.log)
-        )
+        asked, log = self._ctx.asked, self._ctx.loop.log
+        if not self._was_sent:
+            new = islice(log, self._looked, None)
+            self._looked = len(log)
+            self._was_sent = (asked is not None and asked.sent) or any(
+                one.author == "model" and one.tags.get("replayed") is False for one in new
+            )
+        return self._was_sent
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that a panel shows."""
@@ -289,8 +299,8 @@ class Panel:
             "running": _begun(running) if running else None,
             "statements": [self._row(*one, said) for one in chosen],
             "timeline_truncated": others,
-            "proposal": ctx.asking.proposal,
-            "asking": ctx.asking.under_way,
+            "proposal": ctx.asked.proposal if ctx.asked is not None else None,
+            "asking": ctx.asked.under_way if ctx.asked is not None else None,
             **self._state(ctx.last),
             "branches": self._branches(),
             # All that is remembered, where a turn tells its own: a page that was reloaded shows the whole feed.

@@ -98,7 +98,7 @@ def projection(ctx: Runtime, args: Sequence[str]) -> str:
             [block.id, block.kind, block.role, block.origin, f"~{block.tokens}", cached, one_line(block.why, 60)]
         )
     size = f"~{found.tokens:,} of {ctx.settings.projection_tokens:,} tokens{_nearer(ctx, found)}, {found.cost.told()}"
-    sent = "" if ctx.asking.spent else " (nothing was)"
+    sent = "" if ctx.asked is not None and ctx.asked.spent else " (nothing was)"
     lines = [
         f"what {ctx.settings.model} would be sent{sent}: {size}, receipt {found.receipt[:19]}",
         aligned(rows),

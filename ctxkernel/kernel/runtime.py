@@ -25,7 +25,6 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
 from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Execution, Kind, Statement, Status
 from ctxkernel.core.turn import TurnResult
-from ctxkernel.kernel.asking import Asking
 from ctxkernel.kernel.capture import Capture, Collector
 from ctxkernel.kernel.configuring import Configuration
 from ctxkernel.kernel.display import LiveDisplays
@@ -34,10 +33,8 @@ from ctxkernel.kernel.guard import Guard
 from ctxkernel.kernel.interrupts import Interrupts
 from ctxkernel.kernel.panel import Panel
 from ctxkernel.kernel.reads import FileReads
-from ctxkernel.kernel.seen import Seen
 from ctxkernel.kernel.streams import Streams
 from ctxkernel.kernel.timeout import Timeout
-from ctxkernel.kernel.turns import Turns
 from ctxkernel.kernel.worker import Worker
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
@@ -48,6 +45,7 @@ from ctxkernel.store.location import is_named, notebook_name, session_path
 from ctxkernel.store.session import CheckpointRow, SessionStore
 
 if TYPE_CHECKING:
+    from ctxkernel.kernel.asking import Asking
     from ctxkernel.kernel.replay import Replay
     from ctxkernel.kernel.returning import Job, Prepared, Returning
 
@@ -159,9 +157,8 @@ class Runtime:
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
         self.displays = LiveDisplays(self.shell)
-        self.turns = Turns(self)
-        self.seen = Seen(self)
-        self.asking = Asking(self)
+        self.asked: Asking | None = None
+        """The asks of this kernel; None before anybody looked for one."""
         self.panel = Panel(self)
         self.job: Job | None = None
         """A return that the running cell asked for."""
@@ -301,6 +298,15 @@ class Runtime:
         )
         self._cell = Cell(cell, turn, collector, cell.msg_id, now, time.perf_counter())
         self.guard("panel", lambda: self.panel.begin(turn), None)
+
+    @property
+    def asking(self) -> Asking:
+        """The asks of this kernel, loaded with all that they need when they are first looked for."""
+        if self.asked is None:
+            from ctxkernel.kernel.asking import Asking
+
+            self.asked = Asking(self)
+        return self.asked
 
     def next(self) -> Then | None:
         """Return what shall be done now that a cell's turn is over, once."""
