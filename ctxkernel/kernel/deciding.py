@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.asks import Bounds, Spent
 from ctxkernel.agent.turn import Turn, source
+from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, BadPolicy
 from ctxkernel.core.settings import MODES, from_text
 from ctxkernel.core.turn import aligned
@@ -220,6 +222,24 @@ def cost(ctx: Runtime, args: Sequence[str]) -> str:
     if len(spent) > 1:
         rows.append(["all", sum(spent.values(), Spent()).told()])
     return aligned(rows)
+
+
+def record(ctx: Runtime, args: Sequence[str]) -> str:
+    """Write the answered asks on the way to HEAD as a file of recorded turns."""
+    if len(args) > 1 or (args and args[0].startswith("-")):
+        raise BadCommand("%ctx record [FILE]: one file; without it NOTEBOOK.turns.json beside the notebook")
+    path = Path(args[0]).expanduser() if args else ctx.turns.path
+    if path is None:
+        raise BadCommand("%ctx record: it is not known which notebook this is; name the file: %ctx record FILE")
+    try:
+        asks, left = ctx.turns.record(path)
+    except OSError as fault:
+        raise BadCommand(f"%ctx record: {path} cannot be written ({fault.strerror})") from None
+    rounds = sum(len(one.rounds) for one in asks)
+    many = f"{len(asks)} ask{'s' * (len(asks) != 1)}, {rounds} response{'s' * (rounds != 1)}"
+    lines = [f"{many} → {path}", *(f"left out, not answered: {one_line(question, 60)}" for question in left)]
+    lines.append("Questions, answers and cells stand in it as plain text: read it before you share it.")
+    return "\n".join(lines)
 
 
 def private(ctx: Runtime, args: Sequence[str]) -> str:

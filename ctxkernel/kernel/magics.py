@@ -269,6 +269,11 @@ COMMANDS: dict[str, Command] = {
         _saying(deciding.private), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)
     ),
     "cost": Command(_saying(deciding.cost), "cost", "what the asks of this session have cost"),
+    "record": Command(
+        _saying(deciding.record),
+        "record [FILE]",
+        "write the answered asks to a file (NOTEBOOK.turns.json), from which they replay without a model",
+    ),
     "timeout": Command(
         _timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)
     ),
@@ -321,7 +326,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-OF_THE_PERSON = MOVING | DECIDING | {"mode", "model", "config", "properties", "private"}
+OF_THE_PERSON = MOVING | DECIDING | {"mode", "model", "config", "properties", "private", "record"}
 """Commands that a cell of the model cannot give."""
 
 
@@ -491,7 +496,11 @@ def complete_handles(ctx: Runtime, event: Any) -> list[str]:
         return [f"--{name}" for name in OPTIONS if not (name == "pos" and event.command == "%group")]
     if event.command == "%group":
         return [state.name for state in ctx.loop.ls()]
-    paths = glob.glob(glob.escape(event.symbol) + "*")
+    return _paths(event.symbol)
+
+
+def _paths(begun: str) -> list[str]:
+    paths = glob.glob(glob.escape(begun) + "*")
     return [path + ("/" if os.path.isdir(path) else "") for path in sorted(paths)[:100]]
 
 
@@ -524,6 +533,8 @@ def complete(ctx: Runtime, event: Any) -> list[str]:
         return configuring.complete(ctx, sub, words)
     if sub == "help":
         return list(COMMANDS)
+    if sub == "record":
+        return _paths(event.symbol)
     statements = [statement.statement_id for statement in ctx.loop.log][-50:]
     if sub == "show":
         return statements
