@@ -182,6 +182,11 @@ class Asking:
             self.parked = True
             ctx.guard("panel", ctx.panel.proposal, None)
             told = "the ask waits for you: %ctx approve, %ctx edit or %ctx reject REASON"
+            if not self._can_decide:
+                told += (
+                    ". Where nobody can, as in a run without a front end: ask with --mode auto, set "
+                    "CTXKERNEL_MODE=auto, or give recorded turns (%ctx record)"
+                )
             return {**reply, "status": "error", "ename": "Waiting", "evalue": told, "traceback": [told]}
         screen.show({"text/plain": self._told(turn, ending)})
         if ending.kind in ("failed", "stopped"):
@@ -190,6 +195,12 @@ class Asking:
                 return ctx.refused(ending.told, name)
             return {**reply, "status": "error", "ename": name, "evalue": ending.told, "traceback": [ending.told]}
         return reply
+
+    @property
+    def _can_decide(self) -> bool:
+        """Whether a front end is there that could decide: one with the panel, or one that takes input."""
+        request = self._ctx.kernel.get_parent("shell").get("content") or {}
+        return bool(self._ctx.panel.pages) or bool(request.get("allow_stdin", True))
 
     def _told(self, turn: Turn, ending: Ending) -> str:
         parts = [ending.told] if ending.told and ending.kind != "failed" else []

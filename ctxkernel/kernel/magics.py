@@ -31,6 +31,7 @@ from ctxkernel.core.settings import MODES
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
 from ctxkernel.kernel import configuring, deciding, moving, projecting
+from ctxkernel.kernel.answers import NOTE
 from ctxkernel.kernel.reading import DECIDING, MOVING
 
 if TYPE_CHECKING:
@@ -400,7 +401,10 @@ def register(ctx: Runtime) -> None:
     def ctx_magic(line: str, cell: str | None = None) -> None:
         shown = _refusing(lambda: dispatch(ctx, line) if cell is None else _with_body(ctx, line, cell))
         if shown is not None:
-            display(shown)  # not returned: a command that only reads must leave `_` and `Out` as they are
+            note = NOTE if repr(shown) == deciding.DECIDED else None
+            display(
+                shown, metadata=note
+            )  # not returned: a command that only reads must leave `_` and `Out` as they are
 
     @no_var_expand
     def ask_magic(line: str, cell: str | None = None) -> None:
