@@ -30,6 +30,15 @@ def out(text: str) -> Any:
     return new_output("stream", name="stdout", text=text)
 
 
+def shown(markdown: str, plain: str) -> Any:
+    return new_output("display_data", {"text/markdown": markdown, "text/plain": plain})
+
+
+CELL = shown("**the model's cell**\n\n```python\nprint(0)\n```", "the model's cell\nprint(0)")
+SAID = shown("It is **0**.", "It is **0**.")
+NOTE = new_output("display_data", {"text/plain": "claude: 1 request"}, metadata={"ctxkernel": {"note": True}})
+
+
 def write(path: Path, *cells: Any) -> Path:
     nbformat.write(new_notebook(cells=list(cells)), path)
     return path
@@ -67,12 +76,11 @@ def test_a_notebook_with_a_recorded_ask_passes_and_its_drift_is_a_warning(
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CTXKERNEL_MODE", "off")
     folder = pytester.mkdir("sub")
-    answer = new_output("display_data", {"text/markdown": "It is **0**.", "text/plain": "It is **0**."})
     (folder / "data.txt").write_text("here", "utf-8")
     write(
         folder / "good.ipynb",
         code("print(open('data.txt').read())\nx = 0.1 + 0.2\nx", [out("here\n")]),
-        code("%%ask\nwhat is it?", [out("0\n"), answer]),
+        code("%%ask\nwhat is it?", [CELL, out("0\n"), SAID]),
         code("import time\nprint(time.time())", [out("1.5\n")], "ctx-differs"),
         code("1 / 0", [], "raises-exception"),
     )
@@ -100,7 +108,7 @@ BAD: dict[str, tuple[list[Any], str, str]] = {
     "no file of turns": ([code("%%ask\nwhat is it?")], "", "*no recorded turn answers ask 1*"),
     "a wrong file": ([code("%%ask\nwhat is it?")], "[1]", "*bad.turns.json is no file of recorded turns*"),
     "a cell that fails": ([code("x = 1"), code("x / 0"), code("print(x)", [out("1\n")])], "", "*Cell 2 failed: Zero*"),
-    "an answer that differs": ([code("%%ask\nwhat is it?", [out("7\n")])], TURNS, "*cell 1*stdout*7 → 0*"),
+    "an answer that differs": ([code("%%ask\nwhat is it?", [CELL, out("7\n"), SAID])], TURNS, "*cell 1*stdout*7 → 0*"),
 }
 
 
@@ -114,16 +122,16 @@ def test_what_is_wrong_fails_the_notebook_and_is_told(pytester: pytest.Pytester,
     done = ran(pytester, "bad.ipynb")
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines([told])
-    assert "notebook_test.py" not in done.stdout.str()
+    assert "examine.py" not in done.stdout.str()
 
 
 def test_a_projection_that_the_api_would_refuse_fails_with_its_block_and_statement(pytester: pytest.Pytester):
-    (pytester.path / "ctxkernel.toml").write_text('model = "claude-haiku-4-5"\nmax_tokens = 900000\n', "utf-8")
-    write(pytester.path / "red.ipynb", code("x = 1"))
+    """No setting makes one; here the name of the model is taken away behind the kernel's back."""
+    write(pytester.path / "red.ipynb", code("object.__setattr__(get_ipython().kernel.ctx.settings, 'model', '')"))
 
     done = ran(pytester, "red.ipynb")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*would refuse:*", "after s1.1: * max_tokens*"])
+    done.stdout.fnmatch_lines(["*would refuse:*", "after s1.1: the request: shape at model*"])
 
 
 def test_notebooks_run_beside_tests_that_are_named_and_in_workers(pytester: pytest.Pytester):
@@ -137,7 +145,7 @@ def test_notebooks_run_beside_tests_that_are_named_and_in_workers(pytester: pyte
 
 
 def test_what_is_no_notebook_is_refused_before_anything_runs(pytester: pytest.Pytester):
-    done = ran(pytester, "--ctx", "nothing.ipynb")
+    done = ran(pytester, "nothing.ipynb")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*--ctx nothing.ipynb: there is no such notebook*"])
 
@@ -150,14 +158,11 @@ def test_a_notebook_that_is_not_asked_for_is_no_test_and_nothing_is_imported_for
     done.assert_outcomes(passed=1)
 
 
-LIVE = [
-    new_output("display_data", {"text/plain": "claude: 1 request"}, metadata={"ctxkernel": {"note": True}}),
-    out("0\n"),
-]
-SAID = new_output("display_data", {"text/markdown": "It is **0**.", "text/plain": "It is **0**."})
-
-
 def test_what_a_person_approved_cell_by_cell_is_compared_with_the_whole_replay(pytester: pytest.Pytester):
-    write(pytester.path / "by-hand.ipynb", code("%%ask\nwhat is it?"), code("%ctx approve", [*LIVE, SAID]))
+    write(
+        pytester.path / "by-hand.ipynb",
+        code("%%ask\nwhat is it?"),
+        code("%ctx approve", [NOTE, CELL, out("0\n"), SAID]),
+    )
     (pytester.path / "by-hand.turns.json").write_text(TURNS, "utf-8")
     ran(pytester, "by-hand.ipynb").assert_outcomes(passed=1, warnings=1)

@@ -199,7 +199,9 @@ async def run_cells(
                     "memory that ran out and native code that crashed are the usual causes."
                 )
             return
-        progress.end(number, cell.source, "error" if _has_error(cell) else "ok")
+        # An ask may show an error of the model's cell, which the model has mended.
+        failed = MAY_FAIL in cell.metadata.get("tags", ()) and _has_error(cell)
+        progress.end(number, cell.source, "error" if failed else "ok")
         if kernel.interrupted:  # the cell swallowed the KeyboardInterrupt, or had just ended
             outcome.status = INTERRUPTED
             return

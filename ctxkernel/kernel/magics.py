@@ -401,10 +401,8 @@ def register(ctx: Runtime) -> None:
     def ctx_magic(line: str, cell: str | None = None) -> None:
         shown = _refusing(lambda: dispatch(ctx, line) if cell is None else _with_body(ctx, line, cell))
         if shown is not None:
-            note = NOTE if repr(shown) == deciding.DECIDED else None
-            display(
-                shown, metadata=note
-            )  # not returned: a command that only reads must leave `_` and `Out` as they are
+            # Not returned: a command that only reads must leave `_` and `Out` as they are.
+            display(shown, metadata=NOTE if repr(shown) == deciding.DECIDED else None)
 
     @no_var_expand
     def ask_magic(line: str, cell: str | None = None) -> None:
