@@ -4,7 +4,8 @@
 
 To be run when the projection has changed, since the file holds the receipts of its requests: then
 `pytest --ctx notebooks/04-asking.ipynb --ctx-strict` says that they are others. No model is asked: the answers are what
-a good one would say, and a server on this machine says them.
+a good one would say, and a server on this machine says them. Neither notebook nor answers may show what differs
+between machines and versions of Python: results of `sum` (3.12 adds otherwise), frames of comprehensions, addresses.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ print(f"from month to month: {fmean(steps):.2f} K, at most {max(steps):.2f} K")
         ),
         cell("""
 def misfit(at):
-    parts = residuals[:at], residuals[at:]
-    means = [sum(part) / len(part) for part in parts]
-    return fsum((r - m) * (r - m) for part, m in zip(parts, means) for r in part)
+    left, right = residuals[:at], residuals[at:]
+    low, high = sum(left) / len(left), sum(right) / len(right)
+    return fsum((r - low) * (r - low) for r in left) + fsum((r - high) * (r - high) for r in right)
 
 at = min(range(len(residuals)), key=misfit)
 print(months[at])
