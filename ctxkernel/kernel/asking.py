@@ -182,12 +182,11 @@ class Asking:
             self.parked = True
             ctx.guard("panel", ctx.panel.proposal, None)
             told = "the ask waits for you: %ctx approve, %ctx edit or %ctx reject REASON"
-            if not self._can_decide:
-                told += (
-                    ". Where nobody can, as in a run without a front end: ask with --mode auto, set "
-                    "CTXKERNEL_MODE=auto, or give recorded turns (%ctx record)"
-                )
-            return {**reply, "status": "error", "ename": "Waiting", "evalue": told, "traceback": [told]}
+            if self._can_decide:
+                return {**reply, "status": "error", "ename": "Waiting", "evalue": told, "traceback": [told]}
+            # Shown too: papermill looks for an error among the outputs.
+            more = "Where nobody can, as in a run without a front end: ask with --mode auto, set CTXKERNEL_MODE=auto"
+            return ctx.refused(f"{told}. {more}, or give recorded turns (%ctx record)", "Waiting")
         screen.show({"text/plain": self._told(turn, ending)})
         if ending.kind in ("failed", "stopped"):
             name = "KeyboardInterrupt" if ending.kind == "stopped" else "ModelFailure"
