@@ -99,6 +99,8 @@ def test_a_notebook_with_a_recorded_ask_passes_and_its_drift_is_a_warning(
     strict = ran(pytester, "sub/good.ipynb", "--ctx-strict")
     strict.assert_outcomes(failed=1)
     strict.stdout.fnmatch_lines(["*are not those that were recorded (drift)*"])
+    ran(pytester, "sub/good.ipynb", "--ctx-update").assert_outcomes(passed=1)
+    ran(pytester, "sub/good.ipynb", "--ctx-strict").assert_outcomes(passed=1)
 
 
 TURNS = asks("what is it?")
@@ -126,12 +128,20 @@ def test_what_is_wrong_fails_the_notebook_and_is_told(pytester: pytest.Pytester,
 
 
 def test_a_projection_that_the_api_would_refuse_fails_with_its_block_and_statement(pytester: pytest.Pytester):
-    """No setting makes one; here the name of the model is taken away behind the kernel's back."""
-    write(pytester.path / "red.ipynb", code("object.__setattr__(get_ipython().kernel.ctx.settings, 'model', '')"))
+    """No notebook should make one; here the check itself is made to say so."""
+    write(
+        pytester.path / "red.ipynb",
+        code(
+            "from ctxkernel.history.rules import Report, Violation\n"
+            "from ctxkernel.projection.checking import Checking\n"
+            "found = Violation('a_rule', 'messages[0].content[0].text', 'it is red', 'mend it')\n"
+            "Checking.report = lambda *given: Report(False, (found,))"
+        ),
+    )
 
     done = ran(pytester, "red.ipynb")
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*would refuse:*", "after s1.1: the request: shape at model*"])
+    done.stdout.fnmatch_lines(["*would refuse:*", "after s1.1: block * of *: a_rule at *: it is red; mend it"])
 
 
 def test_notebooks_run_beside_tests_that_are_named_and_in_workers(pytester: pytest.Pytester):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from kernels import RunningKernel, StartKernel
 from test_kernel_asking import KEY, Bench, bench_in, cell, shown
 
 from ctxkernel.agent.recorded import load
+from ctxkernel.kernel.magics import complete
 from ctxkernel.testing import call, say, think
 
 
@@ -29,7 +31,7 @@ def statements(kernel: RunningKernel) -> list[dict[str, Any]]:
 
 CELLS = [
     "from pathlib import Path\nimport sys\nvalues = [3, 1, 2]\nPath('data.csv').write_text('t,x\\n1,2\\n')",
-    "class Trial: pass\ntrial = Trial()\ndata = view('data.csv')\ntrial",
+    "class Trial: pass\ntrial = Trial()\ndata = view('data.csv')",
     "%%ask --mode auto\nsort my values, and tell their mean",
     "half = mean / 2\nprint(half)",
     "%%ask --mode auto\nand what is in the file?",
@@ -60,6 +62,7 @@ def test_what_is_recorded_replays_elsewhere_without_a_key_and_nothing_differs(
         ran = bench.run("%ctx record")
         bench.sound()
     assert "2 asks, 5 responses" in shown(ran)
+    assert "--ctx-update" not in shown(ran)
     turns = here / "note.turns.json"
     assert turns.is_file()
     assert KEY not in turns.read_text("utf-8")
@@ -113,7 +116,7 @@ def test_what_a_person_decided_is_recorded_and_replayed(tmp_path: Path, start_ke
         bench.kernel.run("%%ask --mode ask\nset a and b")
         bench.kernel.run("%%ctx edit\na = 5")
         bench.kernel.run("%ctx reject no b please")
-        bench.run("%ctx record")
+        assert "pytest --ctx NOTEBOOK --ctx-update" in shown(bench.run("%ctx record"))
     kernel = start_kernel(tmp_path, env={"CTXKERNEL_ANSWERS": "recorded", "CTXKERNEL_SESSION": "new.sqlite"})
     kernel.run("%%ask\nhello?")
     kernel.run("%%ask\nset a and b")
@@ -138,3 +141,11 @@ def test_what_looks_like_a_key_is_masked_and_another_file_is_not_written_over(tm
 @pytest.mark.parametrize(("line", "error"), [("%ctx record a b", "one file"), ("%ctx record --all", "one file")])
 def test_what_cannot_be_recorded_is_said_with_the_next_move(shared_kernel: RunningKernel, line: str, error: str):
     assert error in shared_kernel.run(line).error["evalue"]
+
+
+def test_the_file_to_record_to_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "note.turns.json").touch()
+    monkeypatch.chdir(tmp_path)
+    event: Any = SimpleNamespace(line="%ctx record no", symbol="no")
+
+    assert complete(cast("Any", None), event) == ["note.turns.json"]

@@ -1,7 +1,8 @@
 """A notebook executed for a test: what fails, what comes out differently, what would be sent that was not recorded.
 
 Rule 1: no model is asked: asks replay recorded turns, and the kernel gets no key and no server.
-Rule 2: nothing is left behind: the session and its data are in a folder that goes, the notebook is not written.
+Rule 2: nothing is left behind: the session and its data are in a folder that goes, the notebook is not written. Only
+        where it is asked for the recorded turns are.
 Rule 3: settings are those beside the notebook; the user's own and those of the environment do not count.
 """
 
@@ -51,8 +52,11 @@ class Examined:
     """Which requests are not those that were recorded."""
 
 
-def examine(path: Path) -> Examined:
-    """Execute a copy of a notebook in its folder, and say what differs. Raises CtxError, KeyboardInterrupt."""
+def examine(path: Path, *, update: bool = False) -> Examined:
+    """Execute a copy of a notebook in its folder, and say what differs. Raises CtxError, KeyboardInterrupt.
+
+    With `update` the recorded turns are written anew, with the requests of now.
+    """
     stored = read_notebook(path)
     ran = read_notebook(path)
     for _, cell in code_cells(ran):
@@ -61,7 +65,7 @@ def examine(path: Path) -> Examined:
         session = Path(kept) / "session.sqlite"
         with tempfile.TemporaryFile() as log:
             try:
-                outcome = asyncio.run(_execute(ran, path, session, log))
+                outcome = asyncio.run(_execute(ran, path, session, log, update=update))
             except (RuntimeError, TimeoutError) as fault:
                 raise Failed(f"the kernel did not start: {last_line(log) or one_line(str(fault))}") from fault
         if outcome.status == INTERRUPTED:
@@ -78,10 +82,12 @@ def examine(path: Path) -> Examined:
             raise Failed(f"the kernel wrote no session that can be read: {fault}") from fault
     if red:
         faults.append("Projections that the model's API would refuse:\n" + "\n".join(red))
-    return Examined(faults, drift)
+    return Examined(faults, "" if update and not outcome.status else drift)
 
 
-async def _execute(notebook: nbformat.NotebookNode, path: Path, session: Path, log: IO[bytes]) -> Outcome:
+async def _execute(
+    notebook: nbformat.NotebookNode, path: Path, session: Path, log: IO[bytes], *, update: bool
+) -> Outcome:
     foreign = [name for name in os.environ if name.startswith(("ANTHROPIC_", "CTXKERNEL_")) or name == _UNDER_PYTEST]
     environment: dict[str, str | None] = {
         **dict.fromkeys(foreign),
@@ -96,6 +102,10 @@ async def _execute(notebook: nbformat.NotebookNode, path: Path, session: Path, l
     async with OwnKernel.started(notebook, path.resolve().parent, environment, log) as kernel:
         cells = code_cells(notebook)
         await run_cells(kernel, cells, 0, outcome, Progress(len(cells)))
+        if update and not outcome.status and any(cell.source.lstrip().startswith("%%ask") for _, cell in cells):
+            reply = await kernel.command("%ctx record")
+            if reply.get("status") != "ok":
+                raise Failed(f"the recorded turns could not be written: {reply.get('evalue')}")
     return outcome
 
 
@@ -122,7 +132,7 @@ def _drift(reader: SessionReader) -> str:
         return ""
     lines = [f"the ask of {ask.partition('.')[0]}: request {', '.join(rounds)}" for ask, rounds in by_ask.items()]
     told = "Requests to the model are not those that were recorded (drift), since what stands before them differs"
-    return f"{told}:\n" + "\n".join(lines) + "\n%ctx record writes the turns anew."
+    return f"{told}:\n" + "\n".join(lines) + "\n--ctx-update writes the turns anew."
 
 
 # -- outputs -------------------------------------------------------------------------------------------

@@ -27,6 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail where a request to the model is not the recorded one; without it that is a warning",
     )
+    group.addoption(
+        "--ctx-update",
+        action="store_true",
+        help="write the recorded turns anew, with the requests of now, where every cell has run",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,7 +70,7 @@ class NotebookItem(pytest.Item):
         """Execute it, and say what differs. Raises CtxError with all that is wrong."""
         from ctxkernel.cli.examine import NotebookFailed, examine
 
-        found = examine(self.path)
+        found = examine(self.path, update=bool(self.config.getoption("ctx_update")))
         faults = list(found.faults)
         if found.drift and self.config.getoption("ctx_strict"):
             faults.append(found.drift)

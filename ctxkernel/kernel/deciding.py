@@ -238,6 +238,14 @@ def record(ctx: Runtime, args: Sequence[str]) -> str:
     rounds = sum(len(one.rounds) for one in asks)
     many = f"{len(asks)} ask{'s' * (len(asks) != 1)}, {rounds} response{'s' * (rounds != 1)}"
     lines = [f"{many} → {path}", *(f"left out, not answered: {one_line(question, 60)}" for question in left)]
+    path_of = ctx.loop.log.path()
+    if [one.index for one, _ in path_of] != list(range(1, len(path_of) + 1)) or any(
+        isinstance(event, Verdict) for _, one in path_of for event in ctx.loop.log.records.get(one.execution_id, ())
+    ):
+        lines.append(
+            "A replay numbers its statements otherwise (here are returns, decisions or an earlier run), which it will "
+            "tell as drift: pytest --ctx NOTEBOOK --ctx-update writes the requests of a replay."
+        )
     lines.append("Questions, answers and cells stand in it as plain text: read it before you share it.")
     return "\n".join(lines)
 
