@@ -78,6 +78,23 @@ def test_the_wheel_brings_the_tour_and_every_module(names: set[str]):
     assert modules <= names
 
 
+def test_the_wheel_gives_pytest_its_plugin(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        (entries,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+        text = archive.read(entries).decode()
+
+    assert "[pytest11]\nctxkernel = ctxkernel.cli.pytest_plugin" in text
+
+
+def test_a_notebook_that_asks_comes_with_its_turns():
+    """The source distribution holds the folder; the wheel has the tour alone."""
+    asking = [path for path in (ROOT / "notebooks").glob("*.ipynb") if "%%ask" in path.read_text(encoding="utf-8")]
+
+    assert asking
+    assert all(path.with_suffix(".turns.json").is_file() for path in asking)
+    assert "/notebooks" in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+
+
 def test_the_wheel_brings_nothing_else(names: set[str]):
     """No tests, caches, sessions or notebooks with somebody's outputs."""
     assert not [name for name in names if not name.startswith(("ctxkernel/", "jupyter_ctxkernel-"))]
@@ -144,6 +161,7 @@ def test_every_import_is_a_declared_dependency():
         "pandas",
         "pillow",
         "jupyterlab",
+        "pytest",
     }  # looked at, never required: imported only where they are there
     known = importlib.metadata.packages_distributions()
     missing = set()

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
 from ctxkernel.core.errors import StoreError
-from ctxkernel.history.events import Action, Ruling, UserQuestion, Verdict
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Ruling, UserQuestion, Verdict
 from ctxkernel.projection.dialect import RUN_CELL
+from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Projection
+from ctxkernel.store.rows import plain
 
 VERSION = 1
 SUFFIX = ".turns.json"
@@ -121,6 +124,84 @@ def of_session(requests: Iterable[Mapping[str, Any]], records: Mapping[str, Sequ
     return list(asks.values())
 
 
+Records = Mapping[str, Sequence[HistoryEvent]]
+Path = Iterable[tuple[Statement, Execution]]
+
+
+def questions(path: Path, records: Records) -> Iterator[tuple[Statement, Execution, str, int]]:
+    """Yield the asks of a path, each with its question and its position: how many others come before it.
+
+    A cell that asks again has the position that it had.
+    """
+    seen: list[str] = []
+    for statement, execution in path:
+        for event in records.get(execution.execution_id, ()):
+            if isinstance(event, UserQuestion):
+                name = statement.cell_id or execution.execution_id
+                if name not in seen:
+                    seen.append(name)
+                yield statement, execution, event.text, seen.index(name)
+
+
+def position_of(statement: Statement, path: Path, records: Records) -> int:
+    """Return the position of an ask that is about to begin at the end of `path`."""
+    found = [(one.cell_id, position) for one, _, _, position in questions(path, records)]
+    same = [position for cell_id, position in found if cell_id is not None and cell_id == statement.cell_id]
+    return same[0] if same else max((position + 1 for _, position in found), default=0)
+
+
+def of_path(
+    path: Sequence[tuple[Statement, Execution]],
+    records: Records,
+    known: Sequence[RecordedAsk],
+    receipts: Mapping[str, str],
+) -> tuple[list[RecordedAsk], list[str]]:
+    """Return the answered asks of a path with their present positions and requests, and the questions of the others.
+
+    Of a cell that asked again the last ask counts. `known` are the asks whose responses are kept, the newest last;
+    `receipts` those of projections, by execution.
+    """
+    told: list[tuple[RecordedAsk, list[tuple[str, str]]]] = []  # and of its responses the request and the id
+    asks = {execution.execution_id: (text, at) for _, execution, text, at in questions(path, records)}
+    for statement, execution in path:
+        events = records.get(execution.execution_id, ())
+        if execution.execution_id in asks:
+            question, position = asks[execution.execution_id]
+            key = ask_key(position, question)
+            told.append((RecordedAsk(key, question, (), statement.cell_id, execution_id=execution.execution_id), []))
+        elif told and statement.author == "model" and "round" in statement.tags:
+            receipt = receipts.get(execution.parent_execution_id or "") or str(statement.tags.get("receipt", ""))
+            told[-1][1].append((receipt, _response_id(events)))
+    made, left = dict[str, RecordedAsk](), list[str]()
+    for ask, responses in told:
+        found = _same(known, ask, [response for _, response in responses])
+        if found is None:
+            left.append(ask.question)
+            continue
+        rounds = (replace(one, receipt=sent) for one, (sent, _) in zip(found.rounds, responses, strict=True))
+        made[ask.key.partition(":")[0]] = replace(ask, rounds=tuple(rounds))
+    return list(made.values()), left
+
+
+def _response_id(events: Iterable[HistoryEvent]) -> str:
+    batches = (event.llm_response_id for event in events if isinstance(event, Action | AssistantMessage))
+    return next(batches, "").partition("~")[0]
+
+
+def _same(known: Sequence[RecordedAsk], ask: RecordedAsk, responses: Sequence[str]) -> RecordedAsk | None:
+    """Return the answered ask that gave these responses: this one itself, else the newest that it may have replayed."""
+    fits = [
+        one
+        for one in known
+        if one.answered
+        and one.question == ask.question
+        and len(one.rounds) == len(responses)
+        # A response that says nothing leaves no event to name it.
+        and all(given in ("", each.response_id) for each, given in zip(one.rounds, responses, strict=True))
+    ]
+    return next((one for one in fits if one.execution_id == ask.execution_id), fits[-1] if fits else None)
+
+
 class Recorded:
     """A model that answers as it once did."""
 
@@ -158,7 +239,7 @@ class Recorded:
 
 
 def dump(asks: Sequence[RecordedAsk]) -> str:
-    """Return recorded asks as the text of a file of turns."""
+    """Return recorded asks as the text of a file of turns; what looks like a credential is masked, as in the log."""
     told = [
         {
             "key": ask.key,
@@ -178,7 +259,8 @@ def dump(asks: Sequence[RecordedAsk]) -> str:
         }
         for ask in asks
     ]
-    return json.dumps({"ctxkernel_turns": VERSION, "asks": told}, indent=1, ensure_ascii=False) + "\n"
+    made = plain({"ctxkernel_turns": VERSION, "asks": told}, mask)
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
 def load(text: str, name: str) -> list[RecordedAsk]:

@@ -352,6 +352,7 @@ class Turn:
             "usage": dict(response.usage),
             "stop_reason": reason,
             "replayed": not self._model.live,
+            "drift": self.spent.requests in self.drift,
         }
         self.execution_id = bench.record(Said(said or "# (empty answer)", events, response.seconds, spent, tags))
         self.waiting, self._batch = cells, len(cells)

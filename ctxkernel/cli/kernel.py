@@ -89,14 +89,15 @@ class OwnKernel(NotebookClient):
         cls,
         notebook: nbformat.NotebookNode,
         folder: Path,
-        environment: Mapping[str, str],
+        environment: Mapping[str, str | None],
         log: IO[bytes],
         *,
         seconds: int | None = None,
     ) -> AsyncIterator[OwnKernel]:
         """Start one in `folder`; `log` takes what its process says. Raises RuntimeError or TimeoutError.
 
-        `environment` is added to this process's; `seconds` bounds the wait for a cell that does not answer.
+        `environment` is added to this process's, and what is None in it taken away; `seconds` bounds the wait for a
+        cell that does not answer.
         """
         kernel = cls(
             notebook,
@@ -111,7 +112,7 @@ class OwnKernel(NotebookClient):
         # Every fault that nbclient logs, it raises too; we say it once.
         kernel.log = logging.getLogger("ctxkernel.cli")
         kernel.log.setLevel(logging.CRITICAL + 1)
-        merged = {**os.environ, **environment}
+        merged = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
         ready = False
         try:
             async with kernel.async_setup_kernel(env=merged, cleanup_kc=True, stdout=log, stderr=log):

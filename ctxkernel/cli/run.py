@@ -35,7 +35,7 @@ from ctxkernel.cli.output import (
 )
 from ctxkernel.cli.read import timeline_table
 from ctxkernel.cli.resuming import MAY_FAIL, CodeCell, continuation
-from ctxkernel.store.location import OVERRIDE
+from ctxkernel.store.location import HINT, OVERRIDE
 from ctxkernel.store.session import SessionReader, newest_session
 
 GRACE_SECONDS = 30
@@ -43,7 +43,7 @@ GRACE_SECONDS = 30
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class _Progress:
+class Progress:
     """One line a cell on standard error: overwritten while it runs on a terminal, written once elsewhere."""
 
     def __init__(self, cells: int):
@@ -91,7 +91,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-class _Outcome:
+class Outcome:
     """How the run ended."""
 
     def __init__(self) -> None:
@@ -102,9 +102,9 @@ class _Outcome:
 
 async def _execute(
     notebook: nbformat.NotebookNode, path: Path, arguments: argparse.Namespace, log: IO[bytes]
-) -> _Outcome:
-    outcome = _Outcome()
-    environment = {"JPY_SESSION_NAME": str(path.resolve())}
+) -> Outcome:
+    outcome = Outcome()
+    environment: dict[str, str | None] = {HINT: str(path.resolve())}
     session: Path | None = arguments.session
     if arguments.resume and session is None:
         session = newest_session(path)
@@ -119,24 +119,25 @@ async def _execute(
     folder = path.resolve().parent
     async with OwnKernel.started(notebook, folder, environment, log, seconds=seconds) as kernel:
         await kernel.limit(arguments.timeout)
-        cells = [(index, cell) for index, cell in enumerate(notebook.cells) if _has_code(cell)]
-        progress = _Progress(len(cells))
+        cells = code_cells(notebook)
+        progress = Progress(len(cells))
         first = await _resume(kernel, session, cells, progress) if resumes and session is not None else 0
         if arguments.resume and not resumes:
             say("Nothing to resume: this notebook has no session with statements yet. Every cell runs.")
-        await _run_cells(kernel, cells[first:], first, outcome, progress)
+        await run_cells(kernel, cells[first:], first, outcome, progress)
         if kernel.kc is not None:
             said = (await kernel.about()).get("session")
             outcome.session = Path(said) if said else None
     return outcome
 
 
-def _has_code(cell: nbformat.NotebookNode) -> bool:
-    return cell.cell_type == "code" and bool(cell.source.strip())
+def code_cells(notebook: nbformat.NotebookNode) -> list[tuple[int, nbformat.NotebookNode]]:
+    """Return the cells that run, each with its place among all cells."""
+    return [(at, one) for at, one in enumerate(notebook.cells) if one.cell_type == "code" and one.source.strip()]
 
 
 async def _resume(
-    kernel: OwnKernel, session: Path, cells: list[tuple[int, nbformat.NotebookNode]], progress: _Progress
+    kernel: OwnKernel, session: Path, cells: list[tuple[int, nbformat.NotebookNode]], progress: Progress
 ) -> int:
     """Go to the state from which the notebook goes on; return how many of its cells need not run. Raises Failed."""
     head = await resumed_at(kernel, session)
@@ -161,12 +162,12 @@ async def _resume(
     return kept
 
 
-async def _run_cells(
+async def run_cells(
     kernel: OwnKernel,
     cells: list[tuple[int, nbformat.NotebookNode]],
     before: int,
-    outcome: _Outcome,
-    progress: _Progress,
+    outcome: Outcome,
+    progress: Progress,
 ) -> None:
     """Execute cells in order; `before` is how many cells with code stand above the first one."""
     for number, (index, cell) in enumerate(cells, before + 1):
@@ -198,7 +199,9 @@ async def _run_cells(
                     "memory that ran out and native code that crashed are the usual causes."
                 )
             return
-        progress.end(number, cell.source, "error" if _has_error(cell) else "ok")
+        # An ask may show an error of the model's cell, which the model has mended.
+        failed = MAY_FAIL in cell.metadata.get("tags", ()) and _has_error(cell)
+        progress.end(number, cell.source, "error" if failed else "ok")
         if kernel.interrupted:  # the cell swallowed the KeyboardInterrupt, or had just ended
             outcome.status = INTERRUPTED
             return
@@ -211,6 +214,12 @@ def _has_error(cell: nbformat.NotebookNode) -> bool:
 
 def _cell_error(number: int, cell: nbformat.NotebookNode, fault: CellExecutionError) -> str:
     """The kernel's own traceback, with its colours on a terminal only, and nothing else that a terminal would obey."""
+    if fault.ename == "Waiting":
+        return (
+            f"Cell {number} asks the model, whose work waits for a yes (mode ask), and nobody is here to give it. "
+            "CTXKERNEL_MODE=auto, or %%ask --mode auto, lets its cells run; with recorded turns (%ctx record, in the "
+            "notebook) no model is asked."
+        )
     error = next((output for output in cell.outputs if output.output_type == "error"), None)
     lines = "\n".join(error.traceback) if error else f"{fault.ename}: {fault.evalue}"
     if not has_colour(sys.stderr):

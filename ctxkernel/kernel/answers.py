@@ -25,6 +25,9 @@ PACE = 0.05
 """Seconds between two drawings of an answer of up to `EASY` characters; in proportion for a longer one."""
 EASY = 10_000
 PROPOSAL_MIME = "application/vnd.ctxkernel.proposal+json"
+DECIDED = "the ask was replayed from a recorded turn, with what was decided then: nothing waits"
+NOTE = {"ctxkernel": {"note": True}}
+"""Metadata of what is said of a turn and is no part of it: its cost, what waits. It differs at a replay."""
 
 
 class Answers:
@@ -165,5 +168,6 @@ def send(ctx: Runtime, kind: str, data: dict[str, Any], display_id: str = "") ->
     """Show something in the cell, as ours."""
     transient = {"display_id": display_id} if display_id else {}
     with ctx.capture.ours():
-        content = {"data": data, "metadata": {}, "transient": transient}
+        is_note = PROPOSAL_MIME in data or list(data) == ["text/plain"]
+        content = {"data": data, "metadata": NOTE if is_note else {}, "transient": transient}
         ctx.kernel.send_response(ctx.kernel.iopub_socket, kind, content)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.failures import ModelFailure
-from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find
+from ctxkernel.agent.recorded import Recorded, RecordedAsk, ask_key, find, position_of
 from ctxkernel.agent.streaming import Response, StreamEvent
 from ctxkernel.agent.turn import Model, Observe, Said, Stopped, Turn
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.timeline import Cost, Execution, Statement
+from ctxkernel.core.timeline import Cost, Execution
 from ctxkernel.history.events import Action, HistoryEvent, UserQuestion, Verdict
 from ctxkernel.kernel.answers import Answers, shown
 from ctxkernel.kernel.bench import answer
@@ -110,7 +110,8 @@ class Asking:
         mode = mode or settings.mode
         if mode == "off":
             raise BadCommand("the model is off (%ctx mode off); %ctx mode ask lets it propose cells, auto runs them")
-        key = ask_key(self._position(running.statement), question)
+        place = position_of(running.statement, ctx.loop.history, ctx.loop.log.records)
+        key = ask_key(place, question)
         execution_id = running.execution.execution_id
         found = None if again and settings.answers != "recorded" else self._recorded(key, question, running)
         model: Model = Recorded(found) if found is not None else self._live()
@@ -128,18 +129,6 @@ class Asking:
         self._displays.clear()
         self.ran.clear()
         ctx.then = self
-
-    def _position(self, statement: Statement) -> int:
-        """Return how many asks come before the one of `statement`; a cell that asks again has the place it had."""
-        log, seen = self._ctx.loop.log, list[str]()
-        for other, execution in self._ctx.loop.history:
-            if any(isinstance(event, UserQuestion) for event in log.records.get(execution.execution_id, ())):
-                name = other.cell_id or execution.execution_id
-                if other.cell_id is not None and other.cell_id == statement.cell_id:
-                    return seen.index(name) if name in seen else len(seen)
-                if name not in seen:
-                    seen.append(name)
-        return len(seen)
 
     def _is_here(self, turn: Turn) -> bool:
         """Whether the newest response of a turn, or its question, is on the way to HEAD."""
@@ -215,7 +204,11 @@ class Asking:
             self.parked = True
             ctx.guard("panel", ctx.panel.proposal, None)
             told = "the ask waits for you: %ctx approve, %ctx edit or %ctx reject REASON"
-            return {**reply, "status": "error", "ename": "Waiting", "evalue": told, "traceback": [told]}
+            if self._can_decide:
+                return {**reply, "status": "error", "ename": "Waiting", "evalue": told, "traceback": [told]}
+            # Shown too: papermill looks for an error among the outputs.
+            more = "Where nobody can, as in a run without a front end: ask with --mode auto, set CTXKERNEL_MODE=auto"
+            return ctx.refused(f"{told}. {more}, or give recorded turns (%ctx record)", "Waiting")
         screen.show({"text/plain": self._told(turn, ending)})
         if ending.kind in ("failed", "stopped"):
             name = "KeyboardInterrupt" if ending.kind == "stopped" else "ModelFailure"
@@ -223,6 +216,12 @@ class Asking:
                 return ctx.refused(ending.told, name)
             return {**reply, "status": "error", "ename": name, "evalue": ending.told, "traceback": [ending.told]}
         return reply
+
+    @property
+    def _can_decide(self) -> bool:
+        """Whether a front end is there that could decide: one with the panel, or one that takes input."""
+        request = self._ctx.kernel.get_parent("shell").get("content") or {}
+        return bool(self._ctx.panel.pages) or bool(request.get("allow_stdin", True))
 
     def _told(self, turn: Turn, ending: Ending) -> str:
         parts = [ending.told] if ending.told and ending.kind != "failed" else []

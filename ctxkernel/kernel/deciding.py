@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.asks import Bounds, Spent
 from ctxkernel.agent.turn import Turn, source
+from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, BadPolicy
 from ctxkernel.core.settings import MODES, from_text
 from ctxkernel.core.turn import aligned
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.events import Verdict
+from ctxkernel.kernel.answers import DECIDED
 from ctxkernel.kernel.projecting import close
 from ctxkernel.projection.prices import price_of
 from ctxkernel.projection.secrets import mask
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
 
 OPTIONS = ("--model", "--mode", "--max-turns", "--budget", "--again")
-DECIDED = "the ask was replayed from a recorded turn, with what was decided then: nothing waits"
 USAGE = "%%ask [--model NAME] [--mode ask|auto] [--max-turns N] [--budget 0.50|50k] [--again], and the question below"
 
 
@@ -225,6 +227,32 @@ def cost(ctx: Runtime, args: Sequence[str]) -> str:
     if len(spent) > 1:
         rows.append(["all", sum(spent.values(), Spent()).told()])
     return aligned(rows)
+
+
+def record(ctx: Runtime, args: Sequence[str]) -> str:
+    """Write the answered asks on the way to HEAD as a file of recorded turns."""
+    if len(args) > 1 or (args and args[0].startswith("-")):
+        raise BadCommand("%ctx record [FILE]: one file; without it NOTEBOOK.turns.json beside the notebook")
+    path = Path(args[0]).expanduser() if args else ctx.asking.turns.path
+    if path is None:
+        raise BadCommand("%ctx record: it is not known which notebook this is; name the file: %ctx record FILE")
+    try:
+        asks, left = ctx.asking.turns.record(path)
+    except OSError as fault:
+        raise BadCommand(f"%ctx record: {path} cannot be written ({fault.strerror})") from None
+    rounds = sum(len(one.rounds) for one in asks)
+    many = f"{len(asks)} ask{'s' * (len(asks) != 1)}, {rounds} response{'s' * (rounds != 1)}"
+    lines = [f"{many} → {path}", *(f"left out, not answered: {one_line(question, 60)}" for question in left)]
+    path_of = ctx.loop.log.path()
+    if [one.index for one, _ in path_of] != list(range(1, len(path_of) + 1)) or any(
+        isinstance(event, Verdict) for _, one in path_of for event in ctx.loop.log.records.get(one.execution_id, ())
+    ):
+        lines.append(
+            "A replay numbers its statements otherwise (here are returns, decisions or an earlier run), which it will "
+            "tell as drift: pytest --ctx NOTEBOOK --ctx-update writes the requests of a replay."
+        )
+    lines.append("Questions, answers and cells stand in it as plain text: read it before you share it.")
+    return "\n".join(lines)
 
 
 def private(ctx: Runtime, args: Sequence[str]) -> str:

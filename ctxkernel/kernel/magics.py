@@ -31,6 +31,7 @@ from ctxkernel.core.settings import MODES
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
 from ctxkernel.kernel import configuring, moving, projecting
+from ctxkernel.kernel.answers import DECIDED, NOTE
 from ctxkernel.kernel.reading import DECIDING, MOVING
 
 if TYPE_CHECKING:
@@ -291,6 +292,11 @@ COMMANDS: dict[str, Command] = {
         _saying(_deciding("private")), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)
     ),
     "cost": Command(_saying(_deciding("cost")), "cost", "what the asks of this session have cost"),
+    "record": Command(
+        _saying(_deciding("record")),
+        "record [FILE]",
+        "write the answered asks to a file (NOTEBOOK.turns.json), from which they replay without a model",
+    ),
     "timeout": Command(
         _timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)
     ),
@@ -343,7 +349,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-OF_THE_PERSON = MOVING | DECIDING | {"mode", "model", "config", "properties", "private"}
+OF_THE_PERSON = MOVING | DECIDING | {"mode", "model", "config", "properties", "private", "record"}
 """Commands that a cell of the model cannot give."""
 
 
@@ -419,7 +425,8 @@ def register(ctx: Runtime) -> None:
     def ctx_magic(line: str, cell: str | None = None) -> None:
         shown = _refusing(lambda: dispatch(ctx, line) if cell is None else _with_body(ctx, line, cell))
         if shown is not None:
-            display(shown)  # not returned: a command that only reads must leave `_` and `Out` as they are
+            # Not returned: a command that only reads must leave `_` and `Out` as they are.
+            display(shown, metadata=NOTE if repr(shown) == DECIDED else None)
 
     @no_var_expand
     def ask_magic(line: str, cell: str | None = None) -> None:
@@ -517,7 +524,11 @@ def complete_handles(ctx: Runtime, event: Any) -> list[str]:
         return [f"--{name}" for name in OPTIONS if not (name == "pos" and event.command == "%group")]
     if event.command == "%group":
         return [state.name for state in ctx.loop.ls()]
-    paths = glob.glob(glob.escape(event.symbol) + "*")
+    return _paths(event.symbol)
+
+
+def _paths(begun: str) -> list[str]:
+    paths = glob.glob(glob.escape(begun) + "*")
     return [path + ("/" if os.path.isdir(path) else "") for path in sorted(paths)[:100]]
 
 
@@ -550,6 +561,8 @@ def complete(ctx: Runtime, event: Any) -> list[str]:
         return configuring.complete(ctx, sub, words)
     if sub == "help":
         return list(COMMANDS)
+    if sub == "record":
+        return _paths(event.symbol)
     statements = [statement.statement_id for statement in ctx.loop.log][-50:]
     if sub == "show":
         return statements

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctxkernel.agent.keys import Key, model_key
-from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, load, of_session
+from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump, load, of_path, of_session
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.store.location import notebook_folder, notebook_name
 from ctxkernel.store.reader import SessionReader
@@ -45,6 +45,34 @@ class Turns:
         with SessionReader(store.path) as reader:
             requests = reader.requests()
             return of_session(requests, reader.records(all_roots=True)) if requests else []
+
+    def record(self, path: Path) -> tuple[list[RecordedAsk], list[str]]:
+        """Write the answered asks on the way to HEAD to a file; returns them, and the questions of the others.
+
+        It is written whole or not at all. Raises BadCommand where there is nothing to write, or `path` holds something
+        else; OSError.
+        """
+        log, store = self._ctx.loop.log, self._ctx.store
+        receipts: dict[str, str] = {}
+        if store.path is not None:
+            with SessionReader(store.path) as reader:
+                receipts = dict(reader.receipts())
+        asks, left = of_path(log.path(), log.records, [*self.asks(), *self.of_session()], receipts)
+        if not asks:
+            why = f"{len(left)} asked, and none answered to the end" if left else "nothing was asked"
+            raise BadCommand(f"%ctx record: there is no answered ask on the way to HEAD ({why})")
+        if path.exists():
+            try:
+                load(path.read_text("utf-8"), path.name)
+            except (UnicodeError, StoreError):
+                raise BadCommand(f"{path} is there, and is no file of recorded turns; give another name") from None
+        beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            beside.write_text(dump(asks), "utf-8")
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+        return asks, left
 
     @property
     def path(self) -> Path | None:

@@ -1,0 +1,211 @@
+"""A notebook executed for a test: what fails, what comes out differently, what would be sent that was not recorded.
+
+Rule 1: no model is asked: asks replay recorded turns, and the kernel gets no key and no server.
+Rule 2: nothing is left behind: the session and its data are in a folder that goes, the notebook is not written. Only
+        where it is asked for the recorded turns are.
+Rule 3: settings are those beside the notebook; the user's own and those of the environment do not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import nbformat
+
+from ctxkernel.cli import INTERRUPTED, Failed
+from ctxkernel.cli.kernel import OwnKernel, last_line
+from ctxkernel.cli.output import one_line
+from ctxkernel.cli.run import Outcome, Progress, code_cells, read_notebook, run_cells
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.replay import Comparison
+from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution
+from ctxkernel.replay.divergence import compare, text_table
+from ctxkernel.store.location import HINT, OVERRIDE
+from ctxkernel.store.reader import SessionReader
+
+DIFFERS = "ctx-differs"
+"""The tag of a cell that is expected to differ."""
+_DECIDES = ("%ctx approve", "%ctx edit", "%%ctx edit", "%ctx reject", "%ctx stop")
+
+
+class NotebookFailed(Failed):
+    """What is wrong with a notebook."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What the execution of a notebook showed."""
+
+    faults: list[str] = field(default_factory=list[str])
+    """Each a paragraph; empty where all is well."""
+    drift: str = ""
+    """Which requests are not those that were recorded."""
+
+
+def examine(path: Path, *, update: bool = False) -> Examined:
+    """Execute a copy of a notebook in its folder, and say what differs. Raises CtxError, KeyboardInterrupt.
+
+    With `update` the recorded turns are written anew, with the requests of now.
+    """
+    stored = read_notebook(path)
+    ran = read_notebook(path)
+    for _, cell in code_cells(ran):
+        cell.outputs = []
+    with tempfile.TemporaryDirectory(prefix="ctxkernel-test-", ignore_cleanup_errors=True) as kept:
+        session = Path(kept) / "session.sqlite"
+        with tempfile.TemporaryFile() as log:
+            try:
+                outcome = asyncio.run(_execute(ran, path, session, log, update=update))
+            except (RuntimeError, TimeoutError) as fault:
+                raise Failed(f"the kernel did not start: {last_line(log) or one_line(str(fault))}") from fault
+        if outcome.status == INTERRUPTED:
+            raise KeyboardInterrupt
+        faults = [outcome.message] if outcome.message else []
+        differing = list(_differing(code_cells(stored), code_cells(ran)))
+        # After a cell that failed all that follows lacks its outputs.
+        if differing and not faults:
+            faults.append(f"Outputs differ from those in the notebook:\n{text_table(differing)}")
+        try:
+            with SessionReader(session) as reader:
+                red, drift = list(_refused(reader)), _drift(reader)
+        except (StoreError, sqlite3.Error) as fault:
+            raise Failed(f"the kernel wrote no session that can be read: {fault}") from fault
+    if red:
+        faults.append("Projections that the model's API would refuse:\n" + "\n".join(red))
+    return Examined(faults, "" if update and not outcome.status else drift)
+
+
+async def _execute(
+    notebook: nbformat.NotebookNode, path: Path, session: Path, log: IO[bytes], *, update: bool
+) -> Outcome:
+    foreign = [name for name in os.environ if name.startswith(("ANTHROPIC_", "CTXKERNEL_")) or name == _UNDER_PYTEST]
+    environment: dict[str, str | None] = {
+        **dict.fromkeys(foreign),
+        HINT: str(path.resolve()),
+        OVERRIDE: str(session),
+        "CTXKERNEL_HOME": str(session.parent / "home"),
+        "CTXKERNEL_CACHE": str(session.parent / "cache"),
+        "CTXKERNEL_ANSWERS": "recorded",
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+    }
+    outcome = Outcome()
+    async with OwnKernel.started(notebook, path.resolve().parent, environment, log) as kernel:
+        cells = code_cells(notebook)
+        await run_cells(kernel, cells, 0, outcome, Progress(len(cells)))
+        if update and not outcome.status and any(cell.source.lstrip().startswith("%%ask") for _, cell in cells):
+            reply = await kernel.command("%ctx record")
+            if reply.get("status") != "ok":
+                raise Failed(f"the recorded turns could not be written: {reply.get('evalue')}")
+    return outcome
+
+
+_UNDER_PYTEST = "PYTEST_CURRENT_TEST"
+"""With it ipykernel takes itself for a part of pytest, and does not watch fd 1 and 2."""
+
+
+# -- what the session says -----------------------------------------------------------------------------
+
+
+def _refused(reader: SessionReader) -> Iterator[str]:
+    for execution_id, _ in reader.receipts():
+        projection = reader.stored_projection(execution_id)
+        for found in projection.violations:
+            yield f"after {execution_id}: {found.told()}"
+
+
+def _drift(reader: SessionReader) -> str:
+    by_ask: dict[str, list[str]] = {}
+    for statement, _ in reader.statements():
+        if statement.tags.get("drift"):
+            by_ask.setdefault(str(statement.tags["ask"]), []).append(str(statement.tags["round"]))
+    if not by_ask:
+        return ""
+    lines = [f"the ask of {ask.partition('.')[0]}: request {', '.join(rounds)}" for ask, rounds in by_ask.items()]
+    told = "Requests to the model are not those that were recorded (drift), since what stands before them differs"
+    return f"{told}:\n" + "\n".join(lines) + "\n--ctx-update writes the turns anew."
+
+
+# -- outputs -------------------------------------------------------------------------------------------
+
+Cells = Sequence[tuple[int, nbformat.NotebookNode]]
+
+
+def _differing(stored: Cells, ran: Cells) -> Iterator[Comparison]:
+    """Yield how outputs differ. An ask and the cells that decided on it are one: a replay shows all at the ask."""
+    for first, last in _groups(stored):
+        old = [cell for _, cell in stored[first:last]]
+        new = [cell for _, cell in ran[first:last]]
+        tags = {tag for cell in old for tag in cell.metadata.get("tags", ())}
+        if DIFFERS in tags or not any(_told(cell) for cell in old):
+            continue
+        names = f"cell {first + 1}" if last - first == 1 else f"cells {first + 1}-{last}"
+        found = compare(_execution(names, old), _execution(names, new), old_state={}, new_state={})
+        if not found.same:
+            yield found
+
+
+def _groups(cells: Cells) -> Iterator[tuple[int, int]]:
+    first = 0
+    for at in range(1, len(cells) + 1):
+        if at == len(cells) or not cells[at][1].source.lstrip().startswith(_DECIDES):
+            yield first, at
+            first = at
+
+
+def _told(cell: nbformat.NotebookNode) -> list[Mapping[str, Any]]:
+    """Return the outputs of a cell, but for what the kernel says of an ask."""
+    return [one for one in cell.outputs if not one.get("metadata", {}).get("ctxkernel", {}).get("note")]
+
+
+def _execution(name: str, cells: Iterable[nbformat.NotebookNode]) -> Execution:
+    """Return outputs as an execution with nothing else."""
+    stdout = stderr = ""
+    exception: ExceptionInfo | None = None
+    artifacts: list[Artifact] = []
+    times: list[float] = []
+    for cell in cells:
+        timing = cell.metadata.get("execution", {})
+        times += [datetime.fromisoformat(timing[at]).timestamp() for at in _TIMES if at in timing]
+        for number, output in enumerate(_told(cell)):
+            match output["output_type"]:
+                case "stream" if output["name"] == "stdout":
+                    stdout += output["text"]
+                case "stream":
+                    stderr += output["text"]
+                case "error":
+                    exception = ExceptionInfo(output["ename"], output["evalue"], "")
+                case _:
+                    artifacts += _artifacts(f"{cell.id}-{number}", output["data"])
+    begin, end = (min(times), max(times)) if times else (0.0, None)
+    return Execution(
+        name,
+        name,
+        None,
+        begin,
+        end,
+        "error" if exception is not None else "ok",
+        stdout,
+        stderr,
+        exception,
+        artifacts=tuple(artifacts),
+    )
+
+
+_TIMES = ("iopub.execute_input", "shell.execute_reply")
+
+
+def _artifacts(name: str, data: Mapping[str, Any]) -> Iterator[Artifact]:
+    for mime, value in data.items():
+        text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        yield Artifact("display", name, mime, len(text), f"sha256:{digest}", value)

@@ -1,0 +1,90 @@
+"""`pytest --ctx NOTEBOOK`: a notebook as a test, its asks answered from recorded turns, never by a model.
+
+Rule 1: this module is loaded at every start of pytest: what a test needs is imported when one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("ctxkernel", "notebooks of the ctxkernel")
+    group.addoption(
+        "--ctx",
+        action="append",
+        default=[],
+        metavar="NOTEBOOK",
+        help="execute a copy of NOTEBOOK, its asks answered from recorded turns, and compare its outputs (repeat)",
+    )
+    group.addoption(
+        "--ctx-strict",
+        action="store_true",
+        help="fail where a request to the model is not the recorded one; without it that is a warning",
+    )
+    group.addoption(
+        "--ctx-update",
+        action="store_true",
+        help="write the recorded turns anew, with the requests of now, where every cell has run",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the notebooks collected: with what else was named on the command line, or alone."""
+    given: list[str] = config.getoption("ctx") or []
+    if not given:
+        return
+    for name in given:
+        if not (name.endswith(".ipynb") and (config.invocation_params.dir / name).is_file()):
+            raise pytest.UsageError(f"--ctx {name}: there is no such notebook")
+    paths = [str(config.invocation_params.dir / name) for name in given]
+    named = config.args if config.args_source == pytest.Config.ArgsSource.ARGS else []
+    config.args = [*named, *paths]
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect a notebook that was asked for."""
+    folder = parent.config.invocation_params.dir
+    if any((folder / name).resolve() == file_path.resolve() for name in parent.config.getoption("ctx") or ()):
+        return NotebookFile.from_parent(parent, path=file_path)
+    return None
+
+
+class NotebookFile(pytest.File):
+    """A notebook's file."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the one test."""
+        yield NotebookItem.from_parent(self, name=self.name, nodeid=self.nodeid)
+
+
+class NotebookItem(pytest.Item):
+    """A notebook that is executed."""
+
+    def runtest(self) -> None:
+        """Execute it, and say what differs. Raises CtxError with all that is wrong."""
+        from ctxkernel.cli.examine import NotebookFailed, examine
+
+        found = examine(self.path, update=bool(self.config.getoption("ctx_update")))
+        faults = list(found.faults)
+        if found.drift and self.config.getoption("ctx_strict"):
+            faults.append(found.drift)
+        elif found.drift:
+            self.warn(pytest.PytestWarning(found.drift))
+        if faults:
+            raise NotebookFailed("\n\n".join(faults))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What is wrong with the notebook, without frames of ours."""
+        from ctxkernel.core.errors import CtxError
+
+        return str(excinfo.value) if excinfo.errisinstance(CtxError) else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """The notebook, as it was found."""
+        return self.path, 0, self.nodeid
