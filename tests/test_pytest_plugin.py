@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import nbformat
@@ -30,11 +31,12 @@ def out(text: str) -> Any:
     return new_output("stream", name="stdout", text=text)
 
 
-def shown(markdown: str, plain: str) -> Any:
-    return new_output("display_data", {"text/markdown": markdown, "text/plain": plain})
+def shown(markdown: str, plain: str, ours: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    metadata = {"ctxkernel": dict(ours)} if ours else {}
+    return new_output("display_data", {"text/markdown": markdown, "text/plain": plain}, metadata=metadata)
 
 
-CELL = shown("**the model's cell**\n\n```python\nprint(0)\n```", "the model's cell\nprint(0)")
+CELL = shown("**the model's cell**\n\n```python\nprint(0)\n```", "the model's cell\nprint(0)", {"note": True})
 SAID = shown("It is **0**.", "It is **0**.")
 NOTE = new_output("display_data", {"text/plain": "claude: 1 request"}, metadata={"ctxkernel": {"note": True}})
 
