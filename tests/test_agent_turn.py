@@ -52,6 +52,8 @@ def _nothing(execution: Execution) -> tuple[Any, ...]:
 class Bench:
     """A bench without a kernel: its cells are plain code."""
 
+    off = stopped = False
+
     def __init__(self, settings: Settings) -> None:
         self.turns = Turns(settings, projector=ProjectionEngine(settings, count_tokens))
         self.proposed: list[str] = []

@@ -571,6 +571,120 @@ def test_a_private_name_is_in_no_projection(shared: Bench):
     shared.sound()
 
 
+# -- what thinking is bound to --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["%ctx model claude-opus-5-5"],
+        ["%ctx model claude-haiku-4-5", "%ctx model claude-sonnet-5-5"],
+        ["%ctx config projection_tokens 20000"],
+        ["%ctx config statement_tokens 300"],
+        ["%ctx config dialect script"],
+        ["bound = 1", "%ctx private bound"],
+        ["%ctx properties on depth=9"],
+    ],
+)
+def test_thinking_goes_where_requests_are_built_otherwise_than_when_it_was_thought(shared: Bench, change: list[str]):
+    def thinks() -> list[Any]:
+        return [[think("hm"), cell("bound = 2\nprint(bound)")], [think("so"), say("thought")]]
+
+    try:
+        for step in ([], change, []):
+            for line in step:
+                shared.run(line)
+            shared.answers(*thinks())
+            assert shared.ask("think about what is bound").status == "ok"
+        shared.sound()
+    finally:
+        for name in ("model", "projection_tokens", "statement_tokens", "dialect"):
+            shared.run(f"%ctx config {name} --reset")
+        shared.run("%ctx private bound --off", "%ctx properties off depth")
+    for _ in range(2):
+        shared.answers(*thinks())
+        assert shared.ask("and again").status == "ok"
+    shared.sound()
+
+
+def test_thinking_of_a_replayed_turn_is_not_sent_back_over_another_request(shared: Bench):
+    shared.answers([think("one"), cell("rt = 1")], [think("two"), say("done")])
+    shared.ask("think once", cell_id="think-once")
+    shared.ask("think once", cell_id="think-once")
+    shared.answers([think("three"), cell("rt += 1")], say("two"))
+    assert shared.ask("and go on").status == "ok"
+    shared.sound()
+
+
+def test_a_cell_of_the_model_cannot_end_the_kernel(shared: Bench):
+    shared.answers([cell("exit()"), cell("quit()")], say("I stay."))
+    shared.run("stays = 1")
+    assert shared.ask("leave").status == "ok"
+    time.sleep(0.5)
+    assert shared.run("stays").data[-1]["text/plain"] == "1"
+    assert "cannot end the kernel" in shared.sent()
+    shared.sound()
+
+
+def test_with_the_model_off_no_option_of_a_cell_asks_it_and_a_turn_that_waits_ends(shared: Bench):
+    shared.answers([cell("off1 = 1")], say("never sent"))
+    shared.ask("begin", "--mode ask")
+    shared.run("%ctx mode off")
+    try:
+        ended = shared.kernel.run("%ctx approve")
+        assert "the model is off" in shown(ended)
+        assert "the model is off" in shared.ask("anyone?").error["evalue"]
+        assert len(shared.server.requests) == 1
+    finally:
+        shared.run("%ctx mode ask")
+    shared.sound()
+
+
+def test_a_stop_that_the_models_cell_swallows_ends_the_ask_all_the_same(shared: Bench):
+    deaf = "import time\ntry:\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    print('no')"
+    shared.answers([cell(deaf), cell("deaf_after = 1")], say("never sent"))
+    ran, _ = interrupted(shared, "do not listen", lambda: len(shared.server.requests) == 1)
+    assert ran.reply["ename"] == "KeyboardInterrupt"
+    assert len(shared.server.requests) == 1
+    assert shared.run("'deaf_after' in globals()").data[-1]["text/plain"] == "False"
+    shared.answers(say("fine"))
+    assert shared.ask("go on").status == "ok"
+    shared.sound()
+
+
+def test_what_waits_on_another_branch_waits_there(shared: Bench):
+    shared.run("branch = 1")
+    place = shared.statements[-1]["statement_id"]
+    shared.answers([cell("branch = 2")], say("done"))
+    shared.ask("branch off", "--mode ask")
+    waits = shared.statements[-1]["statement_id"]
+    shared.run(f"%ctx goto {place}")
+    assert "on another branch" in shared.kernel.run("%ctx approve").error["evalue"]
+    shared.run(f"%ctx goto {waits}")
+    assert shared.kernel.run("%ctx approve").status == "ok"
+    assert shared.run("branch").data[-1]["text/plain"] == "2"
+    shared.sound()
+
+
+def test_calls_with_equal_ids_are_decided_and_replayed_each_for_itself(shared: Bench):
+    shared.answers([cell("v1 = 1", id="same"), cell("v2 = 2", id="same2")], [cell("v3 = 3", id="same")], say("ok"))
+    shared.ask("three times the same", "--mode ask", cell_id="same-ids")
+    shared.kernel.run("%ctx reject no")
+    shared.kernel.run("%ctx approve")
+    shared.kernel.run("%%ctx edit\nv3 = 33")
+    shared.run("del v2, v3")
+    assert shared.ask("three times the same", "--mode ask", cell_id="same-ids").status == "ok"
+    assert shared.run("'v1' in globals(), v2, v3").data[-1]["text/plain"] == "(False, 2, 33)"
+    shared.sound()
+
+
+@pytest.mark.parametrize("line", ["%%ask --mode auto what is it?", "%ask --mode auto what is it?"])
+def test_a_question_may_stand_on_the_line(shared: Bench, line: str):
+    shared.answers(say("it is this"))
+    assert "it is this" in shown(shared.kernel.run(line))
+    shared.sound()
+
+
 # -- the stale view guard ------------------------------------------------------------------------------
 
 

@@ -81,7 +81,7 @@ def of_session(requests: Iterable[Mapping[str, Any]], records: Mapping[str, Sequ
     """Return the asks of a session: `SessionReader.requests()`, and the events recorded with each execution."""
     questions: dict[str, str] = {}
     batches: dict[str, list[tuple[str, list[str]]]] = {}  # by ask: the cells of each response
-    verdicts: dict[tuple[str, str], tuple[Ruling, str]] = {}
+    verdicts: dict[tuple[str, str], list[tuple[Ruling, str]]] = {}  # in order: ids may come again
     allowed: tuple[Ruling, str] = ("approved", "")
     ask = ""
     for execution_id, events in records.items():
@@ -96,7 +96,7 @@ def of_session(requests: Iterable[Mapping[str, Any]], records: Mapping[str, Sequ
                         made.append((event.llm_response_id, []))
                     made[-1][1].append(event.tool_call_id)
                 case Verdict():
-                    verdicts[ask, event.tool_call_id] = event.ruling, event.text
+                    verdicts.setdefault((ask, event.tool_call_id), []).append((event.ruling, event.text))
                 case _:
                     pass
     asks: dict[str, RecordedAsk] = {}
@@ -107,7 +107,8 @@ def of_session(requests: Iterable[Mapping[str, Any]], records: Mapping[str, Sequ
         body, waiting = row["body"], batches.get(name, [])
         at = next((n for n, (batch, _) in enumerate(waiting) if batch.partition("~")[0] == body.get("id")), -1)
         calls = waiting.pop(at)[1] if at >= 0 else []
-        decided = tuple(verdicts.get((name, call), allowed) for call in calls)
+        given = [verdicts.get((name, call), []) for call in calls]
+        decided = tuple(one.pop(0) if one else allowed for one in given)
         blocks = tuple(body.get("blocks", ()))
         one = Round(
             row["receipt"],
@@ -221,12 +222,22 @@ class Recorded:
             raise ModelFailure("no_recording", told)
         self._given += 1
         one = rounds[n]
+        blocks = one.blocks
         if one.receipt != request.receipt:
             self.drift.append(n + 1)
+            # What was thought then is bound to the request of then.
+            blocks = tuple(block for block in blocks if block.get("type") not in ("thinking", "redacted_thinking"))
+            # The calls of then may stand in the same history.
+            known = request.request_bytes
+            mark = request.receipt.rpartition(":")[2][:8]
+            blocks = tuple(
+                {**block, "id": f"{block['id']}-{mark}"} if f'"{block.get("id")}"'.encode() in known else block
+                for block in blocks
+            )
         for block in one.blocks:
             if block.get("type") == "text":
                 on_event(TextDelta(str(block.get("text", ""))))
-        return Response(one.response_id, one.request_id, one.model, one.blocks, one.stop_reason, one.usage, 0.0, None)
+        return Response(one.response_id, one.request_id, one.model, blocks, one.stop_reason, one.usage, 0.0, None)
 
     def verdict(self, action: Action, place: int) -> Verdict | None:
         """Return what was decided then; a cell on which nothing is recorded may run."""

@@ -161,7 +161,7 @@ def events(
     status = next((piece.text for piece in request.tail if piece.kind == "status"), "")
     number = start
     if texts or status:
-        yield Context(nth(execution_id, number), texts, status)
+        yield Context(nth(execution_id, number), texts, status, request.basis)
         number += 1
     batch = f"{response_id}~{execution_id}"
     for call in reply.calls:

@@ -113,6 +113,16 @@ class Bench(Protocol):
         """Ask the user whether a cell may run."""
         ...
 
+    @property
+    def off(self) -> bool:
+        """Whether no model may be asked now."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the user pressed stop while the newest cell ran, whatever the cell made of that."""
+        ...
+
     def consented(self, ask: Ask, request: Projection) -> bool:
         """Say before the first request of a session what it costs; whether it may be sent unasked."""
         ...
@@ -236,7 +246,10 @@ class Turn:
             return None
         execution = await bench.run(action, code, lambda execution: self._observed(execution, action, code, edited))
         del self.waiting[0]
-        if execution.status == "cancelled":
+        if execution.status == "cancelled" or bench.stopped:
+            if self.waiting:  # the cell caught the interrupt, so its own result is like any other
+                left = list(self.waiting)
+                bench.record(Said("# stopped by the person", lambda name, n: _not_run(name, n, left), stopped=True))
             self.waiting.clear()
             return Ending("stopped", "stopped: the cell was interrupted, and what was still to come is not run")
         return None
@@ -257,9 +270,8 @@ class Turn:
             text = f"stopped by the person while it ran\n{text}"
         yield _result(execution, action, text, status)
         if status == "canceled":
-            for number, other in enumerate(self.waiting[1:], 2):
-                told = "not run: the person stopped the work before it"
-                yield _result(execution, other, told, "canceled", number)
+            yield from _not_run(execution.execution_id, 2, self.waiting[1:])
+            del self.waiting[1:]
 
     # -- a round -----------------------------------------------------------------------------
 
@@ -272,6 +284,8 @@ class Turn:
         if not request.report.ok:
             found = "; ".join(one.told() for one in request.violations[:3])
             return Ending("failed", f"nothing was sent, since the model's API would refuse it: {found}")
+        if self._model.live and bench.off:
+            return Ending("bound", "nothing more was asked: the model is off (%ctx mode off)")
         if self._model.live and not bench.consented(self.ask, request):
             return Ending("parked")
         bench.sending(self.ask, request, self.spent.requests + 1)
@@ -315,7 +329,7 @@ class Turn:
         bench, reason = self._bench, response.stop_reason
         dialect = "tools" if request.tools else "script"
         reply = replies.read(response.blocks, dialect, unreadable=response.unreadable, complete=reason != "max_tokens")
-        spent = spent_on(self.ask.model, response.usage, response.seconds) if self._model.live else Spent(1)
+        spent = spent_on(request.model, response.usage, response.seconds) if self._model.live else Spent(1)
         self.spent += spent
         bench.received(response, None, spent)
         self._screen.end(_CUT.get(reason or "", ""))
@@ -346,7 +360,7 @@ class Turn:
         tags = {
             "ask": self.ask.execution_id,
             "round": self.spent.requests,
-            "model": response.model or self.ask.model,
+            "model": response.model or request.model,
             "receipt": request.receipt,
             "request_id": response.request_id,
             "usage": dict(response.usage),
@@ -366,6 +380,12 @@ class Turn:
 def source(action: Action) -> str:
     """Return the code of a cell that the model wrote."""
     return str(action.input.get("code", ""))
+
+
+def _not_run(execution_id: str, first: int, actions: Sequence[Action]) -> Iterable[HistoryEvent]:
+    for number, action in enumerate(actions, first):
+        told = "not run: the person stopped the work before it"
+        yield Observation(f"{execution_id}:{number}", action.tool_call_id, told, "canceled")
 
 
 def _result(execution: Execution, action: Action, text: str, status: OutputStatus, number: int = 1) -> Observation:

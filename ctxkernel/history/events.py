@@ -230,6 +230,8 @@ class Context:
     """Its blocks, as they were sent."""
     status: str = ""
     """The system message for the turn that was sent with it; empty where there was none."""
+    basis: str = ""
+    """What the request was built by (`ProjectionEngine.basis`); empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,12 +104,12 @@ class Asking:
             raise BadCommand("%%ask asks from a cell that is recorded; run it as a cell of the notebook")
         if running.statement.author == "model":
             raise BadCommand("%%ask is the person's to say, not a model's")
-        if not running.statement.source.lstrip().startswith("%%ask"):
+        if not running.statement.source.lstrip().startswith(("%%ask", "%ask")):
             raise BadCommand("%%ask fills a cell of its own: nothing may stand before it")
         settings = ctx.settings
-        mode = mode or settings.mode
-        if mode == "off":
+        if settings.mode == "off":
             raise BadCommand("the model is off (%ctx mode off); %ctx mode ask lets it propose cells, auto runs them")
+        mode = mode or settings.mode
         place = position_of(running.statement, ctx.loop.history, ctx.loop.log.records)
         key = ask_key(place, question)
         execution_id = running.execution.execution_id
@@ -226,7 +226,7 @@ class Asking:
     def _told(self, turn: Turn, ending: Ending) -> str:
         parts = [ending.told] if ending.told and ending.kind != "failed" else []
         if turn.live:
-            parts.append(f"{turn.ask.model}: {turn.spent.told()}")
+            parts.append(f"{self._sent.model if self._sent else turn.ask.model}: {turn.spent.told()}")
         else:
             drift = turn.drift
             told = "replayed from a recorded turn: nothing was sent, and it cost nothing"
@@ -274,7 +274,6 @@ class Asking:
         if turn is None or not self.parked:
             raise BadCommand("nothing waits for you: %%ask asks the model, and in mode ask its cells wait here")
         if not self._is_here(turn):
-            self._unpark()
             raise BadCommand("what waited is on another branch of the timeline; %ctx goto returns there, or ask again")
         return turn
 
@@ -323,6 +322,16 @@ class Asking:
             return True
         self._propose("send", f"{ask.execution_id}:send", "", told)
         return False
+
+    @property
+    def off(self) -> bool:
+        """Whether no model may be asked now."""
+        return self._ctx.settings.mode == "off"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the stop button was pressed while the newest cell ran, whatever the cell made of that."""
+        return self._ctx.interrupts.seen
 
     def consent(self) -> None:
         """The user has said yes to requests of this session."""
@@ -439,7 +448,7 @@ class Asking:
             "ask": self.turn.ask.execution_id,
             "response": self.turn.execution_id,
             "call": action.tool_call_id,
-            "model": self.turn.ask.model,
+            "model": sent.model if sent is not None else self.turn.ask.model,
             "receipt": sent.receipt if sent is not None else "",
             "request_id": self._request_id,
         }
@@ -468,7 +477,14 @@ class Asking:
             keeps_number=True,
         )
         before = ctx.last
-        await execute(cell)
+        # `exit()` would end the person's kernel; in a cell of the model it is an error.
+        ctx.shell.ask_exit = _stay
+        ctx.interrupts.watch(on=True)
+        try:
+            await execute(cell)
+        finally:
+            ctx.interrupts.watch(on=False)
+            del ctx.shell.ask_exit
         ctx.guard("stale views", self.seen.ran, None)
         if ctx.last is None or ctx.last is before:
             raise CtxError("the timeline is off, so the model's cell could not be recorded; %ctx status says why")
@@ -549,3 +565,7 @@ class Asking:
     def clock(self) -> float:
         """Seconds."""
         return time.monotonic()
+
+
+def _stay() -> None:
+    raise BadCommand("a cell of the model cannot end the kernel; it is the person's")

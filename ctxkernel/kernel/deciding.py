@@ -155,7 +155,7 @@ def reject(ctx: Runtime, args: Sequence[str]) -> str | None:
         return DECIDED
     _alone(ctx, "reject")
     if not turn.waiting:
-        return stop(ctx, args)
+        return stop(ctx, ())
     reason = mask(" ".join(args))
     for event in turn.reject(reason, ctx.loop.next_event_id):
         ctx.loop.record(event)

@@ -18,6 +18,9 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.pending = False
+        self.seen = False
+        """Whether one came since somebody began to watch."""
+        self._watched = False
         self.on_note: Callable[[], None] | None = None
         """What else is to be done where one is noted: in the signal handler, so no more than to wake somebody."""
 
@@ -30,6 +33,17 @@ class Interrupts:
         self.pending = True
         if self.on_note is not None:
             self.on_note()
+
+    def watch(self, *, on: bool) -> None:
+        """Remember from now on whether one comes, also where the user's code catches it; or no longer."""
+        self._watched = on
+        if on:
+            self.seen = False
+
+    def _raise(self, signum: int, frame: Any) -> None:
+        __tracebackhide__ = True
+        self.seen = True
+        raise KeyboardInterrupt
 
     @property
     def masked(self) -> bool:
@@ -47,6 +61,6 @@ class Interrupts:
     def unmask(self) -> None:
         """Let interrupts raise from now on. Raises KeyboardInterrupt at once for one that was noted."""
         pending, self.pending = self.pending, False
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, self._raise if self._watched else signal.default_int_handler)
         if pending:
             raise KeyboardInterrupt

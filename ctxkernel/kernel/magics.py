@@ -397,6 +397,9 @@ _QUESTION = re.compile(r"^(\s*)%ctx[ \t]+([\w-]+)[ \t]*\?+[ \t]*$", re.MULTILINE
 
 
 def _question(lines: list[str]) -> list[str]:
+    if lines and lines[0].startswith(("%%ask ", "%ask ")) and not "".join(lines[1:]).strip():
+        # IPython refuses a cell magic without a body, and takes a line that ends in ? for a request for help.
+        return ["%%ask " + lines[0].partition(" ")[2].rstrip("\n") + "\n", "\n"]
     # IPython would take `%ctx timeline?` for a question about a variable `timeline`.
     if not any(_QUESTION.match(line) for line in lines) or lines[0].startswith("%%"):
         return lines

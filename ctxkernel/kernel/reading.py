@@ -62,7 +62,7 @@ def moves_head(code: str) -> bool:
 
 def asks(code: str) -> bool:
     """Whether a cell asks the model, or decides on what it proposed: it runs nothing itself."""
-    if code.lstrip().startswith(("%%ask", "%%ctx edit")):
+    if code.lstrip().startswith(("%%ask", "%ask ", "%%ctx edit")):
         return True
     match = _COMMAND.match(code.strip())
     return match is not None and match["sub"] in DECIDING

@@ -14,6 +14,7 @@ Rule 4: every projection is checked (law 5). A rule that looks beyond one block 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Collection, Sequence
 
 from ctxkernel.core.errors import BadPolicy
@@ -97,7 +98,9 @@ class ProjectionEngine:
             tokens=settings.token_limit or None,
             count=lambda event: self.past.whole_size(event),  # noqa: PLW0108 (there is no past yet)
         )
-        self.past = Past(layout, dialect, opening, self.capabilities, listed, self._hiding)
+        self.basis = _basis(opening, settings, listed, private)
+        """Names all but the history that a request rests on. Thinking is bound to it: where it is another, it goes."""
+        self.past = Past(layout, dialect, opening, self.capabilities, listed, self._hiding, self.basis)
         self._tail = Tail(count_tokens, settings.variable_rows, script=script)
         self._checking = Checking(opening, self.capabilities)
         self._prices = Prices(WRITE_5M, price_of(settings.model).read)
@@ -178,6 +181,7 @@ class ProjectionEngine:
             cached=self._cached(run),
             tail_left_out=(*past.running(), *past.hidden(), *left),
             edge=past.edge,
+            basis=self.basis,
         )
         report = self._checking.report(projection, past.receipts.bytes)
         if not report.ok:
@@ -221,6 +225,13 @@ class ProjectionEngine:
             if (old.text, old.role) != (new.text, new.role):
                 return index
         return most
+
+
+def _basis(opening: str, settings: Settings, properties: Sequence[Property], private: Collection[str]) -> str:
+    listed = [getattr(one, "name", "") or type(one).__name__ for one in properties]
+    shaping = [settings.projection_tokens, settings.statement_tokens, settings.token_limit, settings.call_depth]
+    text = "\0".join([opening, settings.dialect, *map(str, shaping), *listed, "\1", *sorted(private)])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 _FINE = Report(ok=True)

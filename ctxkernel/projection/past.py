@@ -92,6 +92,8 @@ class Bound(NamedTuple):
     """The entry of the question that the open loop began with, -1 where none is open."""
     known: bool = False
     """Whether the state was sent before the first thinking of the newest loop."""
+    foreign: bool = False
+    """Whether the newest request was built otherwise than those of now: what was thought then is bound to that."""
 
 
 class Fed(NamedTuple):
@@ -113,8 +115,10 @@ class Past:
         capabilities: Capabilities,
         properties: Sequence[Property] = PROPERTIES,
         hiding: Hiding | None = None,
+        basis: str = "",
     ) -> None:
         self._hiding = hiding
+        self._basis = basis
         self._layout = layout
         self._dialect = dialect
         self._opening = opening
@@ -179,8 +183,6 @@ class Past:
         self._entries: list[Rendered] = []
         self._bounds: list[Bound] = []
         self._edge = -1, -1
-        self._hidden = -1
-        """The first entry that private names were taken out of: what was thought after it may rest on them."""
         self._fold = HistoryFold(cap)
         self._gone: list[LeftOut] = []
         """What the fold has dropped."""
@@ -421,7 +423,6 @@ class Past:
         first, after = self._edge
         self._edge = (first if first < count else -1), (after if after < count else -1)
         calls = zip(self._entries, self._shown, strict=True)
-        self._hidden = self._hidden if self._hidden < count else -1
         self._names = {one.call_id for one, event in calls if event.place == "call"}
         self._waiting = {}
         start = count  # the batch that the cut may have parted from its results
@@ -453,8 +454,6 @@ class Past:
             name = waiting[0] if waiting else ""
         self._follow(event, name)
         entry = self._render(event, name)
-        if self._hidden < 0 and self._hiding is not None and self._hides(event):
-            self._hidden = place
         if self._views:
             entry = self._in_place(event, entry, shown, place)
         # Of models that bind thinking it stands in the open loop only, and is not the fold's.
@@ -470,10 +469,12 @@ class Past:
     def _bind(self, place: int, *, batch: bool) -> None:
         """Note what rule 3 comes to after the entry at `place`, whose coming changed earlier ones where `batch`."""
         event, entry = self._shown[place], self._entries[place]
-        live, tokens, newest, question, known = self._bounds[-1] if self._bounds else Bound()
+        live, tokens, newest, question, known, foreign = self._bounds[-1] if self._bounds else Bound()
         name = event.condensation_id if isinstance(event, Summary) else event.event_id
         number = self.redactions.numbers.get(name, 0)
         held = self._bound and (entry.context or entry.thinking > 0)
+        if isinstance(event, Context):
+            foreign = event.basis not in ("", self._basis)
         first, after = self._edge
         if number >= self._edited:
             after = place if after < 0 else after
@@ -495,10 +496,11 @@ class Past:
         if held:
             tokens += entry.tokens if entry.context else entry.thinking_tokens
         edited = max(self._edited, self._repinned if self._fold.last_batch >= 0 else 0)
-        hidden = held and 0 <= self._hidden <= place
-        if self._bound and ((held and number < max(newest, edited)) or hidden or ends or batch or tokens > self._spare):
+        if self._bound and (
+            (held and (number < max(newest, edited) or foreign)) or ends or batch or tokens > self._spare
+        ):
             live, tokens = place + 1, 0
-        self._bounds.append(Bound(live, tokens, max(newest, number), question, known))
+        self._bounds.append(Bound(live, tokens, max(newest, number), question, known, foreign))
 
     def _pinned_unit(self, shown: Sequence[HistoryEvent], place: int) -> bool:
         """Whether an event is pinned, or one of the batch that it stands and falls with."""
@@ -512,14 +514,6 @@ class Past:
         ):
             end += 1
         return any(one.event_id in self.pins for one in shown[first : end + 1])
-
-    def _hides(self, event: HistoryEvent) -> bool:
-        """Whether an event holds a private name."""
-        assert self._hiding is not None
-        source = self._sources.get(event.event_id)
-        return self._hiding.event(event) is not event or (
-            source is not None and self._hiding.statement(*source) != source
-        )
 
     def _render(self, event: HistoryEvent, name: str, *, whole: bool = False) -> Rendered:
         """Return the blocks of an event, which are the same whenever they are asked for."""

@@ -176,6 +176,8 @@ class Projection:
     tail_left_out: tuple[LeftOut, ...] = ()
     edge: int = -1
     """Right after an edit of the history the last block before it, where a breakpoint stands; else -1."""
+    basis: str = ""
+    """What it was built by, see `ProjectionEngine.basis`. Not in its record: it is of no use later."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projection) and self.to_record() == other.to_record()
