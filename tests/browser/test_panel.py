@@ -321,7 +321,7 @@ def test_the_panel_says_that_a_cell_runs(desk):
     desk.page.reload()
     desk.page.wait_for_selector("#jupyterlab-splash", state="detached")
     # Lab holds back what a page sends to a busy kernel for its first three seconds.
-    expect(desk.view.locator(".ctxk-state")).to_have_text(re.compile(r"running s1 · [\d.]+ m?s"), timeout=15_000)
+    expect(desk.view.locator(".ctxk-state")).to_have_text(re.compile(r"running s1 · [\d.]+ m?s"), timeout=40_000)
     (desk.lab.root / "go").touch()
     expect(desk.view.locator(".ctxk-state")).to_contain_text("idle")
     expect(desk.row("s1").locator(".ctxk-status")).to_contain_text("ok")
