@@ -30,6 +30,7 @@ from ctxkernel.history.events import (
     OutputStatus,
     UserRejection,
     Verdict,
+    nth,
 )
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.projection.layout import result_text
@@ -218,9 +219,9 @@ class Turn:
         execution_id, _, number = event_id.rpartition(":")
         made: list[HistoryEvent] = []
         for n, action in enumerate(gone):
-            name = f"{execution_id}:{int(number) + 2 * n}"
-            made.append(Verdict(name, action.tool_call_id, "rejected", reason))
-            made.append(UserRejection(f"{execution_id}:{int(number) + 2 * n + 1}", action.tool_call_id, reason))
+            first = int(number) + 2 * n
+            made.append(Verdict(nth(execution_id, first), action.tool_call_id, "rejected", reason))
+            made.append(UserRejection(nth(execution_id, first + 1), action.tool_call_id, reason))
         self.waiting = [] if rest else self.waiting[1:]
         return made
 
@@ -256,7 +257,7 @@ class Turn:
 
     def _refuse_again(self, action: Action, told: Verdict) -> None:
         def refused(execution: Execution) -> Iterable[HistoryEvent]:
-            yield UserRejection(f"{execution.execution_id}:1", action.tool_call_id, told.text)
+            yield UserRejection(nth(execution.execution_id, 1), action.tool_call_id, told.text)
 
         self._bench.hold(action, source(action), refused)
         del self.waiting[0]
@@ -317,7 +318,7 @@ class Turn:
         def marked(execution_id: str, number: int) -> Iterable[HistoryEvent]:
             if partial.strip() or fault is None:
                 text = f"{partial.rstrip()}\n[{why}]" if partial.strip() else f"[{why}]"
-                yield AssistantMessage(f"{execution_id}:{number}", text)
+                yield AssistantMessage(nth(execution_id, number), text)
 
         failure = None if fault is None else (fault.kind, str(fault))
         self._bench.record(Said(f"# {why}", marked, seconds, failure=failure, stopped=fault is None))
@@ -345,7 +346,7 @@ class Turn:
             for call, action in zip(reply.calls, actions, strict=True):
                 if call.fault:
                     results: Sequence[HistoryEvent] = [
-                        AgentError(f"{execution_id}:{number}", action.tool_call_id, call.fault)
+                        AgentError(nth(execution_id, number), action.tool_call_id, call.fault)
                     ]
                 elif call.tool == RUN_CELL:
                     cells.append(action)
@@ -385,8 +386,8 @@ def source(action: Action) -> str:
 def _not_run(execution_id: str, first: int, actions: Sequence[Action]) -> Iterable[HistoryEvent]:
     for number, action in enumerate(actions, first):
         told = "not run: the person stopped the work before it"
-        yield Observation(f"{execution_id}:{number}", action.tool_call_id, told, "canceled")
+        yield Observation(nth(execution_id, number), action.tool_call_id, told, "canceled")
 
 
-def _result(execution: Execution, action: Action, text: str, status: OutputStatus, number: int = 1) -> Observation:
-    return Observation(f"{execution.execution_id}:{number}", action.tool_call_id, text, status)
+def _result(execution: Execution, action: Action, text: str, status: OutputStatus) -> Observation:
+    return Observation(nth(execution.execution_id, 1), action.tool_call_id, text, status)

@@ -9,6 +9,7 @@ Rule 3: all of this is ours: it is no output of a statement, and the log has the
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -141,7 +142,7 @@ def shown(proposal: Mapping[str, Any]) -> dict[str, Any]:
         ways = "\n\nIt waits for your yes: `%ctx approve` sends it, `%ctx stop` does not." if waits else ""
         markdown = plain = f"{proposal['told']}{ways}"
     else:
-        longest = max((len(run) for run in _runs_of_ticks(code)), default=0)
+        longest = max(map(len, re.findall("`+", code)), default=0)
         fence = "`" * max(3, longest + 1)
         markdown = f"**{TITLES[state]}**\n\n{fence}python\n{code.rstrip()}\n{fence}"
         plain = f"{TITLES[state]}\n{code}"
@@ -152,16 +153,6 @@ def shown(proposal: Mapping[str, Any]) -> dict[str, Any]:
             markdown += f"\n\nIt waits: `{WAYS.replace(' · ', '` · `')}`"
             plain += f"\nIt waits: {WAYS}"
     return {PROPOSAL_MIME: dict(proposal), "text/markdown": markdown, "text/plain": plain}
-
-
-def _runs_of_ticks(code: str) -> list[str]:
-    runs = [""]
-    for char in code:
-        if char == "`":
-            runs[-1] += char
-        elif runs[-1]:
-            runs.append("")
-    return runs
 
 
 def send(ctx: Runtime, kind: str, data: dict[str, Any], display_id: str = "") -> None:

@@ -117,9 +117,8 @@ class Asking:
         model: Model = Recorded(found) if found is not None else self._live()
         if self.turn is not None and self.turn.waiting and self._is_here(self.turn):
             self.decided("stopped", "you asked something else")
-            for event in self.turn.reject("the person asked something else", ctx.loop.next_event_id, rest=True):
-                ctx.loop.record(event)
-        self._unpark()
+            self.refuse(self.turn, "the person asked something else", rest=True)
+        self.unpark()
         ctx.loop.record(UserQuestion(ctx.loop.next_event_id, question))
         ask = Ask(execution_id, question, key, settings.model, mode, bounds)  # type: ignore[arg-type]
         self._screen = Answers(ctx, scripts=ctx.engine.dialect == "script")
@@ -181,7 +180,7 @@ class Asking:
         turn = self.turn
         if turn is None or reply.get("status") != "ok":
             return reply
-        self._unpark()
+        self.unpark()
         with self._shown_with_ask(outer):
             self._execute, self._outer = execute, outer
             self._tell(turn)
@@ -253,11 +252,8 @@ class Asking:
         code = told["code"] if code is None else code
         screen.change(where, shown({**told, "state": state, "reason": reason, "code": code, "more": 0}))
 
-    def drop(self) -> None:
-        """What waited is over."""
-        self._unpark()
-
-    def _unpark(self) -> None:
+    def unpark(self) -> None:
+        """Nothing waits any more."""
         if self.parked or self.proposal is not None:
             self.parked, self.proposal = False, None
             self._ctx.guard("panel", self._ctx.panel.proposal, None)
@@ -276,6 +272,12 @@ class Asking:
         if not self._is_here(turn):
             raise BadCommand("what waited is on another branch of the timeline; %ctx goto returns there, or ask again")
         return turn
+
+    def refuse(self, turn: Turn, reason: str, *, rest: bool = False) -> None:
+        """Record that the cell that waits may not run, or with `rest` none of those that wait."""
+        loop = self._ctx.loop
+        for event in turn.reject(reason, loop.next_event_id, rest=rest):
+            loop.record(event)
 
     def go_on(self) -> None:
         """Go on with the turn when the running cell is over."""

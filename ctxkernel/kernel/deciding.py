@@ -157,8 +157,7 @@ def reject(ctx: Runtime, args: Sequence[str]) -> str | None:
     if not turn.waiting:
         return stop(ctx, ())
     reason = mask(" ".join(args))
-    for event in turn.reject(reason, ctx.loop.next_event_id):
-        ctx.loop.record(event)
+    ctx.asking.refuse(turn, reason)
     ctx.asking.decided("rejected", reason)
     ctx.asking.go_on()
     return None
@@ -171,11 +170,9 @@ def stop(ctx: Runtime, args: Sequence[str]) -> str:
     turn = ctx.asking.waiting
     if turn is None:
         return DECIDED
-    if turn.waiting:
-        for event in turn.reject("the person ended the work here", ctx.loop.next_event_id, rest=True):
-            ctx.loop.record(event)
+    ctx.asking.refuse(turn, "the person ended the work here", rest=True)
     ctx.asking.decided("stopped")
-    ctx.asking.drop()
+    ctx.asking.unpark()
     return f"the ask of {turn.ask.execution_id.partition('.')[0]} is over; what it did stays ({turn.spent.told()})"
 
 
