@@ -325,8 +325,11 @@ def test_cells_of_the_model_are_put_into_the_notebook_where_that_is_asked_for(as
         cells=(ASK, "print('after', rows)", "%ctx config insert_cells true"),
         send=False,
     )
+    # What waits ends the ask with an error, so that Run All stops there: a cell that is sent before that is swept away.
+    expect(desk.cell(1).locator(".jp-InputPrompt")).to_have_text("[2]:")
     desk.select(3)
     desk.enter()
+    expect(desk.cell(3).locator(".jp-OutputArea")).to_contain_text("insert_cells")
     button(desk.cell(1), "Send").click()
     button(desk.cell(1), "Run all").click()
     expect(desk.cell(5).locator(".jp-RenderedMarkdown")).to_have_text("Now it has 4.")
