@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import BrowserContext, Error, Locator, Page, expect, sync_playwright
 
 import ctxkernel
 from ctxkernel.testing import MessagesServer
@@ -119,6 +119,7 @@ class Lab:
                 "--ServerApp.port_retries=0",
                 f"--IdentityProvider.token={self.token}",
                 f"--ServerApp.root_dir={self.root}",
+                "--LabApp.expose_app_in_browser=True",
             ),
         ]
 
@@ -232,11 +233,11 @@ def chromium_path() -> str | None:
 
 
 @pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
-    """A headless Chromium; fetched once through Playwright where there is none.
+def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    """A headless Chromium with one profile on disk: JupyterLab's 15 MB of scripts come compiled from its cache.
 
-    For this folder, not for the session: while Playwright is there, its event loop runs in this thread, and
-    `asyncio.run` of a test that comes later would fail.
+    Fetched once through Playwright where there is none. For this folder, not for the session: while Playwright is there,
+    its event loop runs in this thread, and `asyncio.run` of a test that comes later would fail.
     """
     path = chromium_path()
     if path is None:
@@ -248,18 +249,15 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         pytest.fail(NO_BROWSER)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="package")
-def context(chromium: Browser) -> Iterator[BrowserContext]:
-    """One profile for all tests: JupyterLab's 15 MB of scripts come from its cache."""
-    context = chromium.new_context(viewport={"width": 1400, "height": 860})
-    context.set_default_timeout(60_000)
-    yield context
-    context.close()
+        context = playwright.chromium.launch_persistent_context(
+            tmp_path_factory.mktemp("profile"),
+            executable_path=path,
+            args=FLAGS,
+            viewport={"width": 1400, "height": 860},
+        )
+        context.set_default_timeout(60_000)
+        yield context
+        context.close()
 
 
 class Desk:
@@ -271,12 +269,28 @@ class Desk:
         self.panel = page.locator("#ctxkernel-panel")
         self.view = page.locator("#ctxkernel-panel .ctxk-host:not([hidden])")
         self.errors: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("pageerror", self._note)
+
+    def _note(self, error: Error) -> None:
+        self.errors.append(str(error))
+
+    def leave(self) -> bool:
+        """Close all documents; return if the page can be left to the next test.
+
+        A page that was reloaded can not: Lab restores its documents, and may do so after they were closed here.
+        """
+        self.page.remove_listener("pageerror", self._note)
+        self.page.evaluate("for (const one of [...jupyterapp.shell.widgets('main')]) one.dispose()")
+        return self.page.evaluate("Boolean(window.left)")
 
     def open(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel", workspace: str = "") -> Desk:
         """Write a notebook, open it, and put the keyboard into its first cell."""
         self.lab.write(name, cells, kernel)
-        self.page.goto(self.lab.url(name, workspace))
+        if self.page.url == "about:blank" or workspace:
+            self.page.goto(self.lab.url(name, workspace))
+            self.page.evaluate("window.left = true")
+        else:
+            self.page.evaluate("path => jupyterapp.commands.execute('docmanager:open', { path })", name)
         return self.settle()
 
     def settle(self) -> Desk:
@@ -334,8 +348,10 @@ class Desk:
 
 
 @contextlib.contextmanager
-def _desk(lab: Lab, context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    page = context.new_page()
+def _desk(
+    lab: Lab, context: BrowserContext, request: pytest.FixtureRequest, kept: list[Page] | None = None
+) -> Iterator[Desk]:
+    page = kept.pop() if kept else context.new_page()
     desk = Desk(lab, page)
     failed = request.session.testsfailed
     yield desk
@@ -344,19 +360,36 @@ def _desk(lab: Lab, context: BrowserContext, request: pytest.FixtureRequest) -> 
         results.mkdir(exist_ok=True)
         with contextlib.suppress(Exception):  # the picture helps; that there is none must not hide the failure
             page.screenshot(path=results / f"{request.node.name}.png")
-    page.close()
+        kept = None
+    if kept is not None and desk.leave():
+        kept.append(page)
+    else:
+        page.close()
     lab.forget()
 
 
+@pytest.fixture(scope="package")
+def kept() -> list[Page]:
+    """The page that is handed from test to test."""
+    return []
+
+
 @pytest.fixture
-def desk(lab: Lab, context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    """A fresh page for one test."""
+def desk(lab: Lab, context: BrowserContext, request: pytest.FixtureRequest, kept: list[Page]) -> Iterator[Desk]:
+    """A page where other notebooks may have been open before, as at a person's desk. To load Lab takes five seconds."""
+    with _desk(lab, context, request, kept) as desk:
+        yield desk
+
+
+@pytest.fixture
+def new_desk(lab: Lab, context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    """A page of its own, for a test of how a page begins, or one that changes settings."""
     with _desk(lab, context, request) as desk:
         yield desk
 
 
 @pytest.fixture(scope="module")
 def shared_desk(lab: Lab, context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    """One page for tests that only look."""
+    """One new page for tests that only look."""
     with _desk(lab, context, request) as desk:
         yield desk

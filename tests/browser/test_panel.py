@@ -187,8 +187,9 @@ def test_a_click_on_a_statement_without_its_cell_says_so(filled):
 # ---------------------------------------------------------------- legible
 
 
-def test_every_text_is_legible_in_both_themes(desk):
+def test_every_text_is_legible_in_both_themes(new_desk):
     """Each text has the contrast of 4.5 : 1 that WCAG asks for."""
+    desk = new_desk
     desk.lab.configure("@jupyterlab/apputils-extension/themes", {"theme": "JupyterLab Dark"})
     desk.open("legible.ipynb", ["text = 'a'\nprint(text)", "text += 'b'", "del text", "1 / 0", "v = view([1])"]).live()
     desk.select(0)
@@ -284,8 +285,9 @@ def test_two_browser_tabs_show_the_same_session(desk, context):
     other.page.close()
 
 
-def test_the_panel_remembers_that_it_was_closed(desk):
+def test_the_panel_remembers_that_it_was_closed(new_desk):
     """Closed stays closed over a reload, though the kernel is a ctxkernel; opened stays open."""
+    desk = new_desk
     desk.open("closed.ipynb", ["a = 1", "b = 2"]).live()
     desk.panel.get_by_role("button", name="Close the panel").click()
     expect(desk.panel).to_be_hidden()
@@ -327,8 +329,9 @@ def test_the_panel_says_that_a_cell_runs(desk):
     expect(desk.row("s1").locator(".ctxk-status")).to_contain_text("ok")
 
 
-def test_another_kernel_does_not_open_the_panel_and_is_told_what_to_do(desk):
+def test_another_kernel_does_not_open_the_panel_and_is_told_what_to_do(new_desk):
     """The panel never opens itself for a stock kernel; asked by command, it names the next step, and takes it."""
+    desk = new_desk
     with desk.page.expect_websocket(lambda socket: "/channels" in socket.url):  # Lab is idle before, too
         desk.open("stock.ipynb", ["a = 1", "%load_ext ctxkernel", "b = 2"], kernel="python3")
     desk.select(0)
@@ -349,8 +352,9 @@ def test_another_kernel_does_not_open_the_panel_and_is_told_what_to_do(desk):
     expect(desk.view.locator(".ctxk-row").last).to_contain_text("b = 2")
 
 
-def test_versions_that_differ_are_named_with_the_next_step(desk):
+def test_versions_that_differ_are_named_with_the_next_step(new_desk):
     """Panel and kernel may live in two environments; the banner says which one to bring up to date."""
+    desk = new_desk
     entry = desk.page.request.get(desk.lab.file("remoteEntry.js")).text()
     changed = entry.replace(f"VERSION = '{ctxkernel.__version__}'", "VERSION = '0.0.9'")
     assert changed != entry

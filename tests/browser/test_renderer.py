@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from IPython.utils.text import DollarFormatter
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 import ctxkernel
 from ctxkernel.kernel.inline import STYLES, renderer
@@ -76,11 +76,12 @@ class Server(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def page(chromium: Browser) -> Iterator[Page]:
+def page(context: BrowserContext) -> Iterator[Page]:
     """A page as wide as the panel is at its first opening."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Server, directory=str(APP)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    page = chromium.new_page(viewport={"width": 370, "height": 800})
+    page = context.new_page()
+    page.set_viewport_size({"width": 370, "height": 800})
     page.faults = []
     page.on("pageerror", lambda fault: page.faults.append(str(fault)))
     page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)

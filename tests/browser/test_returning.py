@@ -98,6 +98,9 @@ def test_re_run_from_a_cell_counts_an_edit_and_says_what_came_out_differently(de
     expect(luck).to_have_count(0)  # the generator's state was restored: the same number again
     expect(desk.view.locator(".ctxk-verdicts")).to_contain_text("= 1 same")
 
+    desk.open("next.ipynb", ["a = 1"]).live()  # has nothing to compare: it does not open on an empty section
+    expect(desk.view.get_by_role("tab", name="Timeline")).to_have_attribute("aria-selected", "true")
+
 
 def test_the_button_of_a_cell_is_there_for_kernels_that_can_go_back(desk):
     """In the cell's toolbar and in its context menu."""

@@ -823,7 +823,9 @@ class Panel {
       .catch((error) => console.warn('ctxkernel: could not save the setting', error));
   }
 
+  /** The next notebook opens with this tab, where every session has it: an empty one would hide what is there. */
   setTab(tab) {
+    if (tab === 'rerun' || tab === 'history') return;
     this.tab = tab;
     this.save();
   }
