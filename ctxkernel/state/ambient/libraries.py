@@ -40,8 +40,8 @@ class MatplotlibOptions(Part):
         return self._told(self._now(), drawing=_draws())
 
     def _told(self, params: Any, *, drawing: bool) -> dict[str, Any]:
-        # The inline backend switches `interactive` on when it is loaded, which is once in a process. Off as it was before
-        # that, no figure would be shown any more.
+        # The inline backend switches `interactive` on when it is loaded, which is once in a process. Were it off again,
+        # as it was before that, no figure would be shown any more.
         left_out = self._FIXED if drawing else {*self._FIXED, "interactive"}
         return {name: _plain(value) for name, value in dict.items(params) if name not in left_out}
 
