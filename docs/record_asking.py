@@ -1,11 +1,12 @@
-"""Make `notebooks/04-asking.turns.json` anew: run the notebook with answers that are written here, and record them.
+"""Make the turns of the notebooks that ask anew: run each with answers that are written here, and record them.
 
     python docs/record_asking.py
 
-To be run when the projection has changed, since the file holds the receipts of its requests: then
+To be run when the projection has changed, since the files hold the receipts of its requests: then
 `pytest --ctx notebooks/04-asking.ipynb --ctx-strict` says that they are others. No model is asked: the answers are what
-a good one would say, and a server on this machine says them. Neither notebook nor answers may show what differs
-between machines and versions of Python: results of `sum` (3.12 adds otherwise), frames of comprehensions, addresses.
+a good one would say, and a server on this machine says them. Up to its last ask neither notebook nor answers may show
+what differs between machines and versions: results of `sum` (Python 3.12 adds otherwise), frames of comprehensions,
+addresses, the size of a figure, more digits of a float than libraries agree on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from nbformat.v4 import new_code_cell
 
 from ctxkernel.testing import MessagesServer, call, say
 
-NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "04-asking.ipynb"
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 
 def cell(code: str) -> dict[str, Any]:
@@ -30,7 +31,55 @@ def cell(code: str) -> dict[str, Any]:
     return call("run_cell", {"code": code.strip()})
 
 
-ANSWERS = [
+TOUR = [
+    # Which of them tell it in advance when they are taken together?
+    [
+        say(
+            "One by one `bmi` and `s5` lead; but serum values go together, and two that do tell little more than one. "
+            "So I add them one after the other, each time the one that helps most, and judge by patients that the fit "
+            "has not seen."
+        ),
+        cell("""
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import cross_val_score
+
+def explained(names):
+    return cross_val_score(LinearRegression(), patients[names], patients["target"], cv=5, scoring="r2").mean()
+
+measurements = list(correlation.index)
+chosen = []
+while len(chosen) < 3:
+    left = [name for name in measurements if name not in chosen]
+    chosen.append(max(left, key=lambda name: explained([*chosen, name])))
+    print(f"{' + '.join(chosen):15} R² {explained(chosen):.2f}")
+print(f"{'all ten':15} R² {explained(measurements):.2f}")
+"""),
+    ],
+    say(
+        "Three of the ten: **`bmi`, `s5` and `bp`** explain 0.46 of the variance in patients that the fit has not "
+        "seen; all ten explain 0.48. By correlation alone `s4` is nearly as good as `bp`, but beside `s5` it has "
+        "little left to tell.\n\nHalf of the variance is in none of the ten: good enough for groups, not for one "
+        "patient."
+    ),
+    # Is `obese` as good as `bmi`?
+    [
+        say("I hold one against the other, alone and beside the other two."),
+        cell("""
+for names in (["bmi"], ["obese"], ["bmi", "s5", "bp"], ["obese", "s5", "bp"]):
+    print(f"{' + '.join(names):15} R² {explained(names):.2f}")
+
+lean = patients[~patients["obese"]]
+print(f"bmi and target, the {len(lean)} who are not obese: {lean['bmi'].corr(lean['target']):.2f}")
+"""),
+    ],
+    say(
+        "No: alone it explains **0.15** where `bmi` explains **0.32**, and beside `s5` and `bp` 0.41 instead of 0.46. "
+        "A line at 30 drops what lies below it: among the 343 who are not obese, `bmi` and the progression still go "
+        "together, with 0.46. For a table `obese` is handy; for a model I would keep `bmi`."
+    ),
+]
+
+ASKING = [
     # Why do the residuals drift after 2019?
     [
         say("I look at the residuals by year, and at how much a single month scatters."),
@@ -96,23 +145,32 @@ print(f"spread {spread:.2f} K, step {step / error:.0f} standard errors, three of
     ),
 ]
 
+ANSWERS = {"01-tour": TOUR, "04-asking": ASKING}
 
-def record(folder: Path, notebook: Path = NOTEBOOK) -> Path:
+
+def turns_of(notebook: Path) -> Path:
+    """Return where a notebook's recorded turns stand: beside it."""
+    return notebook.with_suffix(".turns.json")
+
+
+def record(folder: Path, notebook: Path) -> Path:
     """Run a copy of the notebook in `folder`, as it would be run with a key; return the file of turns."""
     copy = nbformat.read(notebook, as_version=4)
     copy.cells.append(new_code_cell("%ctx record"))
     nbformat.write(copy, folder / notebook.name)
-    with MessagesServer(ANSWERS) as server:
+    with MessagesServer(ANSWERS[notebook.stem]) as server:
         given = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "any", "CTXKERNEL_MODE": "auto"}
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CTXKERNEL_")}
         command = [sys.executable, "-m", "ctxkernel", "run", notebook.name]
         subprocess.run(command, cwd=folder, env={**environment, **given}, check=True)
         if server.faults or server.script:
             raise SystemExit(f"the notebook asked otherwise than the answers foresee: {server.faults or server.script}")
-    return folder / f"{notebook.stem}.turns.json"
+    return turns_of(folder / notebook.name)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        NOTEBOOK.with_suffix(".turns.json").write_bytes(record(Path(made)).read_bytes())
-    print(f"{NOTEBOOK.with_suffix('.turns.json')} is made anew")
+    for stem in ANSWERS:
+        book = NOTEBOOKS / f"{stem}.ipynb"
+        with tempfile.TemporaryDirectory() as made:
+            turns_of(book).write_bytes(record(Path(made), book).read_bytes())
+        print(f"{turns_of(book)} is made anew")

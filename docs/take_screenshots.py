@@ -2,36 +2,41 @@
 
     python docs/take_screenshots.py [NOTEBOOK]
 
-Needs what the browser tests need, whose server and desk it uses. Writes docs/images/*.png.
+Needs what the browser tests need, whose server and desk it uses; what a model would answer is what the turns of the
+tour are made from. Writes docs/images/*.png.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
+from ctxkernel.testing import MessagesServer
+
 DOCS = Path(__file__).resolve().parent
 IMAGES = DOCS / "images"
 TOUR = DOCS.parent / "notebooks/01-tour.ipynb"
 PAGE = {"width": 1440, "height": 900}
-SHOWN = 5
+SHOWN = "table = view("
+"""The row that is looked at: a handle on the table, under the figure."""
 EDIT = ("LassoCV(cv=5", "LassoCV(cv=10")
 """What is changed in the tour's model to show a re-run: other folds of the cross-validation."""
 SHOT = {"animations": "disabled", "scale": "css"}
 
 
-def desk_module() -> ModuleType:
-    """Return the browser tests' conftest, where the server and the desk are."""
-    path = DOCS.parent / "tests/browser/conftest.py"
-    spec = importlib.util.spec_from_file_location("ctxkernel_browser_desk", path)
+def module_at(path: Path) -> ModuleType:
+    """Return a file that is in no package as a module."""
+    spec = importlib.util.spec_from_file_location(f"ctxkernel_{path.stem}", path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -40,11 +45,12 @@ def desk_module() -> ModuleType:
     return module
 
 
-def take(tools: ModuleType, lab: object, browser: Browser, notebook: Path, theme: str) -> None:
-    """Run the notebook in one theme, and take its pictures."""
-    dark = theme.endswith("Dark")
+def opened(tools: ModuleType, lab: Any, browser: Browser, notebook: Path, theme: str) -> Any:
+    """Return a desk with a copy of the notebook, and with its recorded turns where it has some."""
     lab.configure("@jupyterlab/apputils-extension/themes", {"theme": theme})
-    (lab.root / notebook.name).write_bytes(notebook.read_bytes())
+    for path in (notebook, notebook.with_suffix(".turns.json")):
+        if path.is_file():
+            (lab.root / path.name).write_bytes(path.read_bytes())
     context = browser.new_context(viewport=PAGE, device_scale_factor=2)
     context.set_default_timeout(60_000)
     desk = tools.Desk(lab, context.new_page())
@@ -52,19 +58,43 @@ def take(tools: ModuleType, lab: object, browser: Browser, notebook: Path, theme
     desk.settle().live()
     # The file browser says nothing here; the room is the notebook's.
     desk.page.keyboard.press("Control+b")
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     desk.select(0)
+    return desk
+
+
+def sources_of(notebook: Path) -> list[tuple[str, str]]:
+    """Return kind and source of each cell."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+
+
+def enter(desk: Any, cell: int, kind: str, source: str, done: int) -> int:
+    """Run the selected cell, and wait until the panel has painted it; return the number of statements."""
+    # Commands that only read leave no statement.
+    if kind != "code" or source.startswith("%ctx"):
+        desk.enter()
+        return done
+    if not source.startswith("%%ask"):
+        desk.enter(f"s{done + 1}")
+        return done + 1
+    desk.enter()
+    # The last line of an ask, and so the last of its statements.
+    desk.cell(cell).locator(".jp-OutputArea", has_text="replayed from a recorded turn").wait_for()
+    desk.page.wait_for_timeout(500)
+    return int(desk.panel.get_attribute("data-last-turn").removeprefix("s"))
+
+
+def take(tools: ModuleType, lab: Any, browser: Browser, notebook: Path, theme: str) -> None:
+    """Run the notebook in one theme, and take its pictures."""
+    dark = theme.endswith("Dark")
+    desk = opened(tools, lab, browser, notebook, theme)
+    cells = sources_of(notebook)
     done = 0
-    for i, cell in enumerate(cells):
-        source = "".join(cell["source"])
-        # Commands that only read leave no statement.
-        counts = cell["cell_type"] == "code" and not source.lstrip().startswith("%ctx")
-        done += counts
-        desk.enter(f"s{done}" if counts else "")
-        if i == len(cells) - 1:
-            desk.page.wait_for_timeout(1500)
-    # A look that has something to see: a handle on the table, under the figure.
-    desk.row(f"s{min(done, SHOWN)}").locator(".ctxk-go").click()
+    for i, (kind, source) in enumerate(cells):
+        done = enter(desk, i, kind, source, done)
+    desk.page.wait_for_timeout(1500)
+    rows = desk.view.locator(".ctxk-row")
+    rows.filter(has_text=SHOWN).or_(rows.last).first.locator(".ctxk-go").click()
     desk.page.mouse.move(600, 880)
     desk.page.wait_for_timeout(800)
     desk.page.screenshot(path=IMAGES / f"panel-{'dark' if dark else 'light'}.png", **SHOT)
@@ -74,8 +104,30 @@ def take(tools: ModuleType, lab: object, browser: Browser, notebook: Path, theme
             desk.page.mouse.move(600, 880)
             desk.page.wait_for_timeout(300)
             desk.panel.screenshot(path=IMAGES / f"{tab}.png", **SHOT)
-        rerun(desk, ["".join(cell["source"]) for cell in cells])
-    context.close()
+        rerun(desk, [source for _, source in cells])
+    desk.page.context.close()
+    lab.forget()
+
+
+def ask(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
+    """Run the notebook up to its first ask, and send that: a picture of the cell that waits, and of the panel."""
+    desk = opened(tools, lab, browser, notebook, "JupyterLab Light")
+    cells = sources_of(notebook)
+    at = next(i for i, (_, source) in enumerate(cells) if source.startswith("%%ask"))
+    done = 0
+    for i, (kind, source) in enumerate(cells[:at]):
+        done = enter(desk, i, kind, source, done)
+    desk.enter()
+    card = desk.cell(at).locator(".ctxk-card-of-model[data-state=waits]")
+    card.get_by_role("button", name="Send", exact=True).click()
+    card.get_by_role("button", name="Run", exact=True).wait_for()
+    desk.page.wait_for_timeout(1500)
+    # The question above it is a part of the picture.
+    desk.cell(at - 1).evaluate("el => el.scrollIntoView({ block: 'start' })")
+    desk.page.mouse.move(600, 880)
+    desk.page.wait_for_timeout(800)
+    desk.page.screenshot(path=IMAGES / "asking.png", **SHOT)
+    desk.page.context.close()
     lab.forget()
 
 
@@ -104,26 +156,43 @@ def rerun(desk: Any, sources: list[str]) -> None:
     desk.page.screenshot(path=IMAGES / "rerun.png", **SHOT)
 
 
+@contextlib.contextmanager
+def served(tools: ModuleType, folder: Path, env: dict[str, str]) -> Iterator[Any]:
+    """Start a JupyterLab whose kernels have these variables."""
+    folder.mkdir()
+    lab = tools.Lab(folder, env)
+    lab.start()
+    try:
+        yield lab
+    finally:
+        lab.stop()
+
+
 def main() -> None:
-    """Start server and browser, and take the pictures in both themes."""
+    """Start server and browser, and take the pictures: those of the notebook in both themes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("notebook", nargs="?", type=Path, default=TOUR)
     notebook = parser.parse_args().notebook
-    tools = desk_module()
+    tools = module_at(DOCS.parent / "tests/browser/conftest.py")
+    answers = module_at(DOCS / "record_asking.py").ANSWERS
     path = tools.chromium_path()
     if path is None:
         raise SystemExit(tools.NO_BROWSER)
     IMAGES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, sync_playwright() as playwright:
-        lab = tools.Lab(Path(folder))
-        lab.start()
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        sync_playwright() as playwright,
+        MessagesServer(answers[TOUR.stem]) as model,
+    ):
         browser = playwright.chromium.launch(executable_path=path, args=tools.FLAGS)
-        try:
+        # Whoever has a key gets the same pictures.
+        with served(tools, Path(folder) / "recorded", {"CTXKERNEL_ANSWERS": "recorded"}) as lab:
             for theme in ("JupyterLab Light", "JupyterLab Dark"):
                 take(tools, lab, browser, notebook, theme)
-        finally:
-            browser.close()
-            lab.stop()
+        live = {"ANTHROPIC_BASE_URL": model.base_url, "ANTHROPIC_API_KEY": "any"}
+        with served(tools, Path(folder) / "live", live) as lab:
+            ask(tools, lab, browser, TOUR)
+        browser.close()
     for image in sorted(IMAGES.glob("*.png")):
         print(image.relative_to(DOCS.parent), f"{image.stat().st_size // 1024} KB")
 

@@ -307,6 +307,29 @@ def test_a_library_that_was_not_loaded_then_gets_what_it_began_with():
     assert matplotlib.rcParams["figure.dpi"] == matplotlib.rcParamsOrig["figure.dpi"]
 
 
+def test_figures_are_shown_after_a_return_to_before_the_first_one(monkeypatch: pytest.MonkeyPatch):
+    """`interactive`, without which none is, is switched on when the first is drawn; from then on it comes back."""
+    matplotlib = pytest.importorskip("matplotlib")
+    pyplot = types.ModuleType("matplotlib.pyplot")
+    pyplot._backend_mod = None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", pyplot)
+    monkeypatch.setitem(matplotlib.rcParams, "interactive", False)
+    state = Ambient()
+    before = state.capture()
+    pyplot._backend_mod = object()  # type: ignore[attr-defined]
+    matplotlib.rcParams["interactive"] = True
+    drawn = Ambient().capture()
+
+    state.restore(before)
+    assert matplotlib.rcParams["interactive"]
+    state.restore({}, gone=["matplotlib"])
+    assert matplotlib.rcParams["interactive"]
+
+    matplotlib.rcParams["interactive"] = False
+    state.restore(drawn)
+    assert matplotlib.rcParams["interactive"]
+
+
 def test_ipython_s_settings_come_back():
     shell_module = pytest.importorskip("IPython.core.interactiveshell")
     from traitlets.config import Config

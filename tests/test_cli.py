@@ -508,14 +508,22 @@ def test_the_tour_of_a_clone_is_opened_where_it_is(tmp_path: Path):
     assert lab.find_tour(tmp_path) == tour
 
 
-def test_elsewhere_the_tour_is_copied_once_and_never_overwritten(tmp_path: Path):
+def test_elsewhere_the_tour_is_copied_once_with_its_turns_and_never_overwritten(tmp_path: Path):
     copy = lab.find_tour(tmp_path)
+    turns = copy.with_suffix(".turns.json")
     assert copy.read_bytes() == lab.packaged_tour().read_bytes()
+    assert turns.read_bytes() == lab.packaged_tour().with_suffix(".turns.json").read_bytes()
 
     copy.write_text("my own notes")
+    turns.write_text("my own turns")
 
     assert lab.find_tour(tmp_path) == copy
     assert copy.read_text() == "my own notes"
+
+    copy.unlink()
+    lab.find_tour(tmp_path)
+
+    assert turns.read_text() == "my own turns"
 
 
 def test_a_notebook_elsewhere_is_served_from_its_own_folder(tmp_path: Path):

@@ -74,7 +74,8 @@ def test_the_wheel_brings_every_file_of_the_panel(names: set[str]):
 def test_the_wheel_brings_the_tour_and_every_module(names: set[str]):
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ctxkernel").rglob("*.py")}
 
-    assert "ctxkernel/_tour/01-tour.ipynb" in names
+    # Its asks are answered from the turns.
+    assert {"ctxkernel/_tour/01-tour.ipynb", "ctxkernel/_tour/01-tour.turns.json"} <= names
     assert modules <= names
 
 
@@ -87,7 +88,7 @@ def test_the_wheel_gives_pytest_its_plugin(wheel: Path):
 
 
 def test_a_notebook_that_asks_comes_with_its_turns():
-    """The source distribution holds the folder; the wheel has the tour alone."""
+    """The source distribution holds the folder; the wheel has the tour and its turns alone."""
     asking = [path for path in (ROOT / "notebooks").glob("*.ipynb") if "%%ask" in path.read_text(encoding="utf-8")]
 
     assert asking

@@ -11,8 +11,10 @@ import pytest
 from kernels import RunningKernel, StartKernel
 from test_kernel_asking import KEY, Bench, bench_in, cell, shown
 
-from ctxkernel.agent.recorded import load
+from ctxkernel.agent.recorded import RecordedAsk, ask_key, dump, load
 from ctxkernel.kernel.magics import complete
+from ctxkernel.kernel.turns import Turns
+from ctxkernel.store.location import HINT
 from ctxkernel.testing import call, say, think
 
 
@@ -74,6 +76,21 @@ def test_what_is_recorded_replays_elsewhere_without_a_key_and_nothing_differs(
     assert told(statements(kernel)) == before
     assert "replayed from a recorded turn" in outputs[2]
     assert not [text for text in outputs if "drift" in text]
+
+
+def test_a_kernel_that_is_not_told_its_notebook_finds_the_turns_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As with nbconvert and papermill; a kernel that knows its notebook reads that one's file alone."""
+    monkeypatch.chdir(tmp_path)
+    for name, question in (("a", "first?"), ("b", "second?")):
+        (tmp_path / f"{name}.turns.json").write_text(dump([RecordedAsk(ask_key(0, question), question, ())]))
+    turns = Turns(cast("Any", None))
+
+    monkeypatch.delenv(HINT, raising=False)
+    assert [ask.question for ask in turns.asks()] == ["first?", "second?"]
+    monkeypatch.setenv(HINT, str(tmp_path / "b.ipynb"))
+    assert [ask.question for ask in turns.asks()] == ["second?"]
 
 
 def test_a_replayed_ask_is_recorded_again_with_the_requests_of_now(tmp_path: Path, start_kernel: StartKernel):

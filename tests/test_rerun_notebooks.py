@@ -33,6 +33,9 @@ class Desk:
         for name, text in self.says.get("files", {}).items():
             (folder / name).write_text(text)
         (folder / path.name).write_bytes(path.read_bytes())
+        turns = path.with_suffix(".turns.json")
+        if turns.is_file():
+            (folder / turns.name).write_bytes(turns.read_bytes())
         self.runs = 0
         self.kernel = self._kernel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], nbfor
     """The timeline, the executed notebook and the folder of one run."""
     folder = tmp_path_factory.mktemp("tour")
     (folder / "tour.ipynb").write_bytes(TOUR.read_bytes())
+    (folder / "tour.turns.json").write_bytes(TOUR.with_suffix(".turns.json").read_bytes())
     command = [sys.executable, "-m", "ctxkernel", "run", "tour.ipynb", "--json", "--output", "done.ipynb"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
@@ -51,6 +53,28 @@ def test_every_cell_of_the_tour_succeeds(ran):
     assert [s["cell_id"] for s in timeline["statements"] if s["executions"][-1]["status"] != "ok"] == []
     assert len(timeline["statements"]) >= 10
     assert not [o for c in notebook.cells if c.cell_type == "code" for o in c.outputs if o.output_type == "error"]
+
+
+@pytest.mark.parametrize("cell_id", ["ask", "again"])
+def test_the_tour_asks_what_was_recorded_and_the_answer_is_true(ran, cell_id: str):
+    """No model is there, no request is another one than then, and what is said stands in what the model's cell gave."""
+    timeline, notebook, _ = ran
+    asked = statement(timeline, cell_id)["executions"][0]["execution_id"]
+    by_model = [s for s in timeline["statements"] if s["author"] == "model" and s["tags"].get("ask") == asked]
+    _, cell, answer = by_model
+
+    shown = text_of(notebook, cell_id)
+    assert "replayed from a recorded turn" in shown
+    assert "drift" not in shown, "python docs/record_asking.py makes the turns anew"
+    assert cell["source"] in shown
+    printed = cell["executions"][0]["stdout"]
+    assert set(re.findall(r"\d+\.\d+", answer["source"])) <= set(re.findall(r"\d+\.\d+", printed))
+
+
+def test_the_names_of_the_models_cell_are_in_the_readers_kernel(ran):
+    [made] = [s for s in ran[0]["statements"] if "chosen = []" in s["source"]]
+
+    assert {"chosen", "explained"} <= set(made["executions"][0]["state_diff"]["added"])
 
 
 def test_the_tour_shows_a_change_in_place(ran):

@@ -36,8 +36,11 @@ def packaged_tour() -> Path:
 def find_tour(folder: Path) -> Path:
     """Return a tour that can be written to: the clone's own, else a copy in `folder`, else one in a temporary folder.
 
-    A copy that is already there is the person's own by now: it is opened, not overwritten.
+    Beside a copy are the turns from which its asks are answered. What is already there, notebook or turns, is the
+    person's own by now: it is left as it is. Raises Failed.
     """
+    from ctxkernel.agent.recorded import SUFFIX
+
     clone = folder / "notebooks" / TOUR
     if clone.is_file() and (folder / "ctxkernel" / "_version.py").is_file():
         return clone
@@ -47,7 +50,11 @@ def find_tour(folder: Path) -> Path:
     source = packaged_tour()
     if not os.access(folder, os.W_OK):
         mine = Path(tempfile.mkdtemp(prefix="ctxkernel-tour-")) / COPY
+    turns = mine.with_suffix(SUFFIX)
     try:
+        # The turns first: a copy of the tour that is there is not made again, and shall not be without them.
+        if not turns.exists():
+            shutil.copyfile(source.with_suffix(SUFFIX), turns)
         shutil.copyfile(source, mine)
     except OSError as fault:
         raise Failed(

@@ -27,7 +27,7 @@ class Turns:
 
     def __init__(self, ctx: Runtime) -> None:
         self._ctx = ctx
-        self._read: tuple[Path, float, list[RecordedAsk]] | None = None
+        self._read: dict[Path, tuple[float, list[RecordedAsk]]] = {}
 
     def key(self) -> Key | None:
         """The key for the model's server, or None."""
@@ -84,14 +84,20 @@ class Turns:
         return Path(notebook_folder(os.environ, os.getcwd())) / (Path(name).stem + SUFFIX) if name else None
 
     def asks(self) -> list[RecordedAsk]:
-        """The asks of the file beside the notebook. Raises BadCommand for a file that cannot be read."""
+        """The asks of the file beside the notebook; of all such files here where the notebook is not known.
+
+        nbconvert and papermill do not tell a kernel which one they execute. An ask is found by its question, so files
+        of other notebooks do no harm. Raises BadCommand for a file that cannot be read.
+        """
         path = self.path
+        paths = [path] if path is not None else sorted(Path.cwd().glob(f"*{SUFFIX}"))
         try:
-            if path is None or not path.is_file():
-                return []
-            at = path.stat().st_mtime
-            if self._read is None or self._read[:2] != (path, at):
-                self._read = path, at, load(path.read_text("utf-8"), path.name)
+            return [ask for one in paths if one.is_file() for ask in self._asks_of(one)]
         except (OSError, UnicodeError, StoreError) as fault:
             raise BadCommand(f"recorded turns: {fault}") from None
-        return self._read[2]
+
+    def _asks_of(self, path: Path) -> list[RecordedAsk]:
+        at = path.stat().st_mtime
+        if path not in self._read or self._read[path][0] != at:
+            self._read[path] = at, load(path.read_text("utf-8"), path.name)
+        return self._read[path][1]

@@ -941,6 +941,19 @@ def test_rows_of_an_ask_say_what_they_are(proposed):
     assert grouped == ["s15.1", "s16.1", "s17.1", "s18.1"]
 
 
+def test_the_row_of_an_ask_says_what_its_responses_cost_together(proposed):
+    """It grows with each of them."""
+    spent = row(proposed, "s14.1").locator(".ctxk-spent")
+    expect(spent).to_have_text("4,120 tokens · $0.0123")
+    proposed.evaluate(
+        """() => {
+          const cost = { kind: 'meta', author: 'model', tokens: 880, usd: 0.0027 };
+          view.message(S.turn('s19.1', 's18.1', 'All of it.', { ...cost, tags: { ask: 's14.1' } }));
+        }"""
+    )
+    expect(spent).to_have_text("5,000 tokens · $0.0150")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_text_of_a_proposal_is_legible(proposed, theme):
     """4.5 : 1, also while a cell runs."""

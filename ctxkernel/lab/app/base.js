@@ -246,7 +246,7 @@ export function bringToMiddle(section, el) {
   section.scrollTop += at.top - seen.top - Math.max(0, (seen.height - at.height) / 2);
 }
 
-/** What a response has cost: `4,120 tokens · $0.0041`. */
+/** What a response, or an ask, has cost: `4,120 tokens · $0.0041`. */
 export function spentTold(row) {
   const [tokens, usd] = [number(row.tokens), number(row.usd)];
   return [tokens ? `${count(tokens)} tokens` : '', usd === null ? '' : `$${usd.toFixed(usd < 1 ? 4 : 2)}`]

@@ -89,6 +89,8 @@ export class Timeline {
     /** Executions whose details are open, and folds; by key, so that a redraw keeps them open. */
     this.open = new Set();
     this.entries = [];
+    /** What asks have cost, as it is told; by the ask's run. */
+    this.spent = new Map();
     /** Index of the first entry that is drawn. */
     this.first = 0;
     this.stuck = true;
@@ -151,6 +153,7 @@ export class Timeline {
     const before = this.entries.length;
     const was = this.entries.some((entry) => entry.kind === 'here');
     this.entries = layOut(view.tree, view.headKnown, (key) => this.open.has(key));
+    this.spent = spentByAsk(view.rows);
     const here = this.entries.findIndex((entry) => entry.kind === 'here');
     // Out of the past again: what comes now is followed.
     if (moved || (was && here < 0)) this.toBottom();
@@ -255,8 +258,9 @@ export class Timeline {
   item(entry) {
     const old = this.items.get(entry.key);
     const sign = entry.kind === 'row' ? entry.row : JSON.stringify(this.sign(entry));
+    const spent = this.spent.get(entry.key); // grows with each response, while the row of the ask stays
     let el = old?.el;
-    if (!old || old.sign !== sign || old.kind !== entry.kind) {
+    if (!old || old.sign !== sign || old.spent !== spent || old.kind !== entry.kind) {
       el = { row: this.row, here: this.here, fold: this.fold, branch: this.branch }[entry.kind].call(this, entry);
       if (old?.el.isConnected) {
         // A keyboard that was in the old one goes on in the new one.
@@ -264,7 +268,7 @@ export class Timeline {
         old.el.replaceWith(el);
         if (part) el.querySelector(`[data-part=${part}]`)?.focus();
       }
-      this.items.set(entry.key, { el, sign, kind: entry.kind, stand: '' });
+      this.items.set(entry.key, { el, sign, spent, kind: entry.kind, stand: '' });
     }
     // Touched only where it changed: each touch of an attribute costs the page a look at the styles of that row.
     const item = this.items.get(entry.key);
@@ -532,7 +536,7 @@ export class Timeline {
   tags(row) {
     const marks = dict(row.marks);
     const { held, replayed } = dict(row.tags);
-    const spent = isResponse(row) ? spentTold(row) : '';
+    const spent = isResponse(row) ? spentTold(row) : this.spent.get(keyOf(row));
     const out = [
       held && h('span', { class: 'ctxk-tag ctxk-held' }, 'held: what it had seen changed'),
       replayed && h('span', { class: 'ctxk-tag', title: 'Answered from a recorded turn: nothing was sent' }, 'replayed'),
@@ -545,6 +549,19 @@ export class Timeline {
     ].filter(Boolean);
     return out;
   }
+}
+
+/** What the responses to each ask have cost together, by the ask's run. Of an unknown price there is no sum. */
+function spentByAsk(rows) {
+  const sums = new Map();
+  for (const row of rows.values()) {
+    if (!isResponse(row) || !number(row.tokens)) continue;
+    const ask = clean(dict(row.tags).ask);
+    const { tokens, usd } = sums.get(ask) ?? { tokens: 0, usd: 0 };
+    const known = usd !== null && number(row.usd) !== null;
+    sums.set(ask, { tokens: tokens + row.tokens, usd: known ? usd + row.usd : null });
+  }
+  return new Map([...sums].map(([ask, sum]) => [ask, spentTold(sum)]));
 }
 
 /** The question of a statement that asks the model; empty where it does not. */

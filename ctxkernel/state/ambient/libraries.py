@@ -37,7 +37,13 @@ class MatplotlibOptions(Part):
 
     def capture(self) -> Any:
         """Return the values as numbers, texts and lists."""
-        return {name: _plain(value) for name, value in dict.items(self._now()) if name not in self._FIXED}
+        return self._told(self._now(), drawing=_draws())
+
+    def _told(self, params: Any, *, drawing: bool) -> dict[str, Any]:
+        # The inline backend switches `interactive` on when it is loaded, which is once in a process. Were it off again,
+        # as it was before that, no figure would be shown any more.
+        left_out = self._FIXED if drawing else {*self._FIXED, "interactive"}
+        return {name: _plain(value) for name, value in dict.items(params) if name not in left_out}
 
     def restore(self, value: Any) -> None:
         """Set those that differ."""
@@ -54,7 +60,13 @@ class MatplotlibOptions(Part):
         first = getattr(sys.modules["matplotlib"], "rcParamsOrig", None)
         if first is None:
             return None
-        return {name: _plain(value) for name, value in dict.items(first) if name not in self._FIXED}
+        return self._told(first, drawing=False)
+
+
+def _draws() -> bool:
+    """Whether matplotlib has loaded what it draws with."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return pyplot is not None and getattr(pyplot, "_backend_mod", pyplot) is not None
 
 
 def _plain(value: Any) -> Any:
