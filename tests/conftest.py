@@ -56,6 +56,8 @@ os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
 for _name in [n for n in os.environ if n.startswith(("CTXKERNEL_", "ANTHROPIC_", "JPY_", "JUPYTER_TOKEN"))]:
     if _name not in ("CTXKERNEL_CHROMIUM", "CTXKERNEL_HOME"):
         del os.environ[_name]
+# The suite starts some hundred interpreters: without this each would compile all of ctxkernel anew (0.4 s).
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # In a source tree that is not installed the kernels shall be those of the tree too.
 if Path(ctxkernel.__file__).resolve().is_relative_to(ROOT):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
