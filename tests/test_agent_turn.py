@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -218,3 +219,44 @@ def test_what_a_response_says_before_and_after_its_calls_is_kept_and_thinking_as
     (action,) = [one for told in bench.turns.loop.log.records.values() for one in told if isinstance(one, Action)]
     assert action.thinking == (thinking,)
     assert action.text == "First.\n\nLast."
+
+
+CELL = {"type": "tool_use", "id": "t1", "name": "run_cell", "input": {"code": "print(1)"}}
+OTHER = {"type": "tool_use", "id": "t2", "name": "condense", "input": {}}
+SCRIPT = {"type": "text", "text": 'Look:\n<script type="text/x-python">\nprint(1)\n</script>'}
+HALF = {"type": "text", "text": 'Look:\n<script type="text/x-python">\nprint(1)'}
+
+
+def played(script: Sequence[Any], model: str) -> tuple[Bench, Ending, list[str], list[Observation]]:
+    """Return the bench, the ending, the sources that ran, and the results of calls."""
+    bench, ending = play(script, [], "auto", model)
+    log = bench.turns.loop.log
+    ran = [one.source for one in log if one.author == "model" and one.kind == "python"]
+    results = [event for told in log.records.values() for event in told if isinstance(event, Observation)]
+    return bench, ending, ran, results
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks"),
+    [
+        ("claude-sonnet-5-5", [CELL]),
+        ("claude-sonnet-5-5", [{"type": "text", "text": "I look."}, CELL, OTHER]),
+        ("qwen3", [SCRIPT]),
+    ],
+)
+def test_nothing_of_a_refused_response_is_run_and_its_calls_are_answered_so(model: str, blocks: list[Any]):
+    bench, ending, ran, results = played([(blocks, "refusal"), "never asked for"], model)
+    assert ran == []
+    assert {one.status for one in results} == {"canceled"}
+    assert all("not run" in one.content for one in results)
+    assert all("not run: the answer ended as a refusal" in one.content for one in results)
+    assert ending.kind == "answered"
+    assert "declined to answer" in ending.told
+    assert "not run" in ending.told
+    assert bench.turns.loop.projection.report.ok
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded", "refusal"])
+def test_a_script_that_the_answer_was_cut_in_is_not_run_whatever_cut_it(reason: str):
+    _, _, ran, _ = played([([HALF], reason), "well"], "qwen3")
+    assert ran == []

@@ -64,8 +64,8 @@ def read(
 ) -> Reply:
     """Return what the blocks of a response say.
 
-    `unreadable` are the inputs that are no JSON objects, by call; `complete` is false where it was cut at its most
-    tokens.
+    `unreadable` are the inputs that are no JSON objects, by call; `complete` is false where it was cut
+    before its end.
     """
     if dialect == "script":
         whole = "\n\n".join(str(one.get("text", "")) for one in blocks if one.get("type") == "text")

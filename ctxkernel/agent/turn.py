@@ -158,6 +158,8 @@ _CUT = {
     "model_context_window_exceeded": "the context of the model is full; %ctx condense, or a smaller projection_tokens",
     "refusal": "the model declined to answer; change the question, or %ctx goto an earlier statement",
 }
+"""Why a response ended before its end, as the person is told."""
+_REFUSED = "not run: the answer ended as a refusal"
 
 
 class Turn:
@@ -329,11 +331,14 @@ class Turn:
     def _take(self, response: Response, request: Projection) -> Ending | None:
         bench, reason = self._bench, response.stop_reason
         dialect = "tools" if request.tools else "script"
-        reply = replies.read(response.blocks, dialect, unreadable=response.unreadable, complete=reason != "max_tokens")
+        note, refused = _CUT.get(reason or "", ""), reason == "refusal"
+        reply = replies.read(response.blocks, dialect, unreadable=response.unreadable, complete=not note)
+        if refused and reply.calls:
+            note += "; what it called until then was not run"
         spent = spent_on(request.model, response.usage, response.seconds) if self._model.live else Spent(1)
         self.spent += spent
         bench.received(response, None, spent)
-        self._screen.end(_CUT.get(reason or "", ""))
+        self._screen.end(note)
         cells: list[Action] = []
 
         def events(execution_id: str, number: int) -> Iterable[HistoryEvent]:
@@ -348,6 +353,8 @@ class Turn:
                     results: Sequence[HistoryEvent] = [
                         AgentError(nth(execution_id, number), action.tool_call_id, call.fault)
                     ]
+                elif refused:  # a call may be whole before the model, or the server, thinks better of it
+                    results = [Observation(nth(execution_id, number), action.tool_call_id, _REFUSED, "canceled")]
                 elif call.tool == RUN_CELL:
                     cells.append(action)
                     continue
@@ -371,11 +378,9 @@ class Turn:
         }
         self.execution_id = bench.record(Said(said or "# (empty answer)", events, response.seconds, spent, tags))
         self.waiting, self._batch = cells, len(cells)
-        if reply.calls or reason == "pause_turn":
+        if (reply.calls and not refused) or reason == "pause_turn":
             return None
-        return Ending(
-            "answered", _CUT.get(reason or "", "") or ("" if reply.text.strip() else "the model said nothing")
-        )
+        return Ending("answered", note or ("" if reply.text.strip() else "the model said nothing"))
 
 
 def source(action: Action) -> str:
