@@ -640,8 +640,11 @@ def test_with_the_model_off_no_option_of_a_cell_asks_it_and_a_turn_that_waits_en
     shared.sound()
 
 
-def test_a_stop_that_the_models_cell_swallows_ends_the_ask_all_the_same(shared: Bench):
-    deaf = "import time\ntry:\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    print('no')"
+@pytest.mark.parametrize(
+    "waits", ["import time\ntry:\n    time.sleep(30)", "import asyncio\ntry:\n    await asyncio.sleep(30)"]
+)
+def test_a_stop_that_the_models_cell_swallows_ends_the_ask_all_the_same(shared: Bench, waits: str):
+    deaf = f"{waits}\nexcept BaseException:\n    print('no')"
     shared.answers([cell(deaf), cell("deaf_after = 1")], say("never sent"))
     ran, _ = interrupted(shared, "do not listen", lambda: len(shared.server.requests) == 1)
     assert ran.reply["ename"] == "KeyboardInterrupt"
@@ -649,6 +652,37 @@ def test_a_stop_that_the_models_cell_swallows_ends_the_ask_all_the_same(shared: 
     assert shared.run("'deaf_after' in globals()").data[-1]["text/plain"] == "False"
     shared.answers(say("fine"))
     assert shared.ask("go on").status == "ok"
+    shared.sound()
+
+
+def test_an_interrupt_that_the_models_cell_raises_itself_is_an_error_that_the_model_is_told(shared: Bench):
+    own = [
+        "raise KeyboardInterrupt('mine')",
+        "import asyncio\nraise asyncio.CancelledError",
+        "await asyncio.sleep(0)\nraise KeyboardInterrupt",
+    ]
+    shared.answers([*map(cell, own), cell("own_after = 1")], say("All mine."))
+    ran = shared.ask("interrupt yourself")
+
+    assert ran.status == "ok", ran.reply
+    assert "All mine." in shown(ran)
+    assert [one.get("is_error", False) for one in shared.results[-4:]] == [True, True, True, False]
+    assert "stopped by the person" not in json.dumps(shared.results[-4:])
+    statuses = [one["executions"][0]["status"] for one in shared.statements if one["source"] in own]
+    assert statuses == ["error"] * 3
+    shared.sound()
+
+
+def test_a_cell_of_the_model_that_comes_to_its_time_out_is_told_so_and_the_model_goes_on(shared: Bench):
+    shared.run("%ctx timeout 0.3")
+    try:
+        shared.answers([cell("import time\ntime.sleep(30)")], say("Too slow."))
+        ran = shared.ask("take your time")
+    finally:
+        shared.run("%ctx timeout off")
+    assert ran.status == "ok", ran.reply
+    assert "Too slow." in shown(ran)
+    assert "stopped by the person" not in shared.results[-1]["content"]
     shared.sound()
 
 

@@ -429,7 +429,7 @@ class Runtime:
         timed_out: float | None,
         expired: Callable[[], bool],
     ) -> Outcome:
-        status, exception = status_of(reply, interrupted, timed_out is not None)
+        status, exception = status_of(reply, interrupted, timed_out is not None, none_came=self.interrupts.none_came)
         streams = cell.collector.streams
         artifacts = cell.collector.artifacts()
         read = self.guard("files that cells read", lambda: self.reads.end(expired), ())
@@ -485,8 +485,13 @@ def _nothing(execution: Execution) -> Iterable[Any]:
     return ()
 
 
-def status_of(reply: dict[str, Any], interrupted: bool, timed_out: bool) -> tuple[Status, ExceptionInfo | None]:
-    """Return the seed's status and the exception for an execute reply."""
+def status_of(
+    reply: dict[str, Any], interrupted: bool, timed_out: bool, *, none_came: bool = False
+) -> tuple[Status, ExceptionInfo | None]:
+    """Return the seed's status and the exception for an execute reply.
+
+    With `none_came` no interrupt did: a KeyboardInterrupt is the code's own, an error like any other.
+    """
     if reply.get("status") == "ok":
         return "ok", None
     name, message = str(reply.get("ename", "")), str(reply.get("evalue", ""))
@@ -499,7 +504,7 @@ def status_of(reply: dict[str, Any], interrupted: bool, timed_out: bool) -> tupl
     info = ExceptionInfo(name, message[:2000], trace)
     if timed_out:
         return "timeout", info
-    if name == "KeyboardInterrupt" or (name == "CancelledError" and interrupted):
+    if not none_came and (name == "KeyboardInterrupt" or (name == "CancelledError" and interrupted)):
         return "cancelled", info
     return ("cancelled" if reply.get("status") in ("abort", "aborted") else "error"), info
 
