@@ -497,6 +497,21 @@ def test_a_rerun_repeats_the_models_cells_and_asks_no_model(shared: Bench):
     shared.sound()
 
 
+def test_calls_that_a_return_left_without_results_are_told_those_that_are_run_again_are_not(shared: Bench):
+    shared.answers([cell("half = 1"), cell("half = 2")], say("done"))
+    shared.ask("two halves")
+    question, response, first = (one["statement_id"] for one in shared.statements[-5:-2])
+    again = shared.kernel.run(f"%ctx rerun {response}")
+    shared.run(f"%ctx goto {first}")
+    left = shared.run("whole = 1")
+
+    assert again.status == "ok", again.outputs
+    assert "missing outputs" not in shown(again)
+    assert "history at rewind: 1 missing outputs" in shown(left)
+    shared.run(f"%ctx goto {question}")
+    shared.sound()
+
+
 def test_going_back_takes_the_namespace_and_the_models_history_back_together(shared: Bench):
     shared.run("level = 1")
     place = shared.statements[-1]["statement_id"]
@@ -695,7 +710,10 @@ def test_what_waits_on_another_branch_waits_there(shared: Bench):
     shared.run(f"%ctx goto {place}")
     assert "on another branch" in shared.kernel.run("%ctx approve").error["evalue"]
     shared.run(f"%ctx goto {waits}")
-    assert shared.kernel.run("%ctx approve").status == "ok"
+    assert "missing outputs" not in shown(shared.run("there = 1"))
+    approved = shared.kernel.run("%ctx approve")
+    assert approved.status == "ok"
+    assert "missing outputs" not in shown(approved)
     assert shared.run("branch").data[-1]["text/plain"] == "2"
     shared.sound()
 

@@ -157,6 +157,7 @@ class Runtime:
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
         self.displays = LiveDisplays(self.shell)
+        self.loop.pending = lambda: self.asked.pending if self.asked is not None else ()
         self.asked: Asking | None = None
         """The asks of this kernel; None before anybody looked for one."""
         self.panel = Panel(self)
