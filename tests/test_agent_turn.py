@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
 from ctxkernel.agent.failures import ModelFailure
+from ctxkernel.agent.left import left_open
 from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
 from ctxkernel.agent.turn import Said, Stopped, Turn
 from ctxkernel.core.settings import Settings
@@ -260,3 +261,36 @@ def test_nothing_of_a_refused_response_is_run_and_its_calls_are_answered_so(mode
 def test_a_script_that_the_answer_was_cut_in_is_not_run_whatever_cut_it(reason: str):
     _, _, ran, _ = played([([HALF], reason), "well"], "qwen3")
     assert ran == []
+
+
+def parked(script: Sequence[Any], *said: str) -> list[str]:
+    """Return what a next kernel tells of an ask that parked, after what was done about it."""
+    bench = Bench(Settings(model="claude-sonnet-5-5"))
+    turn = begin(bench, "why?", script, "ask")
+    if script:
+        assert asyncio.run(turn.go()).kind == "parked"
+    for what in said:
+        decide(bench, turn, what)
+        asyncio.run(turn.go())
+    log = bench.turns.loop.log
+    return left_open(log.path(), log.records, log)
+
+
+TWO = ([CELL, {**CELL, "id": "t3", "input": {"code": "x = 2"}}], "tool_use")
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "told"),
+    [
+        ([TWO], [], ["2 cells that the model proposed in s2", "    print(1)", "    x = 2", "the ask of s1 (why?)"]),
+        ([TWO], ["reject"], ["a cell that the model proposed in s2", "    x = 2", "run the cell of the ask of s1"]),
+        ([TWO, "done"], ["approve", "approve"], []),
+        ([], [], ["the ask of s1 (why?) was not answered"]),
+    ],
+)
+def test_what_waited_when_a_kernel_ended_is_told_with_its_code_and_the_next_step(
+    script: list[Any], said: list[str], told: list[str]
+):
+    lines = parked(script, *said)
+    assert bool(lines) == bool(told)
+    assert [part for part in told if part not in "\n".join(lines)] == []
