@@ -641,6 +641,25 @@ def test_a_cell_of_the_model_cannot_end_the_kernel(shared: Bench):
     shared.sound()
 
 
+def test_what_threads_and_tasks_put_out_while_an_answer_streams_stands_in_the_asks_statements(shared: Bench):
+    code = (
+        "import asyncio, threading, time\n"
+        "def thread():\n    time.sleep(0.2); print('by a thread'); display(6 * 7)\n"
+        "async def task():\n    await asyncio.sleep(0.2); print('by a task')\n"
+        "threading.Thread(target=thread).start(); task_of_asks = asyncio.create_task(task())"
+    )
+    shared.answers([cell(code)], answer([say("word " * 100)], delay=0.02))
+    ran = shared.ask("work on meanwhile")
+    shared.run("1")
+
+    late: dict[str, str] = {}
+    for one in shared.statements[-5:-1]:
+        late |= one["executions"][0]["late"]
+    assert sorted(late["stdout"].splitlines()) == ["by a task", "by a thread"]
+    assert late["display"] == "42\n"
+    assert "by a task" in ran.stdout
+
+
 def test_with_the_model_off_no_option_of_a_cell_asks_it_and_a_turn_that_waits_ends(shared: Bench):
     shared.answers([cell("off1 = 1")], say("never sent"))
     shared.ask("begin", "--mode ask")

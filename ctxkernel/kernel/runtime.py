@@ -250,6 +250,7 @@ class Runtime:
         self._returning(lambda back: back.wait())
         self._durable()
         self._returning(lambda back: back.close())
+        self.guard("timeline", self._fetch_late, None)  # no cell follows that would
         self.guard("session store", self.store.close, None)
 
     def write(self, text: str) -> None:
