@@ -110,7 +110,8 @@ def cell(code: str, **more: Any) -> dict[str, Any]:
 def test_the_model_works_in_the_users_kernel_and_all_of_it_stands_in_one_timeline(shared: Bench):
     shared.run("table = [3, 1, 2]")
     shared.answers(
-        [think("sort it"), say("I sort it."), cell("table.sort()\nprint(table)")], say("It is sorted: **1**.")
+        [think("sort it"), say("I sort it."), cell("table.sort()\nprint(table)"), say("Look.")],
+        say("It is sorted: **1**."),
     )
     ran = shared.ask("sort my table")
 
@@ -127,6 +128,7 @@ def test_the_model_works_in_the_users_kernel_and_all_of_it_stands_in_one_timelin
     assert final["source"] == "It is sorted: **1**."
     assert "[1, 2, 3]" in ran.stdout
     assert "It is sorted: **1**." in shown(ran)
+    assert any(one.get("text/markdown") == "I sort it.\n\nLook." for one in ran.data)
     assert shared.run("table").data[-1]["text/plain"] == "[1, 2, 3]"
     shared.sound()
 
@@ -816,8 +818,13 @@ def script(code: str) -> str:
 
 def test_a_model_that_writes_scripts_works_as_well(bench: Bench):
     bench.run("%ctx model qwen3-coder:30b", "v = 20")
-    bench.answers(say(f"I double it.\n{script('v = v * 2')}\n{script('print(v + 2)')}"), say("It is 42."))
+    spoken = f"I double it.\n{script('v = v * 2')}\nThen I add.\n{script('print(v + 2)')}\nLet me see."
+    bench.answers(say(spoken), say("It is 42."))
     ran = bench.ask("double v, then add two")
+
+    assert [one["text/markdown"] for one in ran.data if "text/markdown" in one and "I double it" in str(one)][-1] == (
+        "I double it.\n\nThen I add.\n\nLet me see."
+    )
 
     assert ran.status == "ok"
     assert ran.stdout == "42\n"
