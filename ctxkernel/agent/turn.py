@@ -380,12 +380,20 @@ class Turn:
         self.waiting, self._batch = cells, len(cells)
         if (reply.calls and not refused) or reason == "pause_turn":
             return None
-        return Ending("answered", note or ("" if reply.text.strip() else "the model said nothing"))
+        return Ending("answered", note or _unsaid(reply))
 
 
 def source(action: Action) -> str:
     """Return the code of a cell that the model wrote."""
     return str(action.input.get("code", ""))
+
+
+def _unsaid(reply: replies.Reply) -> str:
+    """Return what the person is told of an answer that is less than it was to be."""
+    if reply.cut:
+        left = "the end of the answer was cut" if reply.text.strip() else "nothing is left of the answer"
+        return f"{left}: the model spoke as if it were the kernel, of results that never were; %%ask --again asks anew"
+    return "" if reply.text.strip() else "the model said nothing"
 
 
 def _not_run(execution_id: str, first: int, actions: Sequence[Action]) -> Iterable[HistoryEvent]:
