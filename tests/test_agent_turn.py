@@ -17,7 +17,7 @@ from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
 from ctxkernel.agent.turn import Said, Stopped, Turn
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution
-from ctxkernel.history.events import Action, HistoryEvent, Observation, UserQuestion, Verdict
+from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Observation, UserQuestion, Verdict
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.projection.value import Projection
@@ -37,7 +37,7 @@ class Scripted:
         self.requests.append(request)
         said = self.script.pop(0) if self.script else "that is all"
         if isinstance(said, Exception):
-            on_event(TextDelta("half of an "))
+            on_event(TextDelta(getattr(said, "partial_text", "") or "half of an "))
             raise said
         blocks, reason = ([{"type": "text", "text": said}], "end_turn") if isinstance(said, str) else said
         number = len(self.requests)
@@ -261,6 +261,16 @@ def test_nothing_of_a_refused_response_is_run_and_its_calls_are_answered_so(mode
 def test_a_script_that_the_answer_was_cut_in_is_not_run_whatever_cut_it(reason: str):
     _, _, ran, _ = played([([HALF], reason), "well"], "qwen3")
     assert ran == []
+
+
+def test_of_an_answer_that_was_cut_neither_its_scripts_nor_what_it_says_as_the_kernel_is_kept():
+    half = "I look.\n<script type='text/x-python'>\nprint(1)\n</script>\nSo.\n<ctx:result id=1>42</ctx:result>"
+    for text in (half, half[:40]):
+        bench, ending, ran, _ = played([ModelFailure("cut", partial_text=text)], "qwen3")
+        log = bench.turns.loop.log
+        (kept,) = [one for told in log.records.values() for one in told if isinstance(one, AssistantMessage)]
+        assert (ending.kind, ran) == ("failed", [])
+        assert kept.text == ("I look.\n\nSo.\n[no answer: cut]" if text == half else "I look.\n[no answer: cut]")
 
 
 @pytest.mark.parametrize(

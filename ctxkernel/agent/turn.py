@@ -305,14 +305,16 @@ class Turn:
             response = await bench.interruptible(self._model.send(request, on_event))
         except Stopped:
             screen.end("stopped")
-            return self._broken("".join(partial), bench.clock() - began, None)
+            return self._broken(request, "".join(partial), bench.clock() - began, None)
         except ModelFailure as fault:
             screen.end()
-            return self._broken("".join(partial) or fault.partial_text, bench.clock() - began, fault)
+            return self._broken(request, "".join(partial) or fault.partial_text, bench.clock() - began, fault)
         return self._take(response, request)
 
-    def _broken(self, partial: str, seconds: float, fault: ModelFailure | None) -> Ending:
+    def _broken(self, request: Projection, partial: str, seconds: float, fault: ModelFailure | None) -> Ending:
         """Record that a request came to nothing, with what was said until then. Nothing of its calls is kept."""
+        if not request.tools:
+            partial = replies.read([{"type": "text", "text": partial}], "script", complete=False).said
         self.spent += Spent(1, seconds=seconds)
         self._bench.received(None, fault, Spent(1, seconds=seconds))
         why = "stopped by the person" if fault is None else f"no answer: {fault.kind}"
