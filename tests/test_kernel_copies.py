@@ -45,6 +45,7 @@ def test_what_a_model_said_and_ran_comes_as_cells_in_order(kernel):
     said, first, second, last = kernel.inserted
     assert [one["cell_type"] for one in kernel.inserted] == ["markdown", "code", "code", "markdown"]
     assert {one["after"] for one in kernel.inserted} == {"cell-ask"}
+    assert [one["ends"] for one in kernel.inserted] == [False, False, False, True]
     assert "<b>" not in said["source"]
     assert first["source"] == GROWS
     assert first["outputs"] == [{"output_type": "stream", "name": "stdout", "text": "grown\n"}]
