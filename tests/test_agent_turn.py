@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.left import left_open
-from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
+from ctxkernel.agent.streaming import CallDelta, Response, StreamEvent, TextDelta
 from ctxkernel.agent.turn import Said, Stopped, Turn
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution
@@ -37,7 +37,9 @@ class Scripted:
         self.requests.append(request)
         said = self.script.pop(0) if self.script else "that is all"
         if isinstance(said, Exception):
-            on_event(TextDelta(getattr(said, "partial_text", "") or "half of an "))
+            for text in (getattr(said, "partial_text", "") or "half of an ").split("|"):
+                on_event(TextDelta(text))
+                on_event(CallDelta("run_cell", "{"))
             raise said
         blocks, reason = ([{"type": "text", "text": said}], "end_turn") if isinstance(said, str) else said
         number = len(self.requests)
@@ -261,6 +263,12 @@ def test_nothing_of_a_refused_response_is_run_and_its_calls_are_answered_so(mode
 def test_a_script_that_the_answer_was_cut_in_is_not_run_whatever_cut_it(reason: str):
     _, _, ran, _ = played([([HALF], reason), "well"], "qwen3")
     assert ran == []
+
+
+def test_what_was_said_before_and_after_a_call_of_an_answer_that_was_cut_is_two_paragraphs():
+    bench, _, _, _ = played([ModelFailure("cut", partial_text="I begin.|And then")], "claude-sonnet-5-5")
+    told = [one for told in bench.turns.loop.log.records.values() for one in told if isinstance(one, AssistantMessage)]
+    assert told[0].text == "I begin.\n\nAnd then\n[no answer: cut]"
 
 
 def test_of_an_answer_that_was_cut_neither_its_scripts_nor_what_it_says_as_the_kernel_is_kept():

@@ -159,6 +159,8 @@ _CUT = {
     "refusal": "the model declined to answer; change the question, or %ctx goto an earlier statement",
 }
 """Why a response ended before its end, as the person is told."""
+_GAP = "\n\n"
+"""Between what a response says before and after a call."""
 _REFUSED = "not run: the answer ended as a refusal"
 
 
@@ -299,6 +301,8 @@ class Turn:
         def on_event(event: StreamEvent) -> None:
             if isinstance(event, TextDelta):
                 partial.append(event.text)
+            elif partial and partial[-1] != _GAP:
+                partial.append(_GAP)
             screen.event(event)
 
         try:
@@ -308,7 +312,7 @@ class Turn:
             return self._broken(request, "".join(partial), bench.clock() - began, None)
         except ModelFailure as fault:
             screen.end()
-            return self._broken(request, "".join(partial) or fault.partial_text, bench.clock() - began, fault)
+            return self._broken(request, "".join(partial), bench.clock() - began, fault)
         return self._take(response, request)
 
     def _broken(self, request: Projection, partial: str, seconds: float, fault: ModelFailure | None) -> Ending:
