@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
 from ctxkernel.agent.failures import ModelFailure
-from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
+from ctxkernel.agent.left import left_open
+from ctxkernel.agent.streaming import CallDelta, Response, StreamEvent, TextDelta
 from ctxkernel.agent.turn import Said, Stopped, Turn
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution
-from ctxkernel.history.events import Action, HistoryEvent, Observation, UserQuestion, Verdict
+from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Observation, UserQuestion, Verdict
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.projection.value import Projection
@@ -35,7 +37,9 @@ class Scripted:
         self.requests.append(request)
         said = self.script.pop(0) if self.script else "that is all"
         if isinstance(said, Exception):
-            on_event(TextDelta("half of an "))
+            for text in (getattr(said, "partial_text", "") or "half of an ").split("|"):
+                on_event(TextDelta(text))
+                on_event(CallDelta("run_cell", "{"))
             raise said
         blocks, reason = ([{"type": "text", "text": said}], "end_turn") if isinstance(said, str) else said
         number = len(self.requests)
@@ -218,3 +222,110 @@ def test_what_a_response_says_before_and_after_its_calls_is_kept_and_thinking_as
     (action,) = [one for told in bench.turns.loop.log.records.values() for one in told if isinstance(one, Action)]
     assert action.thinking == (thinking,)
     assert action.text == "First.\n\nLast."
+
+
+CELL = {"type": "tool_use", "id": "t1", "name": "run_cell", "input": {"code": "print(1)"}}
+OTHER = {"type": "tool_use", "id": "t2", "name": "condense", "input": {}}
+SCRIPT = {"type": "text", "text": 'Look:\n<script type="text/x-python">\nprint(1)\n</script>'}
+HALF = {"type": "text", "text": 'Look:\n<script type="text/x-python">\nprint(1)'}
+
+
+def played(script: Sequence[Any], model: str) -> tuple[Bench, Ending, list[str], list[Observation]]:
+    """Return the bench, the ending, the sources that ran, and the results of calls."""
+    bench, ending = play(script, [], "auto", model)
+    log = bench.turns.loop.log
+    ran = [one.source for one in log if one.author == "model" and one.kind == "python"]
+    results = [event for told in log.records.values() for event in told if isinstance(event, Observation)]
+    return bench, ending, ran, results
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks"),
+    [
+        ("claude-sonnet-5-5", [CELL]),
+        ("claude-sonnet-5-5", [{"type": "text", "text": "I look."}, CELL, OTHER]),
+        ("qwen3", [SCRIPT]),
+    ],
+)
+def test_nothing_of_a_refused_response_is_run_and_its_calls_are_answered_so(model: str, blocks: list[Any]):
+    bench, ending, ran, results = played([(blocks, "refusal"), "never asked for"], model)
+    assert ran == []
+    assert {one.status for one in results} == {"canceled"}
+    assert all("not run" in one.content for one in results)
+    assert all("not run: the answer ended as a refusal" in one.content for one in results)
+    assert ending.kind == "answered"
+    assert "declined to answer" in ending.told
+    assert "not run" in ending.told
+    assert bench.turns.loop.projection.report.ok
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded", "refusal"])
+def test_a_script_that_the_answer_was_cut_in_is_not_run_whatever_cut_it(reason: str):
+    _, _, ran, _ = played([([HALF], reason), "well"], "qwen3")
+    assert ran == []
+
+
+def test_what_was_said_before_and_after_a_call_of_an_answer_that_was_cut_is_two_paragraphs():
+    bench, _, _, _ = played([ModelFailure("cut", partial_text="I begin.|And then")], "claude-sonnet-5-5")
+    told = [one for told in bench.turns.loop.log.records.values() for one in told if isinstance(one, AssistantMessage)]
+    assert told[0].text == "I begin.\n\nAnd then\n[no answer: cut]"
+
+
+def test_of_an_answer_that_was_cut_neither_its_scripts_nor_what_it_says_as_the_kernel_is_kept():
+    half = "I look.\n<script type='text/x-python'>\nprint(1)\n</script>\nSo.\n<ctx:result id=1>42</ctx:result>"
+    for text in (half, half[:40]):
+        bench, ending, ran, _ = played([ModelFailure("cut", partial_text=text)], "qwen3")
+        log = bench.turns.loop.log
+        (kept,) = [one for told in log.records.values() for one in told if isinstance(one, AssistantMessage)]
+        assert (ending.kind, ran) == ("failed", [])
+        assert kept.text == ("I look.\n\nSo.\n[no answer: cut]" if text == half else "I look.\n[no answer: cut]")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("<ctx:result id=1>42</ctx:result>", "nothing is left of the answer"),
+        ("It is 42.\n<ctx:result id=1>42</ctx:result>", "the end of the answer was cut"),
+        ("It is 42.", ""),
+        ("", "the model said nothing"),
+    ],
+)
+def test_an_answer_that_speaks_as_the_kernel_is_told_to_be_cut(said: str, told: str):
+    bench, ending, _, _ = played([([{"type": "text", "text": said}], "end_turn")], "qwen3")
+    assert ending.kind == "answered"
+    assert ending.told.startswith(told) and bool(ending.told) == bool(told)
+    assert ("as if it were the kernel" in ending.told) == ("<ctx:" in said)
+    assert bench.turns.loop.projection.report.ok
+
+
+def parked(script: Sequence[Any], *said: str) -> list[str]:
+    """Return what a next kernel tells of an ask that parked, after what was done about it."""
+    bench = Bench(Settings(model="claude-sonnet-5-5"))
+    turn = begin(bench, "why?", script, "ask")
+    if script:
+        assert asyncio.run(turn.go()).kind == "parked"
+    for what in said:
+        decide(bench, turn, what)
+        asyncio.run(turn.go())
+    log = bench.turns.loop.log
+    return left_open(log.path(), log.records, log)
+
+
+TWO = ([CELL, {**CELL, "id": "t3", "input": {"code": "x = 2"}}], "tool_use")
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "told"),
+    [
+        ([TWO], [], ["2 cells that the model proposed in s2", "    print(1)", "    x = 2", "the ask of s1 (why?)"]),
+        ([TWO], ["reject"], ["a cell that the model proposed in s2", "    x = 2", "run the cell of the ask of s1"]),
+        ([TWO, "done"], ["approve", "approve"], []),
+        ([], [], ["the ask of s1 (why?) was not answered"]),
+    ],
+)
+def test_what_waited_when_a_kernel_ended_is_told_with_its_code_and_the_next_step(
+    script: list[Any], said: list[str], told: list[str]
+):
+    lines = parked(script, *said)
+    assert bool(lines) == bool(told)
+    assert [part for part in told if part not in "\n".join(lines)] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pathlib
 import re
 import signal
 import sys
@@ -208,16 +209,21 @@ def test_long_output_is_bounded_head_and_tail_and_streams_whole(kernel):
     assert f"{execution['cut']['stdout']:,} bytes cut" in execution["stdout"]
 
 
-def test_a_thread_that_prints_after_the_end_is_late(kernel):
-    kernel.run(
-        "import threading, time\ndef later():\n    time.sleep(0.5); print('late words')\n"
+def test_what_a_thread_prints_and_shows_after_the_end_is_late_also_where_no_cell_follows(kernel):
+    later = (
+        "import threading, time\ndef later():\n    time.sleep(0.3); print('late words'); display(6 * 7)\n"
         "threading.Thread(target=later).start()"
     )
-    time.sleep(1.2)
-    kernel.run("x = 1")
+    for _ in range(2):
+        kernel.run(later)
+        time.sleep(0.8)
     first = timeline(kernel)[0]["executions"][0]
     assert first["stdout"] == ""
-    assert first["late"] == {"stdout": "late words\n"}
+    assert first["late"] == {"stdout": "late words\n", "display": "42\n"}
+    path = kernel.evaluate("str(get_ipython().kernel.ctx.store.path)").strip("'")
+    kernel.stop()
+    with SessionReader(pathlib.Path(path)) as reader:
+        assert [runs[0].late for _, runs in reader.statements(all_roots=True)] == [first["late"]] * 2
 
 
 def test_rich_outputs_are_artifacts_by_mime_type(kernel):

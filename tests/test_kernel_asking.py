@@ -110,7 +110,8 @@ def cell(code: str, **more: Any) -> dict[str, Any]:
 def test_the_model_works_in_the_users_kernel_and_all_of_it_stands_in_one_timeline(shared: Bench):
     shared.run("table = [3, 1, 2]")
     shared.answers(
-        [think("sort it"), say("I sort it."), cell("table.sort()\nprint(table)")], say("It is sorted: **1**.")
+        [think("sort it"), say("I sort it."), cell("table.sort()\nprint(table)"), say("Look.")],
+        say("It is sorted: **1**."),
     )
     ran = shared.ask("sort my table")
 
@@ -127,6 +128,7 @@ def test_the_model_works_in_the_users_kernel_and_all_of_it_stands_in_one_timelin
     assert final["source"] == "It is sorted: **1**."
     assert "[1, 2, 3]" in ran.stdout
     assert "It is sorted: **1**." in shown(ran)
+    assert any(one.get("text/markdown") == "I sort it.\n\nLook." for one in ran.data)
     assert shared.run("table").data[-1]["text/plain"] == "[1, 2, 3]"
     shared.sound()
 
@@ -497,6 +499,21 @@ def test_a_rerun_repeats_the_models_cells_and_asks_no_model(shared: Bench):
     shared.sound()
 
 
+def test_calls_that_a_return_left_without_results_are_told_those_that_are_run_again_are_not(shared: Bench):
+    shared.answers([cell("half = 1"), cell("half = 2")], say("done"))
+    shared.ask("two halves")
+    question, response, first = (one["statement_id"] for one in shared.statements[-5:-2])
+    again = shared.kernel.run(f"%ctx rerun {response}")
+    shared.run(f"%ctx goto {first}")
+    left = shared.run("whole = 1")
+
+    assert again.status == "ok", again.outputs
+    assert "missing outputs" not in shown(again)
+    assert "history at rewind: 1 missing outputs" in shown(left)
+    shared.run(f"%ctx goto {question}")
+    shared.sound()
+
+
 def test_going_back_takes_the_namespace_and_the_models_history_back_together(shared: Bench):
     shared.run("level = 1")
     place = shared.statements[-1]["statement_id"]
@@ -626,6 +643,25 @@ def test_a_cell_of_the_model_cannot_end_the_kernel(shared: Bench):
     shared.sound()
 
 
+def test_what_threads_and_tasks_put_out_while_an_answer_streams_stands_in_the_asks_statements(shared: Bench):
+    code = (
+        "import asyncio, threading, time\n"
+        "def thread():\n    time.sleep(0.2); print('by a thread'); display(6 * 7)\n"
+        "async def task():\n    await asyncio.sleep(0.2); print('by a task')\n"
+        "threading.Thread(target=thread).start(); task_of_asks = asyncio.create_task(task())"
+    )
+    shared.answers([cell(code)], answer([say("word " * 100)], delay=0.02))
+    ran = shared.ask("work on meanwhile")
+    shared.run("1")
+
+    late: dict[str, str] = {}
+    for one in shared.statements[-5:-1]:
+        late |= one["executions"][0]["late"]
+    assert sorted(late["stdout"].splitlines()) == ["by a task", "by a thread"]
+    assert late["display"] == "42\n"
+    assert "by a task" in ran.stdout
+
+
 def test_with_the_model_off_no_option_of_a_cell_asks_it_and_a_turn_that_waits_ends(shared: Bench):
     shared.answers([cell("off1 = 1")], say("never sent"))
     shared.ask("begin", "--mode ask")
@@ -640,8 +676,11 @@ def test_with_the_model_off_no_option_of_a_cell_asks_it_and_a_turn_that_waits_en
     shared.sound()
 
 
-def test_a_stop_that_the_models_cell_swallows_ends_the_ask_all_the_same(shared: Bench):
-    deaf = "import time\ntry:\n    time.sleep(30)\nexcept KeyboardInterrupt:\n    print('no')"
+@pytest.mark.parametrize(
+    "waits", ["import time\ntry:\n    time.sleep(30)", "import asyncio\ntry:\n    await asyncio.sleep(30)"]
+)
+def test_a_stop_that_the_models_cell_swallows_ends_the_ask_all_the_same(shared: Bench, waits: str):
+    deaf = f"{waits}\nexcept BaseException:\n    print('no')"
     shared.answers([cell(deaf), cell("deaf_after = 1")], say("never sent"))
     ran, _ = interrupted(shared, "do not listen", lambda: len(shared.server.requests) == 1)
     assert ran.reply["ename"] == "KeyboardInterrupt"
@@ -649,6 +688,37 @@ def test_a_stop_that_the_models_cell_swallows_ends_the_ask_all_the_same(shared: 
     assert shared.run("'deaf_after' in globals()").data[-1]["text/plain"] == "False"
     shared.answers(say("fine"))
     assert shared.ask("go on").status == "ok"
+    shared.sound()
+
+
+def test_an_interrupt_that_the_models_cell_raises_itself_is_an_error_that_the_model_is_told(shared: Bench):
+    own = [
+        "raise KeyboardInterrupt('mine')",
+        "import asyncio\nraise asyncio.CancelledError",
+        "await asyncio.sleep(0)\nraise KeyboardInterrupt",
+    ]
+    shared.answers([*map(cell, own), cell("own_after = 1")], say("All mine."))
+    ran = shared.ask("interrupt yourself")
+
+    assert ran.status == "ok", ran.reply
+    assert "All mine." in shown(ran)
+    assert [one.get("is_error", False) for one in shared.results[-4:]] == [True, True, True, False]
+    assert "stopped by the person" not in json.dumps(shared.results[-4:])
+    statuses = [one["executions"][0]["status"] for one in shared.statements if one["source"] in own]
+    assert statuses == ["error"] * 3
+    shared.sound()
+
+
+def test_a_cell_of_the_model_that_comes_to_its_time_out_is_told_so_and_the_model_goes_on(shared: Bench):
+    shared.run("%ctx timeout 0.3")
+    try:
+        shared.answers([cell("import time\ntime.sleep(30)")], say("Too slow."))
+        ran = shared.ask("take your time")
+    finally:
+        shared.run("%ctx timeout off")
+    assert ran.status == "ok", ran.reply
+    assert "Too slow." in shown(ran)
+    assert "stopped by the person" not in shared.results[-1]["content"]
     shared.sound()
 
 
@@ -661,7 +731,10 @@ def test_what_waits_on_another_branch_waits_there(shared: Bench):
     shared.run(f"%ctx goto {place}")
     assert "on another branch" in shared.kernel.run("%ctx approve").error["evalue"]
     shared.run(f"%ctx goto {waits}")
-    assert shared.kernel.run("%ctx approve").status == "ok"
+    assert "missing outputs" not in shown(shared.run("there = 1"))
+    approved = shared.kernel.run("%ctx approve")
+    assert approved.status == "ok"
+    assert "missing outputs" not in shown(approved)
     assert shared.run("branch").data[-1]["text/plain"] == "2"
     shared.sound()
 
@@ -745,8 +818,13 @@ def script(code: str) -> str:
 
 def test_a_model_that_writes_scripts_works_as_well(bench: Bench):
     bench.run("%ctx model qwen3-coder:30b", "v = 20")
-    bench.answers(say(f"I double it.\n{script('v = v * 2')}\n{script('print(v + 2)')}"), say("It is 42."))
+    spoken = f"I double it.\n{script('v = v * 2')}\nThen I add.\n{script('print(v + 2)')}\nLet me see."
+    bench.answers(say(spoken), say("It is 42."))
     ran = bench.ask("double v, then add two")
+
+    assert [one["text/markdown"] for one in ran.data if "text/markdown" in one and "I double it" in str(one)][-1] == (
+        "I double it.\n\nThen I add.\n\nLet me see."
+    )
 
     assert ran.status == "ok"
     assert ran.stdout == "42\n"

@@ -20,6 +20,7 @@ def kernel(tmp_path: Path):
     """A kernel in which a model has run two cells, and what its panel was told to insert."""
     script = [
         answer([say("I grow <b>it</b>."), call("run_cell", {"code": GROWS}), call("run_cell", {"code": "1 / 0"})]),
+        answer([call("run_cell", {"code": "silent = 1"})]),
         say("Done."),
     ]
     with MessagesServer(script) as server, contextlib.contextmanager(starter)(tmp_path) as start:
@@ -28,7 +29,7 @@ def kernel(tmp_path: Path):
         kernel.run("%ctx config insert_cells true")
         front = Front(kernel)
         front.run("%%ask --mode auto\ngrow it", cell_id="cell-ask")
-        kernel.inserted = [front._told(lambda data: data["type"] == "turn").get("insert") for _ in range(4)]
+        kernel.inserted = [front._told(lambda data: data["type"] == "turn").get("insert") for _ in range(6)]
         yield kernel
 
 
@@ -42,9 +43,13 @@ def copy(kernel, source: str):
 
 def test_what_a_model_said_and_ran_comes_as_cells_in_order(kernel):
     """Words as Markdown that holds no HTML, cells with their outputs, errors too; all below the ask."""
-    said, first, second, last = kernel.inserted
-    assert [one["cell_type"] for one in kernel.inserted] == ["markdown", "code", "code", "markdown"]
-    assert {one["after"] for one in kernel.inserted} == {"cell-ask"}
+    said, first, second, nothing_said, third, last = kernel.inserted
+    inserted = [one for one in kernel.inserted if one is not None]
+    assert nothing_said is None
+    assert [one["cell_type"] for one in inserted] == ["markdown", "code", "code", "code", "markdown"]
+    assert {one["after"] for one in inserted} == {"cell-ask"}
+    assert [one["ends"] for one in inserted] == [False, False, False, False, True]
+    assert third["source"] == "silent = 1"
     assert "<b>" not in said["source"]
     assert first["source"] == GROWS
     assert first["outputs"] == [{"output_type": "stream", "name": "stdout", "text": "grown\n"}]

@@ -357,7 +357,9 @@ def test_a_call_that_a_crash_left_without_result_gets_one_when_the_session_is_re
     time.sleep(0.2)
 
     second = start_kernel()
-    run_all(second, "%ctx resume")
+    resumed = run_all(second, "%ctx resume")
+    assert "a cell that the model proposed in s2 waited when the kernel ended" in resumed.stdout
+    assert "    df.mean()\n" in resumed.stdout
     ran = second.run("x = 1")
     again = second.run("y = 1")
 

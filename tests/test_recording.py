@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -153,6 +154,40 @@ def test_what_looks_like_a_key_is_masked_and_another_file_is_not_written_over(tm
     assert "no file of recorded turns; give another name" in refused.error["evalue"]
     assert (tmp_path / "data.json").read_text("utf-8") == '{"a": 1}'
     assert planted not in (tmp_path / "note.turns.json").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "broken", [b'{"ctxkernel_turns": 1, "asks": [{"key"', b"\xff\xfe no text", b'{"ctxkernel_turns": 9}']
+)
+def test_a_damaged_file_of_turns_is_told_and_kept_aside_and_recording_goes_on(recording: Bench, broken: bytes):
+    turns, aside = recording.folder / "note.turns.json", recording.folder / "note.turns.json.damaged"
+    turns.write_bytes(broken)
+    aside.unlink(missing_ok=True)
+    recording.run("%ctx config answers recorded")
+    refused = recording.kernel.run("%%ask\nnever asked before").error["evalue"]
+    recording.run("%ctx config answers --reset")
+    elsewhere = shown(recording.run("%ctx record elsewhere.json"))
+    assert turns.read_bytes() == broken
+    ran = shown(recording.run("%ctx record"))
+    turns.write_bytes(broken + b" ")
+    recording.run("%ctx record")
+
+    assert "note.turns.json" in refused and "have %ctx record write it anew" in refused
+    assert f"{turns} was damaged" in ran and "note.turns.json.damaged" in ran
+    assert "what only the file beside the notebook has is not in it" in elsewhere
+    assert aside.read_bytes() == broken
+    assert aside.with_name(f"{aside.name}-2").read_bytes() == broken + b" "
+    assert len(load(turns.read_text("utf-8"), turns.name)) == 1
+    aside.with_name(f"{aside.name}-2").unlink()
+
+
+@pytest.fixture(scope="module")
+def recording(module_folder: Path) -> Iterator[Bench]:
+    """One kernel in which something was asked."""
+    with bench_in(module_folder) as bench:
+        bench.answers(say("one"))
+        bench.run("%%ask --mode auto\nfirst")
+        yield bench
 
 
 @pytest.mark.parametrize(("line", "error"), [("%ctx record a b", "one file"), ("%ctx record --all", "one file")])

@@ -279,9 +279,9 @@ def load(text: str, name: str) -> list[RecordedAsk]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as fault:
-        raise StoreError(f"{name} is no file of recorded turns: {fault}; record it again") from None
+        raise StoreError(f"{name} is no file of recorded turns: {fault}") from None
     if not isinstance(data, dict) or cast("Any", data).get("ctxkernel_turns") != VERSION:
-        raise StoreError(f"{name} is no file of recorded turns of version {VERSION}; record it again")
+        raise StoreError(f"{name} is no file of recorded turns of version {VERSION}")
     at = "asks"
     try:
         asks: list[RecordedAsk] = []
@@ -291,7 +291,7 @@ def load(text: str, name: str) -> list[RecordedAsk]:
             asks.append(RecordedAsk(_text(ask["key"]), _text(ask["question"]), tuple(rounds)))
         return asks
     except (KeyError, TypeError, ValueError, AttributeError) as fault:
-        raise StoreError(f"{name}: {at} is not of the form of a recorded ask ({fault!r}); record it again") from None
+        raise StoreError(f"{name}: {at} is not of the form of a recorded ask ({fault!r})") from None
 
 
 def _round(one: Any) -> Round:

@@ -48,6 +48,8 @@ class Reply:
     text: str
     """What it says where it calls nothing."""
     thinking: tuple[Mapping[str, Json], ...] = ()
+    cut: bool = False
+    """Whether its end is left out, since it speaks there as if it were the kernel."""
 
     @property
     def said(self) -> str:
@@ -64,8 +66,8 @@ def read(
 ) -> Reply:
     """Return what the blocks of a response say.
 
-    `unreadable` are the inputs that are no JSON objects, by call; `complete` is false where it was cut at its most
-    tokens.
+    `unreadable` are the inputs that are no JSON objects, by call; `complete` is false where it was cut
+    before its end.
     """
     if dialect == "script":
         whole = "\n\n".join(str(one.get("text", "")) for one in blocks if one.get("type") == "text")
@@ -114,23 +116,24 @@ def _fault(tool: str, given: Mapping[str, Json]) -> str:
 
 def _read_scripts(text: str, *, complete: bool) -> Reply:
     calls: list[Call] = []
-    said = ""
+    said, cut = "", False
     for part in split(text, complete=complete):
         if part.kind == "text":
             said = "\n\n".join(filter(None, (said, part.text.strip())))
             continue
         if part.kind == "cut":  # what it made up in our name
+            cut = True
             continue
         tool, given = as_tool(part.text)
         fault = "the answer was cut off within this script, so it was not run" if part.kind == "unfinished" else ""
         calls.append(Call(tool, given, "", said, fault=fault or _fault(tool, given)))  # it has no id of its own
         said = ""
     if not calls or not said:
-        return Reply(tuple(calls), said)
+        return Reply(tuple(calls), said, cut=cut)
     last = calls[-1]
     joined = "\n\n".join(filter(None, (last.text, said)))
     calls[-1] = Call(last.tool, last.input, last.call_id, joined, fault=last.fault)
-    return Reply(tuple(calls), "")
+    return Reply(tuple(calls), "", cut=cut)
 
 
 def as_tool(code: str) -> tuple[str, Mapping[str, Json]]:

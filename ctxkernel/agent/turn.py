@@ -158,6 +158,10 @@ _CUT = {
     "model_context_window_exceeded": "the context of the model is full; %ctx condense, or a smaller projection_tokens",
     "refusal": "the model declined to answer; change the question, or %ctx goto an earlier statement",
 }
+"""Why a response ended before its end, as the person is told."""
+_GAP = "\n\n"
+"""Between what a response says before and after a call."""
+_REFUSED = "not run: the answer ended as a refusal"
 
 
 class Turn:
@@ -297,20 +301,24 @@ class Turn:
         def on_event(event: StreamEvent) -> None:
             if isinstance(event, TextDelta):
                 partial.append(event.text)
+            elif partial and partial[-1] != _GAP:
+                partial.append(_GAP)
             screen.event(event)
 
         try:
             response = await bench.interruptible(self._model.send(request, on_event))
         except Stopped:
             screen.end("stopped")
-            return self._broken("".join(partial), bench.clock() - began, None)
+            return self._broken(request, "".join(partial), bench.clock() - began, None)
         except ModelFailure as fault:
             screen.end()
-            return self._broken("".join(partial) or fault.partial_text, bench.clock() - began, fault)
+            return self._broken(request, "".join(partial), bench.clock() - began, fault)
         return self._take(response, request)
 
-    def _broken(self, partial: str, seconds: float, fault: ModelFailure | None) -> Ending:
+    def _broken(self, request: Projection, partial: str, seconds: float, fault: ModelFailure | None) -> Ending:
         """Record that a request came to nothing, with what was said until then. Nothing of its calls is kept."""
+        if not request.tools:
+            partial = replies.read([{"type": "text", "text": partial}], "script", complete=False).said
         self.spent += Spent(1, seconds=seconds)
         self._bench.received(None, fault, Spent(1, seconds=seconds))
         why = "stopped by the person" if fault is None else f"no answer: {fault.kind}"
@@ -329,11 +337,14 @@ class Turn:
     def _take(self, response: Response, request: Projection) -> Ending | None:
         bench, reason = self._bench, response.stop_reason
         dialect = "tools" if request.tools else "script"
-        reply = replies.read(response.blocks, dialect, unreadable=response.unreadable, complete=reason != "max_tokens")
+        note, refused = _CUT.get(reason or "", ""), reason == "refusal"
+        reply = replies.read(response.blocks, dialect, unreadable=response.unreadable, complete=not note)
+        if refused and reply.calls:
+            note += "; what it called until then was not run"
         spent = spent_on(request.model, response.usage, response.seconds) if self._model.live else Spent(1)
         self.spent += spent
         bench.received(response, None, spent)
-        self._screen.end(_CUT.get(reason or "", ""))
+        self._screen.end(note)
         cells: list[Action] = []
 
         def events(execution_id: str, number: int) -> Iterable[HistoryEvent]:
@@ -348,6 +359,8 @@ class Turn:
                     results: Sequence[HistoryEvent] = [
                         AgentError(nth(execution_id, number), action.tool_call_id, call.fault)
                     ]
+                elif refused:  # a call may be whole before the model, or the server, thinks better of it
+                    results = [Observation(nth(execution_id, number), action.tool_call_id, _REFUSED, "canceled")]
                 elif call.tool == RUN_CELL:
                     cells.append(action)
                     continue
@@ -371,16 +384,22 @@ class Turn:
         }
         self.execution_id = bench.record(Said(said or "# (empty answer)", events, response.seconds, spent, tags))
         self.waiting, self._batch = cells, len(cells)
-        if reply.calls or reason == "pause_turn":
+        if (reply.calls and not refused) or reason == "pause_turn":
             return None
-        return Ending(
-            "answered", _CUT.get(reason or "", "") or ("" if reply.text.strip() else "the model said nothing")
-        )
+        return Ending("answered", note or _unsaid(reply))
 
 
 def source(action: Action) -> str:
     """Return the code of a cell that the model wrote."""
     return str(action.input.get("code", ""))
+
+
+def _unsaid(reply: replies.Reply) -> str:
+    """Return what the person is told of an answer that is less than it was to be."""
+    if reply.cut:
+        left = "the end of the answer was cut" if reply.text.strip() else "nothing is left of the answer"
+        return f"{left}: the model spoke as if it were the kernel, of results that never were; %%ask --again asks anew"
+    return "" if reply.text.strip() else "the model said nothing"
 
 
 def _not_run(execution_id: str, first: int, actions: Sequence[Action]) -> Iterable[HistoryEvent]:

@@ -11,7 +11,7 @@ Rule 2: each step is guarded on its own; a fault in one costs that step, never t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -139,6 +139,8 @@ class Loop:
         self._recording: str | None = None
         """The execution that events are recorded with now."""
         self._moment = "request"
+        self.pending: Callable[[], Collection[str]] = tuple
+        """Says which calls of the model wait here for their results; whoever runs its cells sets it."""
 
     def reconfigure(self, settings: Settings) -> None:
         """Have other settings from now on."""
@@ -330,7 +332,8 @@ class Loop:
         total = self._guard("variables", lambda: self.names.total, 0)
         variables = self._guard("variables", self.variables, ())
         cold = self.requested_at is None or self.now - self.requested_at > CACHE_SECONDS
-        return Turn(self._history, handles, variables, total, deltas, self.log.records, self._coarser, cold)
+        pending = self._guard("history", self.pending, ())
+        return Turn(self._history, handles, variables, total, deltas, self.log.records, self._coarser, cold, pending)
 
     def _coarser(self, obj_id: str, lod: int) -> str | None:
         node = self.graph.node(obj_id)

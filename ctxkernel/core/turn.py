@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -116,6 +116,8 @@ class Turn:
     """Returns what a handle shows at another level of detail, None where it cannot; changes nothing."""
     cache_cold: bool = True
     """Whether the provider's cache has nothing of this session: no request was sent in the last minutes."""
+    pending: Collection[str] = ()
+    """Ids of the model's calls that wait for the user, or run: their results are still to come."""
 
 
 @dataclass(frozen=True, slots=True)

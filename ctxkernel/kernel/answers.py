@@ -12,11 +12,11 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.markdown import safe_markdown
-from ctxkernel.agent.scripts import Scripts
+from ctxkernel.agent.scripts import Part, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Answers:
         self._id = ""
         """The display that is free to be filled: it says what goes on until then."""
         self._text = ""
+        self._parted = False
+        """Whether something else came after the text so far: what follows is a paragraph of its own."""
         self._drawn = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._reader: Scripts | None = None
@@ -47,7 +49,7 @@ class Answers:
 
     def begin(self) -> None:
         """A request is sent."""
-        self._text, self._drawn = "", 0.0
+        self._text, self._drawn, self._parted = "", 0.0, False
         self._reader = Scripts() if self._scripts else None
         self.doing("asking the model …")
 
@@ -76,27 +78,38 @@ class Answers:
             case TextDelta():
                 self._more(event.text)
             case ThinkingDelta():
+                self._parted = True
                 self.doing("the model is thinking …")
             case CallDelta():
+                self._parted = True
                 self.doing(f"the model is writing a call of {event.name} …")
             case Retrying():
                 self.doing(f"{event.why}; trying again in {event.seconds:.0f} s (attempt {event.attempt})")
 
     def _more(self, text: str) -> None:
-        if self._reader is not None:
-            parts = self._reader.feed(text)
-            if any(part.kind == "script" for part in parts):
-                self.doing("the model is writing a cell …")
-            text = "".join(part.text for part in parts if part.kind == "text")
-        if not text:
+        parts = [Part("text", text)] if self._reader is None else self._reader.feed(text)
+        if any(part.kind == "script" for part in parts):
+            self.doing("the model is writing a cell …")
+        if not self._grown(parts):
             return
-        self._text += text
         pace = PACE * max(1.0, len(self._text) / EASY)
         wait = self._drawn + pace - time.monotonic()
         if wait <= 0:
             self._draw()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(wait, self._draw)
+
+    def _grown(self, parts: Iterable[Part]) -> bool:
+        """Add the prose of what came; whether there was any."""
+        before = self._text
+        for part in parts:
+            if part.kind != "text":
+                self._parted = True
+            elif part.text:
+                parted = self._parted and self._text.strip()
+                self._text = f"{self._text.rstrip()}\n\n{part.text.lstrip()}" if parted else self._text + part.text
+                self._parted = False
+        return self._text != before
 
     def _draw(self) -> None:
         if self._timer is not None:
@@ -109,7 +122,7 @@ class Answers:
     def end(self, note: str = "") -> None:
         """The response is over."""
         if self._reader is not None:
-            self._text += "".join(part.text for part in self._reader.close() if part.kind == "text")
+            self._grown(self._reader.close())
         self._draw()
         if self._text.strip():
             self._id, self._doing, self._text = "", "", ""

@@ -137,6 +137,8 @@ class CtxKernelMixin:
         if ctx.interrupts.can_switch():
             ctx.interrupts.mask()
         timed_out = ctx.timeout.stop() if recorded else None
+        if timed_out is not None:  # the interrupt was ours, and nobody's wish to stop
+            ctx.interrupts.seen = False
         if broken is not None:
             reply = {"status": "error", "ename": type(broken).__name__, "evalue": str(broken), "traceback": []}
         elif reply is None:
@@ -163,6 +165,8 @@ class CtxKernelMixin:
 
             def handle(signum: int, frame: Any) -> None:
                 __tracebackhide__ = True
+                if self.ctx is not None:
+                    self.ctx.interrupts.seen = True
                 if asyncio.current_task(loop) is future and runs_code_of(self.shell.user_ns, frame):  # type: ignore[attr-defined]
                     raise KeyboardInterrupt
                 if callable(stock):

@@ -134,6 +134,14 @@ class Asking:
         place = turn.execution_id or turn.ask.execution_id
         return any(execution.execution_id == place for _, execution in self._ctx.loop.history)
 
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The calls of the newest turn that wait here, or run: their results are still to come."""
+        turn = self.turn
+        if turn is None or not turn.waiting or not self._is_here(turn):
+            return ()
+        return tuple(one.tool_call_id for one in turn.waiting)
+
     def _recorded(self, key: str, question: str, running: Any) -> RecordedAsk | None:
         """Return the recorded turn that answers this ask. Raises BadCommand where one must be there and is not."""
         cell_id = running.statement.cell_id

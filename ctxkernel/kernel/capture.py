@@ -208,7 +208,7 @@ class Capture:
         self._unsent: set[str] = set()
         """Requests whose output is kept and not sent: statements that the log runs again."""
         self.late: deque[tuple[str, str, str]] = deque(maxlen=10_000)
-        """(execution_id, stream, text) that arrived after the end, not yet fetched."""
+        """(execution_id, stream or `display`, text) that arrived after the end, not yet fetched."""
         self._session: Any = None
         self._send: Any = None
         self._thread: Any = None
@@ -295,8 +295,9 @@ class Capture:
         collector = self._open.get(msg_id)
         if collector is not None and collector.take(msg_type, content):
             return
-        if msg_type == "stream" and (execution_id := self._closed.get(msg_id)):
-            self.late.append((execution_id, content["name"], content["text"]))
+        late = _late(msg_type, content)
+        if late is not None and (execution_id := self._closed.get(msg_id)):
+            self.late.append((execution_id, *late))
 
     def open(self, msg_id: str, execution_id: str, *, unsent: bool = False) -> Collector:
         """Begin to collect for a cell; where it is `unsent`, nothing of it reaches a front end."""
@@ -316,6 +317,16 @@ class Capture:
                 self._closed.popitem(last=False)
             collector.close()
             del self._open[msg_id]
+
+
+def _late(msg_type: str, content: Any) -> tuple[str, str] | None:
+    """Return what is kept of output that came after the end: the stream, and its text, of a display the plain one."""
+    if msg_type == "stream":
+        return content["name"], content["text"]
+    if msg_type not in ("display_data", "execute_result"):  # an update is of a display that was kept
+        return None
+    data = content.get("data") or {}
+    return "display", f"{data.get('text/plain') or ', '.join(data)}\n"
 
 
 def _kind(msg_or_type: Any) -> Any:

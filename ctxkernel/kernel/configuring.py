@@ -58,8 +58,12 @@ class Configuration:
         listed = (*PROPERTIES, *self.own.values())
         return ProjectionEngine(settings, count_tokens, properties=listed, private=self.private)
 
+    def tell_first(self, notice: str) -> None:
+        """Have the first cell tell something: at the start there is nowhere to show it."""
+        self._untold.append(notice)
+
     def tell_once(self) -> None:
-        """Tell what could not be used at the start; the first cell has it."""
+        """Tell what is to be known of the start; the first cell has it."""
         for notice in self._untold:
             self._ctx.tell(f"ctxkernel: {notice}")
         self._untold.clear()

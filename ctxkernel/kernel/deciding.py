@@ -234,12 +234,12 @@ def record(ctx: Runtime, args: Sequence[str]) -> str:
     if path is None:
         raise BadCommand("%ctx record: it is not known which notebook this is; name the file: %ctx record FILE")
     try:
-        asks, left = ctx.asking.turns.record(path)
+        asks, left, notices = ctx.asking.turns.record(path)
     except OSError as fault:
         raise BadCommand(f"%ctx record: {path} cannot be written ({fault.strerror})") from None
     rounds = sum(len(one.rounds) for one in asks)
     many = f"{len(asks)} ask{'s' * (len(asks) != 1)}, {rounds} response{'s' * (rounds != 1)}"
-    lines = [f"{many} → {path}", *(f"left out, not answered: {one_line(question, 60)}" for question in left)]
+    lines = [f"{many} → {path}", *notices, *(f"left out, not answered: {one_line(question, 60)}" for question in left)]
     path_of = ctx.loop.log.path()
     if [one.index for one, _ in path_of] != list(range(1, len(path_of) + 1)) or any(
         isinstance(event, Verdict) for _, one in path_of for event in ctx.loop.log.records.get(one.execution_id, ())

@@ -40,6 +40,11 @@ class Interrupts:
         if on:
             self.seen = False
 
+    @property
+    def none_came(self) -> bool:
+        """Whether it is known that none came: what looks like one was raised by the code itself."""
+        return self._watched and not self.seen
+
     def _raise(self, signum: int, frame: Any) -> None:
         __tracebackhide__ = True
         self.seen = True
@@ -63,4 +68,5 @@ class Interrupts:
         pending, self.pending = self.pending, False
         signal.signal(signal.SIGINT, self._raise if self._watched else signal.default_int_handler)
         if pending:
+            self.seen = True
             raise KeyboardInterrupt

@@ -22,6 +22,7 @@ from ctxkernel.core.loop import OpenTurn
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
+from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.kernel.projecting import stored
 from ctxkernel.kernel.reading import moves_head
 from ctxkernel.kernel.recorded import Recorded, Recording
@@ -231,8 +232,14 @@ class Panel:
         if statement.author != "model" or not isinstance(ask, str) or statement.tags.get("held"):
             return None
         asked = self._ctx.loop.log.statement(ask.partition(".")[0])
-        copy = {"after": asked.cell_id, "ask": ask, "statement": statement.statement_id}
+        copy: dict[str, Any] = {"after": asked.cell_id, "ask": ask, "statement": statement.statement_id, "ends": False}
         if statement.kind == "meta":
+            records = self._ctx.loop.log.records.get(execution.execution_id, ())
+            said = [one for one in records if isinstance(one, (Action, AssistantMessage))]
+            if execution.status != "ok" or not any(one.text.strip() for one in said):
+                return None  # it only called, or came to nothing
+            calls = any(isinstance(one, Action) for one in said)
+            copy["ends"] = not calls and statement.tags.get("stop_reason") != "pause_turn"
             source = safe_markdown(statement.source)
             return {**copy, "cell_type": "markdown", "source": source, "outputs": [], "execution_count": None}
         number = self._ctx.kernel.execution_count - 1

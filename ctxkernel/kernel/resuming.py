@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.agent.left import left_open
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.timeline import StatementLog
@@ -103,6 +104,13 @@ def _load(back: Returning, execution_id: str, made: Manifest, info: CheckpointIn
     if isinstance(prints, dict):
         back.fingerprints[execution_id] = {str(name): str(one) for name, one in prints.items()}
     back.touched[execution_id] = frozenset(map(str, manifest.get("t", ())))
+
+
+def waited(found: Resumable) -> list[str]:
+    """Return the lines that tell what waited for the user when the earlier kernel ended."""
+    runs = {run.execution_id: (statement, run) for statement, made in found.statements for run in made}
+    path = [runs[name] for name in reversed(found.path_to_head)]
+    return left_open(path, found.records, [statement for statement, _ in found.statements])
 
 
 def join(ctx: Runtime, back: Returning, found: Resumable) -> None:

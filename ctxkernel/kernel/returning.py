@@ -450,6 +450,8 @@ class Returning:
 
     def resume_at_start(self) -> None:
         """Bring it back before the first cell."""
+        from ctxkernel.kernel import resuming
+
         job = self.resume_job(trust=False)
         move, restored = self.commit(self.prepare(job))
         self._ctx.loop.move(move, restored)
@@ -457,6 +459,8 @@ class Returning:
         told = self._ctx.store.resume(move.to, move.at, of=head)
         if told:
             self._ctx.notices.append(told)
+        if job.resumable is not None and (waited := resuming.waited(job.resumable)):
+            self._ctx.configuration.tell_first("\n".join(waited))
 
     @property
     def unfinished(self) -> bool:
@@ -549,10 +553,12 @@ class Returning:
     def commit(self, prepared: Prepared) -> tuple[HeadMove, Restored]:
         """Put a loaded state in place; says in the cell what was done."""
         ctx, job, fetched = self._ctx, prepared.job, prepared.fetched
+        waited: list[str] = []
         if job.resumable is not None:
             from ctxkernel.kernel import resuming
 
             resuming.join(ctx, self, job.resumable)
+            waited = resuming.waited(job.resumable)
             self._resumed = True
         mementos = self._mementos_of(job.difference)
         lost = self.restorer.settle(fetched)
@@ -602,7 +608,7 @@ class Returning:
         if prepared.plan.again:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
         told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
-        told += notices
+        told += [*notices, *waited]
         if job.as_json and not job.statements:
             whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}
             ctx.write(json.dumps(whole, indent=1) + "\n")

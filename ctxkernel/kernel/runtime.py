@@ -157,6 +157,7 @@ class Runtime:
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
         self.displays = LiveDisplays(self.shell)
+        self.loop.pending = lambda: self.asked.pending if self.asked is not None else ()
         self.asked: Asking | None = None
         """The asks of this kernel; None before anybody looked for one."""
         self.panel = Panel(self)
@@ -249,6 +250,7 @@ class Runtime:
         self._returning(lambda back: back.wait())
         self._durable()
         self._returning(lambda back: back.close())
+        self.guard("timeline", self._fetch_late, None)  # no cell follows that would
         self.guard("session store", self.store.close, None)
 
     def write(self, text: str) -> None:
@@ -429,7 +431,7 @@ class Runtime:
         timed_out: float | None,
         expired: Callable[[], bool],
     ) -> Outcome:
-        status, exception = status_of(reply, interrupted, timed_out is not None)
+        status, exception = status_of(reply, interrupted, timed_out is not None, none_came=self.interrupts.none_came)
         streams = cell.collector.streams
         artifacts = cell.collector.artifacts()
         read = self.guard("files that cells read", lambda: self.reads.end(expired), ())
@@ -485,8 +487,13 @@ def _nothing(execution: Execution) -> Iterable[Any]:
     return ()
 
 
-def status_of(reply: dict[str, Any], interrupted: bool, timed_out: bool) -> tuple[Status, ExceptionInfo | None]:
-    """Return the seed's status and the exception for an execute reply."""
+def status_of(
+    reply: dict[str, Any], interrupted: bool, timed_out: bool, *, none_came: bool = False
+) -> tuple[Status, ExceptionInfo | None]:
+    """Return the seed's status and the exception for an execute reply.
+
+    With `none_came` no interrupt did: a KeyboardInterrupt is the code's own, an error like any other.
+    """
     if reply.get("status") == "ok":
         return "ok", None
     name, message = str(reply.get("ename", "")), str(reply.get("evalue", ""))
@@ -499,7 +506,7 @@ def status_of(reply: dict[str, Any], interrupted: bool, timed_out: bool) -> tupl
     info = ExceptionInfo(name, message[:2000], trace)
     if timed_out:
         return "timeout", info
-    if name == "KeyboardInterrupt" or (name == "CancelledError" and interrupted):
+    if not none_came and (name == "KeyboardInterrupt" or (name == "CancelledError" and interrupted)):
         return "cancelled", info
     return ("cancelled" if reply.get("status") in ("abort", "aborted") else "error"), info
 

@@ -46,33 +46,53 @@ class Turns:
             requests = reader.requests()
             return of_session(requests, reader.records(all_roots=True)) if requests else []
 
-    def record(self, path: Path) -> tuple[list[RecordedAsk], list[str]]:
-        """Write the answered asks on the way to HEAD to a file; returns them, and the questions of the others.
+    def record(self, path: Path) -> tuple[list[RecordedAsk], list[str], list[str]]:
+        """Write the answered asks on the way to HEAD to a file; returns them, the questions of the others, and notices.
 
-        It is written whole or not at all. Raises BadCommand where there is nothing to write, or `path` holds something
-        else; OSError.
+        It is written whole or not at all; a damaged file of turns is kept aside. Raises BadCommand where there is
+        nothing to write, or `path` holds something else; OSError.
         """
         log, store = self._ctx.loop.log, self._ctx.store
         receipts: dict[str, str] = {}
         if store.path is not None:
             with SessionReader(store.path) as reader:
                 receipts = dict(reader.receipts())
-        asks, left = of_path(log.path(), log.records, [*self.asks(), *self.of_session()], receipts)
+        notices: list[str] = []
+        try:
+            known = self.asks()
+        except BadCommand as fault:
+            known, notices = [], [f"what only the file beside the notebook has is not in it: {fault}"]
+        asks, left = of_path(log.path(), log.records, [*known, *self.of_session()], receipts)
         if not asks:
             why = f"{len(left)} asked, and none answered to the end" if left else "nothing was asked"
             raise BadCommand(f"%ctx record: there is no answered ask on the way to HEAD ({why})")
-        if path.exists():
-            try:
-                load(path.read_text("utf-8"), path.name)
-            except (UnicodeError, StoreError):
-                raise BadCommand(f"{path} is there, and is no file of recorded turns; give another name") from None
+        aside, why = self._damaged(path)
         beside = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
             beside.write_text(dump(asks), "utf-8")
+            if aside is not None:
+                path.rename(aside)
+                notices = [f"{path} was damaged ({why}); it is kept as {aside.name}"]
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)
-        return asks, left
+        return asks, left, notices
+
+    def _damaged(self, path: Path) -> tuple[Path | None, str]:
+        """Return where a file of turns that cannot be read is to be kept, and what is wrong with it.
+
+        Raises BadCommand where it does not look like one: it may be anything.
+        """
+        if not path.exists():
+            return None, ""
+        try:
+            load(path.read_text("utf-8"), path.name)
+        except (UnicodeError, StoreError) as fault:
+            if path != self.path and not path.name.endswith(SUFFIX):
+                raise BadCommand(f"{path} is there, and is no file of recorded turns; give another name") from None
+            names = (path.with_name(f"{path.name}.damaged{n}") for n in ("", *(f"-{n}" for n in range(2, 10_000))))
+            return next(name for name in names if not name.exists()), str(fault)
+        return None, ""
 
     @property
     def path(self) -> Path | None:
@@ -91,13 +111,16 @@ class Turns:
         """
         path = self.path
         paths = [path] if path is not None else sorted(Path.cwd().glob(f"*{SUFFIX}"))
-        try:
-            return [ask for one in paths if one.is_file() for ask in self._asks_of(one)]
-        except (OSError, UnicodeError, StoreError) as fault:
-            raise BadCommand(f"recorded turns: {fault}") from None
+        return [ask for one in paths if one.is_file() for ask in self._asks_of(one)]
 
     def _asks_of(self, path: Path) -> list[RecordedAsk]:
-        at = path.stat().st_mtime
-        if path not in self._read or self._read[path][0] != at:
-            self._read[path] = at, load(path.read_text("utf-8"), path.name)
+        try:
+            at = path.stat().st_mtime
+            if path not in self._read or self._read[path][0] != at:
+                self._read[path] = at, load(path.read_text("utf-8"), path.name)
+        except (OSError, UnicodeError, StoreError) as fault:
+            raise BadCommand(
+                f"the recorded turns in {path} cannot be used ({fault}): move that file away, or have %ctx record "
+                "write it anew, which keeps this one aside"
+            ) from None
         return self._read[path][1]

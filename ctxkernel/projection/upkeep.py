@@ -9,7 +9,7 @@ Rule 3: no repair is made twice, and none that the switches do not want; what is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from ctxkernel.core.errors import NothingToCondense
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import Turn
 from ctxkernel.history.condense import Condensing, Limits, Record, condense
-from ctxkernel.history.events import Condensation, HistoryEvent, nth
+from ctxkernel.history.events import Action, Condensation, HistoryEvent, nth
 from ctxkernel.history.redact import Outlook, Prices, apply, due, outlook
 from ctxkernel.history.repair import Moment, Switches, maintain
 from ctxkernel.projection.past import Past
@@ -35,8 +35,11 @@ def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Pric
     if not turn.history:
         return
     execution = turn.history[-1][1].execution_id
-    number = len(turn.records.get(execution, ()))
-    for event in _mended(past, cast("Moment", moment), settings):
+    # After a return the calls of the newest statement wait, and those that the user decides on; others never end.
+    made = turn.records.get(execution, ())
+    number = len(made)
+    pending = {*turn.pending, *(one.tool_call_id for one in made if isinstance(one, Action))}
+    for event in _mended(past, cast("Moment", moment), settings, pending):
         number += not isinstance(event, str)
         yield event
     redactions = past.redactions
@@ -66,15 +69,15 @@ def _ahead(past: Past, output_tokens: int, *, whole: bool) -> Outlook:
     return replace(ahead, tokens_after_first_edit=max(ahead.tokens_after_first_edit, past.tokens_after_bound()))
 
 
-def _mended(past: Past, moment: Moment, settings: Settings) -> Sequence[HistoryEvent | str]:
+def _mended(past: Past, moment: Moment, settings: Settings, pending: Collection[str]) -> Sequence[HistoryEvent | str]:
     # Unless it is to be mended, nobody is told at every turn what is broken: the view leaves it out, and that shows.
     if not past.has_calls or (moment == "request" and not settings.enforce_history_invariants):
         return ()
     switches = Switches(
         settings.enforce_history_invariants, settings.auto_recover_from_crash, settings.warn_on_invariant_violations
     )
-    # A call whose cell runs, or that waits for its approval, is not broken; after a crash or a return nothing waits.
-    pending = [action.tool_call_id for action in past.view.waiting] if moment == "request" else ()
+    if moment == "request":  # between two statements a call without a result is one that runs, or waits for approval
+        pending = [action.tool_call_id for action in past.view.waiting]
     known = {event.event_id for event in past.events}
     done = maintain([one for one in past.events if one.place != "meta"], moment, switches=switches, pending=pending)
     repairs = [repair for repair in done.repairs if repair.event_id not in known]

@@ -339,6 +339,10 @@ def test_cells_of_the_model_are_put_into_the_notebook_where_that_is_asked_for(as
     assert cells[3]["outputs"][0]["text"] == ["rows [1, 2, 3, 4]\n"]
     assert cells[4]["outputs"][0]["data"]["text/plain"] == ["4"]
     assert cells[3]["metadata"]["ctxkernel"]["statement"] == "s7"
+    # What stands in the copies is not shown a second time: the ask's own output is folded, one click away.
+    expect(desk.cell(1).locator(".jp-OutputPlaceholder")).to_be_visible()
+    expect(desk.page.get_by_text("rows [1, 2, 3, 4]")).to_have_count(1)
+    assert cells[1]["metadata"]["jupyter"]["outputs_hidden"] is True
 
     desk.page.get_by_role("menuitem", name="Run", exact=True).click()
     desk.page.get_by_text("Run All Cells", exact=True).click()

@@ -128,7 +128,8 @@ export class NotebookHands {
 
   /**
    * Put what the model said or ran below the cell that asked, after what stands there of the same ask; never twice. Where
-   * an ask is answered again the same way, its old copies become the new ones.
+   * an ask is answered again the same way, its old copies become the new ones. When it is answered its own output is
+   * folded, or all of it would stand there twice; JupyterLab unfolds it when the ask is run again.
    */
   insert(copy) {
     const { sharedModel } = this.content.model;
@@ -136,6 +137,7 @@ export class NotebookHands {
     if (said.some((one) => one.statement === copy.statement && one.ask === copy.ask)) return;
     let at = sharedModel.cells.findIndex((cell) => cell.getId() === copy.after) + 1;
     if (!at) return;
+    if (copy.ends) this.content.widgets[at - 1].outputHidden = true;
     while (at < said.length && said[at].ask === copy.ask) at += 1;
     const { cell_type, source, outputs, execution_count } = copy;
     const ctxkernel = { statement: copy.statement, ask: copy.ask, after: copy.after };
