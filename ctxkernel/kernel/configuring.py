@@ -149,7 +149,7 @@ class Configuration:
             self._apply({**found, **self.session})
 
     def _apply(self, session: Mapping[str, Value]) -> None:
-        ctx, before = self._ctx, self.settings
+        ctx = self._ctx
         settings = replace(self._base.settings, **session)
         engine = self.built(settings)
         engine.take_over(self.engine, ctx.loop.state)
@@ -157,9 +157,6 @@ class Configuration:
         ctx.settings = ctx.capture.settings = ctx.files.settings = settings
         ctx.loop.reconfigure(settings)
         ctx.tracker.reconfigure(settings)
-        if ctx.returning is not None and settings.tolerance != before.tolerance:
-            near = settings.tolerance
-            ctx.returning.divergence = replace(ctx.returning.divergence, rel=near, abs=near)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

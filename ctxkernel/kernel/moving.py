@@ -16,7 +16,6 @@ from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import HandleState, aligned
 from ctxkernel.kernel.reading import moves_head
-from ctxkernel.replay.differences import differences
 from ctxkernel.store.session import SessionReader
 
 if TYPE_CHECKING:
@@ -219,6 +218,8 @@ def mark(ctx: Runtime, args: Sequence[str]) -> str:
 def diff(ctx: Runtime, args: Sequence[str]) -> str:
     """Compare the states after two statements: names, outputs, handles."""
     flags, rest = _flags(args, ("--json",), "diff")
+    from ctxkernel.replay.differences import differences
+
     back = _back(ctx)
     if len(rest) not in (1, 2):
         raise BadCommand("%ctx diff N M: which two statements? With one, it is compared with now")

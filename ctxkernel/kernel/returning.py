@@ -24,12 +24,8 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
-from ctxkernel.kernel.facts import details
 from ctxkernel.kernel.reading import only_commands
 from ctxkernel.kernel.trail import Trail
-from ctxkernel.replay.divergence import DivergenceSettings, compare
-from ctxkernel.replay.plan import Plan
-from ctxkernel.replay.values import same_values
 from ctxkernel.state.ambient import Ambient
 from ctxkernel.state.checkpoints import Checkpointer
 from ctxkernel.state.pickling import Packer
@@ -45,6 +41,8 @@ from ctxkernel.store.session import CheckpointRow
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import CellText, Runtime
+    from ctxkernel.replay.divergence import DivergenceSettings
+    from ctxkernel.replay.plan import Plan
 
 Action = Literal["goto", "undo", "rerun", "resume"]
 _LAST = ("_", "__", "___")
@@ -141,7 +139,6 @@ class Returning:
         """Execution → content hashes of the names that it added or changed."""
         self.touched: dict[str, frozenset[str]] = {}
         """Execution → names that it may have touched."""
-        self.divergence = DivergenceSettings(rel=ctx.settings.tolerance, abs=ctx.settings.tolerance)
         self._noted: Path | None = None
         """The log that is noted beside the data."""
         self._since_room = 0
@@ -357,7 +354,18 @@ class Returning:
     def _mark(self, statement: Statement) -> str:
         return self.marks.get(statement.statement_id) or self.marks.get(statement.cell_id or "", "")
 
+    @property
+    def divergence(self) -> DivergenceSettings:
+        """How near two results must be to count as the same."""
+        from ctxkernel.replay.divergence import DivergenceSettings
+
+        near = self._ctx.settings.tolerance
+        return DivergenceSettings(rel=near, abs=near)
+
     def _compare(self, new: Execution, against: str) -> Comparison:
+        from ctxkernel.kernel.facts import details
+        from ctxkernel.replay.divergence import compare
+
         log = self._ctx.loop.log
         old = log.execution(against)
         statement = log.statement(new.statement_id)
@@ -381,6 +389,8 @@ class Returning:
 
     def _equal(self, name: str, against: str) -> bool | None:
         """Whether a variable is what it was after an execution, floats within the tolerance; None: not known."""
+        from ctxkernel.replay.values import same_values
+
         then, now = self.restorer.then(against, name), self.value(name)
         return None if then is NOTHING or now is NOTHING else same_values(then, now, self.divergence.tolerance)
 

@@ -236,8 +236,8 @@ def chromium_path() -> str | None:
 def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
     """A headless Chromium with one profile on disk: JupyterLab's 15 MB of scripts come compiled from its cache.
 
-    Fetched once through Playwright where there is none. For this folder, not for the session: while Playwright is there,
-    its event loop runs in this thread, and `asyncio.run` of a test that comes later would fail.
+    Fetched once through Playwright where there is none. For this folder, not for the session: while Playwright is
+    there, its event loop runs in this thread, and `asyncio.run` of a test that comes later would fail.
     """
     path = chromium_path()
     if path is None:
@@ -263,9 +263,11 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext
 class Desk:
     """A page with a notebook and the panel beside it, and the moves of a person who sits there."""
 
-    def __init__(self, lab: Lab, page: Page) -> None:
+    def __init__(self, lab: Lab, page: Page, workspace: str = "") -> None:
         self.lab = lab
         self.page = page
+        self.workspace = workspace
+        self.reloaded = False
         self.panel = page.locator("#ctxkernel-panel")
         self.view = page.locator("#ctxkernel-panel .ctxk-host:not([hidden])")
         self.errors: list[str] = []
@@ -280,15 +282,20 @@ class Desk:
         A page that was reloaded can not: Lab restores its documents, and may do so after they were closed here.
         """
         self.page.remove_listener("pageerror", self._note)
-        self.page.evaluate("for (const one of [...jupyterapp.shell.widgets('main')]) one.dispose()")
-        return self.page.evaluate("Boolean(window.left)")
+        if not self.reloaded:
+            self.page.evaluate("for (const one of [...jupyterapp.shell.widgets('main')]) one.dispose()")
+        return not self.reloaded
 
-    def open(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel", workspace: str = "") -> Desk:
+    def reload(self) -> None:
+        """Load the page again, as F5 does."""
+        self.reloaded = True
+        self.page.reload()
+
+    def open(self, name: str, cells: Sequence[str], kernel: str = "ctxkernel") -> Desk:
         """Write a notebook, open it, and put the keyboard into its first cell."""
         self.lab.write(name, cells, kernel)
-        if self.page.url == "about:blank" or workspace:
-            self.page.goto(self.lab.url(name, workspace))
-            self.page.evaluate("window.left = true")
+        if self.page.url == "about:blank":
+            self.page.goto(self.lab.url(name, self.workspace))
         else:
             self.page.evaluate("path => jupyterapp.commands.execute('docmanager:open', { path })", name)
         return self.settle()
@@ -352,7 +359,8 @@ def _desk(
     lab: Lab, context: BrowserContext, request: pytest.FixtureRequest, kept: list[Page] | None = None
 ) -> Iterator[Desk]:
     page = kept.pop() if kept else context.new_page()
-    desk = Desk(lab, page)
+    # What Lab remembers of a page of its own shall not be there for the page that is handed on.
+    desk = Desk(lab, page, "auto-own" if kept is None else "")
     failed = request.session.testsfailed
     yield desk
     if request.session.testsfailed > failed:

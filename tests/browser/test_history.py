@@ -121,7 +121,7 @@ def test_the_history_is_condensed_opened_and_brought_back(desk):
 
     # A page that comes later sees the same.
     desk.page.keyboard.press("Control+s")
-    desk.page.reload()
+    desk.reload()
     desk.settle().live()
     expect(desk.tab("history").locator(".ctxk-entry").first).to_contain_text("taken back")
 

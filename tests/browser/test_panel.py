@@ -218,8 +218,9 @@ def test_the_panel_survives_a_reload(desk):
     desk.enter("s1")
     desk.enter("s2")
     desk.page.keyboard.press("Control+s")
-    desk.page.reload()
+    desk.reload()
     desk.settle().live()
+    desk.tab("timeline")
     expect(desk.row("s2")).to_contain_text("b = 2")
     desk.select(2)
     desk.type("c = 3", "s3")
@@ -293,7 +294,7 @@ def test_the_panel_remembers_that_it_was_closed(new_desk):
     expect(desk.panel).to_be_hidden()
     saved = desk.lab.settings / "jupyter-ctxkernel/plugin.jupyterlab-settings"
     _until(lambda: saved.is_file() and '"autoOpen": false' in saved.read_text())
-    desk.page.reload()
+    desk.reload()
     desk.settle()
     desk.page.wait_for_selector("#ctxkernel-panel[data-phase=live]", state="attached")
     desk.page.wait_for_timeout(1000)
@@ -302,7 +303,7 @@ def test_the_panel_remembers_that_it_was_closed(new_desk):
     desk.command("ctxkernel: Open the panel")
     expect(desk.panel).to_be_visible()
     _until(lambda: '"autoOpen": true' in saved.read_text())
-    desk.page.reload()
+    desk.reload()
     desk.settle().live()
     expect(desk.panel).to_be_visible()
 
@@ -320,7 +321,7 @@ def test_the_panel_says_that_a_cell_runs(desk):
     state = desk.view.locator(".ctxk-state")
     expect(state).to_have_text(re.compile(r"running s1 · [\d.]+ m?s"))
     expect(desk.row("s1").locator(".ctxk-status")).to_contain_text("running")
-    desk.page.reload()
+    desk.reload()
     desk.page.wait_for_selector("#jupyterlab-splash", state="detached")
     # Lab holds back what a page sends to a busy kernel for its first three seconds.
     expect(desk.view.locator(".ctxk-state")).to_have_text(re.compile(r"running s1 · [\d.]+ m?s"), timeout=40_000)

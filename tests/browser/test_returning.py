@@ -67,7 +67,7 @@ def test_back_to_a_cell_and_on_from_there_is_a_branch_and_can_be_undone(desk):
 
     # A page that comes later sees the same.
     desk.page.keyboard.press("Control+s")
-    desk.page.reload()
+    desk.reload()
     desk.settle().live()
     expect(desk.view.locator(".ctxk-foldbutton")).to_contain_text("Other branch from s1")
 
