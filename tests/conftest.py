@@ -19,6 +19,10 @@ from hypothesis import HealthCheck, settings
 from kernels import RunningKernel, StartKernel, starter
 
 import ctxkernel
+from ctxkernel.cli.light import without_grammars
+
+with without_grammars():  # for all tests of this process: three seconds
+    import nbformat  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -116,36 +116,34 @@ def test_wherever_the_stop_button_is_pressed_the_next_ask_works(tmp_path: Path, 
     assert {came for _, came, _ in rows} == {"KeyboardInterrupt"}
 
 
-@contextlib.contextmanager
-def killed(folder: Path, server: MessagesServer, script: list[Any], mode: str) -> Iterator[Bench]:
-    """Ask in a kernel that is killed in the middle of it; yields the next kernel, which has resumed."""
-    env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY, "CTXKERNEL_MODE": "auto"}
-    with contextlib.contextmanager(starter)(folder) as start:
-        first = Bench(start(env=env), server, folder)
-        first.run("kept = 7")
-        first.answers(*script)
-        if mode == "ask":
-            assert first.ask("die", "--mode ask --again").reply["ename"] == "Waiting"
-            assert first.kernel.run("%ctx approve").reply["ename"] == "Waiting"
-        else:
-            first.kernel.client.execute("%%ask --mode auto\ndie")
-            once(lambda: stalled(first), lambda: None).join()
-        first.kernel.manager.shutdown_kernel(now=True)
-        yield Bench(start(env={**env, "CTXKERNEL_RESUME": "1"}), server, folder)
+def kill(bench: Bench, script: list[Any], mode: str) -> None:
+    """Ask, and kill the kernel in the middle of it."""
+    bench.answers(*script)
+    if mode == "ask":
+        assert bench.ask("die", "--mode ask --again").reply["ename"] == "Waiting"
+        assert bench.kernel.run("%ctx approve").reply["ename"] == "Waiting"
+    else:
+        bench.kernel.client.execute("%%ask --mode auto --again\ndie")
+        once(lambda: stalled(bench), lambda: None).join()
+    bench.kernel.manager.shutdown_kernel(now=True)
 
 
 @pytest.mark.slow
 def test_wherever_the_kernel_dies_the_next_one_goes_on_and_its_ask_works(tmp_path: Path, capsys):
+    """One session is killed again and again: each kernel resumes what the one before left, asks, and dies elsewhere."""
     rows: list[tuple[str, str, str]] = []
     cases: dict[str, tuple[list[Any], str]] = {
         **{f"killed, {place}": ([answer(SPOKEN, fault=Stall(place, 30))], "auto") for place in PLACES},
         "killed, in the model's cell": ([[cell("import time; time.sleep(30)"), cell("n = 1")]], "auto"),
         "killed, a proposal waits": ([SPOKEN], "ask"),
     }
-    for number, (name, (script, mode)) in enumerate(cases.items()):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with MessagesServer() as server, killed(folder, server, script, mode) as bench:
+    with MessagesServer() as server, contextlib.contextmanager(starter)(tmp_path) as start:
+        env = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY, "CTXKERNEL_MODE": "auto"}
+        bench = Bench(start(env=env), server, tmp_path)
+        bench.run("kept = 7")
+        for name, (script, mode) in cases.items():
+            kill(bench, script, mode)
+            bench = Bench(start(env={**env, "CTXKERNEL_RESUME": "1"}), server, tmp_path)
             kept = bench.run("kept").data[-1]["text/plain"]
             rows.append((name, f"resumed, kept = {kept}", goes_on(bench)))
     with capsys.disabled():

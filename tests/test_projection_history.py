@@ -145,15 +145,18 @@ def test_going_back_in_a_history_gives_what_was_there(session: list[list[History
         assert stepwise.project(after(session[:end], start=OWN)).receipt == seen[end]
 
 
-@given(sessions(), models, budgets)
+@given(sessions(), models, budgets, st.data())
 @profile(max_examples=150)
-def test_what_is_recorded_before_a_projection_is_replayed(session: list[list[HistoryEvent]], model: str, budget: int):
+def test_what_is_recorded_before_a_projection_is_replayed(
+    session: list[list[HistoryEvent]], model: str, budget: int, data: st.DataObject
+):
     """Repairs, condensations and redactions that take effect are events: with them the same comes out again."""
     stepwise = engine(budget, model=model)
     recorded: list[list[HistoryEvent]] = []
     for part in session:
         recorded.append(list(part))
-        made = [event for event in stepwise.tend(after(recorded, start=OWN)) if not isinstance(event, str)]
+        moment = data.draw(st.sampled_from(["request", "load", "rewind"]))
+        made = [event for event in stepwise.tend(after(recorded, start=OWN), moment) if not isinstance(event, str)]
         recorded[-1] += made
         projection = stepwise.project(after(recorded, start=OWN))
 

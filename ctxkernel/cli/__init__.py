@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ctxkernel._version import __version__
+from ctxkernel.cli.light import without_grammars
 from ctxkernel.cli.output import say
 from ctxkernel.core.errors import CtxError
 
@@ -229,7 +230,8 @@ _COMMANDS = {
 
 def _find(name: str) -> Command:
     """Import only what the command needs: `ctxkernel timeline` shall not wait for nbclient."""
-    return getattr(importlib.import_module(f"ctxkernel.cli.{_COMMANDS[name]}"), name)
+    with without_grammars():
+        return getattr(importlib.import_module(f"ctxkernel.cli.{_COMMANDS[name]}"), name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

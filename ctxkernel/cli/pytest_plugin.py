@@ -68,7 +68,10 @@ class NotebookItem(pytest.Item):
 
     def runtest(self) -> None:
         """Execute it, and say what differs. Raises CtxError with all that is wrong."""
-        from ctxkernel.cli.examine import NotebookFailed, examine
+        from ctxkernel.cli.light import without_grammars
+
+        with without_grammars():
+            from ctxkernel.cli.examine import NotebookFailed, examine
 
         found = examine(self.path, update=bool(self.config.getoption("ctx_update")))
         faults = list(found.faults)

@@ -64,6 +64,11 @@ _STANDS_FOR = (UserQuestion, Context, AssistantMessage, Action, *RESULTS)
 """Events that show what a statement was, in its place: an ask, a response or a cell of the model."""
 
 
+def _stands_for(event: HistoryEvent) -> bool:
+    # A result that mends an earlier call says nothing of the statement that it was recorded with.
+    return isinstance(event, _STANDS_FOR) and not getattr(event, "synthetic", False)
+
+
 _COMMANDS = (Redaction, CondensationRequest, Withdrawal, Verdict, Pin)
 
 
@@ -362,7 +367,7 @@ class Past:
             ended = execution.status != "running"
             if ended and not known.ended:
                 self.newest = attribute(statement.statement_id)
-                if not any(isinstance(one, _STANDS_FOR) for one in told) and not _bookkeeping(statement, told):
+                if not any(_stands_for(one) for one in told) and not _bookkeeping(statement, told):
                     self._sources[name] = statement, execution
                     self._append(from_execution(statement, execution))
             for event in told[known.records :]:
