@@ -11,9 +11,11 @@ Rule 3: what is sent is the projection after the newest statement, byte for byte
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
@@ -37,6 +39,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Execute = Callable[["CellText"], Awaitable[dict[str, Any]]]
+
+
+def _first_traceback(shell: Any) -> None:
+    # Nobody sees it: the first of a kernel takes 0.1 to 0.3 s, which the stop button would have to wait for.
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        with suppress(Exception):
+            type(shell.InteractiveTB)(mode="Context").structured_traceback(*sys.exc_info())
 
 
 class Live:
@@ -176,6 +187,8 @@ class Asking:
                 "speaks the Messages API, and restart the kernel (or set it with %env)"
             )
         given = self.turns.base_url(), ctx.settings.stall_seconds
+        if self._client is None:
+            Thread(target=_first_traceback, args=(ctx.shell,), daemon=True).start()
         if self._client is None or given != self._settings:
             self._client = ModelClient(model_key=self.turns.key, base_url=given[0], timeout=given[1])
             self._settings = given

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -305,9 +306,8 @@ class Desk:
         page = self.page
         page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=90_000)
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
-        page.wait_for_selector(
-            ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook-ExecutionIndicator[data-status=idle]"
-        )
+        # The notebook's own indicator is idle before there is a kernel, too.
+        page.locator("#jp-main-statusbar").get_by_text(re.compile(r"\| Idle$")).wait_for()
         return self
 
     def live(self) -> Desk:

@@ -333,8 +333,7 @@ def test_the_panel_says_that_a_cell_runs(desk):
 def test_another_kernel_does_not_open_the_panel_and_is_told_what_to_do(new_desk):
     """The panel never opens itself for a stock kernel; asked by command, it names the next step, and takes it."""
     desk = new_desk
-    with desk.page.expect_websocket(lambda socket: "/channels" in socket.url):  # Lab is idle before, too
-        desk.open("stock.ipynb", ["a = 1", "%load_ext ctxkernel", "b = 2"], kernel="python3")
+    desk.open("stock.ipynb", ["a = 1", "%load_ext ctxkernel", "b = 2"], kernel="python3")
     desk.select(0)
     desk.enter()
     expect(desk.cell(0).locator(".jp-InputPrompt")).to_contain_text("1")
