@@ -301,7 +301,7 @@ class Timeline:
 
     def turn(self, at: int, *, cold: bool) -> Turn:
         """Return the turn before one call."""
-        return Turn(self.path, (), variables(at), STATE_ROWS, changes(at), self.records, cold)
+        return Turn(self.path, (), variables(at), STATE_ROWS, changes(at), self.records, cache_cold=cold)
 
 
 def simulate(

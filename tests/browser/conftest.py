@@ -284,6 +284,9 @@ class Desk:
         """
         self.page.remove_listener("pageerror", self._note)
         if not self.reloaded:
+            timeline = self.view.locator("[role=tab][data-tab=timeline]")
+            if timeline.count():  # the next notebook opens with the tab that was chosen last
+                timeline.evaluate("el => el.click()")
             self.page.evaluate("for (const one of [...jupyterapp.shell.widgets('main')]) one.dispose()")
         return not self.reloaded
 
