@@ -179,6 +179,37 @@ def read_at(descriptor: int, offset: int, count: int) -> bytes:
     return b"".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The bytes of a file, all of them or (`whole` False) its beginning."""
+
+    data: bytes
+    size: int
+    """Bytes of the whole file."""
+    fingerprint: str
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the file was read."""
+        return len(self.data) >= self.size
+
+
+def load_bytes(path: str, most: int) -> Gone | Data:
+    """Return the first `most` bytes of a file, and the fingerprint of the whole. Never raises, never blocks."""
+    opened = open_regular(path)
+    if isinstance(opened, Gone):
+        return opened
+    descriptor, found = opened
+    try:
+        data = read_at(descriptor, 0, most)
+        size = max(found.st_size, len(data)) if len(data) >= most else len(data)
+        return Data(data, size, content_hash(data) if len(data) >= size else _sampled_hash(descriptor, found))
+    except OSError as fault:
+        return Gone(reason_of(fault))
+    finally:
+        os.close(descriptor)
+
+
 def load(path: str) -> Gone | Binary | Text:
     """Return what is in the file: whole up to WHOLE_BYTES, else the first EXCERPT_BYTES, cut at a line end."""
     opened = open_regular(path)

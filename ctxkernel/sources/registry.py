@@ -28,6 +28,7 @@ from ctxkernel.sources.columns import modules
 from ctxkernel.sources.directories import DirectorySource
 from ctxkernel.sources.files import FileSource
 from ctxkernel.sources.frames import FrameSource
+from ctxkernel.sources.notebooks import NotebookSource
 from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
@@ -39,6 +40,8 @@ _SIBLINGS = 5_000
 _IO_BASE: type = io.StringIO.__mro__[-2]  # io.IOBase is a Python class that the C classes are only registered with
 
 _registered: list[tuple[Predicate, Factory]] = []
+# Files whose format is read, by the end of their names; any other is shown as text or as bytes.
+_FORMATS: dict[str, type[FileSource]] = {".ipynb": NotebookSource}
 
 
 def register(predicate: Predicate, factory: Factory) -> None:
@@ -103,15 +106,19 @@ def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.lexists(path):
             raise BadTarget(_not_there(given, path)) from None
-        return FileSource(path, given)  # a link that leads nowhere, now
+        return _open_file_at(path, given)  # a link that leads nowhere, now
     except (ValueError, OSError) as fault:
         if isinstance(fault, ValueError) or fault.errno == errno.ENAMETOOLONG:
             raise BadTarget(
                 f"a text of {len(path):,} characters is no path; view(io.StringIO(text)) looks at a text, and "
                 f"view(name), without quotes, at an object"
             ) from None
-        return FileSource(path, given)  # it is there and cannot be read: the rendering says why
-    return DirectorySource(path, given) if stat.S_ISDIR(found.st_mode) else FileSource(path, given)
+        return _open_file_at(path, given)  # it is there and cannot be read: the rendering says why
+    return DirectorySource(path, given) if stat.S_ISDIR(found.st_mode) else _open_file_at(path, given)
+
+
+def _open_file_at(path: str, label: str) -> FileSource:
+    return _FORMATS.get(os.path.splitext(path)[1].lower(), FileSource)(path, label)
 
 
 def _from_uri(text: str) -> str:
@@ -170,7 +177,7 @@ def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
             f"{name or 'the file object'} ({type_name(type(target))}) has no path that could be looked at; "
             f"view the path, or view(io.StringIO(text)) with what it holds"
         )
-    return FileSource(path, path)
+    return _open_file_at(path, path)
 
 
 def _is_frame(target: Any) -> bool:

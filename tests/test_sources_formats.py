@@ -1,0 +1,220 @@
+"""Files whose format is read: notebooks, lines of JSON, Parquet files and images; and many files at once."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxkernel.core.ports import All
+from ctxkernel.testing.renderings import opened, render, written
+
+# --- notebooks
+
+PICTURE = base64.b64encode(b"\x89PNG" + bytes(12_341)).decode()
+CELLS: list[dict[str, Any]] = [
+    {"cell_type": "markdown", "metadata": {}, "source": ["# Ships\n", "Where they go.\n", "## Data"]},
+    {
+        "cell_type": "code",
+        "execution_count": 3,
+        "source": "import os\n\ndef load(path):\n    return path\nprint('a')",
+        "outputs": [
+            {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
+            {
+                "output_type": "execute_result",
+                "execution_count": 3,
+                "data": {"image/png": PICTURE, "text/plain": ["<Figure>"]},
+            },
+        ],
+    },
+    {
+        "cell_type": "code",
+        "execution_count": None,
+        "source": ["1/0"],
+        "outputs": [
+            {
+                "output_type": "error",
+                "ename": "ZeroDivisionError",
+                "evalue": "division by zero",
+                "traceback": ["\x1b[31mTraceback\x1b[0m\nZeroDivisionError: division by zero"],
+            }
+        ],
+    },
+]
+METADATA = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+NOTEBOOK = {"cells": CELLS, "metadata": METADATA, "nbformat": 4, "nbformat_minor": 5}
+OLD = {
+    "metadata": {"name": "old"},
+    "nbformat": 3,
+    "worksheets": [
+        {
+            "cells": [
+                {"cell_type": "heading", "level": 2, "source": "Ships"},
+                {
+                    "cell_type": "code",
+                    "input": "1+1",
+                    "prompt_number": 7,
+                    "outputs": [
+                        {"output_type": "pyout", "prompt_number": 7, "text": ["2"], "png": PICTURE},
+                        {"output_type": "stream", "stream": "stderr", "text": "careful"},
+                    ],
+                },
+            ]
+        }
+    ],
+}
+
+
+def notebook(folder: Any, value: Any = NOTEBOOK) -> Any:
+    """Write a notebook, or any text, to a file of that name."""
+    return written(folder / "a.ipynb", value if isinstance(value, (str, bytes)) else json.dumps(value, indent=1))
+
+
+def test_level_0_of_a_notebook_is_its_cells_with_their_text_outputs_in_order(tmp_path):
+    lines = render(notebook(tmp_path), tokens=All).text.split("\n")
+
+    assert lines[0].startswith("a.ipynb · notebook · 3 cells (2 code, 1 markdown) · Python 3 · ")
+    assert lines[1:5] == ["[0] markdown", "# Ships", "Where they go.", "## Data"]
+    assert lines[5:11] == ["[1] code · In [3]", "import os", "", "def load(path):", "    return path", "print('a')"]
+    assert lines[11:17] == ["→ stdout:", "a", "b", "→ result:", "<Figure>", "[image/png 12,345 B]"]
+    assert lines[17:19] == ["[2] code · In [ ]", "1/0"]
+    assert lines[19:] == ["→ ZeroDivisionError: division by zero", "Traceback", "ZeroDivisionError: division by zero"]
+
+
+def test_level_1_of_a_notebook_is_headings_first_lines_and_what_came_out(tmp_path):
+    lines = render(notebook(tmp_path), 1).text.split("\n")
+
+    assert lines[1:] == [
+        "[0] markdown: # Ships",
+        "    ## Data",
+        "[1] code · In [3]: import os (5 lines)",
+        "    → stdout, 2 lines",
+        "    → result text/plain, 1 line + image/png 12,345 B",
+        "[2] code · In [ ]: 1/0",
+        "    → ZeroDivisionError: division by zero",
+    ]
+
+
+def test_level_2_of_a_notebook_is_its_headings_definitions_and_errors(tmp_path):
+    lines = render(notebook(tmp_path), 2).text.split("\n")
+
+    assert lines[1:] == [
+        "[0] # Ships",
+        "    ## Data",
+        "[1] def load(path)",
+        "[2] → ZeroDivisionError: division by zero",
+    ]
+
+
+PLACES = [
+    ("1", "[1] code · In [3]", "from cell 1"),
+    ("1:3", "def load(path):", "from cell 1"),
+    ("99", "[2] code · In [ ]", "past the end"),
+    ("@7", "[0] markdown", "notebook"),
+]
+
+
+@pytest.mark.parametrize(("pos", "first", "said"), PLACES, ids=[row[0] for row in PLACES])
+def test_a_position_names_a_cell_and_a_line_of_it(tmp_path, pos: str, first: str, said: str):
+    lines = render(notebook(tmp_path), pos=pos).text.split("\n")
+
+    assert lines[1] == first
+    assert said in lines[0]
+
+
+def test_every_line_of_a_notebook_is_reached_by_next_pos(tmp_path):
+    cells = [{"cell_type": "markdown", "source": [f"line {i}.{j}\n" for j in range(9)]} for i in range(20)]
+    source, pos, seen = opened(notebook(tmp_path, {"cells": cells})), "0", []
+
+    while pos is not None:
+        rendered = render(source, pos=pos, tokens=120)
+        seen += [line for line in rendered.text.split("\n") if line.startswith("line ")]
+        pos = rendered.next_pos
+
+    assert seen == [f"line {i}.{j}" for i in range(20) for j in range(9)]
+
+
+def test_a_notebook_of_format_3_reads_alike(tmp_path):
+    lines = render(notebook(tmp_path, OLD)).text.split("\n")
+
+    assert lines[1:3] == ["[0] heading", "## Ships"]
+    assert lines[3:] == ["[1] code · In [7]", "1+1", "→ result:", "2", "[image/png 12,345 B]", "→ stderr:", "careful"]
+
+
+def test_a_changed_cell_is_shown_as_a_diff(tmp_path):
+    file = notebook(tmp_path)
+    source = opened(file)
+    before = render(source)
+    notebook(tmp_path, json.dumps(NOTEBOOK).replace("1/0", "1/1"))
+
+    changed = render(source, 3, basis=before.basis).text
+
+    assert "changed, +1 −1 lines" in changed
+    assert "\n-1/0\n+1/1\n" in changed
+    assert render(source, 3, basis=render(source).basis).text == "a.ipynb · no change"
+
+
+WHOLE = json.dumps(NOTEBOOK, indent=1)
+CONFLICT = WHOLE.replace('"execution_count": 3,\n   "source"', '<<<<<<< HEAD\n   "source"')
+BROKEN = [
+    ("cut off", WHOLE[: WHOLE.index("1/0")], ["[0] markdown", "[1] code · In [3]"], "not valid JSON"),
+    ("conflict", CONFLICT, ["[0] markdown", "[1] code · In [ ]"], "not valid JSON"),
+    ("no cells", {"cells": []}, [], "0 cells"),
+    (
+        "odd cells",
+        {"cells": [None, 5, {}, {"cell_type": 3, "source": 7, "outputs": [1, {}]}]},
+        ["[0] no cell: None"],
+        "4",
+    ),
+    ("nul", {"cells": [{"cell_type": "raw", "source": "a\0b\ud800"}]}, ["[0] raw", "a\u2400b?"], "1 raw"),
+    ("bar", {"cells": [{"cell_type": "raw", "source": "1%\r50%\r100%\r\nend"}]}, ["[0] raw", "100%", "end"], "1 raw"),
+    ("list", "[1, 2]", [], "its JSON is no object; shown as text"),
+    ("other", {"a": 1}, [], "no list of cells; shown as text"),
+    ("text", "hello", [], "no cell could be read of it; shown as text"),
+    ("bytes", b"\0\1\2\3" * 99, [], "binary"),
+    ("deep", '{"cells": [' + "[" * 200_000, [], "no cell could be read"),
+    ("empty", "", [], "no cell could be read"),
+]
+
+
+@pytest.mark.parametrize(("value", "shown", "said"), [row[1:] for row in BROKEN], ids=[row[0] for row in BROKEN])
+def test_of_a_broken_notebook_what_could_be_read_is_shown_and_said(tmp_path, value: Any, shown: list[str], said: str):
+    text = render(notebook(tmp_path, value), tokens=All).text
+
+    assert [line for line in shown if line not in text.split("\n")] == []
+    assert said in text
+    for lod in (1, 2, 3):
+        render(notebook(tmp_path, value), lod, tokens=60)
+
+
+def test_of_a_huge_notebook_the_first_cells_are_read_in_bounded_memory(tmp_path):
+    file = notebook(tmp_path, WHOLE[: WHOLE.index(' "metadata": {\n  "kernelspec"')])
+    with file.open("ab") as out:
+        out.truncate(1_000_000_000)
+    tracemalloc.start()
+
+    text = render(file, 1).text
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "3 cells (2 code, 1 markdown) · 1.0 GB · " in text
+    assert "only the cells in the first 16.8 MB" in text
+    assert peak < 150e6
+
+
+@settings(max_examples=60)
+@given(
+    at=st.integers(0, len(WHOLE)),
+    put=st.text('{}[]",:\\0a\n', max_size=5),
+    lod=st.integers(0, 2),
+    tokens=st.integers(1, 300),
+)
+def test_any_damage_to_a_notebook_renders_within_any_budget(tmp_path_factory, at: int, put: str, lod: int, tokens: int):
+    file = notebook(tmp_path_factory.mktemp("any"), WHOLE[:at] + put + WHOLE[at + len(put) :])
+
+    render(file, lod, tokens=tokens)
