@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import sys
 import tracemalloc
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import All
+from ctxkernel.sources import globs, open_source
 from ctxkernel.testing.renderings import opened, render, written
 
 # --- notebooks
@@ -218,3 +222,138 @@ def test_any_damage_to_a_notebook_renders_within_any_budget(tmp_path_factory, at
     file = notebook(tmp_path_factory.mktemp("any"), WHOLE[:at] + put + WHOLE[at + len(put) :])
 
     render(file, lod, tokens=tokens)
+
+
+# --- globs
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working directory, its own name a pattern, with files in it."""
+    home = tmp_path / "run[1]*"
+    for name in ("data/b.csv", "data/a.csv", "data/.c.csv", "data/deep/d.csv", "data/deep/.git/e.csv", "data/f.txt"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        written(home / name, "x,y\n1,2\n3,4\n")
+    monkeypatch.chdir(home)
+    return home
+
+
+MATCHES = [
+    ("data/*.csv", ["a.csv · 12 B", "b.csv · 12 B"]),
+    ("./data/[ab].csv", ["a.csv · 12 B", "b.csv · 12 B"]),
+    ("data/?.*", ["a.csv · 12 B", "b.csv · 12 B", "f.txt · 12 B"]),
+    ("data/.*", [".c.csv · 12 B"]),
+    ("data/*", ["a.csv · 12 B", "b.csv · 12 B", "deep/", "f.txt · 12 B"]),
+    ("*/deep/d.csv", ["data/deep/d.csv · 12 B"]),
+    ("**/*.csv", ["data/a.csv · 12 B", "data/b.csv · 12 B", "data/deep/d.csv · 12 B"]),
+    ("**/deep/**/d*", ["data/deep/d.csv · 12 B"]),
+    ("data/deep/**", ["d.csv · 12 B"]),
+    ("*/../data/a*", ["data/../data/a.csv · 12 B"]),
+]
+
+
+@pytest.mark.parametrize(("pattern", "expected"), MATCHES, ids=[row[0] for row in MATCHES])
+def test_a_pattern_shows_what_matches_sorted_with_sizes(folder, pattern: str, expected: list[str]):
+    source: Any = open_source(pattern)
+    anywhere = open_source(source.spec)
+
+    lines = render(source).text.split("\n")
+
+    assert lines[0].startswith(f"{pattern} · ")
+    assert lines[1:] == expected
+    assert render(anywhere).text.split("\n")[1:] == expected
+
+
+def test_level_1_of_a_pattern_is_a_look_into_the_first_files_and_level_2_their_totals(folder):
+    lines = render("data/*.csv", 1).text.split("\n")
+
+    assert lines[:3] == [
+        "data/*.csv · 2 files · 24 B",
+        "a.csv · 3 lines · 12 B",
+        "    comma-separated, 2 rows × 2 columns, header row",
+    ]
+    assert "b.csv · 3 lines · 12 B" in lines
+    assert "- .csv: 2 files, 24 B" in render("data/*.csv", 2).text
+
+
+def test_a_file_of_that_very_name_is_not_taken_for_a_pattern(folder):
+    written(folder / "data" / "[ab].csv", "its own")
+
+    assert render("data/[ab].csv").text.endswith("its own")
+
+
+def test_a_new_match_a_change_and_a_lost_match_are_seen_by_the_stamp(folder):
+    source = open_source("data/**/*.csv")
+    before, stamps = render(source), [source.stamp()]
+    for change in (
+        lambda: written(folder / "data/new.csv", "1"),
+        lambda: written(folder / "data/deep/d.csv", "1"),
+        lambda: written(folder / "data/deep/dd.csv", "1"),
+        (folder / "data/a.csv").unlink,
+    ):
+        change()
+        stamps.append(source.stamp())
+        render(source)
+        assert source.stamp() == stamps[-1]
+
+    assert len(set(stamps)) == 5
+    lines = render(source, 3, basis=before.basis).text.split("\n")[1:]
+    assert lines == ["- a.csv", "~ deep/d.csv · 12 B → 1 B", "+ deep/dd.csv · 1 B", "+ new.csv · 1 B"]
+
+
+def test_a_pattern_may_match_later(folder):
+    source = open_source("data/*/late.*")
+    before = render(source)
+    stamp = source.stamp()
+    written(folder / "data/deep/late.txt", "1")
+
+    assert before.text == "data/*/late.* · no file matches yet"
+    assert source.stamp() != stamp
+    assert render(source).text.endswith("deep/late.txt · 1 B")
+
+
+def test_a_pattern_in_no_folder_is_refused(folder):
+    with pytest.raises(BadTarget, match="there is no 'dato' in"):
+        open_source("dato/*.csv")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such files")
+def test_what_is_no_file_behind_a_pattern_is_named_and_not_opened(folder):
+    os.mkfifo(folder / "data/0.csv")
+    (folder / "data/1.csv").symlink_to("nowhere")
+    (folder / "data/2.csv").symlink_to("2.csv")
+    (folder / "data/loop").symlink_to(folder / "data")
+    written(folder / "data/3.csv", b"\0\1\2" * 99)
+
+    text = render("**/*.csv", 1).text
+
+    assert "\ndata/0.csv · special file\ndata/1.csv · missing\ndata/2.csv · symlink loop\n" in text
+    assert "data/3.csv · binary: binary data (.csv), 297 B" in text
+    assert "loop/" not in text
+
+
+@pytest.mark.parametrize(
+    ("bound", "most", "said"),
+    [
+        ("MOST_SHOWN", 2, "the first 2 matches"),
+        ("MOST_NAMES", 3, "names that were looked at"),
+        ("WATCHED", 1, "first 1"),
+    ],
+)
+def test_what_a_bound_leaves_out_is_said(folder, monkeypatch, bound: str, most: int, said: str):
+    monkeypatch.setattr(globs, bound, most)
+
+    assert said in render("data/*").text.split("\n")[0]
+
+
+def test_every_match_is_reached_by_next_pos(folder):
+    for i in range(60):
+        written(folder / f"{i:02}.log", "1")
+    source, pos, seen = open_source("*.log"), "0", []
+
+    while pos is not None:
+        rendered = render(source, pos=pos, tokens=90)
+        seen += [line for line in rendered.text.split("\n") if line.endswith(" · 1 B")]
+        pos = rendered.next_pos
+
+    assert seen == [f"{i:02}.log · 1 B" for i in range(60)]
