@@ -357,3 +357,93 @@ def test_every_match_is_reached_by_next_pos(folder):
         pos = rendered.next_pos
 
     assert seen == [f"{i:02}.log · 1 B" for i in range(60)]
+
+
+# --- lines of JSON
+
+
+def records(count: int) -> str:
+    """Return lines of JSON with a field of each kind, nulls and gaps."""
+    return "".join(
+        json.dumps(
+            {
+                "id": i,
+                "x": i / 4 if i % 2 else None,
+                "kind": "ab"[i % 2],
+                "when": f"2024-01-{i % 28 + 1:02}",
+                "user": {"name": f"n{i}", "ok": True},
+                "tags": [1] * (i % 3),
+                **({"rare": 1.50} if i == 0 else {}),
+            }
+        )
+        + "\n"
+        for i in range(count)
+    )
+
+
+def test_level_1_of_lines_of_json_is_their_fields_with_types_shares_and_ranges(tmp_path):
+    lines = render(written(tmp_path / "a.jsonl", records(1000)), 1).text.split("\n")
+
+    assert lines[1:11] == [
+        "1,000 lines of JSON",
+        "id: int, 0 … 999",
+        "x: float, null in 50.0 %, 0.25 … 249.75",
+        'kind: text, 2 distinct ("a" ×500, "b" ×500)',
+        "when: text, 2024-01-01 … 2024-01-28",
+        "user: object, 2 keys",
+        'user.name: text, all different, such as "n0"',
+        "user.ok: bool",
+        "tags: array, 0–2 items of int",
+        "rare: float, missing in 99.9 %, 1.5",
+    ]
+    assert lines[11] == "--- from line 0 ---"
+    assert "- x: float, null in 50.0 %" in render(tmp_path / "a.jsonl", 2).text
+
+
+def test_the_fields_of_a_long_file_are_of_a_sample_and_its_lines_are_estimated(tmp_path):
+    whole = written(tmp_path / "a.ndjson", "".join(f'{{"i": {i}}}\n' for i in range(20_000)))
+    large = written(tmp_path / "b.ndjson", records(60_000))
+
+    assert "\n20,000 lines of JSON, fields from 5,000 of them\ni: int, 0 … 19996\n" in render(whole, 1).text
+    said = render(large, 1).text.split("\n")[1]
+    assert said.startswith("~")
+    assert abs(int(said[1:].split()[0].replace(",", "")) - 60_000) < 3_000
+
+
+LINES = [
+    ("a bad line", b'{"a": 1}\nnope\n\n{"a": 2}\n', "3 lines of JSON", "1 no JSON (line 1)"),
+    ("cut off", b'{"a": 1}\n{"a": 2}\n{"a', "a: int, 1 … 2", "1 no JSON (line 2)"),
+    ("no json", b"one\ntwo\n", "not a JSON value a line", "one"),
+    ("empty", b"", "empty.jsonl", ""),
+    ("nul", b'{"a": "' + b"x" * 9000 + b'"}\n{"a": "\0"}\n', "2 lines of JSON", "a: text"),
+    ("deep", b"[" * 100_000 + b"\n", "not a JSON value a line", ""),
+    ("mixed", b'1\n"a"\n[1]\n{"a": NaN}\nnull\n', "(line): array | int | text", "a: float"),
+    ("digits", b'{"a": ' + b"9" * 5000 + b"}\n", "a: int", ""),
+    ("wide", json.dumps({f"k{i}": i for i in range(900)}).encode() + b"\n", "… more fields than 200", "k199: int, 199"),
+]
+
+
+@pytest.mark.parametrize(("data", "first", "second"), [row[1:] for row in LINES], ids=[row[0] for row in LINES])
+def test_of_lines_of_json_what_is_none_is_counted_not_hidden(tmp_path, data: bytes, first: str, second: str):
+    file = written(tmp_path / "empty.jsonl", data)
+
+    text = render(file, 1, tokens=All).text
+
+    assert first in text
+    assert second in text
+    for lod in range(4):
+        render(file, lod, tokens=40)
+
+
+def test_a_line_of_json_of_a_gigabyte_is_bounded(tmp_path):
+    file = written(tmp_path / "a.jsonl", '{"a": "' + "x" * 100_000)
+    with file.open("ab") as out:
+        out.truncate(1_000_000_000)
+    tracemalloc.start()
+
+    text = render(file, 1).text
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "excerpt of 1.0 GB" in text
+    assert peak < 64e6
