@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import All
-from ctxkernel.sources import globs, open_source
+from ctxkernel.sources import globs, open_source, parquet
 from ctxkernel.testing.renderings import opened, render, written
 
 # --- notebooks
@@ -447,3 +447,125 @@ def test_a_line_of_json_of_a_gigabyte_is_bounded(tmp_path):
     tracemalloc.stop()
     assert "excerpt of 1.0 GB" in text
     assert peak < 64e6
+
+
+# --- Parquet
+
+
+def table_file(folder: Any, rows: int = 1000) -> Any:
+    """Write a Parquet file of several row groups; skip the test where pyarrow is not installed."""
+    arrow = pytest.importorskip("pyarrow")
+    writer = pytest.importorskip("pyarrow.parquet")
+    table = arrow.table(
+        {
+            "i": list(range(rows)),
+            "x": [None if i % 10 == 0 else i / 8 for i in range(rows)],
+            "name": [f"n{i % 3}" for i in range(rows)],
+            "where": [{"lat": i, "lon": [i]} for i in range(rows)],
+        }
+    )
+    writer.write_table(table, folder / "a.parquet", row_group_size=300)
+    return folder / "a.parquet"
+
+
+def test_level_1_of_a_parquet_file_is_its_footer_and_reads_no_data(tmp_path):
+    file = table_file(tmp_path)
+    data = bytearray(file.read_bytes())
+    footer = int.from_bytes(data[-8:-4], "little")
+    data[4 : -8 - footer] = bytes(len(data) - 12 - footer)
+    written(file, bytes(data))
+
+    lines = render(file, 1).text.split("\n")
+    rows = render(file, 0).text
+
+    assert lines[0].startswith("a.parquet · Parquet · 1,000 rows × 5 columns · 4 row groups · ")
+    assert lines[2:] == [
+        "i: int64, 0 … 999",
+        "x: double, 100 nulls, 0.125 … 124.875",
+        "name: text, n0 … n2",
+        "where.lat: int64, 0 … 999",
+        "where.lon.list.element: int64, repeated, 0 … 999",
+    ]
+    assert "[rows cannot be read (" in rows
+    assert rows.split("\n")[3:] == lines[2:]
+
+
+def test_level_0_of_a_parquet_file_is_its_rows_and_each_is_reached(tmp_path):
+    source, pos, seen = opened(table_file(tmp_path)), "290", []
+
+    first = render(source, pos="290", tokens=200).text.split("\n")
+    while pos is not None:
+        rendered = render(source, pos=pos, tokens=3000)
+        seen += [line.split(" | ")[0] for line in rendered.text.split("\n") if line[0].isdigit()]
+        pos = rendered.next_pos
+
+    assert first[1:3] == [
+        "row | i | x | name | where",
+        "290 | 290 | null | n2 | {'lat': 290, 'lon': [290]}",
+    ]
+    assert seen == [str(i) for i in range(290, 1000)]
+    assert render(source, pos="5000").text.split("\n")[2].startswith("999 | 999 | ")
+    assert render(source, pos="0:2").text.split("\n")[1] == "row | name | where"
+
+
+def test_a_row_group_too_large_to_decode_is_shown_by_fewer_columns(tmp_path, monkeypatch):
+    file = table_file(tmp_path)
+    monkeypatch.setattr(parquet, "DATA_BYTES", 6000)
+
+    text = render(file, 0).text
+
+    assert "columns 0-1 of 5" in text
+    assert "\nrow | i | x\n" in text
+
+
+def test_level_2_of_a_parquet_file_is_what_its_columns_weigh(tmp_path):
+    lines = render(table_file(tmp_path), 2).text.split("\n")
+
+    assert any(line.startswith("- i: int64, 0 … 999; ") and line.endswith(" decompressed") for line in lines)
+
+
+PARQUET = b"PAR1" + bytes(500) + (100).to_bytes(4, "little") + b"PAR1"
+NO_PARQUET = [
+    ("not installed", PARQUET, "read by pyarrow, which is not installed; %pip install pyarrow"),
+    ("cut off", PARQUET[:300], "cut off: its end, where schema and statistics are, is missing"),
+    ("a lie", b"PAR1" + bytes(99) + b"\xff\xff\xff\x7fPAR1", "its footer has 2.1 GB, the file 111 B"),
+    ("encrypted", b"PARE" + bytes(99) + b"PARE", "whose footer is encrypted"),
+    ("text", b"a,b\n1,2\n1,2\n1,2\n", "does not begin as one; shown as it is]\na,b"),
+    ("empty", b"", "does not begin as one"),
+]
+
+
+@pytest.mark.parametrize(("data", "said"), [row[1:] for row in NO_PARQUET], ids=[row[0] for row in NO_PARQUET])
+def test_a_parquet_file_that_cannot_be_read_says_why(tmp_path, monkeypatch, data: bytes, said: str):
+    monkeypatch.setattr(parquet, "_pyarrow", lambda: None)
+    file = written(tmp_path / "a.parquet", data)
+
+    assert said in render(file).text
+    for lod in (1, 2, 3):
+        render(file, lod, tokens=30)
+
+
+def test_any_damage_to_a_parquet_file_renders(tmp_path):
+    file = table_file(tmp_path, 50)
+    data = file.read_bytes()
+    for at in range(4, len(data) - 8, 97):
+        written(file, data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+
+        for lod in range(3):
+            render(file, lod, tokens=200)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such files")
+@pytest.mark.parametrize("name", ["a.parquet", "a.ipynb", "a.jsonl", "a.png"])
+def test_a_fifo_of_any_of_these_names_is_not_opened(tmp_path, name: str):
+    os.mkfifo(tmp_path / name)
+
+    assert [render(tmp_path / name, lod).text for lod in range(4)] == [f"{name} · fifo"] * 4
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.ipynb", "a.jsonl", "a.png"])
+def test_a_file_that_goes_away_is_missing(tmp_path, name: str):
+    source = opened(written(tmp_path / name, "{}"))
+    (tmp_path / name).unlink()
+
+    assert render(source).text == f"{name} · missing"

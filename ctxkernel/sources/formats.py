@@ -65,6 +65,8 @@ class FormatSource(FileSource, Generic[F]):
         if isinstance(before, TextBasis):
             window = document.text.lines[: len(before.window)] if before.text is None else None
             draft = difference(document, before, window, budget)
+            if before.text == document.text.text and before.fingerprint != fingerprint:
+                draft = Draft(f"{self.label} · changed, but in nothing that is shown of it")
         else:
             now = self.show(found, 1, place, less(budget, 12))
             draft = replace(now, text=f"[nothing rendered before; as it is now:]\n{now.text}")

@@ -32,6 +32,7 @@ from ctxkernel.sources.frames import FrameSource
 from ctxkernel.sources.globs import GlobSource, folder_of, is_pattern
 from ctxkernel.sources.notebooks import NotebookSource
 from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
+from ctxkernel.sources.parquet import ParquetSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
 
@@ -43,7 +44,7 @@ _IO_BASE: type = io.StringIO.__mro__[-2]  # io.IOBase is a Python class that the
 
 _registered: list[tuple[Predicate, Factory]] = []
 # Files whose format is read, by the end of their names; any other is shown as text or as bytes.
-_FORMATS: dict[str, type[FileSource]] = {".ipynb": NotebookSource}
+_FORMATS: dict[str, type[FileSource]] = {".ipynb": NotebookSource, ".parquet": ParquetSource, ".pq": ParquetSource}
 
 
 def register(predicate: Predicate, factory: Factory) -> None:
