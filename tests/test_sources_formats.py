@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
+import struct
 import sys
 import tracemalloc
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import All
 from ctxkernel.sources import globs, open_source, parquet
+from ctxkernel.sources.images import read_image
 from ctxkernel.testing.renderings import opened, render, written
 
 # --- notebooks
@@ -569,3 +572,72 @@ def test_a_file_that_goes_away_is_missing(tmp_path, name: str):
     (tmp_path / name).unlink()
 
     assert render(source).text == f"{name} · missing"
+
+
+# --- images
+
+
+def picture(kind: str, mode: str, **options: Any) -> bytes:
+    """Return an image of 30 × 20, made by Pillow; skip the test where it is not installed."""
+    image = pytest.importorskip("PIL.Image")
+    out = io.BytesIO()
+    image.new(mode, (30, 20)).save(out, kind, **options)
+    return out.getvalue()
+
+
+IMAGES = [
+    ("PNG", "RGBA", {}, "PNG image, 30 × 20, RGBA 8 bit"),
+    ("PNG", "1", {}, "PNG image, 30 × 20, greyscale 1 bit"),
+    ("JPEG", "RGB", {}, "JPEG image, 30 × 20, colour 8 bit"),
+    ("JPEG", "L", {"progressive": True, "exif": b"Exif\0\0" + bytes(60_000)}, "JPEG image, 30 × 20, greyscale 8 bit"),
+    ("GIF", "P", {}, "GIF image, 30 × 20, palette"),
+    ("WEBP", "RGB", {}, "WebP image, 30 × 20, RGB"),
+    ("WEBP", "RGBA", {"lossless": True}, "WebP image, 30 × 20, RGB"),
+    ("BMP", "RGB", {}, "BMP image, 30 × 20, RGB 24 bit"),
+    ("TIFF", "RGB", {}, "TIFF image, 30 × 20, RGB 8 bit"),
+    ("TIFF", "L", {"compression": "tiff_lzw"}, "TIFF image, 30 × 20, greyscale 8 bit"),
+    ("TIFF", "RGB", {"big_tiff": True}, "TIFF image, 30 × 20, RGB 8 bit"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "options", "said"), IMAGES, ids=[f"{row[0]}-{row[1]}-{len(row[2])}" for row in IMAGES]
+)
+def test_an_image_is_its_format_dimensions_and_mode(tmp_path, kind: str, mode: str, options: Any, said: str):
+    file = written(tmp_path / "a.image", picture(kind, mode, **options))
+
+    texts = {render(file, lod).text for lod in range(4)}
+
+    assert len(texts) == 1
+    assert texts.pop().startswith(f"a.image · {said}")
+
+
+def test_an_image_that_changed_says_what_it_was(tmp_path):
+    file = written(tmp_path / "a.png", picture("PNG", "RGB"))
+    source = opened(file)
+    before = render(source)
+    written(file, picture("JPEG", "L"))
+
+    text = render(source, 3, basis=before.basis).text
+
+    assert text.startswith("a.png · changed · JPEG image, 30 × 20, greyscale 8 bit, ")
+    assert "; was PNG image, 30 × 20, RGB 8 bit, " in text
+
+
+def test_an_image_of_absurd_dimensions_is_named_at_once(tmp_path):
+    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBB", 13, b"IHDR", 2**31 - 1, 2**31 - 1, 16, 6) + bytes(99)
+
+    text = render(written(tmp_path / "a.png", bomb)).text
+
+    assert "PNG image, 2,147,483,647 × 2,147,483,647, RGBA 16 bit, 36893488.1 TB decoded" in text
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
+def test_a_damaged_image_renders_as_what_is_left_of_it(tmp_path, kind: str):
+    data = picture(kind, "L" if kind == "GIF" else "RGB")
+    for at in range(min(len(data), 200)):
+        damaged = data[:at] + b"\xff\xff\xff\xff" + data[at + 4 :]
+        for part in (data[:at], damaged):
+            read_image(lambda offset, count, part=part: part[offset : offset + count])
+        if at % 20 == 0:
+            render(written(tmp_path / "a.image", damaged), tokens=50)

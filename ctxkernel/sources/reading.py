@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import xxhash
 
+from ctxkernel.sources.images import Image, read_image
 from ctxkernel.sources.rendering import size_of
 
 WHOLE_BYTES = 4 << 20
@@ -44,6 +45,8 @@ _MAGIC = (
     (b"\x89PNG\r\n", "PNG image"),
     (b"\xff\xd8\xff", "JPEG image"),
     (b"GIF8", "GIF image"),
+    (b"II*\0", "TIFF image"),
+    (b"MM\0*", "TIFF image"),
     (b"%PDF-", "PDF document"),
     (b"PK\x03\x04", "ZIP archive"),
     (b"\x1f\x8b", "gzip data"),
@@ -92,6 +95,8 @@ class Binary:
     size: int
     head: bytes
     fingerprint: str
+    image: Image | None = None
+    """What its header says, of an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +228,8 @@ def load(path: str) -> Gone | Binary | Text:
             small = before.st_size <= WHOLE_BYTES
             data = read_at(descriptor, 0, WHOLE_BYTES) if small else b""
             fingerprint = content_hash(data) if small else _sampled_hash(descriptor, before)
-            return Binary(what, max(before.st_size, len(head)), head[:64], fingerprint)
+            image = read_image(lambda offset, count: read_at(descriptor, offset, count))
+            return Binary(what, max(before.st_size, len(head)), head[:64], fingerprint, image)
         # The size is asked of the data: files of /proc say 0 and have content.
         most = WHOLE_BYTES if before.st_size <= WHOLE_BYTES else EXCERPT_BYTES
         data = head + read_at(descriptor, len(head), most + 1 - len(head)) if len(head) == _SNIFF_BYTES else head
