@@ -7,8 +7,10 @@ import io
 import json
 import os
 import struct
+import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,9 +211,21 @@ def test_of_a_huge_notebook_the_first_cells_are_read_in_bounded_memory(tmp_path)
 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    assert "invalid" not in text
     assert "3 cells (2 code, 1 markdown) · 1.0 GB · " in text
     assert "only the cells in the first 16.8 MB" in text
     assert peak < 150e6
+
+
+def test_the_outline_of_a_notebook_of_very_many_cells_is_bounded_and_says_so(tmp_path):
+    file = notebook(tmp_path, {"cells": [{"cell_type": "code", "source": f"def f{i}(): pass"} for i in range(9_000)]})
+
+    texts = [render(file, lod, pos="8998", tokens=100).text for lod in range(3)]
+    far = render(file, 1, pos="10", tokens=40_000).text
+
+    assert all("[8999] " in text for text in texts)
+    assert "f2010" not in render(file, 2, tokens=500).text
+    assert far.endswith("h.tokens shows more]")
 
 
 @settings(max_examples=60)
@@ -572,6 +586,35 @@ def test_a_file_that_goes_away_is_missing(tmp_path, name: str):
     (tmp_path / name).unlink()
 
     assert render(source).text == f"{name} · missing"
+
+
+# --- of all of them
+
+
+def test_the_same_targets_give_the_same_bytes_in_every_process(tmp_path):
+    notebook(tmp_path)
+    written(tmp_path / "a.jsonl", records(300))
+    written(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBB", 13, b"IHDR", 30, 20, 8, 6))
+    script = (
+        "from ctxkernel.core.ports import RenderRequest\n"
+        "from ctxkernel.sources import open_source\n"
+        "for name in ('a.ipynb', 'a.jsonl', 'a.png', '*.*', '**/a.*'):\n"
+        "    for lod in range(4):\n"
+        "        print(open_source(name).render(RenderRequest(lod, '1', 300)).text)\n"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent.parent)},
+            capture_output=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("0", "1")
+    }
+
+    assert len(outputs) == 1
 
 
 # --- images

@@ -18,12 +18,13 @@ from typing import Any
 from ctxkernel.sources.formats import FormatSource
 from ctxkernel.sources.outline import markdown_outline
 from ctxkernel.sources.python_outline import python_outline
-from ctxkernel.sources.reading import Data, Gone, decode, load_bytes, make_text, sniff
+from ctxkernel.sources.reading import Data, Gone, cut_at_line, decode, load_bytes, make_text, sniff
 from ctxkernel.sources.rendering import PAST_END, Draft, Place, fit_lines, number_of, one_line, size_of
 
 NOTEBOOK_BYTES = 16 << 20
 """Most that is read of a notebook; the rest of a larger one is left out, and said to be."""
 _HEADINGS = 12  # shown of one Markdown cell
+_OUTLINED = 2_000  # cells, and lines, of an outline; more where the budget has room for more
 _RETRIES = 100  # places after a fault at which reading goes on
 _CELLS = re.compile(r'(?<!\\)"cells"\s*:\s*\[')
 _CELL = re.compile(r'\{\s*"(?:cell_type|attachments)"\s*:')
@@ -47,13 +48,40 @@ _NOT_DATA = frozenset({"output_type", "metadata", "prompt_number", "execution_co
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: its lines at level 0, its headline and what it comes to at level 1."""
+    """One cell: its lines at level 0, and what the other levels are made from."""
 
-    lines: list[str]
-    outline: list[str]
-    """Headings, or the first line of code; then each output in a few words."""
-    points: list[str] = field(default_factory=list)
-    """What a summary keeps: headings, definitions, errors."""
+    kind: str
+    headline: str
+    source: list[str]
+    python: bool = False
+    shown: list[str] = field(default_factory=list)
+    """Attachments and outputs, as level 0 has them."""
+    brief: list[str] = field(default_factory=list)
+    """Each output in a few words."""
+    errors: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return the cell as level 0 shows it."""
+        return [self.headline, *self.source, *self.shown]
+
+    def outline(self) -> list[str]:
+        """Return headings, or the first line of code; then each output in a few words."""
+        if self.kind in ("markdown", "heading"):
+            first, *more = _headings(self.source)
+            begin = [f"{self.kind}: {first}", *more[: _HEADINGS - 1]]
+        elif not self.kind:
+            begin = [self.headline]
+        else:
+            line = next((line for line in self.source if line.strip()), "(empty)")
+            size = f" ({number_of(len(self.source), 'lines')})" if len(self.source) > 1 else ""
+            begin = [f"{self.headline}: {one_line(line, 100)}{size}"]
+        return begin + [f"→ {word}" for word in self.brief]
+
+    def points(self) -> list[str]:
+        """Return what a summary keeps: headings, definitions, errors."""
+        if self.kind in ("markdown", "heading"):
+            return [line for line in _headings(self.source) if line.startswith("#")][:_HEADINGS] + self.errors
+        return (_definitions(self.source) if self.python else []) + self.errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +107,7 @@ class NotebookSource(FormatSource[Notebook]):
 
     def facts(self, found: Notebook) -> tuple[list[str], int, str]:
         """Return every line of every cell: a picture counts by its size, a change of keys not at all."""
-        return [line for cell in found.cells for line in cell.lines], found.size, found.fingerprint
+        return [line for cell in found.cells for line in cell.lines()], found.size, found.fingerprint
 
     def show(self, found: Notebook, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2 from the cell that the position names."""
@@ -89,33 +117,41 @@ class NotebookSource(FormatSource[Notebook]):
             return Draft(f"{head} · no cells", notes=found.remarks)
         past = place.line >= len(cells)
         first = len(cells) - 1 if past else place.line
-        if lod == 2 and not any(cell.points for cell in cells):
-            lod = 1
-        parts = [_lines_of(cell, lod) for cell in cells]
-        skipped = min(place.col, max(len(parts[first]) - 1, 0)) if lod == 0 and not past else 0
-        lines: list[str] = []
-        places: list[str] = []
-        for at, part in enumerate(parts[first:], first):
-            skip = skipped if at == first else 0
-            numbered = [f"[{at}] {line}" if i == 0 else f"{'' if lod == 0 else '    '}{line}" for i, line in part]
-            lines += numbered[skip:]
-            places += [str(Place(at, i if lod == 0 else 0)) for i, _ in part[skip:]]
+        lines, places = _numbered(cells, first, lod, budget)
+        if lod == 2 and not lines:  # nothing stands out
+            lines, places = _numbered(cells, first, 1, budget)
+        skipped = min(place.col, len(cells[first].lines()) - 1) if lod == 0 and not past else 0
         heads = [f"{head}{f' · from cell {first}' if first or skipped else ''}{PAST_END if past else ''}"]
         what = ("lines", "lines of the outline", "points")[lod]
+        lines, places = lines[skipped:], places[skipped:]
         draft = fit_lines(heads, lines, budget, what, place=lambda k: places[k] if k < len(places) else None)
         return Draft(draft.text, draft.cut_tokens, draft.next_pos, notes=found.remarks)
 
 
-def _lines_of(cell: Cell, lod: int) -> list[tuple[int, str]]:
-    if lod == 0:
-        return list(enumerate(cell.lines))
-    return list(enumerate(cell.outline if lod == 1 else cell.points))
+def _numbered(cells: list[Cell], first: int, lod: int, budget: int) -> tuple[list[str], list[str]]:
+    """Return the lines of a level from cell `first` on, each cell numbered, and the position of each line.
+
+    An outline is made of each cell anew; where that is more than the budget has room for, the last line stands for the
+    rest.
+    """
+    lines: list[str] = []
+    places: list[str] = []
+    for at, cell in enumerate(cells[first:], first):
+        if lod and max(len(lines), at - first) > max(budget, _OUTLINED):
+            lines.append(f"[{at}] … and the {number_of(len(cells) - at, 'cells')} from here on")
+            places.append(str(at))
+            break
+        part = (cell.lines, cell.outline, cell.points)[lod]()
+        indent = "    " if lod else ""
+        lines += [f"[{at}] {line}" if i == 0 else indent + line for i, line in enumerate(part)]
+        places += [str(Place(at, 0 if lod else i)) for i in range(len(part))]
+    return lines, places
 
 
 def parse_notebook(loaded: Data) -> Notebook | str:
     """Return the notebook in some bytes, or in a line why there is none. Raises nothing."""
-    encoding, _ = sniff(loaded.data[:8192], ".ipynb")
-    text, _, remarks = decode(loaded.data, encoding or "utf-8")
+    encoding = sniff(loaded.data[:8192], ".ipynb")[0] or "utf-8"
+    text, _, remarks = decode(loaded.data if loaded.whole else cut_at_line(loaded.data, encoding), encoding)
     raw: list[Any] = []
     value: Any = None
     if loaded.whole:
@@ -180,7 +216,7 @@ def _language(notebook: Any) -> tuple[str, str]:
 def _cell(raw: Any, language: str) -> Cell:
     if not isinstance(raw, dict):
         line = f"no cell: {one_line(str(raw), 60)}"
-        return Cell([line], [line])
+        return Cell("", line, [])
     kind = one_line(_text(raw.get("cell_type")), 20) or "cell of no type"
     source = _lines(raw.get("source", raw.get("input")))
     if kind == "heading":  # of format 3
@@ -188,27 +224,16 @@ def _cell(raw: Any, language: str) -> Cell:
         source = [f"{'#' * (int(level) if level in '123456' and level else 1)} {' '.join(source)}"]
     count = raw.get("execution_count", raw.get("prompt_number"))
     headline = f"{kind} · In [{one_line(_text(count), 12) or ' '}]" if kind == "code" else kind
-    shown: list[str] = []
-    brief: list[str] = []
-    points: list[str] = []
+    cell = Cell(kind, headline, source, kind == "code" and language == "python")
     for name, media in sorted(_dict(raw.get("attachments")).items()):
-        shown += [f"[attachment {one_line(name, 60)}: {_medium(mime, data)}]" for mime, data in _dict(media).items()]
-    outputs = raw.get("outputs")
-    for output in outputs if isinstance(outputs, list) else []:
-        lines, word, point = _output(_dict(output))
-        shown += lines
-        brief.append(word)
-        points += point
-    if kind in ("markdown", "heading"):
-        outline = [f"{kind}: {first}" for first in _headings(source)[:1]] + _headings(source)[1:_HEADINGS]
-        points = [line for line in _headings(source) if line.startswith("#")][:_HEADINGS] + points
-    else:
-        first = next((line for line in source if line.strip()), "(empty)")
-        size = f" ({number_of(len(source), 'lines')})" if len(source) > 1 else ""
-        outline = [f"{headline}: {one_line(first, 100)}{size}"]
-        points = (_definitions(source) if kind == "code" and language == "python" else []) + points
-    outline += [f"→ {word}" for word in brief]
-    return Cell([headline, *source, *shown], outline, points)
+        for mime, data in _dict(media).items():
+            cell.shown.append(f"[attachment {one_line(name, 60)}: {_medium(mime, data)}]")
+    for output in _list(raw.get("outputs")):
+        lines, word, error = _output(_dict(output))
+        cell.shown.extend(lines)
+        cell.brief.append(word)
+        cell.errors.extend(error)
+    return cell
 
 
 def _headings(source: list[str]) -> list[str]:

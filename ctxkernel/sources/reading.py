@@ -241,7 +241,7 @@ def load(path: str) -> Gone | Binary | Text:
     finally:
         os.close(descriptor)
     size = len(data) if whole else max(after.st_size, len(data))
-    text, encoding, remarks = decode(data if whole else _cut_at_line(data[:EXCERPT_BYTES], encoding), encoding, path)
+    text, encoding, remarks = decode(data if whole else cut_at_line(data[:EXCERPT_BYTES], encoding), encoding, path)
     if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
         remarks = (*remarks, "changed while it was read")
     if not whole:
@@ -300,7 +300,8 @@ def _looks_binary(head: bytes) -> bool:
     return strange > len(head) // 20
 
 
-def _cut_at_line(data: bytes, encoding: str) -> bytes:
+def cut_at_line(data: bytes, encoding: str) -> bytes:
+    """Return the beginning of a text cut at its last line end; within one long line, between two characters."""
     if encoding.startswith("utf-8"):
         end = data.rfind(b"\n") + 1
         if end:
