@@ -161,6 +161,7 @@ def test_every_import_is_a_declared_dependency():
         "numpy",
         "pandas",
         "pillow",
+        "pyarrow",
         "jupyterlab",
         "pytest",
     }  # looked at, never required: imported only where they are there

@@ -22,7 +22,7 @@ MOST_NAMES = 20_000
 MOST_SHOWN = 2_000
 _DEPTH = 4
 _WATCHED = 64
-_NOT_ENTERED = frozenset({"__pycache__", "node_modules", "site-packages"})
+NOT_ENTERED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class DirectorySource(BaseSource):
 
         Names are read anew only where a folder's own stat changed.
         """
-        listed = _stamps([self.path, *self._folders])
+        listed = stamps_of([self.path, *self._folders])
         if listed != self._listed:
             self._watch()
-            listed = self._listed = _stamps([self.path, *self._folders])
-        return content_hash(f"{listed} {_stamps(self._watched)}".encode())
+            listed = self._listed = stamps_of([self.path, *self._folders])
+        return content_hash(f"{listed} {stamps_of(self._watched)}".encode())
 
     def covers(self, stamp: str) -> bool:
         """Say whether the stamp is of all that a rendering looks at."""
@@ -124,19 +124,20 @@ class DirectorySource(BaseSource):
         if request.lod == 3 and isinstance(basis, ListingBasis):
             if basis.fingerprint == fingerprint:
                 return Draft(f"{self.label} · no change")
-            return fit_lines([f"{self.label} · changed"], list(_changed(basis.entries, found)), budget, "changes")
+            return fit_lines([f"{self.label} · changed"], list(changed(basis.entries, found)), budget, "changes")
         if request.lod == 0:
             here = [entry for entry in found if entry.depth == 0]
             first = min(place.line, max(len(here) - 1, 0))
             lines = [entry.line() for entry in here[first:]]
             return fit_lines([head], lines, budget, "entries", place=lambda k: str(first + k))
         if request.lod == 2:
-            return fit_lines([head], list(_totals(files)), budget, "points")
+            return fit_lines([head], list(totals(files)), budget, "points")
         before = ["[nothing rendered before; as it is now:]"] if request.lod == 3 else []
         return fit_lines([*before, head], [entry.line() for entry in found], budget, "entries")
 
 
-def _stamps(paths: list[str]) -> str:
+def stamps_of(paths: list[str]) -> str:
+    """Return the stamps of some paths, a stat each."""
     return " ".join(map(file_stamp, paths))
 
 
@@ -151,7 +152,7 @@ def _walk(path: str, prefix: str, depth: int) -> Iterator[Found]:
             yield Found(name, depth, False, 0, 0, reason_of(fault))
             continue
         if stat.S_ISDIR(about.st_mode):
-            skipped = entry.name.startswith(".") or entry.name in _NOT_ENTERED or depth + 1 >= _DEPTH
+            skipped = entry.name.startswith(".") or entry.name in NOT_ENTERED or depth + 1 >= _DEPTH
             yield Found(name, depth, True, 0, 0, "not entered" if skipped else "")
             if not skipped:
                 try:
@@ -166,7 +167,8 @@ def _walk(path: str, prefix: str, depth: int) -> Iterator[Found]:
             yield Found(name, depth, False, 0, about.st_mtime_ns, "special file")
 
 
-def _totals(files: list[Found]) -> Iterator[str]:
+def totals(files: list[Found]) -> Iterator[str]:
+    """Yield what a listing comes to: counts and sizes by suffix, the largest, the newest."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for entry in files:
@@ -182,7 +184,8 @@ def _totals(files: list[Found]) -> Iterator[str]:
         yield f"- changed last: {entry.name}"
 
 
-def _changed(before: dict[str, tuple[int, int]], found: list[Found]) -> Iterator[str]:
+def changed(before: dict[str, tuple[int, int]], found: list[Found]) -> Iterator[str]:
+    """Yield what went, came and changed since `before`: (size, time of change) by name."""
     now = {entry.name: entry for entry in found}
     for name in sorted(before.keys() | now.keys()):
         entry = now.get(name)

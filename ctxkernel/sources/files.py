@@ -145,13 +145,15 @@ def _gone(label: str, found: Gone, request: RenderRequest) -> Draft:
 
 
 def _binary(label: str, found: Binary, request: RenderRequest, budget: int) -> Draft:
-    about = f"{found.what}, {size_of(found.size)}"
+    about = f"{found.image or found.what}, {size_of(found.size)}"
     basis = PlainBasis(found.fingerprint, about)
     if request.lod == 3 and request.basis is not None:
         same = getattr(request.basis, "fingerprint", "") == found.fingerprint
         was = f"; was {request.basis.about}" if isinstance(request.basis, PlainBasis) and not same else ""
         text = f"{label} · {'no change' if same else 'changed'} · {about}{was}"
         return Draft(text, fingerprint=found.fingerprint, basis=basis, notes=("binary",))
+    if found.image is not None:  # its bytes say no more
+        return Draft(f"{label} · {about}", fingerprint=found.fingerprint, basis=basis, notes=("binary",))
     rows = [found.head[at : at + 16] for at in range(0, 64 if request.lod == 0 else 16, 16)]
     dump = [
         f"{16 * at:08x}  {row.hex(' '):<47}  {''.join(chr(c) if 32 <= c < 127 else '.' for c in row)}"

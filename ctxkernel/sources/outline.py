@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ctxkernel.sources.jsonlines import json_fields
 from ctxkernel.sources.jsonshape import json_lines
 from ctxkernel.sources.python_outline import python_outline
 from ctxkernel.sources.reading import Text
@@ -96,6 +97,15 @@ def json_outline(text: Text) -> Outline:
     return Outline([], [], "keys", shape)
 
 
+def fields_outline(text: Text) -> Outline:
+    """Return the fields of a text with a JSON value a line: types, shares of nulls, ranges."""
+    fields = json_fields(text)
+    if fields is None:
+        outline = prose_outline(text)
+        return Outline(["not a JSON value a line as far as it was read"], outline.entries, outline.what)
+    return Outline(fields[0], [], "fields", fields[1])
+
+
 @dataclass(frozen=True, slots=True)
 class Language:
     """How texts of one kind are outlined."""
@@ -111,6 +121,7 @@ LANGUAGES: list[Language] = [
     Language("markdown", markdown_outline, (".md", ".markdown", ".qmd", ".rmd", ".txt")),
     Language("table", table_outline, (".csv", ".tsv", ".tab")),
     Language("json", json_outline, (".json", ".geojson", ".ipynb")),
+    Language("jsonlines", fields_outline, (".jsonl", ".ndjson")),
     Language("text", prose_outline),
 ]
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import xxhash
 
+from ctxkernel.sources.images import Image, read_image
 from ctxkernel.sources.rendering import size_of
 
 WHOLE_BYTES = 4 << 20
@@ -44,6 +45,8 @@ _MAGIC = (
     (b"\x89PNG\r\n", "PNG image"),
     (b"\xff\xd8\xff", "JPEG image"),
     (b"GIF8", "GIF image"),
+    (b"II*\0", "TIFF image"),
+    (b"MM\0*", "TIFF image"),
     (b"%PDF-", "PDF document"),
     (b"PK\x03\x04", "ZIP archive"),
     (b"\x1f\x8b", "gzip data"),
@@ -92,6 +95,8 @@ class Binary:
     size: int
     head: bytes
     fingerprint: str
+    image: Image | None = None
+    """What its header says, of an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,37 @@ def read_at(descriptor: int, offset: int, count: int) -> bytes:
     return b"".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The bytes of a file, all of them or (`whole` False) its beginning."""
+
+    data: bytes
+    size: int
+    """Bytes of the whole file."""
+    fingerprint: str
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the file was read."""
+        return len(self.data) >= self.size
+
+
+def load_bytes(path: str, most: int) -> Gone | Data:
+    """Return the first `most` bytes of a file, and the fingerprint of the whole. Never raises, never blocks."""
+    opened = open_regular(path)
+    if isinstance(opened, Gone):
+        return opened
+    descriptor, found = opened
+    try:
+        data = read_at(descriptor, 0, most)
+        size = max(found.st_size, len(data)) if len(data) >= most else len(data)
+        return Data(data, size, content_hash(data) if len(data) >= size else _sampled_hash(descriptor, found))
+    except OSError as fault:
+        return Gone(reason_of(fault))
+    finally:
+        os.close(descriptor)
+
+
 def load(path: str) -> Gone | Binary | Text:
     """Return what is in the file: whole up to WHOLE_BYTES, else the first EXCERPT_BYTES, cut at a line end."""
     opened = open_regular(path)
@@ -192,7 +228,8 @@ def load(path: str) -> Gone | Binary | Text:
             small = before.st_size <= WHOLE_BYTES
             data = read_at(descriptor, 0, WHOLE_BYTES) if small else b""
             fingerprint = content_hash(data) if small else _sampled_hash(descriptor, before)
-            return Binary(what, max(before.st_size, len(head)), head[:64], fingerprint)
+            image = read_image(lambda offset, count: read_at(descriptor, offset, count))
+            return Binary(what, max(before.st_size, len(head)), head[:64], fingerprint, image)
         # The size is asked of the data: files of /proc say 0 and have content.
         most = WHOLE_BYTES if before.st_size <= WHOLE_BYTES else EXCERPT_BYTES
         data = head + read_at(descriptor, len(head), most + 1 - len(head)) if len(head) == _SNIFF_BYTES else head
@@ -204,7 +241,7 @@ def load(path: str) -> Gone | Binary | Text:
     finally:
         os.close(descriptor)
     size = len(data) if whole else max(after.st_size, len(data))
-    text, encoding, remarks = decode(data if whole else _cut_at_line(data[:EXCERPT_BYTES], encoding), encoding, path)
+    text, encoding, remarks = decode(data if whole else cut_at_line(data[:EXCERPT_BYTES], encoding), encoding, path)
     if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
         remarks = (*remarks, "changed while it was read")
     if not whole:
@@ -263,7 +300,8 @@ def _looks_binary(head: bytes) -> bool:
     return strange > len(head) // 20
 
 
-def _cut_at_line(data: bytes, encoding: str) -> bytes:
+def cut_at_line(data: bytes, encoding: str) -> bytes:
+    """Return the beginning of a text cut at its last line end; within one long line, between two characters."""
     if encoding.startswith("utf-8"):
         end = data.rfind(b"\n") + 1
         if end:

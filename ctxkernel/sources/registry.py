@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import glob
 import io
 import os
 import re
@@ -28,7 +29,10 @@ from ctxkernel.sources.columns import modules
 from ctxkernel.sources.directories import DirectorySource
 from ctxkernel.sources.files import FileSource
 from ctxkernel.sources.frames import FrameSource
+from ctxkernel.sources.globs import GlobSource, folder_of, is_pattern
+from ctxkernel.sources.notebooks import NotebookSource
 from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
+from ctxkernel.sources.parquet import ParquetSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
 
@@ -39,6 +43,8 @@ _SIBLINGS = 5_000
 _IO_BASE: type = io.StringIO.__mro__[-2]  # io.IOBase is a Python class that the C classes are only registered with
 
 _registered: list[tuple[Predicate, Factory]] = []
+# Files whose format is read, by the end of their names; any other is shown as text or as bytes.
+_FORMATS: dict[str, type[FileSource]] = {".ipynb": NotebookSource, ".parquet": ParquetSource, ".pq": ParquetSource}
 
 
 def register(predicate: Predicate, factory: Factory) -> None:
@@ -102,16 +108,34 @@ def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.lexists(path):
+            if (pattern := _pattern(path)) is not None:
+                return GlobSource(pattern, given, _open_file_at)
             raise BadTarget(_not_there(given, path)) from None
-        return FileSource(path, given)  # a link that leads nowhere, now
+        return _open_file_at(path, given)  # a link that leads nowhere, now
     except (ValueError, OSError) as fault:
+        # Windows says of a wildcard that it can be in no name.
+        if getattr(fault, "winerror", 0) == 123 and (pattern := _pattern(path)) is not None:
+            return GlobSource(pattern, given, _open_file_at)
         if isinstance(fault, ValueError) or fault.errno == errno.ENAMETOOLONG:
             raise BadTarget(
                 f"a text of {len(path):,} characters is no path; view(io.StringIO(text)) looks at a text, and "
                 f"view(name), without quotes, at an object"
             ) from None
-        return FileSource(path, given)  # it is there and cannot be read: the rendering says why
-    return DirectorySource(path, given) if stat.S_ISDIR(found.st_mode) else FileSource(path, given)
+        return _open_file_at(path, given)  # it is there and cannot be read: the rendering says why
+    return DirectorySource(path, given) if stat.S_ISDIR(found.st_mode) else _open_file_at(path, given)
+
+
+def _pattern(path: str) -> str | None:
+    """Return an absolute pattern where a text is one, and the folder before its first wildcard is there."""
+    if not is_pattern(path):
+        return None
+    # The working directory is a name, whatever its letters.
+    pattern = path if os.path.isabs(path) else os.path.join(glob.escape(os.getcwd()), path)
+    return pattern if os.path.isdir(folder_of(pattern)) else None
+
+
+def _open_file_at(path: str, label: str) -> FileSource:
+    return _FORMATS.get(os.path.splitext(path)[1].lower(), FileSource)(path, label)
 
 
 def _from_uri(text: str) -> str:
@@ -170,7 +194,7 @@ def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
             f"{name or 'the file object'} ({type_name(type(target))}) has no path that could be looked at; "
             f"view the path, or view(io.StringIO(text)) with what it holds"
         )
-    return FileSource(path, path)
+    return _open_file_at(path, path)
 
 
 def _is_frame(target: Any) -> bool:

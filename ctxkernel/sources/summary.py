@@ -42,7 +42,7 @@ def bullets(text: Text, language: Language, outline: Outline) -> list[Bullet]:
     """Return the bullets of a text, best first, at most 400."""
     if language.name == "table" and (table := read_table(text)) is not None:
         found = [Bullet(0, line, -at) for at, line in enumerate(table.statistic_lines())]
-    elif language.name == "json" and outline.lines:
+    elif language.name in ("json", "jsonlines") and outline.lines:
         found = [Bullet(at, line.strip(), -_indent(line)) for at, line in enumerate(outline.lines)]
     elif language.name == "python":
         found = _definitions(text, outline)

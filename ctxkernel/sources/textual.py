@@ -180,7 +180,7 @@ def summary(document: Document, budget: int) -> Draft:
     head = [document.headline(), *document.outline.head[:1]]
     if 2 * count_tokens("\n".join(head)) > budget:
         head = head[:1]
-    with_lines = document.language.name not in ("table", "json")
+    with_lines = document.language.name not in ("table", "json", "jsonlines")
 
     def build(k: int) -> str:
         chosen = sorted(ranked[:k], key=lambda bullet: bullet.line) if with_lines else ranked[:k]
