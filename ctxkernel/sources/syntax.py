@@ -230,11 +230,8 @@ class _Walk:
             block = mark[:2] in (b"/*", b'""')
             if block or mark[:1] != before[:1] or (b"!" in before) != (b"!" in mark) or _gap(comments[-1], comment):
                 # What is said of the file is said first, and nothing after it is.
-                if (
-                    not self.about
-                    and (b"!" in before or _gap(comments[-1], comment))
-                    and comments[0].start_point.row < 3
-                ):
+                first = not self.about and comments[0].start_point.row < 3
+                if first and (b"!" in before or _gap(comments[-1], comment)):
                     self.about = self._sentence(comments, of_file=True)
                 comments.clear()
         comments.append(comment)
