@@ -3,7 +3,7 @@
 Rule 1: an outline is found once a revision, and rendered for any budget afterwards.
 Rule 2: what an entry says is cut out of the text, never rewritten; its line counts from 0, as `pos` does.
 Rule 3: every outliner is tolerant: of half a file, of a file that does not parse, of no structure at all.
-A language is one row of `LANGUAGES`.
+A language is one row of `LANGUAGES`; one that a grammar is needed for is one of `GRAMMARS`.
 """
 
 from __future__ import annotations
@@ -12,28 +12,22 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ctxkernel.sources.jsonlines import json_fields
+from ctxkernel.sources.grammars import GRAMMARS, Grammar
 from ctxkernel.sources.jsonshape import json_lines
 from ctxkernel.sources.python_outline import python_outline
 from ctxkernel.sources.reading import Text
 from ctxkernel.sources.rendering import one_line
 from ctxkernel.sources.symbols import Entry, Outline
+from ctxkernel.sources.syntax import definition_at, syntax_outline
 from ctxkernel.sources.tabular import read_table
 
 _SCAN_LINES = 50_000
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _ATX = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
-_DEFINITION = re.compile(
-    r"^(?P<indent>[ \t]{0,8})"
-    r"(?:(?:export|default|public|private|protected|internal|static|abstract|final|async|pub(?:\([a-z]+\))?"
-    r"|unsafe|extern|inline|const|override|virtual|partial|sealed|open|data|case|declare)\s+)*"
-    r"(?:class|struct|enum|interface|trait|impl|fn|func|function\*?|def|fun|module|namespace|type|record"
-    r"|protocol|object|sub|macro_rules!)"
-    r"\s+[A-Za-z_$*&(<'][^;]*"
-)
-_FALSE_FRIENDS = re.compile(r"^\s*(?:type|object|module|sub|record)\s+(?:of|is|the|to|and|or|in|a|an)\b")
 
 
 def markdown_outline(text: Text) -> Outline:
@@ -71,8 +65,8 @@ def prose_outline(text: Text) -> Outline:
             if not _UNDERLINE.match(previous):
                 depth = levels.setdefault(rule[1], len(levels))
                 headings.append(Entry(at - 1, depth, one_line(previous), _first_sentence(lines, at + 1)))
-        elif (found := _DEFINITION.match(line)) and not _FALSE_FRIENDS.match(line):
-            headings.append(Entry(at, 1 if found["indent"] else 0, one_line(line.strip().rstrip("{ "))))
+        elif found := definition_at(line, at):
+            headings.append(found)
         if not previous or previous.isspace():
             paragraphs.append(Entry(at, 0, one_line(line, 100)))
     if headings:
@@ -106,6 +100,16 @@ def fields_outline(text: Text) -> Outline:
     return Outline(fields[0], [], "fields", fields[1])
 
 
+def code_outline(grammar: Grammar, text: Text) -> Outline:
+    """Return the definitions of a source with a grammar; where that cannot be, a guess that says what it is."""
+    found = syntax_outline(text.text, grammar)
+    if isinstance(found, Outline):
+        return found
+    guess = prose_outline(text)
+    shown = "lines that look like definitions" if guess.what == "headings" else "how its paragraphs begin"
+    return Outline([f"{found}: {shown}"], guess.entries, guess.what)
+
+
 @dataclass(frozen=True, slots=True)
 class Language:
     """How texts of one kind are outlined."""
@@ -122,6 +126,7 @@ LANGUAGES: list[Language] = [
     Language("table", table_outline, (".csv", ".tsv", ".tab")),
     Language("json", json_outline, (".json", ".geojson", ".ipynb")),
     Language("jsonlines", fields_outline, (".jsonl", ".ndjson")),
+    *(Language(row.name.lower(), partial(code_outline, row), row.suffixes, row.names) for row in GRAMMARS),
     Language("text", prose_outline),
 ]
 

@@ -44,7 +44,7 @@ def bullets(text: Text, language: Language, outline: Outline) -> list[Bullet]:
         found = [Bullet(0, line, -at) for at, line in enumerate(table.statistic_lines())]
     elif language.name in ("json", "jsonlines") and outline.lines:
         found = [Bullet(at, line.strip(), -_indent(line)) for at, line in enumerate(outline.lines)]
-    elif language.name == "python":
+    elif outline.what == "symbols":
         found = _definitions(text, outline)
     elif outline.what == "headings":
         found = [
