@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from ctxkernel.sources.jsonlines import json_fields
 from ctxkernel.sources.grammars import GRAMMARS, Grammar
+from ctxkernel.sources.jsonlines import json_fields
 from ctxkernel.sources.jsonshape import json_lines
 from ctxkernel.sources.python_outline import python_outline
 from ctxkernel.sources.reading import Text
