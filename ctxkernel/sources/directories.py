@@ -53,6 +53,13 @@ class ListingBasis:
     entries: dict[str, tuple[int, int]]
 
 
+def basis_of(found: list[Found]) -> ListingBasis:
+    """Return what a later diff of this listing needs."""
+    listing = "\n".join(f"{entry.name}|{entry.size}|{entry.changed}|{entry.note}" for entry in found)
+    entries = {entry.name: (entry.size, entry.changed) for entry in found}
+    return ListingBasis(content_hash(listing.encode("utf-8", "surrogateescape")), entries)
+
+
 class DirectorySource(BaseSource):
     """A directory by its path. 0: its own entries; 1: the tree; 2: counts by suffix; 3: what changed."""
 
@@ -102,9 +109,8 @@ class DirectorySource(BaseSource):
             return Draft(f"{self.label} · {reason}", fingerprint=f"gone:{reason}", notes=(reason,))
         notes = (f"the first {MOST_SHOWN:,} entries",) if len(found) > MOST_SHOWN else ()
         found = found[:MOST_SHOWN]
-        listing = "\n".join(f"{entry.name}|{entry.size}|{entry.changed}|{entry.note}" for entry in found)
-        fingerprint = content_hash(listing.encode("utf-8", "surrogateescape"))
-        basis = ListingBasis(fingerprint, {entry.name: (entry.size, entry.changed) for entry in found})
+        basis = basis_of(found)
+        fingerprint = basis.fingerprint
         draft = self._level(request, place, budget, found, fingerprint, notes)
         return Draft(draft.text, draft.cut_tokens, draft.next_pos, fingerprint, basis, notes)
 

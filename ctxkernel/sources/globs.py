@@ -18,7 +18,16 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.sources.directories import MOST_NAMES, MOST_SHOWN, NOT_ENTERED, Found, ListingBasis, stamps_of, totals
+from ctxkernel.sources.directories import (
+    MOST_NAMES,
+    MOST_SHOWN,
+    NOT_ENTERED,
+    Found,
+    ListingBasis,
+    basis_of,
+    stamps_of,
+    totals,
+)
 from ctxkernel.sources.directories import changed as changes_of
 from ctxkernel.sources.reading import content_hash, reason_of
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, number_of, one_line, size_of
@@ -88,9 +97,8 @@ class GlobSource(BaseSource):
         notes = (walk.cut,) if walk.cut else ()
         if len(found) > WATCHED or len(walk.folders) > WATCHED:
             notes = (*notes, f"changes of the first {WATCHED} are followed")
-        listing = "\n".join(f"{entry.name}|{entry.size}|{entry.changed}|{entry.note}" for entry in found)
-        fingerprint = content_hash(listing.encode("utf-8", "surrogateescape"))
-        basis = ListingBasis(fingerprint, {entry.name: (entry.size, entry.changed) for entry in found})
+        basis = basis_of(found)
+        fingerprint = basis.fingerprint
         if isinstance(request.basis, ListingBasis) and request.basis.fingerprint == fingerprint and request.lod == 3:
             draft = Draft(f"{self.label} · no change")
         else:
