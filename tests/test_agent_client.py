@@ -329,7 +329,7 @@ def test_a_cancellation_ends_the_stream_at_once(fault: Stall):
     with MessagesServer([answer(say("some text"), chunk=4, fault=fault)]) as server:
         took, text = asyncio.run(stopped())
 
-    assert took < 0.5  # 2 ms on an idle machine
+    assert took < 8  # 2 ms on an idle machine, and 30 s without it
     assert text == ("some" if fault.at == "block" else "")
 
 

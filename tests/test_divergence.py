@@ -252,7 +252,7 @@ def test_normalising_a_hostile_text_takes_no_longer_than_its_length_says(text):
     begin = time.perf_counter()
     normalise(text, span=(MONDAY, MONDAY + 1))
 
-    assert time.perf_counter() - begin < 2.0
+    assert time.perf_counter() - begin < 10  # quadratic would be minutes
 
 
 # -- time of the run -------------------------------------------------------------------------------

@@ -389,7 +389,7 @@ def test_the_stop_button_ends_a_stream_and_leaves_a_mark(shared: Bench):
     ran, seconds = interrupted(shared, "talk", lambda: bool(shared.server.requests))
 
     assert ran.reply["ename"] == "KeyboardInterrupt"
-    assert seconds < 1.0  # the aim is 0.3 s alone on a machine: the benchmark measures it
+    assert seconds < 8  # the aim is 0.3 s alone on a machine, which the benchmark measures; the answer takes 20 s
     assert shared.statements[-1]["executions"][0]["status"] == "cancelled"
     assert "stopped by the person" in json.dumps(shared.projection["request"])
     assert shared.ask("go on").status == "ok"
@@ -403,7 +403,7 @@ def test_the_stop_button_ends_the_models_cell_and_what_was_still_to_come_is_not_
     ran, seconds = interrupted(shared, "wait", lambda: len(shared.server.requests) == 1)
 
     assert ran.reply["ename"] == "KeyboardInterrupt"
-    assert seconds < 2.0
+    assert seconds < 8  # of 30
     assert len(shared.server.requests) == 1
     assert shared.run("'after' in globals()").data[-1]["text/plain"] == "False"
     assert shared.ask("go on").status == "ok"

