@@ -129,6 +129,7 @@ class Loop:
         self.bus.subscribe(self._events.append)
         self._open: OpenTurn | None = None
         self._history: list[tuple[Statement, Execution]] = []
+        self._ahead: list[tuple[Statement, Execution]] | None = None
         self._passed: set[str] = set()
         """The executions of the history."""
         self._late: dict[str, str] = {}
@@ -273,9 +274,12 @@ class Loop:
         comparisons, self._compared = self._compared, []
         guard("divergences", lambda: self._tell_groups(comparisons), None)
         tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.prepare)
+        # The handles are those of where HEAD goes; what they look at is, too.
+        self._ahead = guard("timeline", lambda: self.log.path(move.to), None) if move is not None else None
         try:
             notices += guard("tick", lambda: run(tick), [])
         finally:
+            self._ahead = None
             self.graph.close()
         self.bus.publish(StatementExecuted(sid, eid, outcome.status))
         events = tuple(self._events)
@@ -529,8 +533,8 @@ class Loop:
 
     @property
     def history(self) -> Sequence[tuple[Statement, Execution]]:
-        """The path from the root to HEAD, oldest first."""
-        return self._history
+        """The path from the root to HEAD, oldest first; in the tick of a cell that moves HEAD, to where it goes."""
+        return self._history if self._ahead is None else self._ahead
 
     # -- what the user calls -----------------------------------------------------------------
 

@@ -179,8 +179,12 @@ class Runtime:
 
     def _open(self, target: object) -> Source:
         # Late: most cells look at nothing, and a kernel that starts faster is worth more than a fast first view.
+        from ctxkernel.kernel import outputs
         from ctxkernel.sources import open_named
 
+        # A file of that name comes first, as it does everywhere else.
+        if isinstance(target, str) and outputs.PLACE.fullmatch(target) and not os.path.lexists(target):
+            return outputs.open_output(target, self.loop.log, lambda: self.loop.history)
         return open_named(target, self.shell.user_ns, self.settings)
 
     @property

@@ -30,7 +30,7 @@ from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
 from ctxkernel.projection.checking import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
-from ctxkernel.projection.hiding import Hiding
+from ctxkernel.projection.hiding import Hiding, withheld
 from ctxkernel.projection.inplace import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout, status_text
 from ctxkernel.projection.past import Past
@@ -140,9 +140,17 @@ class ProjectionEngine:
         self._catch_up(turn)
         return list(upkeep(self.past, turn, moment, self.settings, self._prices))
 
-    def _catch_up(self, turn: Turn) -> None:
+    def _catch_up(self, turn: Turn) -> Turn:
+        """Bring the past up to date. Returns the state without what the model may not see."""
         if self._hiding is not None:
             turn = self._hiding.turn(turn)
+        self._follow(turn)
+        shown = withheld(turn, self.past.redacted)
+        if shown is not turn and self.dialect == "script":  # views stand in the past, too
+            self._follow(shown)
+        return shown
+
+    def _follow(self, turn: Turn) -> None:
         pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
         cap = history_cap(self._room, pinned)
         views = placed(turn.handles) if self.dialect == "script" else {}
@@ -151,8 +159,7 @@ class ProjectionEngine:
     def project(self, turn: Turn) -> Projection:
         """Return the frozen projection after `turn`."""
         past = self.past
-        self._catch_up(turn)
-        turn = self._hiding.turn(turn) if self._hiding is not None else turn
+        turn = self._catch_up(turn)
         run, count = past.run, len(past.run.pieces)
         status = self._status(turn)
         room = self._room - past.tokens - sum([piece.tokens for piece in status])

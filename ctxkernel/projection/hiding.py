@@ -1,4 +1,4 @@
-"""Private names: kept out of every projection, wherever they would stand in it.
+"""Private names, and what views quote of redacted outputs: kept out of every projection.
 
 Rule 1: as a word, a private name is written `[private]` in every text; rows and changes of it are left out.
 Rule 2: a function of the names and of what it is given: what is projected can be built again.
@@ -6,6 +6,7 @@ Rule 2: a function of the names and of what it is given: what is projected can b
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
@@ -16,6 +17,8 @@ from ctxkernel.core.turn import Turn
 from ctxkernel.history.events import HistoryEvent
 
 T = TypeVar("T")
+STATEMENT = "statement"
+"""The kind of a view that looks at what a statement gave."""
 MARK = "[private]"
 
 
@@ -110,3 +113,32 @@ class Hiding:
         return replace(
             turn, handles=handles, variables=variables, variables_total=total, deltas=deltas, coarser=coarser
         )
+
+
+def withheld(turn: Turn, redacted: Mapping[str, str]) -> Turn:
+    """Return the state without what views, and groups of them, quote of redacted outputs; the same where they do not.
+
+    `redacted` maps a statement to the summary that stands for what it gave. The handles stay as they are: the person
+    who redacted an output may look at it.
+    """
+    looks = {one.obj_id: str(one.digest["target"]) for one in turn.handles if one.digest.get("kind") == STATEMENT}
+    told = {
+        obj_id: f"[{target} is redacted: {json.dumps(redacted[sid], ensure_ascii=False)}]"
+        for obj_id, target in looks.items()
+        if (sid := target.partition(".")[0]) in redacted
+    }
+    if not told:
+        return turn
+    held = {one.obj_id: one.members for one in turn.handles}
+    found = set(told)
+    while more := {obj_id for obj_id, members in held.items() if obj_id not in found and found.intersection(members)}:
+        found |= more
+        told |= {obj_id: f"[not shown: a member of {obj_id} quotes an output that is redacted]" for obj_id in more}
+    handles = tuple(replace(one, text=told[one.obj_id]) if one.obj_id in told else one for one in turn.handles)
+    names = {one.name for one in handles if one.obj_id in told}
+    deltas = tuple(replace(item, text="") if item.subject in names else item for item in turn.deltas)
+
+    def coarser(obj_id: str, lod: int) -> str | None:
+        return told[obj_id] if obj_id in told else turn.coarser(obj_id, lod)
+
+    return replace(turn, handles=handles, deltas=deltas, coarser=coarser)

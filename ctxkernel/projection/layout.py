@@ -254,7 +254,7 @@ class StatementLayout:
         return fitted.text, fitted.tokens
 
     def _output(self, execution: Execution, notes: list[str]) -> tuple[list[str], int]:
-        found = [(tag, what, self.clean(text)) for tag, what, text in _sections(execution)]
+        found = [(tag, what, self.clean(text)) for tag, what, text in sections(execution)]
         if not found:
             return [], 0
         tokens = sum(self._tag(tag, tag) for tag, _, _ in found)
@@ -285,7 +285,7 @@ class StatementLayout:
         return tag + fitted.text, fitted.tokens + self._tag(tag, tag)
 
 
-def _sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
+def sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
     """The outputs that there are, as (tag, word for it, text)."""
     if execution.stdout.strip():
         yield "<ctx:stdout>\n", "stdout", execution.stdout
@@ -308,7 +308,7 @@ def _sections(execution: Execution) -> Iterable[tuple[str, str, str]]:
 
 def result_text(execution: Execution) -> str:
     """Return what a cell of the model gave, as the result of its call holds it: outputs, error, changes of names."""
-    parts = [f"[{what}]\n{text.strip(chr(10))}" for _, what, text in _sections(execution)]
+    parts = [f"[{what}]\n{text.strip(chr(10))}" for _, what, text in sections(execution)]
     if execution.state_diff:
         parts.append(f"[changes] {diff_line(execution.state_diff)}")
     return "\n".join(parts) or "(no output, and no name changed)"

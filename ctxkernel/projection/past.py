@@ -396,6 +396,11 @@ class Past:
             else:
                 self.pins.pop(event.target_id, None)
 
+    @property
+    def redacted(self) -> Mapping[str, str]:
+        """Statement → the summary that stands for what it gave."""
+        return {short(target_id): summary for target_id, summary in self._notes.items()}
+
     def _take_notes(self) -> None:
         """Have the notes of the directives that are in effect; of several for one output the first stands."""
         edits, undone = self.redactions.edits, self.redactions.undone
