@@ -17,6 +17,7 @@ import pytest
 from kernels import RunningKernel, starter
 
 from ctxkernel.agent.recorded import ask_key, dump, of_session
+from ctxkernel.cli import main
 from ctxkernel.store.session import SessionReader
 from ctxkernel.testing import MessagesServer, answer, call, error, say, think
 
@@ -105,6 +106,27 @@ def cell(code: str, **more: Any) -> dict[str, Any]:
 
 
 # -- the turn ------------------------------------------------------------------------------------------
+
+
+def test_a_pinned_image_is_seen_by_the_model_and_stays_while_its_thinking_does(bench: Bench):
+    bench.run(
+        "import PIL.Image; PIL.Image.new('RGB', (800, 600), 'red').save('plot.png')", "h = view('plot.png').pin()"
+    )
+    bench.answers([think("it is red"), cell("print('looked')")], [think("done"), say("Red.")], say("Still red."))
+    bench.ask("what colour is my plot?")
+    first, second = [json.loads(json.dumps(one.body["messages"])) for one in bench.server.requests]
+    bench.ask("sure?")
+
+    def pictures(messages: list[dict[str, Any]]) -> list[str]:
+        blocks = [block for message in messages for block in message["content"]]
+        return [block["source"]["media_type"] for block in blocks if block["type"] == "image"]
+
+    assert pictures(first) == pictures(second) == ["image/jpeg"]
+    assert "image/jpeg" in bench.sent()
+    bench.sound()
+    bench.run("h.lod = 1")
+    assert "view:h:picture" not in {block["id"] for block in bench.projection["blocks"]}
+    assert main(["verify", str(next((bench.folder / ".ctxkernel").glob("*.sqlite")))]) == 0
 
 
 def test_the_model_works_in_the_users_kernel_and_all_of_it_stands_in_one_timeline(shared: Bench):

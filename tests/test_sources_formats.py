@@ -649,10 +649,73 @@ IMAGES = [
 def test_an_image_is_its_format_dimensions_and_mode(tmp_path, kind: str, mode: str, options: Any, said: str):
     file = written(tmp_path / "a.image", picture(kind, mode, **options))
 
-    texts = {render(file, lod).text for lod in range(4)}
+    texts = [render(file, lod).text for lod in range(4)]
 
-    assert len(texts) == 1
-    assert texts.pop().startswith(f"a.image · {said}")
+    assert len(set(texts[1:])) == 1
+    assert texts[1].startswith(f"a.image · {said}")
+    assert texts[0].removesuffix(" · shown as 30 × 20, ~1 tokens") == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "made"),
+    [
+        ("JPEG", "RGB", "JPEG"),
+        ("WEBP", "RGB", "JPEG"),
+        ("PNG", "RGBA", "PNG"),
+        ("GIF", "P", "PNG"),
+        ("PNG", "1", "PNG"),
+    ],
+)
+@pytest.mark.parametrize(("tokens", "side"), [(2000, 512), (150, 320), (60, 180)])
+def test_an_image_is_shown_as_a_small_picture_within_the_budget(tmp_path, kind, mode, made, tokens, side):
+    image = pytest.importorskip("PIL.Image")
+    file = tmp_path / "a.image"
+    image.new(mode, (1600, 1200)).save(file, kind)
+
+    shown = render(file, tokens=tokens).picture
+
+    assert shown is not None and shown.media_type == f"image/{made.lower()}"
+    with image.open(io.BytesIO(base64.b64decode(shown.data))) as seen:
+        assert (seen.format, seen.size) == (made, (shown.width, shown.height))
+    assert max(seen.size) <= side and abs(shown.width / shown.height - 4 / 3) < 0.05
+    assert render(file, tokens=tokens).picture == shown
+
+
+@pytest.mark.parametrize(
+    ("data", "tokens", "why"),
+    [
+        (lambda: picture("TIFF", "RGB"), 2000, "no picture: TIFF is not decoded"),
+        (lambda: picture("PNG", "RGB"), 20, "no picture: too few tokens for one"),
+        (lambda: picture("PNG", "RGB")[:45], 2000, "no picture: it cannot be decoded"),
+        (
+            lambda: b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBB", 13, b"IHDR", 30_000, 20_000, 8, 2) + bytes(99),
+            2000,
+            "no picture: 600 million pixels are not decoded",
+        ),
+    ],
+    ids=["a format that is not decoded", "no room", "cut off", "a bomb"],
+)
+def test_an_image_that_is_not_decoded_says_why_and_keeps_its_facts(tmp_path, data, tokens, why):
+    rendered = render(written(tmp_path / "a.image", data()), tokens=tokens)
+
+    assert rendered.picture is None
+    assert why in rendered.notes
+    assert " image, 30" in rendered.text
+
+
+def test_two_images_of_one_size_are_told_apart(tmp_path):
+    """A picture that did not follow its file would show a model what is not there any more."""
+    image = pytest.importorskip("PIL.Image")
+    file = tmp_path / "a.png"
+    image.new("RGB", (64, 64), "red").save(file)
+    source = opened(file)
+    red = render(source)
+    image.new("RGB", (64, 64), "blue").save(file)
+    blue = render(source)
+
+    assert red.picture is not None and blue.picture is not None
+    assert red.picture.data != blue.picture.data
+    assert red.fingerprint != blue.fingerprint
 
 
 def test_an_image_that_changed_says_what_it_was(tmp_path):

@@ -160,11 +160,13 @@ def events(
     """
     if not reply.calls and not reply.text.strip():
         return
-    texts = tuple(piece.text for piece in request.tail if piece.role == "user")
+    users = [piece for piece in request.tail if piece.role == "user"]
+    texts = tuple(piece.text for piece in users)
+    pictures = tuple(at for at, piece in enumerate(users) if piece.raw)
     status = next((piece.text for piece in request.tail if piece.kind == "status"), "")
     number = start
     if texts or status:
-        yield Context(nth(execution_id, number), texts, status, request.basis)
+        yield Context(nth(execution_id, number), texts, status, request.basis, pictures)
         number += 1
     batch = f"{response_id}~{execution_id}"
     for call in reply.calls:

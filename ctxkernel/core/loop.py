@@ -529,6 +529,7 @@ class Loop:
             requested=node.obj_id in self.graph.requested,
             members=tuple(member.obj_id for member in node.members) if isinstance(node, GroupHandle) else (),
             notes=(*rendered.notes, *([node.fault] if node.fault else [])),
+            picture=rendered.picture,
         )
 
     @property

@@ -62,11 +62,26 @@ class RenderRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A small picture of what is looked at, as a model can be shown it."""
+
+    media_type: str
+    """`image/png` or `image/jpeg`."""
+    data: str
+    """Base64."""
+    width: int
+    height: int
+    tokens: int
+    """What a model takes it for, ≥ 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rendered:
     """A rendering: text within its budget, and what it takes to render the next one."""
 
     text: str
     tokens: int
+    """Of the text, and of the picture where there is one."""
     lod: int
     pos: str
     cut_tokens: int = 0
@@ -79,6 +94,7 @@ class Rendered:
     """Bounded private data of the source for a later diff. Never shown, never sent."""
     notes: tuple[str, ...] = ()
     """Short remarks: `missing`, `binary`, `excerpt of 2.0 GB`, …"""
+    picture: Picture | None = None
 
 
 class Source(Protocol):

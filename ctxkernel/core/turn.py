@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ctxkernel.core.events import Event, Json
-from ctxkernel.core.ports import VariableLine
+from ctxkernel.core.ports import Picture, VariableLine
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
 
@@ -52,6 +52,8 @@ class HandleState:
     members: tuple[str, ...] = ()
     """obj_ids of a group's members; empty for a view."""
     notes: tuple[str, ...] = ()
+    picture: Picture | None = None
+    """What is shown beside the text, within `rendered_tokens`."""
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -232,6 +232,8 @@ class Context:
     """The system message for the turn that was sent with it; empty where there was none."""
     basis: str = ""
     """What the request was built by (`ProjectionEngine.basis`); empty where that is not known."""
+    pictures: tuple[int, ...] = ()
+    """Which of `texts` are the JSON of an image block, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +374,12 @@ def _boolean(value: Json) -> bool:
     return value
 
 
+def _index(value: Json) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError
+    return value
+
+
 def _mapping(value: Json) -> Mapping[str, Json]:
     if not isinstance(value, Mapping):
         raise TypeError
@@ -452,6 +460,7 @@ _READERS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "wide": (_boolean, "true or false"),
     "pinned": (_boolean, "true or false"),
     "texts": (_list(_string), "a list of texts"),
+    "pictures": (_list(_index), "a list of whole numbers from 0"),
     "forgotten_event_ids": (_list(_string), "a list of event ids"),
     "directive_ids": (_list(_string), "a list of event ids"),
     "summaries": (_list(_summary_text), "a list of {text, offset}"),

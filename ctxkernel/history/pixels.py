@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 
+_PIXELS_A_TOKEN = 750
+"""The provider's rule of thumb for an image that it need not scale down."""
 _JPEG_SCAN = 64 * 1024
 """Characters of base64 in which the frame header of a JPEG is looked for."""
 
@@ -22,6 +24,11 @@ def pixels(data: str) -> tuple[int, int] | None:
     except (binascii.Error, ValueError):
         pass
     return None
+
+
+def image_tokens(width: int, height: int) -> int:
+    """Return what a model takes an image of so many pixels for, ≥ 1."""
+    return max(1, -(-width * height // _PIXELS_A_TOKEN))
 
 
 def _jpeg(raw: bytes) -> tuple[int, int] | None:

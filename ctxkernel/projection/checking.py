@@ -111,14 +111,16 @@ class Checking:
 
     def _shape(self, beside: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
         """Whether a body of these blocks, each text a dot, is fine with so many breakpoints."""
-        plain = all(piece.role == "user" and not piece.raw for piece in beside)
+        texts = plain = all(piece.role == "user" and not piece.raw for piece in beside)
+        plain = plain and not any(piece.raw for piece in tail)
         key = marks, bool(beside), tuple(dict.fromkeys(piece.role for piece in tail))
         if plain and key in self._shapes:
             return self._shapes[key]
         # A user's message first: what the window begins with may be the model's.
         window = [_DOT, *(piece if piece.raw else piece._replace(text=".") for piece in beside)]
-        window = [*([_DOT] * (marks - 1) * receipts.ANCHOR), *window] if plain else window
-        body: Any = json.loads(receipts.body(self._opening, window, [piece._replace(text=".") for piece in tail]))
+        window = [*([_DOT] * (marks - 1) * receipts.ANCHOR), *window] if texts else window
+        after = [piece if piece.raw else piece._replace(text=".") for piece in tail]
+        body: Any = json.loads(receipts.body(self._opening, window, after))
         fine = check(body, self._capabilities).ok
         if plain:
             self._shapes[key] = fine

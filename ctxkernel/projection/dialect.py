@@ -33,6 +33,7 @@ from ctxkernel.history.events import (
     UserQuestion,
     UserRejection,
 )
+from ctxkernel.history.pixels import image_tokens, pixels
 from ctxkernel.projection.budget import fit
 from ctxkernel.projection.inplace import Placed
 from ctxkernel.projection.layout import EMPTY, MASKED, attribute, clean
@@ -123,7 +124,7 @@ class Dialect:
                 piece = self._text(event.event_id, "summary", _summary_tag(event), event.text, why)
                 return message(event.event_id, _origin(event), [piece])
             case Context():
-                blocks = [self._context(event, n, text) for n, text in enumerate(event.texts, 1) if text.strip()]
+                blocks = [self._context(event, n, text) for n, text in enumerate(event.texts) if text.strip()]
                 return message(event.event_id, _origin(event), blocks, context=True)
             case _:
                 return message(event.event_id, _origin(event), [])
@@ -144,7 +145,10 @@ class Dialect:
 
     def _context(self, event: Context, n: int, text: str) -> Piece:
         why = "the state as it was sent with that request; kept until something before it changes"
-        return Piece(f"{attribute(event.event_id)}#{n}", "context", _origin(event), self.count(text), why, text)
+        name, origin = f"{attribute(event.event_id)}#{n + 1}", _origin(event)
+        if n in event.pictures and (tokens := _picture_tokens(text)) is not None:
+            return Piece(name, "picture", origin, tokens, why, text, "user", True)
+        return Piece(name, "context", origin, self.count(text), why, text)
 
     # -- what the model says ---------------------------------------------------------------------
 
@@ -311,6 +315,16 @@ def call_name(event: Action, taken: Mapping[str, object] | set[str]) -> str:
 
 def _tool_name(name: str) -> str:
     return _BAD_ID.sub("_", name)[:_NAME_CHARS] or "tool"
+
+
+def _picture_tokens(text: str) -> int | None:
+    """Return what an image block counts for; None where the text, of a stranger's session, is none."""
+    try:
+        block = json.loads(text)
+        extent = pixels(block["source"]["data"]) if block["type"] == "image" else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return image_tokens(*extent) if extent else None
 
 
 def _raw_thinking(block: Mapping[str, Json]) -> str:

@@ -12,12 +12,13 @@ Rule 5: groups before members (seed 002 §8): content of a handle is here if it 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
 from ctxkernel.core.events import Json
-from ctxkernel.core.ports import CountTokens, VariableLine
+from ctxkernel.core.ports import CountTokens, Picture, VariableLine
 from ctxkernel.core.turn import DeltaItem, HandleState, Turn
 from ctxkernel.projection.budget import fit, level, shares
 from ctxkernel.projection.layout import EMPTY, attribute, bytes_text, clean, line
@@ -71,7 +72,7 @@ class Content(NamedTuple):
     text: str
     tag_tokens: int
     tokens: int
-    """Of tag and text."""
+    """Of tag, text and picture."""
     handle: HandleState
 
 
@@ -147,7 +148,7 @@ class Tail:
         for kinds in ORDER:
             name = kinds[0]
             if name not in tables:
-                pieces += [piece for piece in made if piece.kind in kinds]
+                pieces += _of_kinds(made, kinds)
             elif tables[name]:
                 pieces += self._table(name, tables[name], wants[name], grants[name], newest, left)
         more = turn.variables_total - len(turn.variables)
@@ -209,12 +210,14 @@ class Tail:
         return contents
 
     def _wanted(self, handle: HandleState, block: str, part: str, kind: str, why: str, tag: str) -> Content:
-        row = self._content(handle.text)
+        if self._script and handle.picture is not None:  # small models, most of which see nothing
+            handle = replace(handle, picture=None)
+        row, picture = self._content(handle.text), handle.picture
         shown = [self.row(note).text.strip()[:80] for note in handle.notes[:4]]
         notes = (self.row(why).text.strip()[:200], *row.notes, *shown)
         tag_tokens = self._tag_tokens(tag)
         origin = attribute(handle.statement_id)
-        tokens = row.tokens + tag_tokens
+        tokens = row.tokens + tag_tokens + (picture.tokens if picture is not None else 0)
         return Content(block, origin, part, kind, "; ".join(notes), tag, row.text, tag_tokens, tokens, handle)
 
     def _coarser(
@@ -237,7 +240,7 @@ class Tail:
                 why = f"{one.why}; at level {lod} instead of {was}: the budget has {grant:,} tokens for such"
                 left.append(LeftOut(f"{one.id}:lod{was}", f"~{one.tokens:,} tokens; shown at level {lod}, ~{tokens:,}"))
                 total += tokens - one.tokens
-                handle = replace(one.handle, digest={**one.handle.digest, "lod": lod})
+                handle = replace(one.handle, digest={**one.handle.digest, "lod": lod}, picture=None)
                 made[at] = one._replace(text=row.text, tokens=tokens, why=why, handle=handle)
         return made
 
@@ -256,14 +259,41 @@ class Tail:
             if room < min(content.tokens, LEAST_CONTENT + content.tag_tokens):
                 left.append(LeftOut(content.id, f"takes {content.tokens:,} tokens; {room:,} are left for it"))
                 continue
-            why, text, tokens = content.why, content.text, content.tokens
+            why, text, tokens, picture = content.why, content.text, content.tokens, content.handle.picture
+            if picture is not None:
+                tokens -= picture.tokens
+                if room < content.tokens:
+                    left.append(LeftOut(f"{content.id}:picture", f"takes {picture.tokens:,} tokens of {room:,}"))
+                    picture = None
             if room < tokens:
                 text, tokens, cut = fit(text, room - content.tag_tokens, self._count)
                 tokens += content.tag_tokens
                 why += f"; cut by {cut:,} characters to {tokens:,} tokens"
                 left.append(LeftOut(f"{content.id}:rest", f"{cut:,} characters did not fit the budget"))
             pieces.append(Piece(content.id, content.kind, content.origin, tokens, why, content.tag + text))
+            if picture is not None:
+                told = f"{content.why}; its picture, {picture.width:,} × {picture.height:,}"
+                block = image_block(picture)
+                pieces.append(
+                    Piece(f"{content.id}:picture", "picture", content.origin, picture.tokens, told, block, raw=True)
+                )
         return pieces
+
+
+def image_block(picture: Picture) -> str:
+    """Return the JSON of the block that shows a picture."""
+    source = {"type": "base64", "media_type": picture.media_type, "data": picture.data}
+    return json.dumps({"type": "image", "source": source}, separators=(",", ":"))
+
+
+def _of_kinds(pieces: Sequence[Piece], kinds: Sequence[str]) -> list[Piece]:
+    """Return the pieces of these kinds, each with its picture after it."""
+    chosen, kind = list[Piece](), ""
+    for piece in pieces:
+        kind = kind if piece.kind == "picture" else piece.kind
+        if kind in kinds:
+            chosen.append(piece)
+    return chosen
 
 
 def handle_row(handle: HandleState, names: Mapping[str, str]) -> str:

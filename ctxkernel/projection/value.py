@@ -40,7 +40,7 @@ class Block:
     """An execution's id for the history; else the part, as `handles` or `group:papers`."""
     kind: str
     """system, statement, question, answer, thinking, call, result, summary, context, handles, variables, group, view,
-    note, deltas, shown, status or empty."""
+    note, picture, deltas, shown, status or empty."""
     origin: str
     """The statement that it comes from; for tables the newest one that they show."""
     tokens: int
@@ -432,5 +432,8 @@ def shown(piece: Piece) -> str:
             return str(block.get("content", ""))
         case "thinking":
             return str(block.get("thinking", ""))
+        case "image":
+            source = block["source"]
+            return f"[{source['media_type']}, {len(source['data']) * 3 // 4:,} bytes]"
         case kind:
             return f"[{kind}]"

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import xxhash
 
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources import thumbnails
 from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
 from ctxkernel.sources.textual import Document, TextBasis, difference, excerpt, make_basis, structure, summary
@@ -54,7 +56,7 @@ class FileSource(BaseSource):
             return self._text(found, request, place, budget)
         if isinstance(found, Gone):
             return _gone(self.label, found, request)
-        return _binary(self.label, found, request, budget)
+        return _binary(self.label, found, request, budget, self.path)
 
     def _find(self) -> Gone | Binary | Document:
         stamp = self.stamp()
@@ -144,7 +146,7 @@ def _gone(label: str, found: Gone, request: RenderRequest) -> Draft:
     return Draft(text, fingerprint=found.fingerprint, basis=basis, notes=(found.reason,))
 
 
-def _binary(label: str, found: Binary, request: RenderRequest, budget: int) -> Draft:
+def _binary(label: str, found: Binary, request: RenderRequest, budget: int, path: str) -> Draft:
     about = f"{found.image or found.what}, {size_of(found.size)}"
     basis = PlainBasis(found.fingerprint, about)
     if request.lod == 3 and request.basis is not None:
@@ -153,7 +155,11 @@ def _binary(label: str, found: Binary, request: RenderRequest, budget: int) -> D
         text = f"{label} · {'no change' if same else 'changed'} · {about}{was}"
         return Draft(text, fingerprint=found.fingerprint, basis=basis, notes=("binary",))
     if found.image is not None:  # its bytes say no more
-        return Draft(f"{label} · {about}", fingerprint=found.fingerprint, basis=basis, notes=("binary",))
+        room = budget - count_tokens(f"{label} · {about} · shown as 512 × 512, ~350 tokens")
+        shown, why = thumbnails.picture(path, found.image, room) if request.lod == 0 else (None, "")
+        told = f" · shown as {shown.width:,} × {shown.height:,}, ~{shown.tokens:,} tokens" if shown is not None else ""
+        notes = ("binary", why) if why else ("binary",)
+        return Draft(f"{label} · {about}{told}", 0, None, found.fingerprint, basis, notes, shown)
     rows = [found.head[at : at + 16] for at in range(0, 64 if request.lod == 0 else 16, 16)]
     dump = [
         f"{16 * at:08x}  {row.hex(' '):<47}  {''.join(chr(c) if 32 <= c < 127 else '.' for c in row)}"

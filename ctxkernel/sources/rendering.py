@@ -1,7 +1,7 @@
 """What every source shares: positions, fitting a text to its budget, and the frame of a rendering.
 
-Rule 1: `Rendered.tokens == count_tokens(text) <= request.tokens`, whatever a source hands in; a source that
-        builds too long a text is cut here, so no fault of one can break a budget.
+Rule 1: `Rendered.tokens`, those of the text and of its picture, are at most `request.tokens`, whatever a source hands
+        in; a source that builds too long a text is cut here, so no fault of one can break a budget.
 Rule 2: what a budget cut is said in the text itself (`marked`), with the next move.
 Rule 3: a source's own fault becomes one line of text and a note; only `BadPolicy` gets out.
 Rule 4: renderings are cached by stamp, so an unchanged target costs one `stamp()`.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.ports import AllTokens, Rendered, RenderRequest
+from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
 from ctxkernel.sources.saferepr import type_name
 
@@ -53,6 +53,7 @@ class Draft:
     fingerprint: str = ""
     basis: Any = None
     notes: tuple[str, ...] = ()
+    picture: Picture | None = None
 
 
 def parse_place(pos: str, label: str) -> Place:
@@ -232,14 +233,16 @@ class BaseSource:
             what = one_line(f"{type(fault).__name__}: {fault}")
             draft = Draft(f"{self.label}: could not be rendered ({what})", notes=("failed",))
         text = draft.text.encode("utf-8", "replace").decode() if _has_surrogates(draft.text) else draft.text
-        tokens, cut = count_tokens(text), draft.cut_tokens
+        tokens, cut, picture = count_tokens(text), draft.cut_tokens, draft.picture
         if tokens > budget:
             text = trim_to_tokens(text, budget)
             cut += max(1, tokens - budget)
             tokens = count_tokens(text)
+        if picture is not None and tokens + picture.tokens > budget:
+            picture = None
         return Rendered(
             text=text,
-            tokens=tokens,
+            tokens=tokens + (picture.tokens if picture is not None else 0),
             lod=request.lod,
             pos=request.pos,
             cut_tokens=cut,
@@ -247,6 +250,7 @@ class BaseSource:
             fingerprint=draft.fingerprint,
             basis=draft.basis,
             notes=draft.notes,
+            picture=picture,
         )
 
 

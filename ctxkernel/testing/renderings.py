@@ -18,7 +18,8 @@ def render(target: Any, lod: int = 0, pos: str = "0", tokens: Budget = 2000, bas
     source = target if isinstance(getattr(target, "label", None), str) else opened(target)
     rendered = source.render(RenderRequest(lod, pos, tokens, basis))
     assert rendered.text
-    assert rendered.tokens == count_tokens(rendered.text)
+    seen = rendered.picture.tokens if rendered.picture is not None else 0
+    assert rendered.tokens == count_tokens(rendered.text) + seen
     assert isinstance(tokens, AllTokens) or rendered.tokens <= tokens
     return rendered
 

@@ -7,6 +7,7 @@ Rule 3: every call through the door is a MethodCalled with the digests before an
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import hashlib
@@ -20,7 +21,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, Self, TypeVar, c
 
 from ctxkernel.core.errors import BadPolicy, NotPicklable, OutsideTurn
 from ctxkernel.core.events import Delta, Event, EventBus, Json, MethodCalled, NodeChanged
-from ctxkernel.core.ports import All, AllTokens, Budget, CountTokens, OpenSource, Rendered, Trim
+from ctxkernel.core.ports import All, AllTokens, Budget, CountTokens, OpenSource, Picture, Rendered, Trim
 from ctxkernel.core.settings import Settings
 
 Mode = Literal["paused", "running"]
@@ -529,6 +530,7 @@ class NodeBase:
                 "next_pos": shown.next_pos,
                 "fingerprint": shown.fingerprint,
                 "notes": list(shown.notes),
+                "picture": None if shown.picture is None else dataclasses.asdict(shown.picture),
             },
         }
 
@@ -547,6 +549,7 @@ class NodeBase:
             next_pos=shown["next_pos"],
             fingerprint=shown["fingerprint"],
             notes=tuple(shown["notes"]),
+            picture=Picture(**picture) if (picture := shown.get("picture")) else None,
         )
         self._tokens, self._lod, self._freq, self._rendered = budget, lod, freq, rendered
         self._mode = "running" if memento["mode"] == "running" else "paused"
