@@ -763,6 +763,37 @@ def test_without_a_record_there_is_no_section_history(model):
     expect(model.locator(".ctxk-projection").get_by_role("button", name="Condense now")).to_be_visible()
 
 
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+@pytest.mark.parametrize(
+    ("source", "pictures"),
+    [
+        ({"type": "base64", "media_type": "image/png", "data": PIXEL}, 1),
+        ({"type": "base64", "media_type": "image/svg+xml", "data": PIXEL}, 0),
+        ({"type": "base64", "media_type": "image/png", "data": '"><script>'}, 0),
+        ({"type": "url", "url": "https://elsewhere.example/a.png"}, 0),
+    ],
+)
+def test_a_picture_that_a_model_is_shown_is_seen_in_the_panel(model, source, pictures):
+    """Nothing but a PNG or a JPEG that the request itself holds: the panel loads nothing from anywhere."""
+    shown = [
+        {"id": "view:h", "kind": "view", "role": "user", "tokens": 5, "text": "plot.png"},
+        {"id": "view:h:picture", "kind": "picture", "role": "user", "tokens": 1, "text": "[image/png, 70 bytes]"},
+    ]
+    content = [{"type": "text", "text": "plot.png"}, {"type": "image", "source": source}]
+    projection = {"blocks": shown, "request": {"messages": [{"role": "user", "content": content}]}}
+    model.evaluate("given => view.snapshot({...S.snapshot, projection: {...M.projection, ...given}})", projection)
+
+    expect(model.locator("[data-block='view:h:picture']")).to_be_visible()
+    assert model.locator("[data-block='view:h:picture'] img").count() == pictures
+    assert model.locator("[data-block='view:h'] img").count() == 0
+    if pictures:
+        assert model.locator(".ctxk-picture").evaluate("img => img.decode().then(() => img.naturalWidth)") == 1
+    else:
+        expect(model.locator("[data-block='view:h:picture']")).to_contain_text("[image/png, 70 bytes]")
+
+
 def test_two_projections_are_compared(model):
     """What was gained, lost and changed, tokens and cost, and where the cached prefix breaks."""
     model.locator("summary", has_text="Compare with an earlier projection").click()

@@ -85,10 +85,11 @@ export function drawMessages(view, blocks, broken) {
   };
   return messagesOf(blocks).map((message) => {
     const ol = h('ol', { class: 'ctxk-blocks' });
+    const sent = list(dict(list(dict(dict(view.projection).request).messages)[message.at]).content);
     let speaker = null;
-    for (const block of message.blocks) {
+    for (const [at, block] of message.blocks.entries()) {
       const by = SPEAKERS[block.kind] ?? 'kernel';
-      ol.append(drawBlock(drawing, block, by, by !== speaker));
+      ol.append(drawBlock(drawing, block, by, by !== speaker, block.kind === 'picture' ? pictureOf(sent[at]) : null));
       speaker = by;
     }
     return h(
@@ -107,7 +108,14 @@ export function drawMessages(view, blocks, broken) {
   });
 }
 
-function drawBlock(drawing, block, by, isNew) {
+/** The picture that a model is shown, as it is sent; null where the block is none. */
+function pictureOf(sent) {
+  const { media_type: type, data } = dict(dict(sent).source);
+  if (!['image/png', 'image/jpeg'].includes(type) || !/^[A-Za-z0-9+/=]+$/.test(data ?? '')) return null;
+  return h('img', { class: 'ctxk-picture', alt: 'The picture that a model is shown', src: `data:${type};base64,${data}` });
+}
+
+function drawBlock(drawing, block, by, isNew, picture) {
   const { view, broken, pins, redactions, widest, total } = drawing;
   const id = String(block.id ?? '');
   const event = eventOf(block);
@@ -186,7 +194,7 @@ function drawBlock(drawing, block, by, isNew) {
     faults.map((fault) => h('p', { class: 'ctxk-fault' }, h('b', null, fault.rule), `: ${clean(fault.message)}`)),
     why,
     view.drafts.has(event) && id === event && redactForm(view, event),
-    foldedText(view.openBlocks, key('all'), block.text)
+    picture ?? foldedText(view.openBlocks, key('all'), block.text)
   );
   return li;
 }
