@@ -11,6 +11,7 @@ import difflib
 import functools
 import hashlib
 import json
+import re
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -341,6 +342,8 @@ def show_value(value: object) -> Json:
         return str(value)
     if isinstance(value, tuple | list):
         return [show_value(item) for item in cast("Sequence[object]", value)[:20]]
+    if isinstance(value, re.Pattern):
+        return f"/{cast('re.Pattern[Any]', value).pattern!s}/"[:200]
     return f"<{type(value).__name__}>"  # never the repr of a stranger: it may run for minutes
 
 
@@ -362,7 +365,7 @@ NOTHING: Final = object()
 KINDS: dict[str, type[NodeBase]] = {}
 """The classes of nodes by `obj_type`, for mementos."""
 
-_NOT_KEPT = frozenset(("last_tick_turn", "last_tick_time", "_stamp", "_basis", "_set_back", "_memento"))
+_NOT_KEPT = frozenset(("last_tick_turn", "last_tick_time", "_stamp", "_called", "_basis", "_set_back", "_memento"))
 """Attributes that no memento holds: a restored node looks at its target at the next tick, whatever these were."""
 
 
