@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import xxhash
 
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
 from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of, symbols_of
+from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
 from ctxkernel.sources.textual import Document, TextBasis, difference, excerpt, make_basis, structure, summary
 from ctxkernel.sources.windows import LargeFile, Window, whole_window

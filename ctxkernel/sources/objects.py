@@ -19,8 +19,8 @@ from typing import Any
 
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.files import TextSource, render_document
-from ctxkernel.sources.reading import Text, content_hash, make_text
 from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of
+from ctxkernel.sources.reading import Text, content_hash, make_text
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, number_of, one_line, titled
 from ctxkernel.sources.saferepr import attributes, brief, enum_name, is_a, items_of, length_of, type_name
 from ctxkernel.sources.textual import Document, make_basis

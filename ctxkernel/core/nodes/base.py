@@ -146,12 +146,15 @@ class Graph:
         self._nodes: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
         self._aside: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
         self._held: dict[str, NodeBase] = {}
+        self._kept: dict[str, NodeBase] = {}
         self._bases: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._counts: dict[str, int] = {}
         self._door: str | None = None
         self._calls: list[NodeBase] = []
         self.statement_id = ""
         self.requested: set[str] = set()
+        self.named: frozenset[str] = frozenset()
+        """The obj_ids that the last question to the model named, as of the last tick."""
         self.restores = 0
         """How often `restore` was called: what was prepared before is stale after."""
 
@@ -174,6 +177,8 @@ class Graph:
         node.serial = sum(self._counts.values())
         node.statement_id = self.statement_id
         self._nodes[node.obj_id] = node
+        if node.lasting:
+            self._kept[node.obj_id] = node
 
     # -- going back ---------------------------------------------------------------------------
 
@@ -245,6 +250,16 @@ class Graph:
         """Keep a node alive until `release`."""
         self._held[node.obj_id] = node
 
+    def keep(self, node: NodeBase) -> None:
+        """Let a node live though nobody holds it: a note is there to be sent, not to be called."""
+        self._kept[node.obj_id] = node
+
+    def let_go(self, node: NodeBase) -> None:
+        """End `keep`: its last name was deleted, or the user dropped it."""
+        if node.lasting:
+            node.lasting = False
+            self._kept.pop(node.obj_id, None)
+
     def replace(self, nodes: Sequence[NodeBase]) -> None:
         """Make these the nodes; all others stand aside. For `restore` only."""
         stay = {node.obj_id: node for node in nodes}
@@ -252,6 +267,7 @@ class Graph:
             if node.obj_id not in stay:
                 self._aside[node.obj_id] = node
         self._nodes = weakref.WeakValueDictionary(stay)
+        self._kept = {node.obj_id: node for node in nodes if node.lasting}
         for node in nodes:
             self._aside.pop(node.obj_id, None)
             if node.obj_id[1:].isdecimal():
@@ -390,6 +406,8 @@ class NodeBase:
     """Whether the next tick must render it, whatever its source says."""
     revision: int = 0
     """How often its content changed."""
+    lasting: bool = False
+    """Whether it lives though nobody holds it: a note does, until its last name is deleted."""
     fault: str = ""
     """What went wrong at the last tick, or empty."""
     _memento: Mapping[str, Json] | None = None
@@ -716,6 +734,7 @@ ALIASES = {
     "SetLod": "set_lod",
     "SetTokens": "set_tokens",
     "SetPos": "set_pos",
+    "SetText": "set_text",
     "Scroll": "scroll",
     "Refresh": "refresh",
     "Run": "run",
