@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ctxkernel.core.delta import format_deltas, format_move, one_line
+from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.events import Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted
 from ctxkernel.core.names import Names
@@ -133,6 +133,8 @@ class Loop:
         self._passed: set[str] = set()
         """The executions of the history."""
         self._late: dict[str, str] = {}
+        self._feed = Feed()
+        """What changed since the model was last asked."""
         self._compared: list[Comparison] = []
         self._recorded: list[Any] = []
         self.requested_at: float | None = None
@@ -308,10 +310,13 @@ class Loop:
         late, self._late = self._late, {}
         if moved is not None:
             deltas = guard("delta feed", lambda: self._move_feed(moved, restored, late, comparisons), ())
+            self._feed.clear()  # what the model knew, and what it did not, was of another place
         else:
             names = {obj_id: name for name, obj_id in self.names.handles.items()}
-            deltas = guard("delta feed", lambda: format_deltas(execution, events, names, late, comparisons), ())
-        state = self._state(handles, deltas)
+            sizes = {row.name: row.size for row in self.state.variables}
+            deltas = guard("delta feed", lambda: format_deltas(execution, events, names, late, comparisons, sizes), ())
+        self._feed.add(deltas)
+        state = self._state(handles, guard("delta feed", self._feed.items, deltas))
         if moved is None:
             notices += guard("history", lambda: self._tend(state), [])
         else:
@@ -339,6 +344,10 @@ class Loop:
         cold = self.requested_at is None or self.now - self.requested_at > CACHE_SECONDS
         pending = self._guard("history", self.pending, ())
         return Turn(self._history, handles, variables, total, deltas, self.log.records, self._coarser, cold, pending)
+
+    def answered(self) -> None:
+        """The model has answered: what the next request tells of changes begins here."""
+        self._feed.clear()
 
     def _coarser(self, obj_id: str, lod: int) -> str | None:
         node = self.graph.node(obj_id)
@@ -455,7 +464,10 @@ class Loop:
         late, self._late = self._late, {}
         comparisons, self._compared = self._compared, []
         handles = self._guard("handles", self.handles, ())
-        self._project(self._state(handles, self._move_feed(moved, restored or Restored(), late, comparisons)))
+        deltas = self._move_feed(moved, restored or Restored(), late, comparisons)
+        self._feed.clear()
+        self._feed.add(deltas)
+        self._project(self._state(handles, deltas))
 
     def _move(self, move: HeadMove, by: str | None) -> HeadMove:
         self.log.move_head(move.to, by=by)
@@ -607,7 +619,8 @@ class Loop:
         """Put a text of yours into what the model is sent, from this cell on.
 
         text    what it shall know or keep in mind; `n.text = "…"` writes another one
-        tokens  budget in estimated tokens, or All; lod 0 whole · 1 first lines of paragraphs · 2 first line · 3 last edit
+        tokens  budget in estimated tokens, or All
+        lod     0 whole · 1 first lines of its paragraphs · 2 first line · 3 the last edit
         pinned  whether it stands before others where there is too little room (`n.pin()`, `n.unpin()`)
 
         It stays until its last name is deleted, or `n.drop()`. Raises BadPolicy with the next move.

@@ -734,7 +734,6 @@ ALIASES = {
     "SetLod": "set_lod",
     "SetTokens": "set_tokens",
     "SetPos": "set_pos",
-    "SetText": "set_text",
     "Scroll": "scroll",
     "Refresh": "refresh",
     "Run": "run",

@@ -34,6 +34,7 @@ class NoteHandle(NodeBase):
     """A text of the user's. See `note`."""
 
     obj_type = "note"
+    aliases = {"SetText": "set_text"}  # noqa: RUF012 — read by the base class only
 
     def __init__(
         self, graph: Graph, text: object, *, tokens: object = None, lod: object = 0, pinned: object = False
@@ -139,9 +140,7 @@ class NoteHandle(NodeBase):
             return self._text
         if level == 3:
             old, new = self._before.splitlines(), self._text.splitlines()
-            lines = [
-                line for line in difflib.unified_diff(old, new, lineterm="", n=1) if line[:3] not in ("---", "+++")
-            ]
+            lines = list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]  # without the names of two files
             return "\n".join(lines) if self._before else "not changed since it was written"
         paragraphs = [part.strip().splitlines()[0] for part in self._text.split("\n\n") if part.strip()]
         return "\n".join(paragraphs) if level == 1 else paragraphs[0][:_OPENING]
