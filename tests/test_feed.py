@@ -63,7 +63,7 @@ def test_ticks_of_one_view_are_one_line_with_the_count():
         turns.namespace["src"].text += f"\n{word}"
         turns.run()
 
-    assert [line for line in shown(turns) if "h:" in line][0].endswith("(3 changes since s3)")
+    assert next(line for line in shown(turns) if "h:" in line).endswith("(3 changes since s3)")
 
 
 def test_each_error_keeps_its_line_and_stands_first():
