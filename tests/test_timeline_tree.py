@@ -954,7 +954,7 @@ def test_an_object_view_is_called_as_before_and_knows_when_the_name_went_elsewhe
     view, other = new.loop.graph.node("v1"), new.loop.graph.node("v2")
     assert (view.target, other.target) == (turns.namespace["h"].target, "list")
     new.namespace.pop(view.target)
-    assert "no longer" in view.target
+    assert "deleted" in view.target
 
 
 def test_a_damaged_memento_costs_its_own_handle_only():

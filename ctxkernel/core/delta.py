@@ -1,10 +1,16 @@
-"""DeltaFormatter: what a turn changed, as one line each, most important first."""
+"""DeltaFormatter: what turns changed, as one line each, most important first.
+
+Rule 1: a turn's feed is a function of the turn; the model is shown the `Feed` of all turns since its last request.
+Rule 2: both are bounded, and say how much was left out.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 
-from ctxkernel.core.events import Event, GroupRecomputed, NodeChanged, TickApplied
+from ctxkernel.core.events import Event, GroupRecomputed, Json, NodeChanged, TickApplied
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution
 from ctxkernel.core.turn import DeltaItem, DeltaKind
@@ -23,11 +29,13 @@ def format_deltas(
     names: Mapping[str, str],
     late: Mapping[str, str],
     comparisons: Sequence[Comparison] = (),
+    sizes: Mapping[str, Mapping[str, Json]] | None = None,
 ) -> tuple[DeltaItem, ...]:
     """Return the delta feed of one turn.
 
     `names` maps obj_id to the user's name for it; `late` maps a statement's id to what it printed
-    after its end, in one line; `comparisons` are those of re-runs since the last turn.
+    after its end, in one line; `comparisons` are those of re-runs since the last turn; `sizes` are the sizes of
+    variables before it, where known.
     """
     sid = execution.statement_id
     items: list[DeltaItem] = []
@@ -61,11 +69,14 @@ def format_deltas(
         add("late", statement_id, f"printed after its end: {line}", statement_id=statement_id)
     diff = execution.state_diff
     for name, info in diff.added.items():
-        add("variable", name, f"new {info.type} {info.repr}")
+        size = size_told({}, info.size)
+        add("variable", name, f"new {info.type} {info.repr}" + (f", {size}" if size and size not in info.repr else ""))
     for name, change in diff.changed.items():
         # A cell of a large frame has changed, and its short repr has not: to say that twice would say nothing.
         was = f"{change.before} → " if change.before and change.repr not in ("", change.before) else ""
-        add("variable", name, f"{change.how}: {change.type} {was}{change.repr}")
+        size = size_told((sizes or {}).get(name, {}), change.size)
+        grown = f", {size}" if "→" in size else ""
+        add("variable", name, f"{change.how}: {change.type} {was}{change.repr}{grown}")
     for name in diff.deleted:
         add("variable", name, "deleted")
     items += format_comparisons(comparisons)
@@ -73,9 +84,82 @@ def format_deltas(
     return _bounded(items, sid)
 
 
-def _bounded(items: list[DeltaItem], statement_id: str) -> tuple[DeltaItem, ...]:
-    if len(items) > LIMIT:
-        left = len(items) - LIMIT + 1
+def size_told(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
+    """Return rows or items as `1,204 → 1,310 rows`, as `1,310 rows` where they are as before, or empty."""
+    for key, what in (("shape", "rows"), ("len", "items")):
+        old, new = before.get(key), after.get(key)
+        if key == "shape" and isinstance(new, list | tuple):
+            if not new:
+                return ""
+            old = old[0] if isinstance(old, list | tuple) and old else None
+            new = cast("Sequence[Json]", new)[0]
+        if isinstance(new, int):
+            return f"{old:,} → {new:,} {what}" if isinstance(old, int) and old != new else f"{new:,} {what}"
+    return ""
+
+
+class Feed:
+    """What changed over several turns: one line a subject, with how often and since when."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str], tuple[DeltaItem, int, DeltaItem]] = {}
+        self._dropped = 0
+
+    def clear(self) -> None:
+        """Forget all: it was told."""
+        self._lines.clear()
+        self._dropped = 0
+
+    def add(self, items: Sequence[DeltaItem]) -> None:
+        """Take in the feed of a turn."""
+        for item in items:
+            # An error or a divergence is one event; of a subject that changes, its newest state is what counts.
+            kind = item.kind
+            key = kind, item.subject + (f"\0{item.statement_id}" if kind in ("error", "divergence", "notice") else "")
+            first, count, last = self._lines.pop(key, (item, 0, item))
+            if kind == "variable" and item.summary == "deleted" and first.summary.startswith("new "):
+                continue  # it came and went
+            self._lines[key] = (item, 1, item) if last.summary == "deleted" else (first, count + 1, item)
+        over = len(self._lines) - _KEPT
+        if over > 0:
+            for key in sorted(self._lines, key=lambda key: -ORDER.index(self._lines[key][2].kind))[:over]:
+                del self._lines[key]
+            self._dropped += over
+
+    def items(self) -> tuple[DeltaItem, ...]:
+        """Return the lines: by kind, of one kind those of the newest statement first."""
+        lines = sorted(self._lines.values(), key=lambda line: (ORDER.index(line[2].kind), -_number(line[2])))
+        made = [_merged(*line) for line in lines]
+        newest = max((one[2] for one in lines), key=_number, default=None)
+        return _bounded(made, newest.statement_id, self._dropped) if newest is not None else ()
+
+
+_KEPT = 10 * LIMIT
+"""Most subjects that a feed keeps; the least important ones go first."""
+_LINES = re.compile(r"\+(\d+) −(\d+) lines")
+
+
+def _merged(first: DeltaItem, count: int, last: DeltaItem) -> DeltaItem:
+    if count == 1:
+        return last
+    summary = last.summary
+    was, now = _LINES.search(first.summary), _LINES.search(summary)
+    if first.kind == "variable" and first.summary.startswith("new "):
+        summary = f"new, then {summary}"
+    elif was and now and count == 2:
+        summary = f"{summary}, after {was[0]} by {first.statement_id}"
+    summary = f"{one_line(summary, 160)} ({count} changes since {first.statement_id})"
+    return DeltaItem(last.statement_id, last.kind, last.subject, summary, last.text)
+
+
+def _number(item: DeltaItem) -> int:
+    number = item.statement_id.removeprefix("s")
+    return int(number) if number.isdecimal() else 0
+
+
+def _bounded(items: list[DeltaItem], statement_id: str, more: int = 0) -> tuple[DeltaItem, ...]:
+    if len(items) + bool(more) > LIMIT:
+        left = len(items) - LIMIT + 1 + more
         items[LIMIT - 1 :] = [DeltaItem(statement_id, "notice", "feed", f"… and {left} more changes")]
     return tuple(items)
 

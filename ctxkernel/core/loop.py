@@ -11,15 +11,16 @@ Rule 2: each step is guarded on its own; a fault in one costs that step, never t
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ctxkernel.core.delta import format_deltas, format_move, one_line
+from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.events import Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted
 from ctxkernel.core.names import Names
-from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, ViewHandle
+from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
 from ctxkernel.core.ports import (
     Budget,
@@ -133,6 +134,8 @@ class Loop:
         self._passed: set[str] = set()
         """The executions of the history."""
         self._late: dict[str, str] = {}
+        self._feed = Feed()
+        """What changed since the model was last asked."""
         self._compared: list[Comparison] = []
         self._recorded: list[Any] = []
         self.requested_at: float | None = None
@@ -140,6 +143,9 @@ class Loop:
         self._recording: str | None = None
         """The execution that events are recorded with now."""
         self._moment = "request"
+        self.question_of: Callable[[Any], str] = lambda event: ""
+        """Returns what a recorded event asks the model, empty for any other event; whoever records them sets it."""
+        self._question = ""
         self.pending: Callable[[], Collection[str]] = tuple
         """Says which calls of the model wait here for their results; whoever runs its cells sets it."""
 
@@ -276,6 +282,7 @@ class Loop:
         tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.prepare)
         # The handles are those of where HEAD goes; what they look at is, too.
         self._ahead = guard("timeline", lambda: self.log.path(move.to), None) if move is not None else None
+        self.graph.named = guard("question", self._asked_about, frozenset())
         try:
             notices += guard("tick", lambda: run(tick), [])
         finally:
@@ -307,10 +314,13 @@ class Loop:
         late, self._late = self._late, {}
         if moved is not None:
             deltas = guard("delta feed", lambda: self._move_feed(moved, restored, late, comparisons), ())
+            self._feed.clear()  # what the model knew, and what it did not, was of another place
         else:
             names = {obj_id: name for name, obj_id in self.names.handles.items()}
-            deltas = guard("delta feed", lambda: format_deltas(execution, events, names, late, comparisons), ())
-        state = self._state(handles, deltas)
+            sizes = {row.name: row.size for row in self.state.variables}
+            deltas = guard("delta feed", lambda: format_deltas(execution, events, names, late, comparisons, sizes), ())
+        self._feed.add(deltas)
+        state = self._state(handles, guard("delta feed", self._feed.items, deltas))
         if moved is None:
             notices += guard("history", lambda: self._tend(state), [])
         else:
@@ -339,6 +349,10 @@ class Loop:
         pending = self._guard("history", self.pending, ())
         return Turn(self._history, handles, variables, total, deltas, self.log.records, self._coarser, cold, pending)
 
+    def answered(self) -> None:
+        """The model has answered: what the next request tells of changes begins here."""
+        self._feed.clear()
+
     def _coarser(self, obj_id: str, lod: int) -> str | None:
         node = self.graph.node(obj_id)
         return self._guard("projection", lambda: node.render(lod=lod).text, None) if node is not None else None
@@ -358,6 +372,24 @@ class Loop:
             raise RuntimeError(f"{type(event).__name__} {event.event_id} can be recorded in a statement only")
         self.log.record(self._recording, event)
         self._recorded.append(event)
+        self._question = self.question_of(event) or self._question
+
+    def _asked_about(self) -> frozenset[str]:
+        """Return the handles that the last question names: by variable, by id, or by the file they look at.
+
+        The namespace is asked, not what is known of it: a handle that this very statement made is named too.
+        """
+        if not self._question or not any(isinstance(node, GroupHandle) for node in self.graph.nodes()):
+            return frozenset()
+        question = self._question
+        words = set(re.findall(r"\w+", question))
+        bound = [self._namespace.get(word) for word in words]
+        named = {value.obj_id for value in bound if issubclass(type(value), NodeBase)}
+        for node in self.graph.nodes():
+            file = re.split(r"[\\/]", node.target)[-1]
+            if node.obj_id in words or ("." in file and file in question):
+                named.add(node.obj_id)
+        return frozenset(named)
 
     @property
     def next_event_id(self) -> str:
@@ -436,7 +468,10 @@ class Loop:
         late, self._late = self._late, {}
         comparisons, self._compared = self._compared, []
         handles = self._guard("handles", self.handles, ())
-        self._project(self._state(handles, self._move_feed(moved, restored or Restored(), late, comparisons)))
+        deltas = self._move_feed(moved, restored or Restored(), late, comparisons)
+        self._feed.clear()
+        self._feed.add(deltas)
+        self._project(self._state(handles, deltas))
 
     def _move(self, move: HeadMove, by: str | None) -> HeadMove:
         self.log.move_head(move.to, by=by)
@@ -449,6 +484,9 @@ class Loop:
         self._passed = {execution.execution_id for _, execution in self._history}
         self.names.replay(self._history)
         self.graph.release()
+        records = self.log.records
+        events = (one for _, run in reversed(self._history) for one in reversed(records.get(run.execution_id, ())))
+        self._question = next(filter(None, map(self.question_of, events)), "")
 
     def _move_feed(
         self, move: HeadMove, restored: Restored, late: Mapping[str, str], comparisons: Sequence[Comparison]
@@ -508,7 +546,8 @@ class Loop:
         names = self.names.first_names()
         seen: dict[str, NodeBase] = {}
         for node in nodes:
-            if node.obj_id in names or node.pinned or node.mode == "running" or node.obj_id in self.graph.requested:
+            wanted = node.lasting or node.pinned or node.mode == "running" or node.obj_id in self.graph.requested
+            if node.obj_id in names or wanted:
                 for one in (node, *(node.nested() if isinstance(node, GroupHandle) else ())):
                     seen.setdefault(one.obj_id, one)
         return tuple(self._handle_state(node, names) for node in sorted(seen.values(), key=lambda node: node.serial))
@@ -581,6 +620,19 @@ class Loop:
         node = GroupHandle(self.graph, members, tokens=tokens, lod=lod, mode=mode, freq=freq)
         return self._made(node, "group", members, {"tokens": tokens, "lod": lod, "mode": mode, "freq": freq})
 
+    def note(self, text: str, tokens: object = None, lod: object = 0, pinned: object = False) -> NoteHandle:
+        """Put a text of yours into what the model is sent, from this cell on.
+
+        text    what it shall know or keep in mind; `n.text = "…"` writes another one
+        tokens  budget in estimated tokens, or All
+        lod     0 whole · 1 first lines of its paragraphs · 2 first line · 3 the last edit
+        pinned  whether it stands before others where there is too little room (`n.pin()`, `n.unpin()`)
+
+        It stays until its last name is deleted, or `n.drop()`. Raises BadPolicy with the next move.
+        """
+        node = NoteHandle(self.graph, text, tokens=tokens, lod=lod, pinned=pinned)
+        return self._made(node, "note", (text,), {"tokens": tokens, "lod": lod, "pinned": pinned})
+
     def _made(self, node: Any, how: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
         given = {key: show_value(value) for key, value in kwargs.items() if value is not None}
         digest = node.digest()
@@ -620,7 +672,7 @@ class Loop:
         return HandleTable(self.handles())
 
 
-for _name in ("view", "group", "show", "pin", "tick", "ls"):
+for _name in ("view", "group", "note", "show", "pin", "tick", "ls"):
     # The user calls `view(…)`: an error about its arguments must not speak of a `Loop.view`.
     getattr(Loop, _name).__qualname__ = _name
 

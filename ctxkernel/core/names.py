@@ -57,6 +57,7 @@ class Names:
         """Take in what a statement did."""
         if diff or diff.incomplete:
             self._table = None
+        before = set(self.handles.values())
         for name in (*diff.added, *diff.changed):
             self._changed(name, statement_id)
             node = self._node(name)
@@ -66,6 +67,10 @@ class Names:
             else:
                 self.handles.pop(name, None)
         self._deleted(diff)
+        for obj_id in before.difference(self.handles.values()):
+            node = self._graph.node(obj_id)
+            if node is not None:
+                self._graph.let_go(node)
 
     def replay(self, path: Iterable[tuple[Statement, Execution]]) -> None:
         """Know what the diffs of `path` and the namespace say, and nothing else."""

@@ -54,11 +54,13 @@ class RenderRequest:
     lod: int
     """0 raw excerpt, 1 structure, 2 summary, 3 diff against `basis`."""
     pos: str
-    """"line", "line:col" (lines and columns from 0), or an opaque token that a rendering gave."""
+    """"line", "line:col" (lines and columns from 0), a name, "/pattern/", or an opaque token that a rendering gave."""
     tokens: Budget
     """Hard cap on the rendered text, in estimated tokens (≥ 1), or `All`."""
     basis: Any = None
     """The `Rendered.basis` to diff against at LOD 3; None where nothing was rendered before."""
+    last: str = ""
+    """Where a name or pattern was found last, which is shown where it is gone; empty: then that is a BadPolicy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Rendered:
     """Bounded private data of the source for a later diff. Never shown, never sent."""
     notes: tuple[str, ...] = ()
     """Short remarks: `missing`, `binary`, `excerpt of 2.0 GB`, …"""
+    place: str = ""
+    """Where `pos` is now, in numbers; empty where the source does not say."""
     picture: Picture | None = None
 
 

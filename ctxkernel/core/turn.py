@@ -16,7 +16,7 @@ DeltaKind = Literal["variable", "node", "tick", "error", "file", "late", "notice
 
 @dataclass(frozen=True, slots=True)
 class DeltaItem:
-    """One line of the delta feed: what changed since the last projection, and by which statement."""
+    """One line of the delta feed: what changed, and by which statement."""
 
     statement_id: str
     kind: DeltaKind
@@ -111,7 +111,7 @@ class Turn:
     """The user's variables, newest change first, at most `Settings.variable_rows` of them."""
     variables_total: int
     deltas: tuple[DeltaItem, ...]
-    """Since the last projection, most important first."""
+    """Since the model was last asked (or HEAD went elsewhere), most important first."""
     records: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     """Execution → the events of the model's history that were recorded with it, in order. They only grow."""
     coarser: Callable[[str, int], str | None] = lambda obj_id, lod: None

@@ -381,6 +381,8 @@ class Asking:
         """Write down what came back, and what it says of our estimates."""
         ctx, request = self._ctx, self._sent
         self._request_id = (response.request_id or "") if response is not None else ""
+        if response is not None:
+            ctx.loop.answered()
         if not self._turn_is_live or request is None:
             return
         model = request.model

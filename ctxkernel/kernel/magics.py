@@ -210,7 +210,7 @@ def _help(ctx: Runtime, args: Sequence[str]) -> Shown:
         command = _command(name)
         return Shown(f"%ctx {command.usage}\n{command.help}")
     rows = [[f"%ctx {command.usage}", command.help] for command in COMMANDS.values()]
-    return Shown(aligned(rows) + "\n%ctx SUB? shows one; functions: view group ls show pin tick (view? for help)")
+    return Shown(aligned(rows) + "\n%ctx SUB? shows one; functions: view group note ls show pin tick (view? for help)")
 
 
 def _saying(run: Callable[[Runtime, Sequence[str]], str | None]) -> Callable[[Runtime, Sequence[str]], Shown | None]:

@@ -51,7 +51,7 @@ _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
 _ROOM_BYTES = 256 * 1024 * 1024
 """So many bytes are stored before it is looked again whether all sessions take more than they may."""
-_MAKERS = frozenset(("view", "group"))
+_MAKERS = frozenset(("view", "group", "note"))
 _LAST_SECONDS = 5.0
 """What the end of a kernel waits for data that are still being written."""
 

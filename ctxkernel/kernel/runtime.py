@@ -25,6 +25,7 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
 from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Execution, Kind, Statement, Status
 from ctxkernel.core.turn import TurnResult
+from ctxkernel.history.events import UserQuestion
 from ctxkernel.kernel.capture import Capture, Collector
 from ctxkernel.kernel.configuring import Configuration
 from ctxkernel.kernel.display import LiveDisplays
@@ -54,7 +55,7 @@ Observe = Callable[[Execution], Iterable[Any]]
 TRACE_CHARS = 4000
 REST_SECONDS = 0.5
 """How long no cell runs before what is left to do is done."""
-NAMES = ("view", "group", "ls", "show", "pin", "tick", "All")
+NAMES = ("view", "group", "note", "ls", "show", "pin", "tick", "All")
 
 
 class Then(Protocol):
@@ -157,6 +158,7 @@ class Runtime:
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
         self.displays = LiveDisplays(self.shell)
+        self.loop.question_of = lambda event: event.text if isinstance(event, UserQuestion) else ""
         self.loop.pending = lambda: self.asked.pending if self.asked is not None else ()
         self.asked: Asking | None = None
         """The asks of this kernel; None before anybody looked for one."""

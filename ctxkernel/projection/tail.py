@@ -39,7 +39,7 @@ ORDER = (("handles",), ("variables",), ("group", "note"), ("view",), ("deltas",)
 _TABLE_WHY = {
     "handles": "the views, groups and notes, a line each",
     "variables": "the person's variables, newest change first",
-    "deltas": "what changed since the last projection",
+    "deltas": "what changed since the last request",
 }
 COARSER = (1, 2)
 """The levels that content is raised to where there is too little room, one after the other."""

@@ -15,6 +15,7 @@ import xxhash
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import thumbnails
+from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
 from ctxkernel.sources.textual import Document, TextBasis, difference, excerpt, make_basis, structure, summary
@@ -57,6 +58,11 @@ class FileSource(BaseSource):
         if isinstance(found, Gone):
             return _gone(self.label, found, request)
         return _binary(self.label, found, request, budget, self.path)
+
+    def find(self, pos: str) -> Place | None:
+        """Return where a symbol, a heading or a pattern is in the text."""
+        found = self._find()
+        return find_in(found, pos) if isinstance(found, Document) else None
 
     def _find(self) -> Gone | Binary | Document:
         stamp = self.stamp()
@@ -190,9 +196,23 @@ class TextSource(BaseSource):
             self._document = Document(self.label, self.path_hint(), text)
         return render_document(self._document, request, place, budget)
 
+    def find(self, pos: str) -> Place | None:
+        """Return where a symbol, a heading or a pattern is in the text."""
+        return find_in(Document(self.label, self.path_hint(), self.text()), pos)
+
     def path_hint(self) -> str:
         """Return a file name whose suffix says the language."""
         return ""
+
+
+def find_in(document: Document, pos: str) -> Place:
+    """Return the line of a symbol, a heading or "/pattern/" in a text. Raises BadPolicy with what is like it."""
+    pattern = pattern_of(pos)
+    names = [] if pattern is not None else symbols_of(document.outline)
+    line = find_pattern(pattern, document.text.lines) if pattern is not None else find_name(names, pos)
+    if line is None:
+        raise no_place(document.label, pos, [name for name, _ in names], document.outline.what if names else "")
+    return Place(line)
 
 
 def render_document(document: Document, request: RenderRequest, place: Place, budget: int) -> Draft:

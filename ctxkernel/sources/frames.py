@@ -10,6 +10,7 @@ Rule 3: a stamp hashes up to 8 MB in 128 columns whole, of more some pages of so
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from ctxkernel.sources.columns import (
     modules,
 )
 from ctxkernel.sources.columnstats import column_facts, describe
+from ctxkernel.sources.positions import find_pattern, no_place, pattern_of
 from ctxkernel.sources.rendering import (
     PAST_END,
     BaseSource,
@@ -50,6 +52,8 @@ _SHOWN_COLUMNS = 300
 _WINDOW_ROWS = 2_000
 _WINDOW_CELLS = 40_000
 _BASIS_CELLS = 4_000
+_LABELS = 100_000
+"""So many labels are looked through as texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,19 @@ class FrameSource(BaseSource):
     def covers(self, stamp: str) -> bool:
         """A sampled hash does not prove that nothing changed."""
         return "~" not in stamp
+
+    def find(self, pos: str) -> Place:
+        """Return the row of a label of the index ("Paris", "2021-03", "[7]" for the label 7), or of a pattern in it."""
+        index = self._frame().index
+        pattern = pattern_of(pos)
+        if pattern is not None:
+            row = find_pattern(pattern, labels_of(index[:_LABELS]))
+        else:
+            row = _row_of(index, pos[1:-1] if pos[:1] == "[" and pos[-1:] == "]" else pos)
+        if row is None:
+            labels = labels_of(index[:_LABELS])
+            raise no_place(self.label, pos, labels, "row labels" if len(labels) < _LABELS else "first row labels")
+        return Place(row)
 
     def _frame(self) -> Any:
         _, pandas = modules()
@@ -180,6 +197,26 @@ class FrameSource(BaseSource):
         lines += [f"[… {rest:,} more columns]"] if rest > 0 else []
         draft = fit_lines([f"{self._headline(frame)}{note}"], lines, budget, "columns")
         return Draft(draft.text, draft.cut_tokens, notes=("sampled",) if note else ())
+
+
+def _row_of(index: Any, text: str) -> int | None:
+    """Return the first row whose label reads `text`; of a date a beginning is enough ("2021-03")."""
+    for label in (text, *_numbers(text)):
+        try:
+            found = index.get_loc(label)
+        except Exception:  # KeyError, or what a date that is none makes of it
+            continue
+        if isinstance(found, slice):
+            return int(found.start or 0)
+        return int(found.argmax()) if hasattr(found, "argmax") else int(found)
+    labels = labels_of(index[:_LABELS])  # labels that are neither text nor number: tuples, intervals, periods
+    return labels.index(text) if text in labels else None
+
+
+def _numbers(text: str) -> Iterator[int | float]:
+    for kind in (int, float):
+        with suppress(ValueError):
+            yield kind(text)
 
 
 def column_values(frame: Any, at: int) -> Any:

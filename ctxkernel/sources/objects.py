@@ -9,6 +9,7 @@ Rule 3: the stamp is of the bounded text of the value; a change deep inside of a
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 import types
 from collections import Counter
@@ -18,6 +19,7 @@ from typing import Any
 
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.files import TextSource, render_document
+from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of
 from ctxkernel.sources.reading import Text, content_hash, make_text
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, number_of, one_line, titled
 from ctxkernel.sources.saferepr import attributes, brief, enum_name, is_a, items_of, length_of, type_name
@@ -110,6 +112,22 @@ class ObjectSource(BaseSource):
         draft = fit_lines([head], lines, budget, "lines")
         basis = make_basis(Document(head, "", text), whole_window(text, Place()))
         return Draft(draft.text, draft.cut_tokens, None, text.fingerprint, basis)
+
+    def find(self, pos: str) -> Place:
+        """Return the line of a key, an attribute, or a pattern."""
+        lines = list(islice(value_lines(self.target), _MOST_LINES))
+        pattern = pattern_of(pos)
+        names = [(name, at) for at, line in enumerate(lines) if (name := _key_of(line))]
+        line = find_pattern(pattern, lines) if pattern is not None else find_name(names, pos)
+        if line is None:
+            raise no_place(self.label, pos, [name for name, _ in names], "keys")
+        return Place(line)
+
+
+def _key_of(line: str) -> str:
+    """Return the key or attribute that a line of a value begins with, without its quotes; empty for none."""
+    found = re.match(r"'([^']*)': |\.?([\w.-]+)(?:: | = )", line)
+    return (found[1] or found[2] or "") if found else ""
 
 
 def headline(label: str, target: Any) -> str:

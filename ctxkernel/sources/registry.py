@@ -82,7 +82,7 @@ def open_named(target: object, namespace: Mapping[str, object], settings: Settin
     source = open_source(target, settings=settings, namespace_name=name)
     if isinstance(source, BaseSource) and source is not target:
         source.named = source.given_label[0] == name  # of a file or a module the label is what it is, whatever the name
-        source.stands_for = lambda label: namespace.get(label) is target
+        source.stands_for = lambda label: namespace[label] is target if label in namespace else None
     return source
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
+from ctxkernel.sources.positions import no_place
 from ctxkernel.sources.saferepr import type_name
 
 PAST_END = " (the position is past the end)"
@@ -56,17 +57,11 @@ class Draft:
     picture: Picture | None = None
 
 
-def parse_place(pos: str, label: str) -> Place:
-    """Return the place that `pos` names: "line", "line:col", or "@offset" with an optional "+lines".
-
-    Raises BadPolicy for any other text.
-    """
-    found = _PLACE.fullmatch(pos.strip()) if isinstance(pos, str) else None
+def parse_place(pos: str) -> Place | None:
+    """Return the place that `pos` names by numbers: "line", "line:col", or "@offset" with an optional "+lines"."""
+    found = _PLACE.fullmatch(pos.strip())
     if not found:
-        raise BadPolicy(
-            f"{label} has no position {pos!r}; give 'line' or 'line:col' counted from 0, such as '0' or '120:0', "
-            f"or the next position that a rendering named"
-        )
+        return None
     if found["offset"] is not None:
         return Place(offset=int(found["offset"]), shift=int(found["shift"] or 0))
     return Place(line=int(found["line"]), col=int(found["col"] or 0))
@@ -166,15 +161,18 @@ class BaseSource:
         self._label = label
         self.named = False
         """Whether the label is a variable's name."""
-        self.stands_for: Callable[[str], bool] | None = None
-        """Says whether a variable's name stands for the target now."""
+        self.stands_for: Callable[[str], bool | None] | None = None
+        """Says whether a variable's name stands for the target now; None where there is no such name."""
         self._renderings: OrderedDict[tuple[Any, ...], Rendered] = OrderedDict()
+        self._found_at: tuple[tuple[str, str], Place] | None = None
 
     @property
     def label(self) -> str:
         """What the user calls the target. A view holds the object, so it says when the name went to another one."""
-        moved = self.named and self.stands_for is not None and not self.stands_for(self._label)
-        return f"{self._label} (no longer this object's name)" if moved else self._label
+        there = self.stands_for(self._label) if self.named and self.stands_for is not None else True
+        if there is None:
+            return f"{self._label} (deleted; this view still holds it)"
+        return self._label if there else f"{self._label} (no longer this object's name)"
 
     @label.setter
     def label(self, label: str) -> None:
@@ -208,15 +206,17 @@ class BaseSource:
         budget = NO_CAP if isinstance(request.tokens, AllTokens) else request.tokens
         if budget < 1:
             raise BadPolicy(f"{self.label}: tokens is {budget}; give a budget of at least 1, or All")
-        place = parse_place(request.pos, self.label)
+        place, missed = parse_place(request.pos), ""
         stamp = self.stamp()
+        if place is None:
+            place, missed = self._placed(request, stamp)
         basis = request.basis if request.lod == 3 else None
         before = (getattr(basis, "fingerprint", None), getattr(basis, "where", None))
-        key = (stamp, request.lod, str(place), budget, before)
+        key = (stamp, request.lod, request.pos, str(place), missed, budget, before, self.label)
         if (hit := self._renderings.get(key)) is not None:
             self._renderings.move_to_end(key)
             return hit
-        rendered = self._render(request, place, budget)
+        rendered = self._render(request, place, missed, budget)
         # What was read may be newer than the stamp; then the next stamp differs, and this entry is never hit.
         if self.covers(stamp) and "failed" not in rendered.notes and len(rendered.text) <= _CACHED_CHARS:
             self._renderings[key] = rendered
@@ -224,15 +224,49 @@ class BaseSource:
                 self._renderings.popitem(last=False)
         return rendered
 
-    def _render(self, request: RenderRequest, place: Place, budget: int) -> Rendered:
+    def find(self, pos: str) -> Place | None:
+        """Return the place of a name or "/pattern/"; None where nothing can be said, as of a file that is gone.
+
+        Raises BadPolicy with what is there where it is not.
+        """
+        raise no_place(self.label, pos)
+
+    def _placed(self, request: RenderRequest, stamp: str) -> tuple[Place, str]:
+        """Return where `pos` is; where it is no more, where it was and a remark. Raises BadPolicy."""
+        key = stamp, request.pos
+        if self._found_at is not None and self._found_at[0] == key and self.covers(stamp):
+            return self._found_at[1], ""
+        last = parse_place(request.last)
         try:
-            draft = self.draft(request, place, budget)
+            found = self.find(request.pos)
+        except BadPolicy as fault:
+            if last is None:
+                raise
+            close = re.search(r"\. Is it (.*?\?) You can", str(fault))
+            return last, f"position {request.pos!r} is not there any more" + (f" (is it {close[1]})" if close else "")
+        except Exception as fault:  # a target that changes while it is read, a hostile label
+            raise BadPolicy(
+                f"{self.label}: {request.pos!r} could not be looked for ({type(fault).__name__}); give a line"
+            ) from None
+        if found is None:
+            return last or Place(), ""
+        self._found_at = key, found
+        return found, ""
+
+    def _render(self, request: RenderRequest, place: Place, missed: str, budget: int) -> Rendered:
+        remark = f"[{missed}; this is where it was, h.pos sets another]\n" if missed else ""
+        room = budget - count_tokens(remark)
+        if 2 * room < budget:  # a remark must not take the place of what it is about: the notes have it
+            remark, room = "", budget
+        try:
+            draft = self.draft(request, place, room)
         except BadPolicy:
             raise
         except Exception as fault:  # whatever a target does, the tick goes on
             what = one_line(f"{type(fault).__name__}: {fault}")
             draft = Draft(f"{self.label}: could not be rendered ({what})", notes=("failed",))
-        text = draft.text.encode("utf-8", "replace").decode() if _has_surrogates(draft.text) else draft.text
+        text = remark + draft.text
+        text = text.encode("utf-8", "replace").decode() if _has_surrogates(text) else text
         tokens, cut, picture = count_tokens(text), draft.cut_tokens, draft.picture
         if tokens > budget:
             text = trim_to_tokens(text, budget)
@@ -249,8 +283,9 @@ class BaseSource:
             next_pos=draft.next_pos,
             fingerprint=draft.fingerprint,
             basis=draft.basis,
-            notes=draft.notes,
+            notes=(missed, *draft.notes) if missed else draft.notes,
             picture=picture,
+            place=str(place),
         )
 
 

@@ -177,10 +177,10 @@ class Turns:
     def run(
         self, code: str = "pass", seconds: float = 1.0, *, rerun_of: str | None = None, **outcome: Any
     ) -> TurnResult:
-        """Run `code` as a cell: plain Python with view, group, show, pin, tick and ls."""
+        """Run `code` as a cell: plain Python with view, group, note, show, pin, tick and ls."""
         loop = self.loop
         loop.begin(code, now=self.now, rerun_of=rerun_of)
-        names = {name: getattr(loop, name) for name in ("view", "group", "show", "pin", "tick", "ls")}
+        names = {name: getattr(loop, name) for name in ("view", "group", "note", "show", "pin", "tick", "ls")}
         given = {"status": "ok", **outcome}
         builtins = {**__builtins__, **names} if isinstance(__builtins__, dict) else {**vars(__builtins__), **names}
         scope = self.namespace

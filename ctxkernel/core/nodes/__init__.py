@@ -2,6 +2,7 @@
 
 from ctxkernel.core.nodes.base import Async, Freq, Graph, NodeBase, Periodic, Sync
 from ctxkernel.core.nodes.group import GroupHandle
+from ctxkernel.core.nodes.note import NoteHandle
 from ctxkernel.core.nodes.view import ViewHandle
 
-__all__ = ["Async", "Freq", "Graph", "GroupHandle", "NodeBase", "Periodic", "Sync", "ViewHandle"]
+__all__ = ["Async", "Freq", "Graph", "GroupHandle", "NodeBase", "NoteHandle", "Periodic", "Sync", "ViewHandle"]

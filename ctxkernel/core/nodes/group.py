@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Self
 
 from ctxkernel.core.errors import BadTarget, CyclicGroup
 from ctxkernel.core.events import Delta, Json
-from ctxkernel.core.nodes.base import Graph, NodeBase, TickResult, digest_hash, parse_lod, parse_tokens, recorded
+from ctxkernel.core.nodes.base import (
+    Graph,
+    NodeBase,
+    TickResult,
+    digest_hash,
+    parse_lod,
+    parse_tokens,
+    recorded,
+    show_value,
+)
+from ctxkernel.core.nodes.shares import divide, weight
 from ctxkernel.core.ports import AllTokens, Budget, Rendered
+
+_LEAST = 12
+"""A member for which fewer tokens than this would be left is named only."""
+_NAMED = 6
 
 
 def check_member(member: object) -> NodeBase:
@@ -41,6 +56,11 @@ class GroupHandle(NodeBase):
         self._members: list[NodeBase] = list(dict.fromkeys(map(check_member, members)))
         self._since = ("", "")
         """A line that its summary begins with, and the statement in whose turn it was told first."""
+        self._reasons: dict[str, list[str]] = {}
+        """Why members get more than others, as of the last time that the summary was made."""
+        self._shares: dict[str, int] = {}
+        self._named: list[str] = []
+        self._targets: list[str] = []
         graph.adopt(self)
         self._update()
 
@@ -49,10 +69,19 @@ class GroupHandle(NodeBase):
         """Return a group without members, for a memento to fill."""
         node = super().blank(graph, obj_id)
         node._members, node._since = [], ("", "")
+        node._reasons, node._shares, node._named, node._targets = {}, {}, [], []
         return node
 
     def _state(self) -> dict[str, Json]:
-        return {**super()._state(), "members": [one.obj_id for one in self._members], "since": list(self._since)}
+        return {
+            **super()._state(),
+            "members": [one.obj_id for one in self._members],
+            "since": list(self._since),
+            "reasons": self._reasons,
+            "shares": self._shares,
+            "named": self._named,
+            "targets": self._targets,
+        }
 
     def take(self, memento: Mapping[str, Json]) -> None:
         """Become what `memento` says. For `Graph.restore` only."""
@@ -61,6 +90,9 @@ class GroupHandle(NodeBase):
         super().take(memento)
         self._members = [member for member in found if member is not None]
         self._since = line, statement_id
+        # A session of an earlier version has none of these: then the next tick makes the summary anew.
+        self._reasons, self._shares = dict(memento.get("reasons", {})), dict(memento.get("shares", {}))
+        self._named, self._targets = list(memento.get("named", [])), list(memento.get("targets", []))
 
     def since(self, line: str) -> None:
         """Begin its summary with `line` from the next tick on, until it is made anew in a later turn."""
@@ -77,6 +109,21 @@ class GroupHandle(NodeBase):
     def members(self) -> tuple[NodeBase, ...]:
         """The members, in their order."""
         return tuple(self._members)
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """Tokens that each member has of the budget, by obj_id; empty without a cap, and for members left out."""
+        return dict(self._shares)
+
+    @property
+    def summary_rendered(self) -> Rendered:
+        """The summary as it stands (seed 002 §5.3)."""
+        return self._rendered
+
+    @property
+    def summary_policy(self) -> dict[str, Json]:
+        """How the summary is made: tokens, lod, and why which member gets more (seed 002 §5.3)."""
+        return {"tokens": show_value(self._tokens), "lod": self._lod, "salience_rules": dict(self._reasons)}
 
     def digest(self) -> dict[str, Json]:
         """Return a small JSON digest of identity, state and policy."""
@@ -124,42 +171,120 @@ class GroupHandle(NodeBase):
 
     def render(self, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
         """Return the summary at another level or budget; changes nothing. Raises BadPolicy."""
+        return self._divided(lod, tokens)[0]
+
+    def _divided(self, lod: int | None, tokens: Budget | None) -> tuple[Rendered, dict[str, int]]:
+        """Return the summary, and the shares of its members."""
         level = self._lod if lod is None else parse_lod(lod)
         budget = self._tokens if tokens is None else parse_tokens(tokens)
-        count, graph = len(self._members), self.graph
-        parts = [f"{self.obj_id}: {count} member{'s' * (count != 1)}", *filter(None, self._since[:1])]
-        cut = 0
-        for position, member in enumerate(self._members):
-            title = f"== {member.obj_id} {member.target}"
-            if isinstance(budget, AllTokens):
-                share: Budget = budget
-            else:
-                # Each member gets its share of what those before it left over.
-                used = graph.count_tokens("\n".join([*parts, title]))
-                share = max(1, (budget - used) // (count - position))
-            if level == 3 and not isinstance(member, GroupHandle):
-                text = member.last_change or "no change seen"
-            else:
-                shown = member.render(level, share)
-                text, cut = shown.text, cut + shown.cut_tokens
-            parts += [title, text]
-        text = "\n".join(parts)
-        if not isinstance(budget, AllTokens):
-            whole = graph.count_tokens(text)
-            text = graph.trim(text, budget)
-            cut += max(0, whole - budget)
-        return Rendered(text, graph.count_tokens(text), level, "", cut, None, digest_hash({"text": text}))
+        graph, count = self.graph, len(self._members)
+        head = [f"{self.obj_id}: {count} member{'s' * (count != 1)}", *filter(None, self._since[:1])]
+        if isinstance(budget, AllTokens):
+            shown = [(one, *self._member(one, level, budget)) for one in self._members]
+            text = "\n".join([*head, *(line for one, told, _ in shown for line in (_title(one), told))])
+            cut = sum(lost for _, _, lost in shown)
+            return Rendered(text, graph.count_tokens(text), level, "", cut, None, digest_hash({"text": text})), {}
+        text, shares, cut = self._within(head, level, budget, 0)
+        over = graph.count_tokens(text) - budget
+        if over > 0:  # texts cost more together than apart, for some ways of counting
+            text, shares, cut = self._within(head, level, budget, over)
+            over = graph.count_tokens(text) - budget
+        text = graph.trim(text, budget)
+        rendered = Rendered(
+            text, graph.count_tokens(text), level, "", cut + max(0, over), None, digest_hash({"text": text})
+        )
+        return rendered, shares
+
+    def _within(self, head: Sequence[str], level: int, budget: int, less: int) -> tuple[str, dict[str, int], int]:
+        """Return (summary, shares, tokens cut) in `budget` tokens, `less` of them kept free."""
+        count = self.graph.count_tokens
+        ranked = sorted(self._members, key=lambda one: -weight(self._reasons.get(one.obj_id, [])))
+        costs = [count(_title(one)) + _LEAST for one in ranked]
+        free = budget - count("\n".join(head))
+        if sum(costs) > free:
+            free -= count(self._left_out([one.obj_id for one in ranked]))
+        kept = max(1, sum(total <= free for total in accumulate(costs)))
+        members = [one for one in self._members if one in ranked[:kept]]
+        left = [one.obj_id for one in self._members if one not in ranked[:kept]]
+        note = [self._left_out(left)] if left else []
+        fixed = "\n".join([*head, *map(_title, members), *note])
+        weights = [weight(self._reasons.get(one.obj_id, [])) for one in members]
+        # The line about the shares is written when they are known; until then it is as long as with the whole budget.
+        told = self._told(members, [budget] * len(members))
+        told = told if len(members) > 1 and 8 * count(told) <= budget else ""
+        room = max(len(members), budget - count("\n".join(filter(None, (fixed, told)))) - len(members) - less)
+        texts: dict[int, tuple[str, int]] = {}
+
+        def use(at: int, grant: int) -> tuple[int, bool]:
+            texts[at] = self._member(members[at], level, grant)
+            return count(texts[at][0]), texts[at][1] > 0
+
+        grants = divide(room, weights, use)
+        parts = [*head, *([self._told(members, grants)] if told else [])]
+        for at, member in enumerate(members):
+            parts += [_title(member), texts[at][0]]
+        cut = sum(lost for _, lost in texts.values())
+        return "\n".join([*parts, *note]), {one.obj_id: grants[at] for at, one in enumerate(members)}, cut
+
+    def _left_out(self, ids: Sequence[str]) -> str:
+        """Return the line that stands for members without room."""
+        some = ", ".join(ids[:_NAMED]) + (" …" if len(ids) > _NAMED else "")
+        return f"[… no room for {len(ids)} more: {some}; {self.obj_id}.tokens shows more]"
+
+    def _told(self, members: Sequence[NodeBase], grants: Sequence[int]) -> str:
+        """Return the line about the shares."""
+        rows = [(one.obj_id, grant, self._reasons.get(one.obj_id)) for one, grant in zip(members, grants, strict=True)]
+        return "shares: " + ", ".join(f"{i} ~{n}" + (f" ({', '.join(why)})" if why else "") for i, n, why in rows)
+
+    def _member(self, member: NodeBase, level: int, share: Budget) -> tuple[str, int]:
+        """Return (text, tokens cut) of a member within its share."""
+        if level != 3 or isinstance(member, GroupHandle):
+            shown = member.render(level, share)
+            return shown.text, shown.cut_tokens
+        text = member.last_change or "no change seen"
+        if isinstance(share, AllTokens):
+            return text, 0
+        graph = self.graph
+        return graph.trim(text, share), max(0, graph.count_tokens(text) - share)
+
+    def _salience(self) -> dict[str, list[str]]:
+        """Return why members get more than others, as things are now."""
+        newest = max(_number(one.changed_in) for one in self._members)
+        fresh = [one for one in self._members if _number(one.changed_in) == newest]
+        reasons: dict[str, list[str]] = {}
+        for member in self._members:
+            why = ["pinned"] if member.pinned else []
+            if member in fresh and len(fresh) < len(self._members):  # where all are, none is
+                why.append("changed" if member.changed_in == self.graph.statement_id else "recent")
+            if member.obj_id in self.graph.named:
+                why.append("asked")
+            if why:
+                reasons[member.obj_id] = why
+        return reasons
 
     def _update(self) -> bool:
         line, told_in = self._since
         if line:
             self._since = (line, self.graph.statement_id) if told_in in ("", self.graph.statement_id) else ("", "")
-        old, new = self._rendered, self.render()
+        self._reasons, self._named, self._targets = self._salience(), self._asked(), self._looked_at()
+        new, self._shares = self._divided(None, None)
+        old, self._rendered = self._rendered, new
         changed = old.text != new.text
-        self._rendered = new
         self.revision += changed
         self.dirty = False
         return changed
+
+    def _asked(self) -> list[str]:
+        """The members that the last question names."""
+        named = self.graph.named
+        return [member.obj_id for member in self._members if member.obj_id in named] if named else []
+
+    def _looked_at(self) -> list[str]:
+        return [member.target for member in self._members]
+
+    def _stale(self) -> bool:
+        """Whether something other than a change of a member makes another summary: a question, a deleted name."""
+        return self.dirty or self._named != self._asked() or self._targets != self._looked_at()
 
     def on_member_changed(self, member: NodeBase) -> None:
         """Mark the summary as old when a member of it changed."""
@@ -169,7 +294,7 @@ class GroupHandle(NodeBase):
     def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Make the summary anew if a member changed."""
         self.last_tick_turn, self.last_tick_time = turn_id, now
-        if not self.dirty or self._mode == "paused":
+        if self._mode == "paused" or not self._stale():
             return TickResult()
         before = self._rendered.tokens
         if not self._update():
@@ -186,3 +311,12 @@ class GroupHandle(NodeBase):
             "policy_hash": digest_hash(policy),
             "deps_hash": digest_hash(deps),
         }
+
+
+def _title(member: NodeBase) -> str:
+    return f"== {member.obj_id} {member.target}"
+
+
+def _number(statement_id: str) -> int:
+    number = statement_id.removeprefix("s")
+    return int(number) if number.isdecimal() else 0

@@ -17,6 +17,7 @@ from ctxkernel.core.nodes.base import (
     parse_lod,
     parse_tokens,
     recorded,
+    show_value,
 )
 from ctxkernel.core.nodes.lost import LostSource
 from ctxkernel.core.ports import Budget, Rendered, RenderRequest, Source
@@ -26,12 +27,28 @@ CHANGE_TOKENS = 400
 
 
 def parse_pos(pos: object) -> str:
-    """Return a position as text: a line number, "line", "line:col" or an opaque token. Raises BadPolicy."""
+    """Return a position as text. Raises BadPolicy.
+
+    A line from 0, "line", "line:col", a name, a pattern (`re.compile(…)` or "/…/"), or a token that a rendering gave.
+    """
     if isinstance(pos, int) and not isinstance(pos, bool) and pos >= 0:
         return f"{pos}:0"
     if isinstance(pos, str) and pos.strip():
         return pos.strip()
-    raise BadPolicy(f'pos={pos!r} is not a position; use a line number from 0, "line" or "line:col"')
+    if isinstance(pos, re.Pattern):
+        return pattern_text(cast("re.Pattern[Any]", pos))
+    raise BadPolicy(
+        f'pos={show_value(pos)!r} is not a position; use a line number from 0, "line:col", a name such as "Model.fit", '
+        f'or a pattern such as "/def fit/"'
+    )
+
+
+def pattern_text(pattern: re.Pattern[Any]) -> str:
+    """Return a compiled pattern as "/…/" with its flags. Raises BadPolicy for one of bytes."""
+    if not isinstance(pattern.pattern, str):
+        raise BadPolicy("a pattern for a position is one of text, re.compile(r'…'), not of bytes")
+    flags = "".join(flag for flag in "aisx" if pattern.flags & re.RegexFlag[flag.upper()])
+    return f"/{pattern.pattern}/{flags}"
 
 
 class ViewHandle(NodeBase):
@@ -53,10 +70,12 @@ class ViewHandle(NodeBase):
         budget = graph.settings.view_tokens if tokens is None else tokens
         super().__init__(graph, tokens=budget, lod=lod, mode=mode, freq=freq)
         self._pos = parse_pos(pos)
+        self._place = ""
+        """Where `pos` was found last, in numbers."""
         self._basis: Any = None
         self._source: Source = graph.open_source(target)
         self._given = self._source is target
-        self._stamp = ""
+        self._stamp = self._called = ""
         self._set_back = False
         graph.adopt(self)
         self._update()
@@ -68,6 +87,7 @@ class ViewHandle(NodeBase):
         """Return a view of nothing, for a memento to fill."""
         node = super().blank(graph, obj_id)
         node._pos, node._basis, node._stamp, node._given, node._set_back = "0:0", None, "", False, False
+        node._place = node._called = ""
         node._source = node._lost({"kind": "object", "label": obj_id}, "not restored yet", None)
         return node
 
@@ -98,6 +118,7 @@ class ViewHandle(NodeBase):
         return {
             **super()._state(),
             "pos": self._pos,
+            "place": self._place,
             "kind": source.kind,
             "label": label,
             "named": named,
@@ -112,7 +133,7 @@ class ViewHandle(NodeBase):
         """Become what `memento` says. For `Graph.restore` only."""
         pos = parse_pos(memento["pos"])
         super().take(memento)
-        self._pos = pos
+        self._pos, self._place = pos, memento.get("place", "")
         self._basis = self.graph.kept_basis(self._basis_key())
         self._stamp, self._set_back = "", True
 
@@ -177,7 +198,7 @@ class ViewHandle(NodeBase):
 
     @property
     def pos(self) -> str:
-        """Where the window is: "line", "line:col" (from 0), or a token of an earlier rendering."""
+        """Where the window is: "line", "line:col" (from 0), a name, "/pattern/", or a token of an earlier rendering."""
         return self._pos
 
     @pos.setter
@@ -196,13 +217,13 @@ class ViewHandle(NodeBase):
         return super()._settable() | {"pos"}
 
     def _set(self, policy: dict[str, Any]) -> None:
-        before = self._pos
-        if "pos" in policy:
-            self._pos = parse_pos(policy["pos"])
+        before = self._pos, self._place
+        if "pos" in policy:  # found anew, or refused: where the last one was counts for nothing
+            self._pos, self._place = parse_pos(policy["pos"]), ""
         try:
             super()._set(policy)
         except BaseException:
-            self._pos = before
+            self._pos, self._place = before
             raise
 
     @recorded
@@ -222,8 +243,9 @@ class ViewHandle(NodeBase):
             delta_lines = round(delta_tokens * lines / max(1, self._rendered.tokens))
         if not isinstance(delta_lines, int) or isinstance(delta_lines, bool):
             raise BadPolicy(f"scroll({delta_lines!r}) is not a number of lines; use a whole number, negative for back")
-        line = self._pos.partition(":")[0]
-        token = re.fullmatch(r"(@\d+)([+-]\d+)?", self._pos)
+        place = self._place or self._pos
+        line = place.partition(":")[0]
+        token = re.fullmatch(r"(@\d+)([+-]\d+)?", place)
         if line.isdigit():
             self._set({"pos": f"{max(0, int(line) + delta_lines)}:0"})
         elif token is not None:  # a place that a rendering gave takes lines to go from there
@@ -235,35 +257,38 @@ class ViewHandle(NodeBase):
 
     def render(self, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
         """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
-        return self._source.render(
-            RenderRequest(
-                self._lod if lod is None else parse_lod(lod),
-                self._pos,
-                self._tokens if tokens is None else parse_tokens(tokens),
-                self._basis,
-            )
+        return self._rendering(
+            self._lod if lod is None else parse_lod(lod), self._tokens if tokens is None else parse_tokens(tokens)
         )
+
+    def _rendering(self, lod: int, tokens: Budget) -> Rendered:
+        return self._source.render(RenderRequest(lod, self._pos, tokens, self._basis, self._place))
+
+    def _show(self, new: Rendered) -> bool:
+        """Show a rendering from now on. Returns whether its content differs from what was shown."""
+        old, self._rendered = self._rendered, new
+        self._place, self._called = new.place or self._place, self._source.label
+        if new.basis is not None:
+            self._basis = new.basis
+        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
+        self.revision += changed
+        return changed
 
     def _update(self) -> bool:
         # The stamp first: a write between the two makes the next tick look again, never miss it.
         stamp = self._source.stamp()
-        old, new = self._rendered, self.render()
+        new = self.render()
         self._set_back = False
         self._stamp = stamp  # not before: where the rendering fails, the next tick shall look again
-        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
-        self._rendered = new
-        if new.basis is not None:
-            self._basis = new.basis
-        self.revision += changed
-        return changed
+        return self._show(new)
 
     def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Look whether the target changed; render it and tell the difference if so."""
         self.last_tick_turn, self.last_tick_time = turn_id, now
         if not self.stale() or self._stands():
             return TickResult()
-        change = self._source.render(RenderRequest(3, self._pos, CHANGE_TOKENS, self._basis))
-        return self._apply(change, self._update())
+        change, before = self._rendering(3, CHANGE_TOKENS), (self._missed(), self._rendered.fingerprint)
+        return self._apply(change, self._update(), before)
 
     def _stands(self) -> bool:
         """Whether it was set back, and its target is still what it showed then: its text stays, a diff above all."""
@@ -284,7 +309,8 @@ class ViewHandle(NodeBase):
 
     def stale(self) -> bool:
         """Whether the target may differ from what is shown. Costs a stat, for a file."""
-        return self.dirty or self._source.stamp() != self._stamp
+        source = self._source
+        return self.dirty or source.stamp() != self._stamp or source.label != self._called
 
     def stamps(self) -> tuple[str, str]:
         """Return the stamps of the target when it was rendered, and now: where they are equal, so is the content."""
@@ -296,29 +322,30 @@ class ViewHandle(NodeBase):
     def prepare(self) -> tuple[str, Rendered, Rendered]:
         """Return (stamp, rendering, change) as the tick would make them; for a worker. Changes nothing."""
         stamp = self._source.stamp()
-        change = self._source.render(RenderRequest(3, self._pos, CHANGE_TOKENS, self._basis))
-        return stamp, self.render(), change
+        return stamp, self.render(), self._rendering(3, CHANGE_TOKENS)
 
     def apply(self, prepared: tuple[str, Rendered, Rendered]) -> TickResult:
         """Take what `prepare` returned; called by the tick only."""
         self._stamp, new, change = prepared
-        if new.basis is not None:
-            self._basis = new.basis
         if self._is_as_then(new):
+            self._basis = new.basis if new.basis is not None else self._basis
             return TickResult()
-        old, self._rendered = self._rendered, new
-        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
-        self.revision += changed
-        return self._apply(change, changed)
+        before = self._missed(), self._rendered.fingerprint
+        return self._apply(change, self._show(new), before)
 
-    def _apply(self, change: Rendered, changed: bool) -> TickResult:
+    def _missed(self) -> str:
+        """What the rendering says of a position that is gone, or empty."""
+        return next((note for note in self._rendered.notes if note.startswith("position ")), "")
+
+    def _apply(self, change: Rendered, changed: bool, before: tuple[str, str]) -> TickResult:
         self.dirty = False
         if not changed:
             return TickResult()
         self._change = change.text
-        return TickResult(
-            Delta(change_summary(change.text), {"revision": (self.revision - 1, self.revision)}, change.text)
-        )
+        missed = self._missed()
+        told = [change_summary(change.text)] if change.fingerprint != before[1] else [f"is now {self._called}"]
+        told += [missed] if missed and missed != before[0] else []
+        return TickResult(Delta("; ".join(told), {"revision": (self.revision - 1, self.revision)}, change.text))
 
     def basis(self) -> dict[str, str]:
         """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
@@ -333,6 +360,10 @@ class ViewHandle(NodeBase):
 def change_summary(diff: str) -> str:
     """Return one line for a unified diff, or its first line where it is none."""
     lines = diff.splitlines()
+    if lines and (told := re.search(r" · changed, (.+)", lines[0])):  # counted by the source, whatever was cut below
+        return told[1][:200]
+    if len(lines) > 1 and lines[0].endswith(" · changed"):
+        return "; ".join(lines[1:3])[:200]
     added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
     if any(line.startswith("@@") for line in lines) and (added or removed):

@@ -1,0 +1,120 @@
+"""What a handle can be told: level, budget, frequency. Parsed here, refused with the next move. Plain values only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.events import Json
+from ctxkernel.core.ports import AllTokens, Budget
+
+Mode = Literal["paused", "running"]
+LODS = {0: "raw excerpt", 1: "structure", 2: "summary", 3: "diff"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Updated once a turn."""
+
+    def __str__(self) -> str:
+        return "Sync"
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """Updated at the first tick at which `seconds` have passed since the last update."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"Periodic({self.seconds:g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Async:
+    """Prepared in the background, applied by the tick."""
+
+    def __str__(self) -> str:
+        return "Async"
+
+
+Freq = Sync | Periodic | Async
+
+
+def parse_freq(freq: object) -> Freq:
+    """Return the frequency for "Sync", "Async", ("Periodic", s), "Periodic(s)", or one as it is.
+
+    Raises BadPolicy for anything else, and for a period that is not above 0 seconds.
+    """
+    if isinstance(freq, Periodic):
+        return parse_freq(("Periodic", freq.seconds))
+    if isinstance(freq, Sync | Async):
+        return freq
+    if isinstance(freq, str):
+        name = freq.strip()
+        if name.lower() == "sync":
+            return Sync()
+        if name.lower() == "async":
+            return Async()
+        if name.lower().startswith("periodic(") and name.endswith(")"):
+            freq = ("Periodic", name[len("periodic(") : -1])
+    pair = list(cast("Sequence[Any]", freq)) if isinstance(freq, tuple | list) else []
+    if len(pair) == 2 and str(pair[0]).lower() == "periodic":
+        try:
+            seconds = float(pair[1])
+        except (TypeError, ValueError):
+            seconds = 0.0
+        if seconds > 0:
+            return Periodic(seconds)
+    raise BadPolicy(f'freq={freq!r} is not known; use "Sync", ("Periodic", seconds above 0) or "Async"')
+
+
+def parse_lod(lod: object) -> int:
+    """Return a level of detail, 0 to 3. Raises BadPolicy."""
+    if isinstance(lod, int) and not isinstance(lod, bool) and lod in LODS:
+        return lod
+    ladder = ", ".join(f"{level} {name}" for level, name in LODS.items())
+    raise BadPolicy(f"lod={lod!r} is not a level of detail; use {ladder}")
+
+
+def parse_tokens(tokens: object) -> Budget:
+    """Return a token budget: an int from 1, or `All`. Raises BadPolicy."""
+    if isinstance(tokens, AllTokens):
+        return tokens
+    if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 1:
+        return tokens
+    raise BadPolicy(f"tokens={tokens!r} is not a budget; use a whole number from 1, or All")
+
+
+def digest_hash(digest: Mapping[str, Json]) -> str:
+    """Return 16 hex digits that differ where the digest differs."""
+    text = json.dumps(digest, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+class Identified:
+    """Something with an id that an event can name it by: a node."""
+
+    obj_id: str = ""
+
+
+def show_value(value: object) -> Json:
+    """Return an argument as a short JSON value for an event."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= 200 else value[:199] + "…"
+    if isinstance(value, Identified):
+        return value.obj_id
+    if isinstance(value, AllTokens | Sync | Periodic | Async):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return [show_value(item) for item in cast("Sequence[object]", value)[:20]]
+    if isinstance(value, re.Pattern):
+        return f"/{cast('re.Pattern[Any]', value).pattern!s}/"[:200]
+    return f"<{type(value).__name__}>"  # never the repr of a stranger: it may run for minutes

@@ -1,0 +1,195 @@
+"""Positions by name: symbols, headings, patterns and row labels, and views that stay with them."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.ports import RenderRequest
+from ctxkernel.sources.positions import SEARCH_SECONDS, pattern_of
+from ctxkernel.sources.registry import open_named
+from ctxkernel.testing import Turns
+from ctxkernel.testing.renderings import opened, render, written
+
+MODULE = """X = 1
+
+class Model:
+    def fit(self, x):
+        return x
+
+    def predict(self, x):
+        return self.fit(x)
+
+def fit():
+    return 2
+"""
+PAPER = "# Intro\n\ntext\n\n## Results of 2021\n\nmore\n"
+
+
+def looking(path: Path, code: str) -> Turns:
+    """A loop in which `h` is a running view of a file."""
+    turns = Turns()
+    turns.loop.graph.open_source = lambda target: open_named(target, turns.namespace)
+    turns.namespace["path"] = str(path)
+    turns.run(code)
+    return turns
+
+
+@pytest.mark.parametrize(
+    ("pos", "line"),
+    [
+        ("Model", 2),
+        ("Model.fit", 3),
+        ("fit", 9),  # the one that is called just so comes before `Model.fit`
+        ("predict", 6),
+        ("/def .*x\\)/", 3),
+        ("/DEF FIT\\(\\)/i", 9),
+        ("9:0", 9),
+    ],
+)
+def test_a_position_is_a_name_a_pattern_or_numbers(tmp_path, pos: str, line: int):
+    shown = render(written(tmp_path / "m.py", MODULE), pos=pos)
+
+    assert shown.place.split(":")[0] == str(line)
+    assert f"lines {line}-10 of 11" in shown.text
+
+
+def test_a_heading_is_a_position(tmp_path):
+    assert render(written(tmp_path / "p.md", PAPER), pos="Results of 2021").place == "4"
+
+
+@pytest.mark.parametrize(
+    ("target", "pos", "row"),
+    [
+        (pandas.DataFrame({"a": [1, 2]}, index=["Paris", "Rome"]), "Rome", "1"),
+        (pandas.DataFrame({"a": [1, 2]}, index=["Paris", "Rome"]), "/^Ro/", "1"),
+        (pandas.Series([1, 2, 3], index=[2019, 2020, 2021]), "[2021]", "2"),
+        (pandas.Series([1, 2, 3], index=[2019, 2020, 2021]), "2", "2"),
+        (pandas.Series(range(60), index=pandas.date_range("2021-01-01", periods=60)), "2021-02", "31"),
+        (pandas.DataFrame({"a": [1, 2, 3]}, index=["x", "y", "y"]), "y", "1"),
+        ({"alpha": 1, "beta": 2}, "beta", "1"),
+    ],
+)
+def test_a_row_label_or_a_key_is_a_position(target: Any, pos: str, row: str):
+    assert render(opened(target, "t"), pos=pos).place == row
+
+
+@pytest.mark.parametrize(
+    ("target", "pos", "said"),
+    [
+        (MODULE, "predcit", "among its 5 symbols. Is it 'Model.predict'?"),
+        (MODULE, "/nowhere/", "has no position '/nowhere/'"),
+        (MODULE, "/[/", "is no regular expression: unterminated"),
+        (pandas.DataFrame({"a": [1]}, index=["Rome"]), "Roma", "among its 1 row labels. Is it 'Rome'?"),
+        ({"alpha": 1}, "alpa", "Is it 'alpha'?"),
+    ],
+)
+def test_a_position_that_is_not_there_is_refused_with_what_is_like_it(tmp_path, target: Any, pos: str, said: str):
+    source = written(tmp_path / "m.py", target) if isinstance(target, str) else opened(target, "t")
+
+    with pytest.raises(BadPolicy, match=re.escape(said)):
+        render(source, pos=pos)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|a)*b", "(a|b|ab)*c", "(.*)(.*)(.*)(.*)(.*)x", "(?:a?){60}b", "(x+x+)+y", "(foo|bar)+x"]
+)
+def test_a_pattern_that_could_take_for_ever_is_refused_untried(tmp_path, pattern: str):
+    with pytest.raises(BadPolicy, match="could take very long"):
+        render(written(tmp_path / "a.txt", "a" * 3000), pos=f"/{pattern}/")
+
+
+@pytest.mark.parametrize("pattern", ["^def fit", "fit.*predict", r"\d{4}-\d\d-\d\d", "^\\s*class\\s+\\w+"])
+def test_a_plain_pattern_is_allowed_and_is_over_soon_on_lines_made_to_hurt(tmp_path, pattern: str):
+    """The time is that of the search's own limit, with room for a slow machine."""
+    file = written(tmp_path / "a.txt", "\n".join(["fit" * 2000] * 3))
+    begun = time.monotonic()
+
+    with pytest.raises(BadPolicy):
+        render(file, pos=f"/{pattern}z/")
+
+    assert time.monotonic() - begun < 10 * SEARCH_SECONDS
+
+
+def test_a_compiled_pattern_is_a_position_and_reads_back(tmp_path):
+    turns = looking(written(tmp_path / "m.py", MODULE), "import re; h = view(path, pos=re.compile('DEF P', re.I))")
+
+    assert turns.namespace["h"].pos == "/DEF P/i"
+    assert pattern_of("/DEF P/i") == re.compile("DEF P", re.IGNORECASE)
+
+
+def test_a_view_stays_with_its_symbol_while_the_file_is_edited(tmp_path):
+    path = written(tmp_path / "m.py", MODULE)
+    turns = looking(path, "h = view(path, pos='predict').run()")
+
+    path.write_text("# one\n# two\n" + MODULE)
+    turns.run()
+
+    assert turns.namespace["h"].rendered.text.split("\n")[1] == "    def predict(self, x):"
+    assert turns.namespace["h"].pos == "predict"
+
+
+def test_a_symbol_that_went_is_told_once_and_the_view_stays_where_it_was(tmp_path):
+    path = written(tmp_path / "m.py", MODULE)
+    turns = looking(path, "h = view(path, pos='predict').run()")
+
+    path.write_text(MODULE.replace("predict", "foresee"))
+    told, idle = turns.run(), turns.run()
+    h = turns.namespace["h"]
+
+    assert any("position 'predict' is not there any more" in item.summary for item in told.deltas)
+    assert "line 6" in h.rendered.text.replace("lines 6", "line 6") and "foresee" in h.rendered.text
+    assert h.rendered.text.startswith("[position 'predict' is not there any more")
+    assert (h.fault, idle.deltas, told.notices) == ("", (), ())
+    turns.run("h.lod = 1; h.lod = 0")  # a policy that has nothing to do with it is not refused
+    path.write_text(MODULE)
+    turns.run()
+    assert not h.rendered.text.startswith("[")
+
+
+@pytest.mark.parametrize(
+    ("start", "call", "pos"),
+    [("predict", "h.scroll(2)", "8:0"), ("/class/", "h.scroll(-1)", "1:0"), ("fit", "h.scroll(-99)", "0:0")],
+)
+def test_scroll_goes_on_from_wherever_the_view_is(tmp_path, start: str, call: str, pos: str):
+    turns = looking(written(tmp_path / "m.py", MODULE), f"h = view(path, pos={start!r}); {call}")
+
+    assert turns.namespace["h"].pos == pos
+
+
+def test_a_refused_position_leaves_the_view_as_it_was(tmp_path):
+    turns = looking(written(tmp_path / "m.py", MODULE), "h = view(path, pos='fit')")
+    before = dict(turns.namespace["h"].memento())
+
+    with pytest.raises(BadPolicy):
+        turns.run("h.pos = 'fti'")
+
+    assert dict(turns.namespace["h"].memento()) == before
+
+
+def test_a_hostile_label_costs_the_position_and_nothing_else():
+    class Evil:
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError("no")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    frame = pandas.DataFrame({"a": [1, 2]}, index=pandas.Index([Evil(), Evil()], dtype=object))
+    with pytest.raises(BadPolicy):
+        opened(frame, "f").render(RenderRequest(0, "x", 100))
+
+
+def test_a_deleted_variable_is_told_by_the_view_that_still_holds_its_object(tmp_path):
+    turns = looking(tmp_path, "d = [1, 2, 3]; h = view(d).run()")
+
+    result = turns.run("del d")
+
+    assert "d (deleted; this view still holds it)" in turns.namespace["h"].rendered.text
+    assert any("is now d (deleted" in item.summary for item in result.deltas)
+    assert not turns.run().deltas
