@@ -135,8 +135,11 @@ class Graph:
         open_source: OpenSource,
         count_tokens: CountTokens,
         trim: Trim,
+        owner: Callable[[], bool] = lambda: True,
     ) -> None:
         self.settings = settings
+        self.owner = owner
+        """Says whether the caller is on the thread that may change nodes; core knows none."""
         self.bus = bus
         self.open_source = open_source
         self.count_tokens = count_tokens
@@ -287,11 +290,20 @@ class Graph:
         self._door = None
 
     def check_open(self, what: str, method: str) -> None:
-        """Raise OutsideTurn unless a statement or a tick is under way."""
+        """Raise OutsideTurn unless a statement or a tick is under way, and this is its thread."""
+        self.check_owner(what, method)
         if self._door is None:
             raise OutsideTurn(
                 f"{what}.{method}(…) was called outside of a statement; "
                 "call it in a cell, so that it stands in the timeline"
+            )
+
+    def check_owner(self, what: str, name: str) -> None:
+        """Raise OutsideTurn on any thread but the one that cells and ticks run on."""
+        if not self.owner():
+            raise OutsideTurn(
+                f"{what}.{name} was used from another thread, and handles change in cells and at the tick after them; "
+                "prepare data there, and change the handle in a cell"
             )
 
     def emit(self, event: Event) -> None:
@@ -431,6 +443,8 @@ class NodeBase:
             close = difflib.get_close_matches(name, [n for n in dir(type(self)) if n.islower()], 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise AttributeError(f"a {self.obj_type} has no {name!r}{hint}")
+        if (graph := self.__dict__.get("graph")) is not None and not graph.owner():
+            graph.check_owner(self.obj_id or self.obj_type, name)
         # Ticks set fields to what they are already; only what differs makes another memento.
         if self._memento is not None and name not in _NOT_KEPT and getattr(self, name, None) is not value:
             object.__setattr__(self, "_memento", None)
@@ -484,8 +498,8 @@ class NodeBase:
         """Bring it up to date if its target changed; called by the scheduler, in a tick only."""
         raise NotImplementedError
 
-    def basis(self) -> dict[str, str]:
-        """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
+    def basis(self, kind: str = "render") -> dict[str, str]:
+        """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
         raise NotImplementedError
 
     # -- going back ---------------------------------------------------------------------------
@@ -498,8 +512,8 @@ class NodeBase:
     def memento(self) -> Mapping[str, Json]:
         """Return its state as JSON values, the same object until it changes. Not to be written to."""
         if self._memento is None:
-            self._memento = self._state()
-        return self._memento
+            object.__setattr__(self, "_memento", self._state())  # no change of state: any thread may look
+        return cast("Mapping[str, Json]", self._memento)
 
     def _state(self) -> dict[str, Json]:
         shown, freq = self._rendered, self._freq

@@ -8,8 +8,10 @@ from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy, CtxError
 from ctxkernel.core.events import Delta, Json
+from ctxkernel.core.jobs import RENDERING, Job, Preparation, Prepared
 from ctxkernel.core.nodes.base import (
     NOTHING,
+    Async,
     Graph,
     NodeBase,
     TickResult,
@@ -293,15 +295,40 @@ class ViewHandle(NodeBase):
             return self._stamp, now
         return (now if self.render().fingerprint == self._rendered.fingerprint else ""), now
 
-    def prepare(self) -> tuple[str, Rendered, Rendered]:
-        """Return (stamp, rendering, change) as the tick would make them; for a worker. Changes nothing."""
-        stamp = self._source.stamp()
-        change = self._source.render(RenderRequest(3, self._pos, CHANGE_TOKENS, self._basis))
-        return stamp, self.render(), change
+    def jobs(self) -> list[Job]:
+        """Return what a worker may do for it: an update, where it is Async and stale, and what its source asks for."""
+        wanted: list[Job] = []
+        if self._mode == "running" and isinstance(self._freq, Async) and self.stale():
+            wanted.append(self.job())
+        ask = getattr(self._source, "preparation", None)
+        found: Preparation | None = None if ask is None else ask()
+        if found is not None:
+            wanted.append(self.job(found))
+        return wanted
 
-    def apply(self, prepared: tuple[str, Rendered, Rendered]) -> TickResult:
-        """Take what `prepare` returned; called by the tick only."""
-        self._stamp, new, change = prepared
+    def job(self, preparation: Preparation | None = None) -> Job:
+        """Return what a worker needs to make what the tick would: nothing of this node."""
+        # Who gave a source of his own has it asked from another thread, rather than a copy that he knows nothing of.
+        twin = None if self._given else getattr(self._source, "twin", None)
+        kind = RENDERING[self._lod] if preparation is None else "index"
+        return Job(
+            self.obj_id,
+            self.target,
+            kind,
+            self.basis(kind),
+            self._source if twin is None or preparation is not None else twin(),
+            RenderRequest(self._lod, self._pos, self._tokens, self._basis),
+            RenderRequest(3, self._pos, CHANGE_TOKENS, self._basis),
+            preparation,
+        )
+
+    def apply(self, data: Any) -> TickResult:
+        """Take what a worker made of a `job`; called by the tick only."""
+        if not isinstance(data, Prepared):
+            return self._accept(data)
+        if data.source is not self._source:
+            cast("Any", self._source).absorb(data.source)
+        self._stamp, new = data.stamp, data.rendered
         if new.basis is not None:
             self._basis = new.basis
         if self._is_as_then(new):
@@ -309,7 +336,15 @@ class ViewHandle(NodeBase):
         old, self._rendered = self._rendered, new
         changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
         self.revision += changed
-        return self._apply(change, changed)
+        return self._apply(data.change, changed)
+
+    def _accept(self, data: object) -> TickResult:
+        """Give the source what was prepared for it; a running view shows it once it is complete."""
+        complete = cast("Any", self._source).accept(data)
+        # What it shows may be older than its target; then this is no reason to look again, or not at this turn.
+        if not complete or self._mode == "paused" or self._set_back or self.stale() or not self._update():
+            return TickResult()
+        return TickResult(Delta("looked through in the background", {"revision": (self.revision - 1, self.revision)}))
 
     def _apply(self, change: Rendered, changed: bool) -> TickResult:
         self.dirty = False
@@ -320,14 +355,14 @@ class ViewHandle(NodeBase):
             Delta(change_summary(change.text), {"revision": (self.revision - 1, self.revision)}, change.text)
         )
 
-    def basis(self) -> dict[str, str]:
-        """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
-        policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos}
-        return {
-            "obj_digest_hash": digest_hash({"revision": self.revision, "restores": self.graph.restores}),
-            "policy_hash": digest_hash(policy),
-            "deps_hash": "",
-        }
+    def basis(self, kind: str = "render") -> dict[str, str]:
+        """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
+        state: dict[str, Json] = {"restores": self.graph.restores}
+        policy: dict[str, Json] = {}
+        if kind != "index":  # which is of the target, whatever is shown of it
+            state["revision"] = self.revision
+            policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos, "mode": self._mode}
+        return {"obj_digest_hash": digest_hash(state), "policy_hash": digest_hash(policy), "deps_hash": ""}
 
 
 def change_summary(diff: str) -> str:
