@@ -94,7 +94,8 @@ class Tick:
         except Exception as fault:  # one broken source must not hold up the others
             self.failed(node, fault)
             return
-        node.fault = ""
+        if node.fault:
+            node.fault = ""
         if result.delta is not None:
             self.graph.emit(event_of(node, tick_kind, result.delta))
             self.graph.changed(node, result.delta)

@@ -147,6 +147,8 @@ class Graph:
         # Weak: a handle lives as long as the user (or a group, or Out) holds it, not longer.
         self._nodes: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
         self._aside: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
+        self._listening: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
+        """Those of the nodes that want to hear of others: a thousand changed views must not cost a million calls."""
         self._held: dict[str, NodeBase] = {}
         self._bases: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._counts: dict[str, int] = {}
@@ -175,7 +177,12 @@ class Graph:
         node.obj_id = f"{node.obj_type[0]}{number}"
         node.serial = sum(self._counts.values())
         node.statement_id = self.statement_id
+        self._add(node)
+
+    def _add(self, node: NodeBase) -> None:
         self._nodes[node.obj_id] = node
+        if type(node).on_member_changed is not NodeBase.on_member_changed:
+            self._listening[node.obj_id] = node
 
     # -- going back ---------------------------------------------------------------------------
 
@@ -240,7 +247,7 @@ class Graph:
     def rejoin(self, node: NodeBase) -> None:
         """Let a node that stands aside be one of the nodes again: the user has it, and uses it."""
         if node.obj_id not in self._nodes:
-            self._nodes[node.obj_id] = node
+            self._add(node)
             self._aside.pop(node.obj_id, None)
 
     def hold(self, node: NodeBase) -> None:
@@ -253,8 +260,9 @@ class Graph:
         for node in list(self._nodes.values()):
             if node.obj_id not in stay:
                 self._aside[node.obj_id] = node
-        self._nodes = weakref.WeakValueDictionary(stay)
+        self._nodes, self._listening = weakref.WeakValueDictionary(), weakref.WeakValueDictionary()
         for node in nodes:
+            self._add(node)
             self._aside.pop(node.obj_id, None)
             if node.obj_id[1:].isdecimal():
                 self.continue_after({node.obj_type: int(node.obj_id[1:])})
@@ -337,7 +345,7 @@ class Graph:
         """Record that `node` is not what it was, and tell the groups that it is in."""
         node.changed_in = self.statement_id
         self.emit(NodeChanged(node.obj_id, delta))
-        for other in self.nodes():
+        for other in list(self._listening.values()):
             other.on_member_changed(node)
 
 
@@ -492,7 +500,7 @@ class NodeBase:
         raise NotImplementedError
 
     def on_member_changed(self, member: NodeBase) -> None:
-        """Called on every node when `member` changed; groups mark themselves dirty."""
+        """Called on every node of a class that has its own when `member` changed; groups mark themselves dirty."""
 
     def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Bring it up to date if its target changed; called by the scheduler, in a tick only."""
