@@ -84,7 +84,7 @@ class FileSource(BaseSource):
         return Preparation(f"file {path}", lambda stopped, publish: build(path, known, stopped, publish))
 
     def accept(self, result: Any) -> bool:
-        """Take an index as far as it still holds. Returns whether it is that of the whole file."""
+        """Take an index as far as it still holds. Returns whether no more of it is needed."""
         known, self.prepared["index"] = self.prepared.get("index"), result
         large = self._open_large()
         if large.index is not result:
@@ -93,7 +93,7 @@ class FileSource(BaseSource):
         if self._large is not None:
             self._large = large
         self._renderings.clear()
-        return result.whole
+        return self.preparation() is None
 
     def absorb(self, twin: BaseSource) -> None:
         """Take over what a twin read; what was accepted meanwhile stays."""

@@ -93,7 +93,7 @@ class ObjectSource(BaseSource):
         super().__init__(label)
         self.target = target
         self._plain: tuple[list[Any], str] | None = None
-        """What a small plain value was made of, and its stamp: the same things in the same places are the same value."""
+        """What a small plain value was made of, and its stamp: the same things in their places are the same value."""
 
     def stamp(self) -> str:
         """Return a hash of the beginning of the value's text. Never raises."""

@@ -141,6 +141,8 @@ class LargeFile:
             pieces.pop()  # cut short by the window, or the nothing after a last line end
         widths = [len(piece) + 1 for piece in pieces]
         lines = [_shown(piece) for piece in pieces]
+        if size <= self._reach:
+            self._scan(descriptor, offset=size)
         index = self.index
         total = index.lines + (not _ends_with_break(descriptor, size)) if index.scanned >= size else None
         begun = total is None and self._reach > SCAN_BYTES
