@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import pytest
 from hypothesis import given
@@ -38,7 +37,7 @@ from ctxkernel.core.timeline import (
     execution_to_json,
     statement_to_json,
 )
-from ctxkernel.testing import FakeSource, Turns
+from ctxkernel.testing import AtOnce, FakeSource, Turns
 from ctxkernel.testing.turns import count_words
 
 
@@ -108,14 +107,7 @@ def test_all_seven_kinds_of_event_come_from_real_turns():
 
 def prepare_now(turns):
     """Let the loop's worker be one that prepares at once."""
-    numbers = itertools.count(1)
-
-    def prepare(node):
-        turns.loop.ready.put(
-            UpdatePayload(f"p{next(numbers)}", node.obj_id, turns.now, node.basis(), "render", node.prepare())
-        )
-
-    turns.loop.prepare = prepare
+    turns.loop.preparer = AtOnce(turns.loop.ready)
 
 
 def test_a_method_call_is_recorded_with_the_digests_before_and_after():
@@ -234,7 +226,7 @@ def test_ready_payloads_apply_before_sync_and_periodic_ticks_and_groups_come_las
     for name in "asp":
         turns.namespace[name].text += " changed"
     prepare_now(turns)
-    turns.loop.prepare(turns.namespace["va"])
+    turns.loop.preparer.want([turns.namespace["va"].job()])
 
     result = turns.run(seconds=5)
 
@@ -297,7 +289,7 @@ def test_a_payload_made_from_an_older_state_is_dropped():
     turns = with_view(freq="Async")
     prepare_now(turns)
     turns.namespace["src"].text = "newer"
-    turns.loop.prepare(turns.namespace["h"])
+    turns.loop.preparer.want([turns.namespace["h"].job()])
     result = turns.run("h.lod = 1")
 
     assert any(isinstance(e, AsyncPayloadPrepared) for e in result.events)

@@ -162,7 +162,7 @@ def test_a_huge_frame_is_looked_at_by_samples():
     rendered = render(source, 2)
 
     assert {"sampled", "content hash of a sample"} <= set(rendered.notes)
-    assert "sampled: every" in rendered.text.split("\n")[0]
+    assert "sampled: 100 stretches of" in rendered.text.split("\n")[0]
 
 
 KINDS: list[tuple[str, Any]] = [

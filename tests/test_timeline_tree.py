@@ -27,7 +27,7 @@ from ctxkernel.core.turn import Turn
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.sources import open_named
 from ctxkernel.state.tracker import NamespaceTracker
-from ctxkernel.testing import FakeSource, Turns
+from ctxkernel.testing import AtOnce, FakeSource, Turns
 from ctxkernel.testing.turns import count_words
 
 # -- the log --------------------------------------------------------------------------------------
@@ -836,9 +836,7 @@ def test_a_prepared_update_leaves_a_view_as_it_was_set_back_where_its_target_is_
     turns = with_names(src=FakeSource("one"))
     turns.run("h = view(src, lod=3).run('Async')")
     handle = turns.namespace["h"]
-    turns.loop.prepare = lambda node: turns.loop.ready.put(
-        UpdatePayload("p", node.obj_id, 0.0, node.basis(), "render", node.prepare())
-    )
+    turns.loop.preparer = AtOnce(turns.loop.ready)
     turns.run("src.text = 'two'")
     turns.run()
     shown = handle.rendered.text

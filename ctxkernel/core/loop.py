@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.events import Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted
+from ctxkernel.core.jobs import Preparer
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
@@ -101,6 +102,7 @@ class Loop:
         open_source: OpenSource,
         count_tokens: CountTokens,
         trim: Trim,
+        owner: Callable[[], bool] = lambda: True,
         settings: Settings | None = None,
         environment: Mapping[str, Json] | None = None,
         guard: Guard[Any] = no_guard,
@@ -111,9 +113,15 @@ class Loop:
         self.bus = EventBus()
         self.ready = ReadyQueue()
         self.graph = Graph(
-            settings=self.settings, bus=self.bus, open_source=open_source, count_tokens=count_tokens, trim=trim
+            settings=self.settings,
+            bus=self.bus,
+            open_source=open_source,
+            count_tokens=count_tokens,
+            trim=trim,
+            owner=owner,
         )
-        self.prepare: Callable[[ViewHandle], None] | None = None
+        self.preparer: Preparer | None = None
+        """Who prepares updates in the background; None: everything is done by the tick itself."""
         self.turn_id = 0
         self.now = 0.0
         self.projection: Any = None
@@ -279,7 +287,7 @@ class Loop:
         notices += restored.notices
         comparisons, self._compared = self._compared, []
         guard("divergences", lambda: self._tell_groups(comparisons), None)
-        tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.prepare)
+        tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.preparer)
         # The handles are those of where HEAD goes; what they look at is, too.
         self._ahead = guard("timeline", lambda: self.log.path(move.to), None) if move is not None else None
         self.graph.named = guard("question", self._asked_about, frozenset())
@@ -663,7 +671,7 @@ class Loop:
         """
         self.graph.check_open("tick", "run")
         mark = len(self._events)
-        run(Tick(self.graph, self.ready, self.now, self.turn_id + 1, lambda: False, self.prepare))
+        run(Tick(self.graph, self.ready, self.now, self.turn_id + 1, lambda: False, self.preparer))
         return tuple(f"{e.obj_id}: {e.delta.summary}" for e in self._events[mark:] if isinstance(e, NodeChanged))
 
     def ls(self) -> HandleTable:

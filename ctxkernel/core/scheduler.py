@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from ctxkernel.core.events import AsyncPayloadApplied, AsyncPayloadPrepared, Delta, GroupRecomputed, Json, TickApplied
+from ctxkernel.core.jobs import Job, Kind, Preparer
 from ctxkernel.core.nodes.base import Async, Freq, Graph, NodeBase, Periodic, Sync, TickResult
 from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.view import ViewHandle
@@ -28,9 +29,9 @@ class UpdatePayload:
     prepared_at: float
     basis: Mapping[str, str]
     """`obj_digest_hash`, `policy_hash`, `deps_hash` of the node that it was made from."""
-    kind: Literal["diff", "render", "parse", "index", "other"]
+    kind: Kind
     data: Any
-    """For `render`: what `ViewHandle.prepare` returned, or the exception that it raised."""
+    """What `Job.run` returned or published, or the exception that it raised."""
     cost: Mapping[str, float] = field(default_factory=dict[str, float])
     """`time_ms` and `bytes`."""
     payload_hash: str = ""
@@ -54,13 +55,20 @@ class ReadyQueue:
     def __len__(self) -> int:
         return len(self._ready)
 
-    def take(self, limit: int) -> list[UpdatePayload]:
-        """Return at most `limit` payloads, oldest first, the newest of each (object, kind) only."""
+    def waiting(self) -> set[tuple[str, str]]:
+        """Return (object, kind) of what was not taken yet."""
+        return {(payload.obj_id, payload.kind) for payload in tuple(self._ready)}
+
+    def take(self, limit: int, wanted: Callable[[UpdatePayload], bool] = lambda payload: True) -> list[UpdatePayload]:
+        """Return at most `limit` payloads, oldest first, the newest of each (object, kind) only.
+
+        Those that are not `wanted` are dropped, and count for nothing.
+        """
         newest: dict[tuple[str, str], UpdatePayload] = {}
         while self._ready:
             payload = self._ready.popleft()
-            newest[payload.obj_id, payload.kind] = payload
-        payloads = list(newest.values())
+            newest[payload.obj_id, payload.kind] = payload  # in the place of an older one: nobody loses his turn
+        payloads = [payload for payload in newest.values() if wanted(payload)]
         # What is over the cap stays in front of what comes later: nobody starves.
         self._ready.extendleft(reversed(payloads[limit:]))
         return payloads[:limit]
@@ -75,8 +83,8 @@ class Tick:
     now: float
     turn_id: int
     expired: Expired
-    prepare: Callable[[ViewHandle], None] | None = None
-    """Hands a view to a worker; None where there is none (then it is rendered here)."""
+    preparer: Preparer | None = None
+    """Who works in the background; None where nobody does (then Async views are rendered here)."""
     notices: list[str] = field(default_factory=list[str])
 
     def apply(self, node: NodeBase, tick_kind: str, step: Callable[[], TickResult]) -> None:
@@ -86,7 +94,8 @@ class Tick:
         except Exception as fault:  # one broken source must not hold up the others
             self.failed(node, fault)
             return
-        node.fault = ""
+        if node.fault:
+            node.fault = ""
         if result.delta is not None:
             self.graph.emit(event_of(node, tick_kind, result.delta))
             self.graph.changed(node, result.delta)
@@ -108,22 +117,29 @@ def event_of(node: NodeBase, tick_kind: str, delta: Delta) -> TickApplied | Grou
 
 def apply_ready(tick: Tick) -> None:
     """Apply prepared payloads whose basis still holds; drop the others."""
-    for payload in tick.ready.take(tick.graph.settings.ready_per_turn):
-        node = tick.graph.node(payload.obj_id)
-        if node is None:
+    graph = tick.graph
+
+    def wanted(payload: UpdatePayload) -> bool:
+        node = graph.node(payload.obj_id)
+        if not isinstance(node, ViewHandle):
+            return False
+        if not isinstance(payload.data, BaseException):
+            graph.emit(AsyncPayloadPrepared(node.obj_id, payload.meta()))
+        return payload.basis == node.basis(payload.kind)
+
+    for payload in tick.ready.take(graph.settings.ready_per_turn, wanted):
+        node = graph.node(payload.obj_id)
+        if not isinstance(node, ViewHandle):
             continue
         if isinstance(payload.data, BaseException):
             tick.failed(node, payload.data)
-            continue
-        tick.graph.emit(AsyncPayloadPrepared(node.obj_id, payload.meta()))
-        if payload.basis != node.basis() or payload.kind != "render" or not isinstance(node, ViewHandle):
             continue
 
         def step(node: ViewHandle = node, payload: UpdatePayload = payload) -> TickResult:
             node.last_tick_turn, node.last_tick_time = tick.turn_id, tick.now
             result = node.apply(payload.data)
             if result.delta is not None:
-                tick.graph.emit(AsyncPayloadApplied(node.obj_id, payload.meta(), result.delta))
+                graph.emit(AsyncPayloadApplied(node.obj_id, payload.meta(), result.delta))
             return result
 
         tick.apply(node, "async", step)
@@ -159,7 +175,7 @@ def tick_sync(tick: Tick) -> None:
 
 
 def tick_periodic(tick: Tick) -> None:
-    """Update Periodic nodes that are due, and hand Async ones that are stale to a worker."""
+    """Update Periodic nodes that are due; and Async ones, where there is no worker that could."""
     due = [
         node
         for node in _running(tick, Periodic)
@@ -170,17 +186,9 @@ def tick_periodic(tick: Tick) -> None:
         if _out_of_time(tick, len(due) - position):
             break
         tick.apply(node, "periodic", lambda node=node: node.tick(tick.now, tick.turn_id, "periodic"))
-    for node in _running(tick, Async):
-        if not isinstance(node, ViewHandle):
-            continue
-        if tick.prepare is None:
+    if tick.preparer is None:
+        for node in _running(tick, Async):
             tick.apply(node, "async", lambda node=node: node.tick(tick.now, tick.turn_id, "async"))
-            continue
-        try:
-            if node.stale():
-                tick.prepare(node)
-        except Exception as fault:  # no thread to be had, say; not through `apply`, which would forget a fault
-            tick.failed(node, fault)
 
 
 def recompute_groups(tick: Tick) -> None:
@@ -196,9 +204,27 @@ def recompute_groups(tick: Tick) -> None:
 PHASES = (apply_ready, tick_sync, tick_periodic, recompute_groups)
 
 
+def hand_out(tick: Tick) -> None:
+    """Tell the worker what is wanted of it, as the nodes are after the tick; the rest is given up."""
+    if tick.preparer is None:
+        return
+    jobs: list[Job] = []
+    for node in tick.graph.nodes():
+        if isinstance(node, ViewHandle):
+            try:
+                jobs += node.jobs()
+            except Exception as fault:  # a stamp that raises, say; not through `apply`, which would forget a fault
+                tick.failed(node, fault)
+    try:
+        tick.notices += tick.preparer.want(jobs)
+    except Exception as fault:  # no thread to be had
+        tick.notices.append(f"nothing is prepared in the background: {type(fault).__name__}: {fault}"[:200])
+
+
 def run(tick: Tick) -> list[str]:
     """Run all phases. Returns notices for the user."""
     with tick.graph.opened("tick"):
         for phase in PHASES:
             phase(tick)
+        hand_out(tick)
     return tick.notices

@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -140,6 +141,7 @@ class Runtime:
         )
         self.anchor: Anchor | None = None
         """What the last answer's usage says of our estimates; None before there is one."""
+        thread = threading.get_ident()  # cells run on the thread that the kernel was made on
         self.loop = Loop(
             namespace=namespace,
             tracker=self.tracker,
@@ -147,6 +149,7 @@ class Runtime:
             open_source=self._open,
             count_tokens=count_tokens,
             trim=trim_to_tokens,
+            owner=lambda: threading.get_ident() == thread,
             settings=self.settings,
             environment=self.environment(),
             guard=self.guard,
@@ -154,7 +157,7 @@ class Runtime:
         )
         self.loop.log.start_after(self.store.last_index)
         self.worker = Worker(self.loop.ready)
-        self.loop.prepare = self.worker.prepare
+        self.loop.preparer = self.worker
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
         self.displays = LiveDisplays(self.shell)

@@ -1,65 +1,163 @@
-"""The background worker of Async handles: it prepares, the tick applies (seed 002 §6.2)."""
+"""The background workers: they prepare, the tick applies (seed 002 §6.2).
+
+Rule 1: a worker is given jobs, never nodes; whatever becomes of a job, it is a payload, or nothing.
+Rule 2: what the last tick did not want is given up: a queued job is forgotten, the result of a running one is.
+Rule 3: nobody waits for a worker. One that hangs is named, and another one takes its place.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import time
-from queue import Empty, SimpleQueue
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from ctxkernel.core.nodes import ViewHandle
+from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.jobs import Job, Prepared
 from ctxkernel.core.nodes.base import digest_hash
 from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 
-Job = tuple[ViewHandle, dict[str, str]]
+WORKERS = 2
+MOST_THREADS = 8
+"""Those that hang included: so many sources may hang before no other one is prepared."""
+HANGS_SECONDS = 30.0
+"""A job that gave no sign of life for so long is named, and its thread not counted upon."""
+PAYLOAD_CHARS = 8 << 20
+"""Longest rendering that is taken; no budget that a model could use allows for it."""
+
+Key = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Running:
+    job: Job
+    since: float
+    """Monotonic seconds of its last sign of life."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    told: bool = False
 
 
 class Worker:
-    """Renders views on one thread of its own and puts the results into the ready queue."""
+    """Does jobs on a few threads of its own and puts the results into the ready queue."""
 
     def __init__(self, ready: ReadyQueue) -> None:
         self._ready = ready
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._under_way: set[str] = set()
+        self._changed = threading.Condition()
+        # All of these under the condition's lock, which is never held while a source is looked at.
+        self._queued: OrderedDict[Key, Job] = OrderedDict()
+        self._running: dict[Key, _Running] = {}
+        self._given_up: list[_Running] = []
+        self._idle = 0
+        self._threads = 0
+        self._closed = False
         self._ids = itertools.count(1)
 
-    def prepare(self, node: ViewHandle) -> None:
-        """Begin to render `node` as it is now, unless that is under way."""
-        if node.obj_id in self._under_way:
-            return
-        if self._thread is None:  # a thread only for those who use it
-            # A daemon, not a pool: at its end Python waits for a pool, and with it for a rendering that hangs.
-            thread = threading.Thread(target=self._work, name="ctxkernel prepare", daemon=True)
-            thread.start()
-            self._thread = thread
-        self._under_way.add(node.obj_id)
-        self._jobs.put((node, node.basis()))
+    def want(self, jobs: Sequence[Job]) -> list[str]:
+        """Do these jobs, and give up every other one. Returns a notice for each that hangs, once."""
+        if not jobs and not self._queued and not self._running:
+            return []
+        now, waiting = time.monotonic(), self._ready.waiting()
+        wanted = {job.key: job for job in jobs}
+        with self._changed:
+            if self._closed:
+                return []
+            for key in [key for key in self._queued if key not in wanted]:
+                del self._queued[key]
+            for key in [key for key in self._running if key not in wanted]:
+                self._running[key].stop.set()
+                self._given_up.append(self._running.pop(key))
+            for key, job in wanted.items():
+                # A result that no tick took yet is as good as another one.
+                if key not in self._running and (job.obj_id, job.kind) not in waiting:
+                    self._queued[key] = job  # in the place of an older one, which has an older source
+            hanging = [one for one in self._running.values() if now - one.since >= HANGS_SECONDS]
+            lost = len(hanging) + sum(now - one.since >= HANGS_SECONDS for one in self._given_up)
+            room = min(MOST_THREADS, WORKERS + lost) - self._threads
+            for _ in range(min(room, len(self._queued) - self._idle)):
+                self._start()
+            self._changed.notify(len(self._queued))
+        notices: list[str] = []
+        for one in hanging:
+            if not one.told:
+                one.told = True
+                obj_id = one.job.obj_id
+                notices.append(
+                    f"{obj_id} ({one.job.label}) has been prepared in the background for {now - one.since:.0f} s; "
+                    f"it stays as it is meanwhile. {obj_id}.pause() gives up"
+                )
+        return notices
+
+    def _start(self) -> None:
+        # A daemon, not a pool: at its end Python waits for a pool, and with it for a rendering that hangs.
+        threading.Thread(target=self._work, name="ctxkernel prepare", daemon=True).start()
+        self._threads += 1
+
+    def _next(self) -> _Running | None:
+        with self._changed:
+            self._idle += 1
+            while (key := self._choice()) is None and not self._closed:
+                self._changed.wait()
+            self._idle -= 1
+            if key is None or self._closed:
+                return None
+            self._running[key] = running = _Running(self._queued.pop(key), time.monotonic())
+            return running
+
+    def _choice(self) -> Key | None:
+        """Return the oldest rendering, else an index where none is being made: that of a huge file takes minutes."""
+        indexing = any(one.job.kind == "index" for one in (*self._running.values(), *self._given_up))
+        later: Key | None = None
+        for key, job in self._queued.items():
+            if job.kind != "index":
+                return key
+            later = later or key
+        return None if indexing else later
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            self._run(*job)
-            del job  # or the handle would live until the next one comes
+        while (running := self._next()) is not None:
+            self._run(running)
+            del running  # or what it looked at would live until the next one comes
 
-    def _run(self, node: ViewHandle, basis: dict[str, str]) -> None:
-        start = time.perf_counter()
-        size = 0
+    def _run(self, running: _Running) -> None:
+        job, start = running.job, time.perf_counter()
+
+        def publish(data: Any) -> None:
+            running.since = time.monotonic()
+            if not running.stop.is_set():
+                self._ready.put(self._payload(job, data, time.perf_counter() - start))
+
         try:
-            data = node.prepare()
-            size = len(data[1].text)
-            payload_hash = digest_hash({"text": data[1].text, "basis": basis})
-        except BaseException as fault:  # the tick tells it, as it does for a Sync view; the next handle waits
-            data, payload_hash = fault, ""
-        cost = {"time_ms": round((time.perf_counter() - start) * 1000, 3), "bytes": float(size)}
-        self._ready.put(
-            UpdatePayload(f"p{next(self._ids)}", node.obj_id, time.time(), basis, "render", data, cost, payload_hash)
+            data = job.run(running.stop.is_set, publish)
+            if isinstance(data, Prepared) and len(data.rendered.text) > PAYLOAD_CHARS:
+                raise BadPolicy(
+                    f"{job.obj_id} is {len(data.rendered.text):,} characters long; set {job.obj_id}.tokens to less"
+                )
+        except BaseException as fault:  # the tick tells it, as it does for a Sync view; the next job waits
+            data = fault.with_traceback(None)  # whose frames hold the source
+        publish(data)
+        with self._changed:
+            if self._running.get(job.key) is running:
+                del self._running[job.key]
+            else:
+                self._given_up = [one for one in self._given_up if one is not running]
+            self._changed.notify()  # an index may begin where one ended
+
+    def _payload(self, job: Job, data: Any, seconds: float) -> UpdatePayload:
+        text = data.rendered.text if isinstance(data, Prepared) else ""
+        cost = {"time_ms": round(seconds * 1000, 3), "bytes": float(len(text.encode("utf-8", "replace")))}
+        payload_hash = "" if isinstance(data, BaseException) else digest_hash({"text": text, "basis": dict(job.basis)})
+        return UpdatePayload(
+            f"p{next(self._ids)}", job.obj_id, time.time(), job.basis, job.kind, data, cost, payload_hash
         )
-        self._under_way.discard(node.obj_id)
 
     def close(self) -> None:
-        """End after what runs now; it is not waited for."""
-        with contextlib.suppress(Empty):
-            while True:
-                self._jobs.get_nowait()
-        self._jobs.put(None)
+        """Give up everything, and take nothing more; nobody is waited for."""
+        with self._changed:
+            self._closed = True
+            self._queued.clear()
+            for one in self._running.values():
+                one.stop.set()
+            self._changed.notify_all()

@@ -59,10 +59,21 @@ def hash_column(values: Any, limit: int, most_chunks: int = CHUNKS) -> ColumnHas
     if costly and not exact:
         page = min(page, 16)
     chunks: list[int] = []
-    for start in range(0, count, rows):
+    if not exact and not costly and count >= 2 * rows and values.ndim == 1:
+        chunks = _pages(values[: count // rows * rows], rows, page)
+    for start in range(len(chunks) * rows, count, rows):
         middle = start if exact else start + (min(rows, count - start) - min(page, count - start)) // 2
         chunks.append(_hash(values[middle : min(middle + page, start + rows, count)]))
     return ColumnHash(tuple(chunks), rows, exact)
+
+
+def _pages(values: Any, rows: int, page: int) -> list[int]:
+    """Return the hash of the middle page of each chunk of `rows`: all pages are gathered at once, which is faster."""
+    numpy, _ = modules()
+    middle = (rows - page) // 2
+    gathered = numpy.ascontiguousarray(values.reshape(-1, rows)[:, middle : middle + page])
+    data, size = gathered.view(numpy.uint8).data.cast("B"), page * values.dtype.itemsize
+    return [xxhash.xxh3_64_intdigest(data[at : at + size]) for at in range(0, data.nbytes, size)]
 
 
 def _buffered(values: Any) -> bool:

@@ -7,19 +7,41 @@ Rule 2: a column of Python objects that are not all texts is only counted: to co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ctxkernel.sources.columns import cell, cells, labels_of, modules
 from ctxkernel.sources.rendering import number_of
 
+_PART_ROWS = 1 << 18
+
 
 def column_facts(column: Any, about: str = "") -> str:
     """Return type, nulls and range of a Series (level 1)."""
-    nulls = int(column.isna().sum())
+    return _facts(column, int(column.isna().sum()), _ends(column), about)
+
+
+def facts_by_parts(column: Any, stopped: Callable[[], bool]) -> str:
+    """Return what `column_facts` does, looked at a part at a time: nothing the size of the column is made.
+
+    Empty where `stopped()` said so first.
+    """
+    nulls, found = 0, []
+    for start in range(0, max(len(column), 1), _PART_ROWS):
+        if stopped():
+            return ""
+        part = column.iloc[start : start + _PART_ROWS]
+        nulls += int(part.isna().sum())
+        found.append(_ends(part))
+    lows, highs = [low for low, _ in filter(None, found)], [high for _, high in filter(None, found)]
+    return _facts(column, nulls, (min(lows), max(highs)) if lows else None, "")
+
+
+def _facts(column: Any, nulls: int, ends: tuple[Any, Any] | None, about: str) -> str:
     said = [str(column.dtype)]
     if nulls:
         said.append(about + number_of(nulls, "nulls"))
-    span = _span(column)
+    span = _span(column.dtype, ends)
     return ", ".join([*said, about + span] if span else said)
 
 
@@ -39,7 +61,7 @@ def describe(column: Any, about: str = "") -> str:
         values = column.dropna().to_numpy()
         return f"{kind}, {count}, {numbers(values)}"
     if types.is_datetime64_any_dtype(column.dtype) or types.is_timedelta64_dtype(column.dtype):
-        return f"{kind}, {count}, {_span(column)}"
+        return f"{kind}, {count}, {_span(column.dtype, _ends(column))}"
     if not _hashable(column):
         return f"{kind}, {count}"
     numpy, _ = modules()
@@ -66,21 +88,26 @@ def numbers(values: Any) -> str:
     return ", ".join([*parts, f"std {std:.10g}"] if std == std else parts)
 
 
-def _span(column: Any) -> str:
+def _ends(column: Any) -> tuple[Any, Any] | None:
+    """Return the smallest and the largest value, or None where there is no such thing."""
     _, pandas = modules()
     types = pandas.api.types
     kind = column.dtype
     ordered = types.is_numeric_dtype(kind) and not types.is_complex_dtype(kind) and not types.is_bool_dtype(kind)
-    if ordered or types.is_datetime64_any_dtype(kind) or types.is_timedelta64_dtype(kind):
-        low, high = column.min(), column.max()
-        if low != low or low is pandas.NaT or low is pandas.NA:
-            return ""
-        numpy, _ = modules()
-        if isinstance(kind, numpy.dtype) and kind.kind in "iuf":
-            low, high = cells(numpy.array([low, high], dtype=kind))
-            return f"{low} … {high}"
-        return f"{cell(low)} … {cell(high)}"
-    return ""
+    if not (ordered or types.is_datetime64_any_dtype(kind) or types.is_timedelta64_dtype(kind)):
+        return None
+    low, high = column.min(), column.max()
+    return None if low is pandas.NaT or low is pandas.NA or low != low else (low, high)
+
+
+def _span(kind: Any, ends: tuple[Any, Any] | None) -> str:
+    if ends is None:
+        return ""
+    numpy, _ = modules()
+    if isinstance(kind, numpy.dtype) and kind.kind in "iuf":
+        low, high = cells(numpy.array(ends, dtype=kind))
+        return f"{low} … {high}"
+    return f"{cell(ends[0])} … {cell(ends[1])}"
 
 
 def _hashable(column: Any) -> bool:

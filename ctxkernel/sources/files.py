@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import xxhash
 
+from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import thumbnails
+from ctxkernel.sources.lineindex import build
 from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
@@ -69,9 +72,42 @@ class FileSource(BaseSource):
         if stamp != self._stamp or isinstance(self._found, Gone):
             loaded = load(self.path)
             self._found = Document(self.label, self.path, loaded) if isinstance(loaded, Text) else loaded
-            self._large = None if not isinstance(loaded, Text) or loaded.whole else LargeFile(self.path)
+            self._large = None if not isinstance(loaded, Text) or loaded.whole else self._open_large()
             self._stamp = stamp
         return self._found
+
+    # -- the index of a large one, made in the background
+
+    def _open_large(self) -> LargeFile:
+        return LargeFile(self.path, self.prepared.get("index"))
+
+    def preparation(self) -> Preparation | None:
+        """Return the indexing of what lies further on than is looked through at once; None where nothing does."""
+        large, found = self._large, self._found
+        if large is None or not isinstance(found, Document) or found.text.size <= large.indexed:
+            return None
+        if not found.text.encoding.startswith("utf-8"):
+            return None
+        path, known = self.path, large.index
+        return Preparation(f"file {path}", lambda stopped, publish: build(path, known, stopped, publish))
+
+    def accept(self, result: Any) -> bool:
+        """Take an index as far as it still holds. Returns whether no more of it is needed."""
+        known, self.prepared["index"] = self.prepared.get("index"), result
+        large = self._open_large()
+        if large.index is not result:
+            self.prepared["index"] = known
+            return False
+        if self._large is not None:
+            self._large = large
+        self._renderings.clear()
+        return self.preparation() is None
+
+    def absorb(self, twin: BaseSource) -> None:
+        """Take over what a twin read; what was accepted meanwhile stays."""
+        super().absorb(twin)
+        if self._large is not None:
+            self._large = self._open_large()
 
     def _text(self, document: Document, request: RenderRequest, place: Place, budget: int) -> Draft:
         window = self._window(document, place, budget)

@@ -2,7 +2,8 @@
 
 Rule 1: the frame is held by reference; of its data nothing is kept but hashes and the text of one window.
 Rule 2: numbers are exact where they are values (rows, min, max, nulls, counts); mean, std and quantiles are
-        computed and shown with 10 digits. Of more than `EXACT_CELLS` cells a sample is taken, and said so.
+        computed and shown with 10 digits. Of more than `EXACT_CELLS` cells a sample is taken, and said so; nulls,
+        min and max of all rows are looked for in the background.
 Rule 3: a stamp hashes up to 8 MB in 128 columns whole, of more some pages of so many columns; a rendering
         64 MB in 256 columns. A change in place of a larger frame may lie between the pages; the notes say so.
 """
@@ -16,8 +17,8 @@ from typing import Any
 
 import xxhash
 
+from ctxkernel.core.jobs import Preparation, Publish, Stopped
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.projection.tokens import most_chars
 from ctxkernel.sources.columns import (
     CHUNKS,
     HASH_BYTES,
@@ -28,7 +29,7 @@ from ctxkernel.sources.columns import (
     labels_of,
     modules,
 )
-from ctxkernel.sources.columnstats import column_facts, describe
+from ctxkernel.sources.columnstats import column_facts, describe, facts_by_parts
 from ctxkernel.sources.positions import find_pattern, no_place, pattern_of
 from ctxkernel.sources.rendering import (
     PAST_END,
@@ -45,9 +46,11 @@ from ctxkernel.sources.rendering import (
 from ctxkernel.sources.tablediff import TableBasis, TableWindow, table_changes
 
 EXACT_CELLS = 5_000_000
-_SAMPLE_CELLS = 500_000
+_SAMPLE_CELLS = 200_000
+_STRETCHES = 100
 _HASHED_COLUMNS = 256
 _STAMPED_COLUMNS = 128
+_STAMP_HASHES = 1024
 _SHOWN_COLUMNS = 300
 _WINDOW_ROWS = 2_000
 _WINDOW_CELLS = 40_000
@@ -65,6 +68,14 @@ class Hashes:
     fingerprint: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Type, nulls and range of the first columns, of all rows; made when the frame had `stamp`."""
+
+    stamp: str
+    facts: tuple[str, ...]
+
+
 class FrameSource(BaseSource):
     """A view of a DataFrame or Series."""
 
@@ -73,15 +84,46 @@ class FrameSource(BaseSource):
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(label)
         self.target = target
+        self._asked = ""
+        """The stamp of a frame of which ranges of a sample were shown: those of all rows are worth looking for."""
+        self._seen: tuple[str, Hashes] | None = None
+        """The last stamp, and the hashes that it was made from."""
 
     def stamp(self) -> str:
         """Return identity, shape, types and a (sampled) hash of the content; ≤ 20 ms whatever the size."""
         try:
             frame = self._frame()
-            hashes = hash_frame(frame, STAMP_BYTES, _STAMPED_COLUMNS, 1024)
+            hashes = hash_frame(frame, STAMP_BYTES, _STAMPED_COLUMNS, _STAMP_HASHES)
         except Exception as fault:  # columns swapped by another thread meanwhile, say
             return f"unreadable {type(fault).__name__}"
-        return f"{id(self.target):x} {frame.shape} {'' if hashes.exact else '~'}{hashes.fingerprint}"
+        stamp = f"{id(self.target):x} {frame.shape} {'' if hashes.exact else '~'}{hashes.fingerprint}"
+        self._seen = stamp, hashes
+        return stamp
+
+    # -- ranges of a large one, looked for in the background
+
+    def preparation(self) -> Preparation | None:
+        """Return the look at all rows, where a sample was shown and it was not done for the frame as it is."""
+        known = self.prepared.get("ranges")
+        if not self._asked or (known is not None and known.stamp == self._asked):
+            return None
+        return Preparation(f"frame {id(self.target):x}", self._look_through)
+
+    def _look_through(self, stopped: Stopped, publish: Publish) -> Ranges:
+        stamp, frame = self.stamp(), self._frame()
+        facts: list[str] = []
+        for at in range(min(frame.shape[1], _SHOWN_COLUMNS)):
+            facts.append(facts_by_parts(frame.iloc[:, at], stopped))
+            publish(None)  # a sign of life
+        return Ranges(stamp, tuple(facts))
+
+    def accept(self, result: Any) -> bool:
+        """Take the ranges, unless the frame changed since. Returns whether they were taken."""
+        if not isinstance(result, Ranges) or result.stamp != self.stamp():
+            return False
+        self.prepared["ranges"] = result
+        self._renderings.clear()
+        return True
 
     def covers(self, stamp: str) -> bool:
         """A sampled hash does not prove that nothing changed."""
@@ -110,7 +152,7 @@ class FrameSource(BaseSource):
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the frame as it is now."""
         frame = self._frame()
-        hashes = hash_frame(frame, HASH_BYTES, _HASHED_COLUMNS)
+        hashes = self._hashes(frame)
         window = frame_window(frame, place, _BASIS_CELLS)
         basis = TableBasis(hashes.fingerprint, frame.shape, _types(frame), hashes.columns, hashes.exact, window)
         notes = () if hashes.exact else ("content hash of a sample",)
@@ -133,6 +175,12 @@ class FrameSource(BaseSource):
             draft = Draft(f"[nothing rendered before; as it is now:]\n{draft.text}", draft.cut_tokens)
         return Draft(draft.text, draft.cut_tokens, draft.next_pos, hashes.fingerprint, basis, (*notes, *draft.notes))
 
+    def _hashes(self, frame: Any) -> Hashes:
+        # `render` asked for the stamp just now: of a large frame its hashes are as good as any.
+        if self._seen is not None and _bytes(frame) > HASH_BYTES and frame.shape[1] * CHUNKS <= _STAMP_HASHES:
+            return self._seen[1]
+        return hash_frame(frame, HASH_BYTES, _HASHED_COLUMNS)
+
     def _headline(self, frame: Any) -> str:
         _, pandas = modules()
         rows, columns = frame.shape
@@ -150,7 +198,8 @@ class FrameSource(BaseSource):
         narrow = frame_window(frame, Place(first, left), 3 * min(width, _SHOWN_COLUMNS), rows=3)
         shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)), max(1, budget // 2), guess=8)
         shown = max(shown, 1)
-        rows = min(_WINDOW_ROWS, most_chars(budget) // 4 + 1, max(1, _WINDOW_CELLS // shown))
+        # A row has a line end and, of each column, a space and a letter at least.
+        rows = min(_WINDOW_ROWS, budget // (1 + shown // 2) + 2, max(1, _WINDOW_CELLS // shown))
         window = frame_window(frame, Place(first, left), rows * shown, rows=rows, columns=shown)
         lines = window.lines(shown)
         more_columns = width - left - shown
@@ -179,9 +228,15 @@ class FrameSource(BaseSource):
         return Draft(text, cut_tokens=cost(k, rest), next_pos=str(Place(first + k, left)))
 
     def _schema(self, frame: Any, budget: int) -> Draft:
-        sample, note = _sampled(frame)
-        about = "" if sample is frame else "~"
-        lines = [f"{name}: {column_facts(column, about)}" for name, column in _columns(sample, budget)]
+        known, stamp = self.prepared.get("ranges"), self._seen[0] if self._seen is not None else ""
+        if known is not None and known.stamp == stamp:
+            lines = [f"{name}: {fact}" for (name, _), fact in zip(_columns(frame, budget), known.facts, strict=False)]
+            note = ""
+        else:
+            sample, note = _sampled(frame)
+            about = "" if sample is frame else "~"
+            self._asked = stamp if about else ""
+            lines = [f"{name}: {column_facts(column, about)}" for name, column in _columns(sample, budget)]
         rest = frame.shape[1] - len(lines)
         lines += [f"[… {rest:,} more columns]"] if rest > 0 else []
         head = [f"{self._headline(frame)} · index {_index(frame)}{note}"]
@@ -287,8 +342,13 @@ def _sampled(frame: Any) -> tuple[Any, str]:
     rows, width = frame.shape
     if rows * width <= EXACT_CELLS:
         return frame, ""
-    step = max(2, -(-rows * min(width, _SHOWN_COLUMNS) // _SAMPLE_CELLS))
-    return frame.iloc[::step], f" · sampled: every {step:,}th row"
+    numpy, _ = modules()
+    # Rows beside each other: each one alone of gigabytes is far away in memory, and a step may follow a period.
+    length = max(1, min(rows // _STRETCHES, _SAMPLE_CELLS // (_STRETCHES * min(width, _SHOWN_COLUMNS))))
+    starts = numpy.linspace(0, rows - length, _STRETCHES).astype("int64")
+    at = (starts[:, None] + numpy.arange(length)).ravel()
+    at = numpy.unique(at)  # of few rows, many columns: each once
+    return frame.iloc[:, :_SHOWN_COLUMNS].take(at), f" · sampled: {_STRETCHES} stretches of {length:,} rows"
 
 
 def _columns(frame: Any, budget: int) -> Iterator[tuple[str, Any]]:

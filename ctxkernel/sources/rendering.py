@@ -9,13 +9,15 @@ Rule 4: renderings are cached by stamp, so an unchanged target costs one `stamp(
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
 from ctxkernel.sources.positions import no_place
@@ -165,6 +167,8 @@ class BaseSource:
         """Says whether a variable's name stands for the target now; None where there is no such name."""
         self._renderings: OrderedDict[tuple[Any, ...], Rendered] = OrderedDict()
         self._found_at: tuple[tuple[str, str], Place] | None = None
+        self.prepared: dict[str, Any] = {}
+        """What was prepared in the background and accepted, by kind. A twin has the same one."""
 
     @property
     def label(self) -> str:
@@ -186,6 +190,24 @@ class BaseSource:
     def relabel(self, label: str, named: bool) -> None:
         """Be called as an earlier source for the same target was; a label is what the user called it then."""
         self._label, self.named = label, named
+
+    def twin(self) -> Self:
+        """Return a source of the same target for another thread, with caches of its own."""
+        other = copy.copy(self)
+        other._renderings = self._renderings.copy()
+        return other
+
+    def absorb(self, twin: BaseSource) -> None:
+        """Take over what a twin read, found and rendered."""
+        self.__dict__.update(twin.__dict__)
+
+    def preparation(self) -> Preparation | None:
+        """Return slow work for the background that renderings would be better for, or None."""
+        return None
+
+    def accept(self, result: Any) -> bool:
+        """Take what a preparation gave, as far as it still holds; returns whether renderings are others for it."""
+        return False
 
     def stamp(self) -> str:
         """Return a cheap text that differs when the target may have changed. Never raises."""

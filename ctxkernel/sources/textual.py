@@ -95,6 +95,8 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
         if window.total is not None and k == window.total:
             return number_of(k, "lines")
         total = f"{window.total:,}" if window.total is not None else f"~{window.estimate:,}"
+        if window.indexed is not None:
+            total += f" (indexing, {window.indexed} %)"
         last = window.line + max(k - 1, 0)
         span = f"line {about}{window.line}" if k < 2 else f"lines {about}{window.line}-{last}"
         column = f" from column {window.col}" if window.col else ""

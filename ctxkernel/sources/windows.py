@@ -1,24 +1,23 @@
 """Windows: the lines of a text from a position on, whether the text is held whole or read from a huge file.
 
-Rule 1: of a large file at most `SCAN_BYTES` are looked through for line ends, once; positions within them are
-        exact, later ones estimated from the average line, and said to be so (`~`).
+Rule 1: of a large file at most `SCAN_BYTES` beyond its index (`lineindex.py`) are looked through for line ends;
+        positions so far are exact, later ones estimated from the average line, and said to be so (`~`).
 Rule 2: one window reads at most `WINDOW_BYTES`, wherever it lies.
 """
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxkernel.projection.tokens import most_chars
+from ctxkernel.sources.lineindex import CHUNK, EMPTY, SCAN_BYTES, LineIndex
 from ctxkernel.sources.reading import Gone, Text, open_regular, read_at, reason_of
 from ctxkernel.sources.rendering import Place
 
-SCAN_BYTES = 16 << 20
 WINDOW_BYTES = 4 << 20
-_CHUNK = 1 << 20
 _ALIGN_BYTES = 64 << 10
 
 
@@ -41,6 +40,10 @@ class Window:
     """Bytes of each line, line end included, in a large file."""
     left: int = 0
     """Bytes of a large file from `offset` on."""
+    reach: int = 0
+    """Byte of a large file up to which positions by line are exact."""
+    indexed: int | None = None
+    """Percent of a large file that were indexed, while that goes on."""
 
     def place_after(self, count: int, chars: int = 0) -> str | None:
         """Return the position after `count` lines and `chars` characters of the next; None at the end."""
@@ -53,7 +56,7 @@ class Window:
             used += min(len(self.lines[count][:chars].encode("utf-8", "replace")), self.widths[count])
         if used >= self.left:
             return None
-        if self.exact and not chars and (count or not self.col) and self.offset + used < SCAN_BYTES:
+        if self.exact and not chars and (count or not self.col) and self.offset + used < self.reach:
             return str(self.line + count)
         return f"@{self.offset + used}"
 
@@ -80,11 +83,25 @@ def whole_window(text: Text, place: Place) -> Window:
 class LargeFile:
     """A file too large to hold: where its lines begin, as far as they were looked for."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, known: LineIndex | None = None) -> None:
+        """`known` is believed as far as it still holds."""
         self._path = path
-        # Line ends before each chunk that was scanned; one entry more than chunks.
-        self._before = [0]
-        self._scanned = 0
+        self.index = EMPTY
+        """Replaced, never changed: a worker may look at the same file."""
+        opened = open_regular(path) if known is not None else Gone("missing")
+        if known is not None and not isinstance(opened, Gone):
+            try:
+                self.index = known if known.holds(*opened) else EMPTY
+            except OSError:
+                pass
+            finally:
+                os.close(opened[0])
+        self._reach = self.index.scanned + SCAN_BYTES
+
+    @property
+    def indexed(self) -> int:
+        """Bytes from the beginning in which lines are found at once."""
+        return self._reach
 
     def window(self, place: Place, budget: int) -> Window | Gone:
         """Return the lines from `place` on, as many as `budget` tokens could hold."""
@@ -124,7 +141,11 @@ class LargeFile:
             pieces.pop()  # cut short by the window, or the nothing after a last line end
         widths = [len(piece) + 1 for piece in pieces]
         lines = [_shown(piece) for piece in pieces]
-        total = self._before[-1] + (not _ends_with_break(descriptor, size)) if self._scanned >= size else None
+        if size <= self._reach:
+            self._scan(descriptor, offset=size)
+        index = self.index
+        total = index.lines + (not _ends_with_break(descriptor, size)) if index.scanned >= size else None
+        begun = total is None and self._reach > SCAN_BYTES
         return Window(
             lines,
             line,
@@ -136,24 +157,20 @@ class LargeFile:
             offset=offset,
             widths=widths,
             left=size - offset,
+            reach=self._reach,
+            indexed=100 * index.scanned // size if begun else None,
         )
 
     def _scan(self, descriptor: int, *, line: int | None = None, offset: int = 0) -> None:
         """Look for line ends until line `line` or byte `offset` is reached, or the bound."""
-        while self._scanned < SCAN_BYTES and (self._before[-1] < line if line is not None else self._scanned < offset):
-            chunk = read_at(descriptor, self._scanned, _CHUNK)
-            if not chunk:
-                break
-            self._scanned += len(chunk)
-            self._before.append(self._before[-1] + chunk.count(b"\n"))
-            if len(chunk) < _CHUNK:
-                break
+        inode = os.fstat(descriptor).st_ino
+        self.index = self.index.further(descriptor, inode, line=line, offset=offset, most=self._reach)
 
     def _average(self) -> float:
-        return self._scanned / max(self._before[-1], 1)
+        return self.index.scanned / max(self.index.lines, 1)
 
     def _estimate(self, size: int) -> int:
-        return max(1, round(size / self._average())) if self._scanned else 0
+        return max(1, round(size / self._average())) if self.index.scanned else 0
 
     def _offset_of(self, descriptor: int, line: int, size: int) -> tuple[int, bool]:
         """Return where line `line` begins, and whether that is exact."""
@@ -161,24 +178,26 @@ class LargeFile:
             self._scan(descriptor, offset=1)  # for the estimate of lines
             return 0, True
         self._scan(descriptor, line=line)
-        if self._before[-1] >= line:
-            chunk = bisect_left(self._before, line) - 1
-            data = read_at(descriptor, chunk * _CHUNK, _CHUNK)
-            rest = data.split(b"\n", line - self._before[chunk])[-1]
-            return chunk * _CHUNK + len(data) - len(rest), True
-        if self._scanned >= size:
+        index = self.index
+        if index.lines >= line:
+            chunk = bisect_left(index.before, line) - 1
+            data = read_at(descriptor, chunk * CHUNK, CHUNK)
+            rest = data.split(b"\n", line - index.before[chunk])[-1]
+            return chunk * CHUNK + len(data) - len(rest), True
+        if index.scanned >= size:
             return size, True
-        guess = self._scanned + int((line - self._before[-1]) * self._average())
+        guess = index.scanned + int((line - index.lines) * self._average())
         return (size, True) if guess >= size else (_line_start(descriptor, guess), False)
 
     def _line_of(self, descriptor: int, offset: int, size: int) -> tuple[int, bool]:
         """Return the number of the line that `offset` lies in, and whether that is exact."""
-        self._scan(descriptor, offset=min(offset, SCAN_BYTES))
-        if offset <= self._scanned:
-            chunk = max(0, bisect_right(range(0, self._scanned + 1, _CHUNK), offset) - 1)
-            part = read_at(descriptor, chunk * _CHUNK, offset - chunk * _CHUNK)
-            return self._before[min(chunk, len(self._before) - 1)] + part.count(b"\n"), True
-        return self._before[-1] + round((offset - self._scanned) / self._average()), False
+        self._scan(descriptor, offset=min(offset, self._reach))
+        index = self.index
+        if offset <= index.scanned:
+            chunk = min(offset // CHUNK, len(index.before) - 1)
+            part = read_at(descriptor, chunk * CHUNK, offset - chunk * CHUNK)
+            return index.before[chunk] + part.count(b"\n"), True
+        return index.lines + round((offset - index.scanned) / self._average()), False
 
 
 def _line_start(descriptor: int, offset: int) -> int:

@@ -17,15 +17,18 @@ from ctxkernel.testing.answers import (
 )
 from ctxkernel.testing.server import MessagesServer, Received, Sent
 from ctxkernel.testing.turns import FakeSource, FakeTracker, Turns, graph_with
+from ctxkernel.testing.workers import AtOnce, HeldJobs
 
 __all__ = [
     "OVERFLOW",
     "Answer",
+    "AtOnce",
     "Cut",
     "End",
     "FakeSource",
     "FakeTracker",
     "Garbage",
+    "HeldJobs",
     "HttpError",
     "MessagesServer",
     "Received",

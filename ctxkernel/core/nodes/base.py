@@ -11,7 +11,7 @@ import difflib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from ctxkernel.core.errors import BadPolicy, NotPicklable
 from ctxkernel.core.events import Delta, Json
@@ -83,6 +83,8 @@ class NodeBase(Identified):
     """Whether the next tick must render it, whatever its source says."""
     revision: int = 0
     """How often its content changed."""
+    listens: ClassVar[bool] = False
+    """Whether `on_member_changed` is to be called at every change of another node."""
     lasting: bool = False
     """Whether it lives though nobody holds it: a note does, until its last name is deleted."""
     fault: str = ""
@@ -129,6 +131,8 @@ class NodeBase(Identified):
             close = difflib.get_close_matches(name, [n for n in dir(type(self)) if n.islower()], 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise AttributeError(f"a {self.obj_type} has no {name!r}{hint}")
+        if (graph := self.__dict__.get("graph")) is not None and not graph.owner():
+            graph.check_owner(self.obj_id or self.obj_type, name)
         # Ticks set fields to what they are already; only what differs makes another memento.
         if self._memento is not None and name not in _NOT_KEPT and getattr(self, name, None) is not value:
             object.__setattr__(self, "_memento", None)
@@ -176,14 +180,14 @@ class NodeBase(Identified):
         raise NotImplementedError
 
     def on_member_changed(self, member: NodeBase) -> None:
-        """Called on every node when `member` changed; groups mark themselves dirty."""
+        """Called on every node that `listens` when `member` changed; groups mark themselves dirty."""
 
     def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Bring it up to date if its target changed; called by the scheduler, in a tick only."""
         raise NotImplementedError
 
-    def basis(self) -> dict[str, str]:
-        """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
+    def basis(self, kind: str = "render") -> dict[str, str]:
+        """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
         raise NotImplementedError
 
     # -- going back ---------------------------------------------------------------------------
@@ -196,8 +200,8 @@ class NodeBase(Identified):
     def memento(self) -> Mapping[str, Json]:
         """Return its state as JSON values, the same object until it changes. Not to be written to."""
         if self._memento is None:
-            self._memento = self._state()
-        return self._memento
+            object.__setattr__(self, "_memento", self._state())  # no change of state: any thread may look
+        return cast("Mapping[str, Json]", self._memento)
 
     def _state(self) -> dict[str, Json]:
         shown, freq = self._rendered, self._freq

@@ -38,8 +38,11 @@ class Graph:
         open_source: OpenSource,
         count_tokens: CountTokens,
         trim: Trim,
+        owner: Callable[[], bool] = lambda: True,
     ) -> None:
         self.settings = settings
+        self.owner = owner
+        """Says whether the caller is on the thread that may change nodes; core knows none."""
         self.bus = bus
         self.open_source = open_source
         self.count_tokens = count_tokens
@@ -47,6 +50,8 @@ class Graph:
         # Weak: a handle lives as long as the user (or a group, or Out) holds it, not longer.
         self._nodes: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
         self._aside: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
+        self._listening: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
+        """Those of the nodes that want to hear of others: a thousand changed views must not cost a million calls."""
         self._held: dict[str, NodeBase] = {}
         self._kept: dict[str, NodeBase] = {}
         self._bases: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
@@ -78,9 +83,14 @@ class Graph:
         node.obj_id = f"{node.obj_type[0]}{number}"
         node.serial = sum(self._counts.values())
         node.statement_id = self.statement_id
-        self._nodes[node.obj_id] = node
+        self._add(node)
         if node.lasting:
             self._kept[node.obj_id] = node
+
+    def _add(self, node: NodeBase) -> None:
+        self._nodes[node.obj_id] = node
+        if node.listens:
+            self._listening[node.obj_id] = node
 
     # -- going back ---------------------------------------------------------------------------
 
@@ -145,7 +155,7 @@ class Graph:
     def rejoin(self, node: NodeBase) -> None:
         """Let a node that stands aside be one of the nodes again: the user has it, and uses it."""
         if node.obj_id not in self._nodes:
-            self._nodes[node.obj_id] = node
+            self._add(node)
             self._aside.pop(node.obj_id, None)
 
     def hold(self, node: NodeBase) -> None:
@@ -168,9 +178,10 @@ class Graph:
         for node in list(self._nodes.values()):
             if node.obj_id not in stay:
                 self._aside[node.obj_id] = node
-        self._nodes = weakref.WeakValueDictionary(stay)
+        self._nodes, self._listening = weakref.WeakValueDictionary(), weakref.WeakValueDictionary()
         self._kept = {node.obj_id: node for node in nodes if node.lasting}
         for node in nodes:
+            self._add(node)
             self._aside.pop(node.obj_id, None)
             if node.obj_id[1:].isdecimal():
                 self.continue_after({node.obj_type: int(node.obj_id[1:])})
@@ -206,11 +217,20 @@ class Graph:
         self._door = None
 
     def check_open(self, what: str, method: str) -> None:
-        """Raise OutsideTurn unless a statement or a tick is under way."""
+        """Raise OutsideTurn unless a statement or a tick is under way, and this is its thread."""
+        self.check_owner(what, method)
         if self._door is None:
             raise OutsideTurn(
                 f"{what}.{method}(…) was called outside of a statement; "
                 "call it in a cell, so that it stands in the timeline"
+            )
+
+    def check_owner(self, what: str, name: str) -> None:
+        """Raise OutsideTurn on any thread but the one that cells and ticks run on."""
+        if not self.owner():
+            raise OutsideTurn(
+                f"{what}.{name} was used from another thread, and handles change in cells and at the tick after them; "
+                "prepare data there, and change the handle in a cell"
             )
 
     def emit(self, event: Event) -> None:
@@ -244,7 +264,7 @@ class Graph:
         """Record that `node` is not what it was, and tell the groups that it is in."""
         node.changed_in = self.statement_id
         self.emit(NodeChanged(node.obj_id, delta))
-        for other in self.nodes():
+        for other in list(self._listening.values()):
             other.on_member_changed(node)
 
 

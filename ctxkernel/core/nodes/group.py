@@ -37,6 +37,7 @@ class GroupHandle(NodeBase):
     """A summary over one or more members. See `group`."""
 
     obj_type = "group"
+    listens = True
 
     def __init__(
         self,
@@ -302,8 +303,8 @@ class GroupHandle(NodeBase):
         summary = f"summary made anew, ~{before} → ~{self._rendered.tokens} tokens"
         return TickResult(Delta(summary, {"revision": (self.revision - 1, self.revision)}))
 
-    def basis(self) -> dict[str, str]:
-        """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
+    def basis(self, kind: str = "render") -> dict[str, str]:
+        """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
         policy = {"lod": self._lod, "tokens": str(self._tokens)}
         deps = {member.obj_id: member.revision for member in self.nested()}
         return {

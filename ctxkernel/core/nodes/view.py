@@ -8,8 +8,10 @@ from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy, CtxError
 from ctxkernel.core.events import Delta, Json
+from ctxkernel.core.jobs import RENDERING, Job, Preparation, Prepared
 from ctxkernel.core.nodes.base import (
     NOTHING,
+    Async,
     Graph,
     NodeBase,
     TickResult,
@@ -262,7 +264,10 @@ class ViewHandle(NodeBase):
         )
 
     def _rendering(self, lod: int, tokens: Budget) -> Rendered:
-        return self._source.render(RenderRequest(lod, self._pos, tokens, self._basis, self._place))
+        return self._source.render(self._request(lod, tokens))
+
+    def _request(self, lod: int, tokens: Budget) -> RenderRequest:
+        return RenderRequest(lod, self._pos, tokens, self._basis, self._place)
 
     def _show(self, new: Rendered) -> bool:
         """Show a rendering from now on. Returns whether its content differs from what was shown."""
@@ -319,19 +324,53 @@ class ViewHandle(NodeBase):
             return self._stamp, now
         return (now if self.render().fingerprint == self._rendered.fingerprint else ""), now
 
-    def prepare(self) -> tuple[str, Rendered, Rendered]:
-        """Return (stamp, rendering, change) as the tick would make them; for a worker. Changes nothing."""
-        stamp = self._source.stamp()
-        return stamp, self.render(), self._rendering(3, CHANGE_TOKENS)
+    def jobs(self) -> list[Job]:
+        """Return what a worker may do for it: an update, where it is Async and stale, and what its source asks for."""
+        wanted: list[Job] = []
+        if self._mode == "running" and isinstance(self._freq, Async) and self.stale():
+            wanted.append(self.job())
+        ask = getattr(self._source, "preparation", None)
+        found: Preparation | None = None if ask is None else ask()
+        if found is not None:
+            wanted.append(self.job(found))
+        return wanted
 
-    def apply(self, prepared: tuple[str, Rendered, Rendered]) -> TickResult:
-        """Take what `prepare` returned; called by the tick only."""
-        self._stamp, new, change = prepared
+    def job(self, preparation: Preparation | None = None) -> Job:
+        """Return what a worker needs to make what the tick would: nothing of this node."""
+        # Who gave a source of his own has it asked from another thread, rather than a copy that he knows nothing of.
+        twin = None if self._given else getattr(self._source, "twin", None)
+        kind = RENDERING[self._lod] if preparation is None else "index"
+        return Job(
+            self.obj_id,
+            self.target,
+            kind,
+            self.basis(kind),
+            self._source if twin is None or preparation is not None else twin(),
+            self._request(self._lod, self._tokens),
+            self._request(3, CHANGE_TOKENS),
+            preparation,
+        )
+
+    def apply(self, data: Any) -> TickResult:
+        """Take what a worker made of a `job`; called by the tick only."""
+        if not isinstance(data, Prepared):
+            return self._accept(data)
+        if data.source is not self._source:
+            cast("Any", self._source).absorb(data.source)
+        self._stamp, new = data.stamp, data.rendered
         if self._is_as_then(new):
             self._basis = new.basis if new.basis is not None else self._basis
             return TickResult()
         before = self._missed(), self._rendered.fingerprint
-        return self._apply(change, self._show(new), before)
+        return self._apply(data.change, self._show(new), before)
+
+    def _accept(self, data: object) -> TickResult:
+        """Give the source what was prepared for it; a running view shows it once it is complete."""
+        complete = cast("Any", self._source).accept(data)
+        # What it shows may be older than its target; then this is no reason to look again, or not at this turn.
+        if not complete or self._mode == "paused" or self._set_back or self.stale() or not self._update():
+            return TickResult()
+        return TickResult(Delta("looked through in the background", {"revision": (self.revision - 1, self.revision)}))
 
     def _missed(self) -> str:
         """What the rendering says of a position that is gone, or empty."""
@@ -347,14 +386,14 @@ class ViewHandle(NodeBase):
         told += [missed] if missed and missed != before[0] else []
         return TickResult(Delta("; ".join(told), {"revision": (self.revision - 1, self.revision)}, change.text))
 
-    def basis(self) -> dict[str, str]:
-        """Return what a prepared payload must have been made from to be applied (seed 002 §6.2)."""
-        policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos}
-        return {
-            "obj_digest_hash": digest_hash({"revision": self.revision, "restores": self.graph.restores}),
-            "policy_hash": digest_hash(policy),
-            "deps_hash": "",
-        }
+    def basis(self, kind: str = "render") -> dict[str, str]:
+        """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
+        state: dict[str, Json] = {"restores": self.graph.restores}
+        policy: dict[str, Json] = {}
+        if kind != "index":  # which is of the target, whatever is shown of it
+            state["revision"] = self.revision
+            policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos, "mode": self._mode}
+        return {"obj_digest_hash": digest_hash(state), "policy_hash": digest_hash(policy), "deps_hash": ""}
 
 
 def change_summary(diff: str) -> str:

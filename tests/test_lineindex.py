@@ -1,0 +1,189 @@
+"""Huge files: the index of their lines, made in the background, extended, and dropped."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxkernel.sources import lineindex, windows
+from ctxkernel.sources.lineindex import EMPTY, build
+from ctxkernel.sources.reading import Gone
+from ctxkernel.sources.rendering import Place
+from ctxkernel.sources.windows import LargeFile
+from ctxkernel.testing import HeldJobs, Turns
+from ctxkernel.testing.renderings import opened, render, written
+
+LINES = 800_000
+CODE = b"".join(b"%07d a line of a training log, step %d, loss 0.123\n" % (i, i) for i in range(LINES))
+
+
+def indexed(path, known=EMPTY, stopped=lambda: False):
+    return build(str(path), known, stopped, lambda part: None)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Sizes under which a few hundred bytes are a huge file."""
+    for module in (lineindex, windows):
+        monkeypatch.setattr(module, "CHUNK", 16)
+        monkeypatch.setattr(module, "SCAN_BYTES", 32)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@settings(max_examples=150, deadline=None)
+@given(lines=st.lists(st.text("abé", max_size=40), min_size=1, max_size=60), ends=st.booleans(), at=st.integers(0, 70))
+def test_with_its_index_every_line_of_a_file_is_found_where_it_is(tmp_path_factory, lines, ends, at):
+    path = written(tmp_path_factory.mktemp("f") / "a.log", "\n".join(lines) + "\n" * ends)
+    there = path.read_text("utf-8").split("\n")[: len(lines) if ends or lines[-1] else len(lines) - 1]
+    index = indexed(path)
+    file = LargeFile(str(path), index)
+
+    window = file.window(Place(line=at), 2000)
+
+    assert index.whole
+    assert not isinstance(window, Gone)
+    assert window.exact
+    assert window.total == len(there)
+    if at < len(there):
+        assert list(window.lines) == there[at:]
+        back = file.window(Place(offset=window.offset), 2000)
+        assert (back.line, back.exact) == (at, True)
+    elif there:
+        assert window.past_end
+
+
+@pytest.mark.usefixtures("small_chunks")
+@settings(max_examples=100, deadline=None)
+@given(parts=st.lists(st.binary(max_size=80).map(lambda b: b.replace(b"b", b"\n")), min_size=1, max_size=6))
+def test_an_index_that_is_extended_is_the_one_that_is_made_anew(tmp_path_factory, parts):
+    path = written(tmp_path_factory.mktemp("f") / "a.log", b"")
+    index = EMPTY
+    for part in parts:
+        with path.open("ab") as file:
+            file.write(part)
+        index = indexed(path, index)
+
+        assert index == indexed(path)
+
+
+def grown(path):
+    with path.open("ab") as file:
+        file.write(b"one more\n")
+    return True
+
+
+def shrunk(path):
+    with path.open("r+b") as file:
+        file.truncate(1000)
+    return False
+
+
+def replaced(path):
+    written(path.with_suffix(".new"), CODE).replace(path)
+    return False
+
+
+def rewritten(path):
+    with path.open("r+b") as file:
+        file.write(b"X")
+    return False
+
+
+@pytest.mark.parametrize("change", [grown, shrunk, replaced, rewritten], ids=lambda change: change.__name__)
+def test_an_index_is_kept_while_a_file_grows_and_dropped_when_it_changed(tmp_path, change):
+    path = written(tmp_path / "a.log", CODE[:100_000])
+    index = indexed(path)
+    kept = change(path)
+
+    assert (LargeFile(str(path), index).index is index) is kept
+
+
+def test_an_index_that_nobody_wants_any_more_is_not_gone_on_with(tmp_path):
+    path = written(tmp_path / "a.log", CODE)
+    asked = iter([False, True])
+
+    index = indexed(path, stopped=lambda: next(asked))
+
+    assert not index.whole
+    assert 0 < index.scanned < len(CODE)
+
+
+def test_a_file_that_is_gone_when_it_is_indexed_says_so(tmp_path):
+    with pytest.raises(OSError, match="missing"):
+        indexed(tmp_path / "none.log")
+
+
+def first(text):
+    return text.split("\n")[0]
+
+
+def test_a_large_file_is_exact_everywhere_once_its_index_came_and_tells_how_far_it_is(tmp_path):
+    source = opened(written(tmp_path / "a.log", CODE))
+    before = render(source, pos="799000").text
+    job, parts = source.preparation(), []
+    steps = iter([False, True])
+    half = job.work(lambda: next(steps), parts.append)
+    assert not source.accept(half)
+    meanwhile = render(source, pos="750000").text
+    assert source.accept(source.preparation().work(lambda: False, parts.append))
+    after = render(source, pos="750000")
+
+    assert re.search(r"lines ~799000-\d+ of ~\d", first(before))
+    assert re.search(r"of ~[\d,]+ \(indexing, \d\d %\)", first(meanwhile))
+    assert "lines 750000-" in first(after.text)
+    assert "of 800,000 " in first(after.text)
+    assert after.text.split("\n")[1].startswith("0750000 a line")
+    assert int(after.next_pos) > 750_000
+    assert source.preparation() is None
+
+
+def test_an_index_is_applied_by_the_tick_to_a_running_view_and_waits_for_a_call_in_a_paused_one(tmp_path):
+    path = written(tmp_path / "a.log", CODE)
+    turns = Turns()
+    turns.loop.graph.open_source = lambda target: target
+    turns.namespace["source"], turns.namespace["other"] = opened(path), opened(path)
+    held = turns.loop.preparer = HeldJobs(turns.loop.ready)
+    turns.run("h = view(source, pos=750_000, tokens=99).run(); k = view(other, pos=750_000, tokens=99)")
+    h, k = turns.namespace["h"], turns.namespace["k"]
+    assert [job.kind for job in held.jobs] == ["index", "index"]
+    estimated = h.rendered.text
+    held.finish()
+    held.finish()
+    assert h.rendered.text == estimated
+    result = turns.run()
+    assert "line 750000 of 800,000" in first(h.rendered.text)
+    assert [item.summary for item in result.deltas if item.subject == "h"] == ["looked through in the background"]
+    assert k.rendered.text == estimated
+    assert held.jobs == []
+    turns.run("k.refresh()")
+
+    assert k.rendered.text == h.rendered.text
+
+
+def test_a_log_that_grows_keeps_its_index_and_one_that_is_begun_anew_does_not(tmp_path):
+    path = written(tmp_path / "a.log", CODE)
+    source = opened(path)
+    render(source)
+    source.accept(source.preparation().work(lambda: False, lambda part: None))
+    with path.open("ab") as file:
+        file.write(b"the last line\n")
+    assert "line 800000 of 800,001" in first(render(source, pos="800000").text)
+    assert source.preparation() is None
+    written(path, b"new\n" + CODE)
+
+    assert "~" in first(render(source, pos="750000").text)
+    assert source.preparation() is not None
+
+
+def test_a_large_file_that_is_looked_at_in_the_background_keeps_the_index_that_came_meanwhile(tmp_path):
+    source = opened(written(tmp_path / "a.log", CODE))
+    render(source)
+    twin = source.twin()
+    source.accept(source.preparation().work(lambda: False, lambda part: None))
+    render(twin, pos="3")
+    source.absorb(twin)
+
+    assert "lines 750000-" in first(render(source, pos="750000").text)
