@@ -32,6 +32,7 @@ from ctxkernel.sources.frames import FrameSource
 from ctxkernel.sources.globs import GlobSource, folder_of, is_pattern
 from ctxkernel.sources.notebooks import NotebookSource
 from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
+from ctxkernel.sources.openfiles import SUFFIXES, CompressedSource, HeldSource, held_by
 from ctxkernel.sources.parquet import ParquetSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
@@ -44,7 +45,12 @@ _IO_BASE: type = io.StringIO.__mro__[-2]  # io.IOBase is a Python class that the
 
 _registered: list[tuple[Predicate, Factory]] = []
 # Files whose format is read, by the end of their names; any other is shown as text or as bytes.
-_FORMATS: dict[str, type[FileSource]] = {".ipynb": NotebookSource, ".parquet": ParquetSource, ".pq": ParquetSource}
+_FORMATS: dict[str, type[FileSource]] = {
+    ".ipynb": NotebookSource,
+    ".parquet": ParquetSource,
+    ".pq": ParquetSource,
+    **dict.fromkeys(SUFFIXES, CompressedSource),
+}
 
 
 def register(predicate: Predicate, factory: Factory) -> None:
@@ -183,16 +189,26 @@ def _is_open_file(target: Any) -> bool:
 def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
     if is_a(target, io.StringIO):
         return StringSource(target, name or "StringIO")
+    if (held := held_by(target)) is not None:
+        label = name or held.path or type_name(type(target)).rpartition(".")[2]
+        if held.path is None:
+            return HeldSource(target, held.inner, label, held.opener)
+        if held.opener is None:
+            return _open_file_at(held.path, held.path)
+        source = CompressedSource(held.path, held.path, held.opener)
+        if os.path.splitext(held.path)[1].lower() not in SUFFIXES:
+            source.target = target  # the path alone would not say how it is read
+        return source
     try:
         path = target.name
-    except Exception:  # BytesIO has none; a file class of the user's may do anything
+    except Exception:  # a file class of the user's may do anything
         path = None
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if not isinstance(path, str) or not os.path.lexists(path):
         raise BadTarget(
-            f"{name or 'the file object'} ({type_name(type(target))}) has no path that could be looked at; "
-            f"view the path, or view(io.StringIO(text)) with what it holds"
+            f"{name or 'the file object'} ({type_name(type(target))}) is closed, or has no path that could be looked "
+            f"at; view the path, or view(io.StringIO(text)) with what it holds"
         )
     return _open_file_at(path, path)
 
