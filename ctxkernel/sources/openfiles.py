@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import xxhash
 
 from ctxkernel.sources.files import FileSource
-from ctxkernel.sources.reading import WHOLE_BYTES, Binary, Gone, Text, file_stamp, open_regular, reason_of, text_of
+from ctxkernel.sources.reading import WHOLE_BYTES, Binary, Gone, Text, open_regular, reason_of, text_of
 from ctxkernel.sources.rendering import size_of
 from ctxkernel.sources.saferepr import attributes, is_a
 
