@@ -36,10 +36,11 @@ from ctxkernel.sources.openfiles import SUFFIXES, CompressedSource, HeldSource, 
 from ctxkernel.sources.parquet import ParquetSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
+from ctxkernel.sources.uris import UriSource, scheme_of
 
 Predicate = Callable[[Any], bool]
 Factory = Callable[[Any, Settings, "str | None"], Source]
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+_FILE = re.compile(r"file:(?=/)", re.IGNORECASE)
 _SIBLINGS = 5_000
 _IO_BASE: type = io.StringIO.__mro__[-2]  # io.IOBase is a Python class that the C classes are only registered with
 
@@ -64,7 +65,7 @@ def register(predicate: Predicate, factory: Factory) -> None:
 def open_source(target: object, *, settings: Settings | None = None, namespace_name: str | None = None) -> Source:
     """Return the source for `target`; `namespace_name` is how the user calls it, for the label.
 
-    Raises BadTarget for a path that is not there, a URI of another scheme, and a file object without a path.
+    Raises BadTarget for a path that is not there, a URI that nothing can read, and a stream.
     """
     settings = settings or Settings()
     for predicate, factory in [*_registered, *_BUILT_IN]:
@@ -102,6 +103,8 @@ def _is_path(target: Any) -> bool:
 
 def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
     given = os.fsdecode(os.fspath(target))
+    if scheme_of(given) not in ("", "file"):
+        return UriSource(given, settings.fetch_seconds, _open_file_at)
     path = os.path.expanduser(_from_uri(given))
     if not os.path.isabs(path):
         try:
@@ -145,14 +148,8 @@ def _open_file_at(path: str, label: str) -> FileSource:
 
 
 def _from_uri(text: str) -> str:
-    scheme = _SCHEME.match(text)
-    if not scheme or len(scheme[1]) == 1:  # one letter is a drive
+    if not _FILE.match(text):
         return text
-    if scheme[1].lower() != "file":
-        raise BadTarget(
-            f"{text!r}: {scheme[1]}: is not supported yet; supported are paths and file: URIs. "
-            f"Download it to a file, and view that"
-        )
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise BadTarget(f"{text!r} is a file of another machine ({parts.netloc}); copy or mount it, and view that")

@@ -473,6 +473,9 @@ class NodeBase:
         """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
         raise NotImplementedError
 
+    def _fetch(self) -> None:
+        """Have the target itself looked at, where what is known of it is kept elsewhere."""
+
     def _update(self) -> bool:
         """Render anew. Returns whether the content differs from the last rendering."""
         raise NotImplementedError
@@ -654,6 +657,7 @@ class NodeBase:
     @recorded
     def refresh(self) -> Self:
         """Look again and render anew, now. Chains."""
+        self._fetch()
         self._update()
         self.dirty = False
         return self
