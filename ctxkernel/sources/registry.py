@@ -14,6 +14,7 @@ import io
 import os
 import re
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -34,6 +35,7 @@ from ctxkernel.sources.notebooks import NotebookSource
 from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
 from ctxkernel.sources.openfiles import SUFFIXES, CompressedSource, HeldSource, held_by
 from ctxkernel.sources.parquet import ParquetSource
+from ctxkernel.sources.polarsframes import LazyFrameSource, PolarsSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
 from ctxkernel.sources.uris import UriSource, scheme_of
@@ -240,12 +242,25 @@ def _maker(kind: Callable[[Any, str], Source]) -> Factory:
     return make
 
 
+def _of(module: str, *names: str) -> Predicate:
+    """Return a predicate: an instance of one of the classes of a library, as far as that is loaded."""
+
+    def holds(target: Any) -> bool:
+        loaded = sys.modules.get(module)
+        kinds = [getattr(loaded, name, None) for name in names] if loaded is not None else []
+        return is_a(target, *(kind for kind in kinds if kind is not None))
+
+    return holds
+
+
 _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_is_source, lambda target, *_: target),
     (_is_path, _open_path),
     (_is_open_file, _open_file),
     (_is_frame, _maker(FrameSource)),
     (_is_array, _maker(ArraySource)),
+    (_of("polars", "DataFrame", "Series"), _maker(PolarsSource)),
+    (_of("polars", "LazyFrame"), _maker(LazyFrameSource)),
     (lambda target: bool(source_file(target)), _open_module),
     (has_source, _open_code),
     (lambda _: True, _maker(ObjectSource)),

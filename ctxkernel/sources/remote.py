@@ -32,7 +32,7 @@ MOST_BYTES = 64 << 20
 CHECK_SECONDS = 5.0
 """A running view asks the server at most so often."""
 SHARE = 0.8
-"""Of the seconds that a fetch may take, what the server gets: the fetch ends before the one who waits for it gives up."""
+"""Of the seconds that a fetch may take, what the server gets: it ends before the one who waits for it gives up."""
 _PART = 1 << 18
 _LISTED = 1_000
 _GIVEN_UP = 3  # a look under way for so many times the seconds that it may take: another one begins

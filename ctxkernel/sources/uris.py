@@ -86,10 +86,8 @@ class UriSource(BaseSource):
 
     def _copy_at(self, path: str, label: str) -> FileSource:
         if self._copy is None or self._copy.path != os.path.abspath(path):
-            if self._copy is not None:
-                _remove(self._copy.path)
             self._copy = self._open_copy(path, label)
-            weakref.finalize(self, _remove, path)
+            weakref.finalize(self._copy, _remove, path)  # as long as anybody shows it
         self._copy.label = label
         return self._copy
 
