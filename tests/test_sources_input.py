@@ -318,18 +318,23 @@ def test_a_path_that_is_not_there_is_refused_with_names_like_it(tmp_path, monkey
 
 
 REFUSED = [
-    ("https://example.org/a.csv", "https: is not supported yet; supported are paths and file: URIs"),
-    ("s3://bucket/key", "s3: is not supported yet"),
     ("file://elsewhere/a", "a file of another machine"),
     ("a text\nwith lines " * 300, "is no path; view(io.StringIO(text))"),
     ("nul\0byte", "is no path"),
 ]
 
 
-@pytest.mark.parametrize(("target", "said"), REFUSED, ids=["https", "s3", "file", "text", "nul"])
+@pytest.mark.parametrize(("target", "said"), REFUSED, ids=["file", "text", "nul"])
 def test_what_cannot_be_opened_is_refused_with_the_next_move(target: str, said: str):
     with pytest.raises(BadTarget, match=re.escape(said)):
         open_source(target)
+
+
+def test_a_uri_without_fsspec_is_refused_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+
+    with pytest.raises(BadTarget, match=r"https: is read by fsspec.*pip install \"jupyter-ctxkernel\[uris\]\""):
+        open_source("https://example.org/a.csv")
 
 
 def test_paths_are_found_however_they_are_given(tmp_path, monkeypatch):

@@ -106,7 +106,7 @@ class Source(Protocol):
 
     A source may have more, for a view that is set back to an earlier state: `target`, the Python object that it looks
     at, or `spec`, a path that opens it again; and `given_label` with `relabel(label, named)`, so that one that was
-    opened again is called as it was.
+    opened again is called as it was. One that shows a copy has `fetch()`, which renews it and may wait for that.
 
     For work in the background: `twin()`, a source of the same target for another thread (without it, that thread is
     given this one), and `absorb(twin)`, which takes over what that one read; `preparation()`, the `Preparation` of

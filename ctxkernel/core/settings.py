@@ -90,6 +90,7 @@ class Settings:
         3600.0, "s", "an ask ends after so long, waiting for you not counted. 0: no bound", 0, 10**7
     )
     stall_seconds: float = _is(120.0, "s", "a model that sends nothing for so long is given up", 1, 3600)
+    fetch_seconds: float = _is(10.0, "s", "a view of a URI waits so long for the server, and then says so", 0.1, 600)
     insert_cells: bool = _is(False, "", "JupyterLab puts the model's cells below the ask, and folds its output")
     dialect: str = _is("", "name", "how the model acts; auto: what suits the model", choices=("", "tools", "script"))
     enforce_history_invariants: bool = _is(

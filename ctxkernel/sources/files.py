@@ -40,11 +40,14 @@ class FileSource(BaseSource):
 
     kind = "file"
     target: object
-    """The module that the file is looked at for; only set where it is for one."""
+    """The object that the file is looked at for, a module say; only set where it is for one."""
+    _in_windows = True
+    """Whether more than is held at once is read at any place of the file."""
 
     def __init__(self, path: str, label: str) -> None:
         super().__init__(label)
         self.path = self.spec = os.path.abspath(path)
+        self._name = self.path
         self._stamp = ""
         self._found: Gone | Binary | Document = Gone("missing")
         self._large: LargeFile | None = None
@@ -70,11 +73,15 @@ class FileSource(BaseSource):
     def _find(self) -> Gone | Binary | Document:
         stamp = self.stamp()
         if stamp != self._stamp or isinstance(self._found, Gone):
-            loaded = load(self.path)
-            self._found = Document(self.label, self.path, loaded) if isinstance(loaded, Text) else loaded
-            self._large = None if not isinstance(loaded, Text) or loaded.whole else self._open_large()
+            loaded = self._load()
+            self._found = Document(self.label, self._name, loaded) if isinstance(loaded, Text) else loaded
+            large = isinstance(loaded, Text) and not loaded.whole and self._in_windows
+            self._large = self._open_large() if large else None
             self._stamp = stamp
         return self._found
+
+    def _load(self) -> Gone | Binary | Text:
+        return load(self.path)
 
     # -- the index of a large one, made in the background
 

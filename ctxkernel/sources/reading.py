@@ -249,6 +249,22 @@ def load(path: str) -> Gone | Binary | Text:
     return make_text(text, size=size, fingerprint=fingerprint, encoding=encoding, remarks=remarks, whole=whole)
 
 
+def text_of(data: bytes, size: int, name: str = "", remark: str = "") -> Binary | Text:
+    """Return what bytes in memory are. `size` is of the whole: of more bytes, `data` is the beginning.
+
+    `remark` says how much of the whole it is; without one the size does.
+    """
+    whole = len(data) >= size and not remark
+    encoding, what = sniff(data[:_SNIFF_BYTES], name)
+    if what:
+        image = read_image(lambda offset, count: data[offset : offset + count])
+        return Binary(what, size, data[:64], content_hash(data), image)
+    text, encoding, remarks = decode(data if whole else cut_at_line(data, encoding), encoding, name)
+    if not whole:
+        remarks = (*remarks, remark or f"excerpt of {size_of(size)}")
+    return make_text(text, size=size, fingerprint=content_hash(data), encoding=encoding, remarks=remarks, whole=whole)
+
+
 def sniff(head: bytes, path: str = "") -> tuple[str, str]:
     """Return (encoding, "") for the beginning of a text, ("", kind) for anything else."""
     for mark, encoding in _BOMS:

@@ -14,6 +14,7 @@ import io
 import os
 import re
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -32,19 +33,27 @@ from ctxkernel.sources.frames import FrameSource
 from ctxkernel.sources.globs import GlobSource, folder_of, is_pattern
 from ctxkernel.sources.notebooks import NotebookSource
 from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
+from ctxkernel.sources.openfiles import SUFFIXES, CompressedSource, HeldSource, held_by
 from ctxkernel.sources.parquet import ParquetSource
+from ctxkernel.sources.polarsframes import LazyFrameSource, PolarsSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
+from ctxkernel.sources.uris import UriSource, scheme_of
 
 Predicate = Callable[[Any], bool]
 Factory = Callable[[Any, Settings, "str | None"], Source]
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+_FILE = re.compile(r"file:(?=/)", re.IGNORECASE)
 _SIBLINGS = 5_000
 _IO_BASE: type = io.StringIO.__mro__[-2]  # io.IOBase is a Python class that the C classes are only registered with
 
 _registered: list[tuple[Predicate, Factory]] = []
 # Files whose format is read, by the end of their names; any other is shown as text or as bytes.
-_FORMATS: dict[str, type[FileSource]] = {".ipynb": NotebookSource, ".parquet": ParquetSource, ".pq": ParquetSource}
+_FORMATS: dict[str, type[FileSource]] = {
+    ".ipynb": NotebookSource,
+    ".parquet": ParquetSource,
+    ".pq": ParquetSource,
+    **dict.fromkeys(SUFFIXES, CompressedSource),
+}
 
 
 def register(predicate: Predicate, factory: Factory) -> None:
@@ -58,7 +67,7 @@ def register(predicate: Predicate, factory: Factory) -> None:
 def open_source(target: object, *, settings: Settings | None = None, namespace_name: str | None = None) -> Source:
     """Return the source for `target`; `namespace_name` is how the user calls it, for the label.
 
-    Raises BadTarget for a path that is not there, a URI of another scheme, and a file object without a path.
+    Raises BadTarget for a path that is not there, a URI that nothing can read, and a stream.
     """
     settings = settings or Settings()
     for predicate, factory in [*_registered, *_BUILT_IN]:
@@ -96,6 +105,8 @@ def _is_path(target: Any) -> bool:
 
 def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
     given = os.fsdecode(os.fspath(target))
+    if scheme_of(given) not in ("", "file"):
+        return UriSource(given, settings.fetch_seconds, _open_file_at)
     path = os.path.expanduser(_from_uri(given))
     if not os.path.isabs(path):
         try:
@@ -139,14 +150,8 @@ def _open_file_at(path: str, label: str) -> FileSource:
 
 
 def _from_uri(text: str) -> str:
-    scheme = _SCHEME.match(text)
-    if not scheme or len(scheme[1]) == 1:  # one letter is a drive
+    if not _FILE.match(text):
         return text
-    if scheme[1].lower() != "file":
-        raise BadTarget(
-            f"{text!r}: {scheme[1]}: is not supported yet; supported are paths and file: URIs. "
-            f"Download it to a file, and view that"
-        )
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise BadTarget(f"{text!r} is a file of another machine ({parts.netloc}); copy or mount it, and view that")
@@ -183,16 +188,26 @@ def _is_open_file(target: Any) -> bool:
 def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
     if is_a(target, io.StringIO):
         return StringSource(target, name or "StringIO")
+    if (held := held_by(target)) is not None:
+        label = name or held.path or type_name(type(target)).rpartition(".")[2]
+        if held.path is None:
+            return HeldSource(target, held.inner, label, held.opener)
+        if held.opener is None:
+            return _open_file_at(held.path, held.path)
+        source = CompressedSource(held.path, held.path, held.opener)
+        if os.path.splitext(held.path)[1].lower() not in SUFFIXES:
+            source.target = target  # the path alone would not say how it is read
+        return source
     try:
         path = target.name
-    except Exception:  # BytesIO has none; a file class of the user's may do anything
+    except Exception:  # a file class of the user's may do anything
         path = None
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if not isinstance(path, str) or not os.path.lexists(path):
         raise BadTarget(
-            f"{name or 'the file object'} ({type_name(type(target))}) has no path that could be looked at; "
-            f"view the path, or view(io.StringIO(text)) with what it holds"
+            f"{name or 'the file object'} ({type_name(type(target))}) is closed, or has no path that could be looked "
+            f"at; view the path, or view(io.StringIO(text)) with what it holds"
         )
     return _open_file_at(path, path)
 
@@ -227,12 +242,25 @@ def _maker(kind: Callable[[Any, str], Source]) -> Factory:
     return make
 
 
+def _of(module: str, *names: str) -> Predicate:
+    """Return a predicate: an instance of one of the classes of a library, as far as that is loaded."""
+
+    def holds(target: Any) -> bool:
+        loaded = sys.modules.get(module)
+        kinds = [getattr(loaded, name, None) for name in names] if loaded is not None else []
+        return is_a(target, *(kind for kind in kinds if kind is not None))
+
+    return holds
+
+
 _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_is_source, lambda target, *_: target),
     (_is_path, _open_path),
     (_is_open_file, _open_file),
     (_is_frame, _maker(FrameSource)),
     (_is_array, _maker(ArraySource)),
+    (_of("polars", "DataFrame", "Series"), _maker(PolarsSource)),
+    (_of("polars", "LazyFrame"), _maker(LazyFrameSource)),
     (lambda target: bool(source_file(target)), _open_module),
     (has_source, _open_code),
     (lambda _: True, _maker(ObjectSource)),

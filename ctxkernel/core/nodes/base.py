@@ -175,6 +175,9 @@ class NodeBase(Identified):
         """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
         raise NotImplementedError
 
+    def _fetch(self) -> None:
+        """Have the target itself looked at, where what is known of it is kept elsewhere."""
+
     def _update(self) -> bool:
         """Render anew. Returns whether the content differs from the last rendering."""
         raise NotImplementedError
@@ -358,6 +361,7 @@ class NodeBase(Identified):
     @recorded
     def refresh(self) -> Self:
         """Look again and render anew, now. Chains."""
+        self._fetch()
         self._update()
         self.dirty = False
         return self

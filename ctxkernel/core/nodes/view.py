@@ -279,6 +279,11 @@ class ViewHandle(NodeBase):
         self.revision += changed
         return changed
 
+    def _fetch(self) -> None:
+        fetch = getattr(self._source, "fetch", None)
+        if fetch is not None:
+            fetch()
+
     def _update(self) -> bool:
         # The stamp first: a write between the two makes the next tick look again, never miss it.
         stamp = self._source.stamp()
