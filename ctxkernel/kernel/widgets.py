@@ -59,6 +59,8 @@ def widget_class() -> type[Any]:
         _css = (FOLDER / "widget/handle.css").read_text(encoding="utf-8")
         facts = traitlets.Dict().tag(sync=True)
         text = traitlets.Unicode().tag(sync=True)
+        own_id = traitlets.Unicode().tag(sync=True)
+        """Its `model_id`, which a page does not tell it."""
 
         def set_state(self, sync_data: Any) -> None:
             """Take nothing from a page: it shows what the kernel says (rule 2)."""
@@ -242,7 +244,8 @@ def complete(ctx: Runtime, sub: str) -> list[str]:
 
 def handle_widget(gestures: Gestures, obj_id: str, **state: Any) -> Any:
     """Return a widget for the handle of that id; what is done to it is queued in `gestures`."""
-    widget = widget_class()(**state)
+    own_id = uuid.uuid4().hex
+    widget = widget_class()(model_id=own_id, own_id=own_id, **state)
     widget.on_msg(lambda widget, content, buffers: gestures.take(obj_id, content, widget.send))
     return widget
 

@@ -23,7 +23,7 @@ export function handleOutput(lab, linkOf) {
       const widget = model.trusted && id && WIDGET_MIME in model.data;
       if (widget && link.kernel?.hasComm?.(id)) return this.widget(link, model);
       await this.saved(link, model);
-      if (!widget || !(await knows(link.kernel, id)) || this.isDisposed || this.live) return;
+      if (!widget || !(await knows(link, id)) || this.isDisposed || this.live) return;
       await this.widget(link, this.model);
     }
 
@@ -57,13 +57,13 @@ export function handleOutput(lab, linkOf) {
   return new HandleOutput();
 }
 
-/** Whether a kernel has that widget; it answers when the cells that it was given have ended. */
-async function knows(kernel, id) {
-  if (!kernel) return false;
+/** Whether the kernel of a notebook has that widget; it answers when the cells that it was given have ended. */
+async function knows(link, id) {
   try {
-    const { content } = await kernel.requestCommInfo({ target_name: 'jupyter.widget' });
+    await link.context.ready; // A notebook is drawn before its kernel is found.
+    const { content } = await link.kernel.requestCommInfo({ target_name: 'jupyter.widget' });
     return id in (content.comms ?? {});
   } catch {
-    return false; // It went away.
+    return false; // There is none, or it went away.
   }
 }

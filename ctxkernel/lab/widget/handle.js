@@ -11,6 +11,8 @@ import { clean, count, h } from '../app/base.js';
 /** The budgets that the slider stops at, in tokens; the last stop is no budget. */
 const STOPS = [50, 100, 150, 200, 300, 400, 600, 800, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000];
 const LEVELS = ['raw excerpt', 'structure', 'summary', 'diff'];
+/** On each control: JupyterLab would else take its arrow keys, Enter and Space for the notebook. */
+const OWN_KEYS = { 'data-lm-suppress-shortcuts': true };
 /** So long no further step of a slider comes before what it stands at is sent. */
 const REST_MS = 300;
 /** A gesture that takes longer than this says that it waits. */
@@ -39,13 +41,13 @@ function render({ model, el }) {
   const size = h('span', { class: 'ctxk-live-size' });
   const level = slider('Detail', 0, LEVELS.length - 1, (at) => want({ lod: at }));
   const budget = slider('Budget', 0, STOPS.length, (at) => want({ tokens: stops()[at] ?? null }));
-  const mode = h('button', { type: 'button', class: 'ctxk-live-button' });
-  const again = h('button', { type: 'button', class: 'ctxk-live-button', title: 'Look again, now' }, '↻ Refresh');
-  const controls = h('div', { class: 'ctxk-live-controls', role: 'group', 'data-lm-suppress-shortcuts': true }, level.el, budget.el, h('span', { class: 'ctxk-live-buttons' }, mode, again));
+  const mode = h('button', { type: 'button', class: 'ctxk-live-button', ...OWN_KEYS });
+  const again = h('button', { type: 'button', class: 'ctxk-live-button', title: 'Look again, now', ...OWN_KEYS }, '↻ Refresh');
+  const controls = h('div', { class: 'ctxk-live-controls', role: 'group' }, level.el, budget.el, h('span', { class: 'ctxk-live-buttons' }, mode, again));
   const notes = h('div', { class: 'ctxk-live-notes' });
   const text = h('pre', { class: 'ctxk-live-text', tabindex: '0', 'aria-live': 'off' });
   const change = h('pre', { class: 'ctxk-live-text' });
-  const last = h('details', { class: 'ctxk-live-change' }, h('summary', null, 'last change'), change);
+  const last = h('details', { class: 'ctxk-live-change' }, h('summary', OWN_KEYS, 'last change'), change);
   const told = h('div', { class: 'ctxk-live-told', role: 'status' });
   const box = h('section', { class: 'ctxk-live', 'aria-labelledby': `${id}-name` }, h('div', { class: 'ctxk-live-head' }, name, target, changed, size), controls, notes, text, last, told);
   controls.setAttribute('aria-labelledby', `${id}-name`);
@@ -54,7 +56,7 @@ function render({ model, el }) {
 
   /** A labelled slider. `chosen` is told where it was left: a drag that goes on sends nothing. */
   function slider(label, from, to, chosen) {
-    const input = h('input', { type: 'range', min: from, max: to, step: 1 });
+    const input = h('input', { type: 'range', min: from, max: to, step: 1, ...OWN_KEYS });
     const value = h('span', { class: 'ctxk-live-value' });
     input.addEventListener('input', () => {
       say(input, value, label === 'Detail' ? levelText(+input.value) : budgetText(stops()[+input.value]));
@@ -118,7 +120,8 @@ function render({ model, el }) {
     const at = typeof is.tokens === 'number' ? budgets.indexOf(is.tokens) : budgets.length;
     const runs = is.mode === 'running';
     set(name, clean(facts.name));
-    set(target, `${facts.type} · ${clean(facts.target)}${facts.pinned ? ' · pinned' : ''}`);
+    const goes = runs ? `running ${clean(facts.freq)}` : 'paused';
+    set(target, [facts.type, clean(facts.target), goes, facts.pinned && 'pinned'].filter(Boolean).join(' · '));
     target.title = clean(facts.target);
     changed.hidden = !facts.changed;
     const before = typeof facts.before === 'number' ? `~${count(facts.before)} → ` : '';
@@ -133,7 +136,8 @@ function render({ model, el }) {
     mode.title = runs ? `It is updated after cells (${clean(facts.freq)}); pause it` : 'Have it updated after every cell';
     again.disabled = Boolean(now().refresh);
     controls.hidden = dead || facts.aside;
-    set(notes, [runs ? `running ${clean(facts.freq)}` : 'paused', ...facts.notes.map(clean)].join(' · '));
+    set(notes, facts.notes.map(clean).join(' · '));
+    notes.hidden = !notes.textContent;
     set(text, clean(model.get('text')) + (facts.more ? `\n… ${count(facts.more)} more characters: show(${clean(facts.name)}).text has them` : ''));
     text.classList.toggle('ctxk-live-wrap', facts.lod > 1);
     text.setAttribute('aria-label', `what ${clean(facts.name)} shows`);
@@ -157,16 +161,16 @@ function render({ model, el }) {
     if (one.textContent !== words) one.textContent = words;
   }
 
-  /** The kernel came or went. ipywidgets marks what has lost its kernel, and tells nobody how things stand. */
-  function lives() {
-    setTimeout(() => {
-      dead = Boolean(el.closest('.jupyter-widgets-disconnected'));
-      if (dead) {
-        calm();
-        wanted = sent = null;
-      }
-      draw();
-    }, 0);
+  /** The kernel came or went: the manager knows, and a widget is told that something happened, not what. */
+  async function lives() {
+    const own = await model.widget_manager?.get_model?.(model.get('own_id')).catch(() => null);
+    if (typeof own?.comm_live !== 'boolean') return;
+    dead = !own.comm_live;
+    if (dead) {
+      calm();
+      wanted = sent = null;
+    }
+    draw();
   }
 
   model.on('change:facts', draw);
@@ -175,7 +179,7 @@ function render({ model, el }) {
   model.on('comm_live_update', lives);
   el.append(box);
   draw();
-  lives();
+  void lives();
   return () => {
     calm();
     model.off('change:facts', draw);
