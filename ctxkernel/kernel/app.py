@@ -84,6 +84,7 @@ class CtxKernelMixin:
             if ctx.asked is not None and not asks(code):
                 ctx.asked.ran.clear()  # what the model's cells did would now be done in another state
         ctx.next()
+        ctx.executing = True
         try:
             reply = await self._execute(ctx, cell, run)
             then = ctx.next()
@@ -92,6 +93,8 @@ class CtxKernelMixin:
         finally:
             # Until here one that came between two cells stops what comes next.
             ctx.interrupts.pending = False
+            ctx.executing = False
+        ctx.gestures.carry_out()
         return reply
 
     def _shown_again(self, ctx: Runtime, ran: Execution) -> dict[str, Any]:

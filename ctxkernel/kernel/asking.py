@@ -224,7 +224,7 @@ class Asking:
             self.parked = True
             ctx.guard("panel", ctx.panel.proposal, None)
             told = "the ask waits for you: %ctx approve, %ctx edit or %ctx reject REASON"
-            if self._can_decide:
+            if self._ctx.attended:
                 return {**reply, "status": "error", "ename": "Waiting", "evalue": told, "traceback": [told]}
             # Shown too: papermill looks for an error among the outputs.
             more = "Where nobody can, as in a run without a front end: ask with --mode auto, set CTXKERNEL_MODE=auto"
@@ -236,12 +236,6 @@ class Asking:
                 return ctx.refused(ending.told, name)
             return {**reply, "status": "error", "ename": name, "evalue": ending.told, "traceback": [ending.told]}
         return reply
-
-    @property
-    def _can_decide(self) -> bool:
-        """Whether a front end is there that could decide: one with the panel, or one that takes input."""
-        request = self._ctx.kernel.get_parent("shell").get("content") or {}
-        return bool(self._ctx.panel.pages) or bool(request.get("allow_stdin", True))
 
     def _told(self, turn: Turn, ending: Ending) -> str:
         parts = [ending.told] if ending.told and ending.kind != "failed" else []

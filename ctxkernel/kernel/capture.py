@@ -17,6 +17,7 @@ from typing import Any
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact
+from ctxkernel.kernel.display import HANDLE_MIME, WIDGET_MIME
 
 CLOSED_KEPT = 2000
 """How many ended cells late output can still find."""
@@ -148,6 +149,8 @@ class Collector:
             self._clear()
         display_id = (content.get("transient") or {}).get("display_id")
         data = content.get("data") or {}
+        if HANDLE_MIME in data:  # which widget shows a handle is nobody's result
+            data = {mime: payload for mime, payload in data.items() if mime not in (HANDLE_MIME, WIDGET_MIME)}
         if msg_type == "update_display_data":
             for position, (known, old) in enumerate(self._displays):
                 if known == display_id and old:

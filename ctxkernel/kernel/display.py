@@ -1,17 +1,29 @@
-"""How handles show in a notebook: text and HTML that stay current through `update_display`.
+"""How handles show in a notebook: text and HTML that stay current through `update_display`, and live where somebody looks.
 
 Rule 1: everything that is shown goes through `html.escape`; nothing of a target is ever markup.
+Rule 2: text and HTML stand in every output, so that a notebook can be read where there is no kernel and no widget.
+Rule 3: to show a handle changes no node, and what is told once a turn is only what changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ctxkernel.core.nodes import Graph, NodeBase
+from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.nodes.base import LODS
 from ctxkernel.core.ports import Rendered
 from ctxkernel.core.turn import HandleTable
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.runtime import Runtime
+
+HANDLE_MIME = "application/vnd.ctxkernel.handle+json"
+"""Says `model_id`, the widget of a handle: our front end shows that where this kernel has it, and else the text."""
+WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
+GONE = "This handle was deleted; this is what it showed last."
 
 _BOX = (
     "border:1px solid var(--jp-border-color2,#ddd);border-radius:4px;overflow:hidden;"
@@ -71,16 +83,31 @@ def table_html(table: HandleTable) -> str:
     return f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
 
 
+@dataclass(slots=True)
+class Shown:
+    """A handle that stands in the notebook."""
+
+    memento: Mapping[str, Any]
+    """The node's state as it was told: another object where that changed."""
+    bundle: dict[str, Any]
+    told: tuple[Any, ...]
+    """What a widget says that is not in the state."""
+    used: int
+    before: int | None = None
+    """Tokens of the rendering, and of the one before it."""
+    widget: Any = None
+
+
 class LiveDisplays:
     """Shows handles under display ids, and shows them again when they changed."""
 
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-        self._shown: dict[str, dict[str, str]] = {}
+    def __init__(self, ctx: Runtime) -> None:
+        self._ctx = ctx
+        self._shown: dict[str, Shown] = {}
 
     def install(self) -> None:
         """Register the formatters."""
-        formatter = self._shell.display_formatter
+        formatter = self._ctx.shell.display_formatter
         formatter.ipython_display_formatter.for_type(NodeBase, self._show)
         formatter.formatters["text/plain"].for_type(Rendered, lambda obj, p, cycle: p.text(obj.text))
         formatter.formatters["text/html"].for_type(Rendered, rendered_html)
@@ -88,22 +115,70 @@ class LiveDisplays:
         formatter.formatters["text/html"].for_type(HandleTable, table_html)
 
     def _show(self, node: NodeBase) -> None:
-        made = self._shown[node.obj_id] = bundle(node)
-        self._publish(node, made, update=False)
+        shown = self._shown.get(node.obj_id)
+        if shown is None:
+            shown = self._shown[node.obj_id] = Shown({}, {}, (), node.rendered.tokens)
+        self._bring_up_to_date(node, shown, live=self._ctx.attended)
+        self._publish(node.obj_id, shown.bundle, update=False)
 
-    def _publish(self, node: NodeBase, made: dict[str, str], *, update: bool) -> None:
-        transient = {"display_id": f"ctxkernel-{node.obj_id}"}
-        self._shell.display_pub.publish(data=made, metadata={}, transient=transient, update=update)
+    def _bring_up_to_date(self, node: NodeBase, shown: Shown, *, live: bool = False) -> bool:
+        """Make what is shown of a handle anew where it changed, and tell its widget. Returns whether the output did.
 
-    def update(self, graph: Graph, capture: Any) -> None:
+        Where it is to be `live` it has a widget from now on.
+        """
+        ctx, graph = self._ctx, self._ctx.loop.graph
+        memento = node.memento()
+        aside = graph.node(node.obj_id) is None
+        changed = bool(node.changed_in) and node.changed_in == graph.statement_id
+        told = (ctx.name_of(node.obj_id), aside, changed)
+        wanted = live and shown.widget is None
+        if memento is shown.memento and told == shown.told and not wanted:
+            return False
+        used = node.rendered.tokens
+        if used != shown.used:
+            shown.used, shown.before = used, shown.used
+        shown.memento, shown.told, old = memento, told, shown.bundle
+        shown.bundle = dict(bundle(node))
+        if shown.widget is not None or wanted:
+            ctx.guard("live widgets", lambda: self._tell(node, shown), None)
+        if shown.widget is not None:
+            model_id = shown.widget.model_id
+            shown.bundle[HANDLE_MIME] = {"model_id": model_id}
+            shown.bundle[WIDGET_MIME] = {"version_major": 2, "version_minor": 0, "model_id": model_id}
+        return shown.bundle != old
+
+    def _tell(self, node: NodeBase, shown: Shown) -> None:
+        """Tell the widget of a handle what it is now, or make one."""
+        from ctxkernel.kernel.widgets import TEXT_CHARS, facts, handle_widget
+
+        name, aside, changed = shown.told
+        state = facts(node, name, aside=aside, changed=changed, before=shown.before)
+        text = node.rendered.text[:TEXT_CHARS]
+        if shown.widget is None:
+            shown.widget = handle_widget(self._ctx.gestures, node.obj_id, facts=state, text=text)
+            return
+        with shown.widget.hold_sync():
+            shown.widget.facts, shown.widget.text = state, text
+
+    def _publish(self, obj_id: str, made: dict[str, Any], *, update: bool) -> None:
+        transient = {"display_id": f"ctxkernel-{obj_id}"}
+        self._ctx.shell.display_pub.publish(data=made, metadata={}, transient=transient, update=update)
+
+    def update(self) -> None:
         """Bring what stands in the notebook up to date with the handles."""
-        for obj_id in list(self._shown):
+        graph = self._ctx.loop.graph
+        for obj_id, shown in list(self._shown.items()):
             node = graph.node(obj_id) or graph.aside(obj_id)
-            if node is None:
-                del self._shown[obj_id]
-                continue
-            made = bundle(node)
-            if made != self._shown[obj_id]:
-                self._shown[obj_id] = made
-                with capture.ours():
-                    self._publish(node, made, update=True)
+            with self._ctx.capture.ours():
+                if node is None:
+                    self._gone(obj_id, self._shown.pop(obj_id))
+                elif self._bring_up_to_date(node, shown):
+                    self._publish(obj_id, shown.bundle, update=True)
+
+    def _gone(self, obj_id: str, shown: Shown) -> None:
+        """Leave the text of a handle that is no more, and no controls."""
+        text, html = shown.bundle["text/plain"], shown.bundle["text/html"]
+        told = f'<div style="{_DIM};font-size:var(--jp-ui-font-size1,13px)">{escape(GONE)}</div>'
+        self._publish(obj_id, {"text/plain": f"{text}\n-- {GONE}", "text/html": html + told}, update=True)
+        if shown.widget is not None:
+            shown.widget.close()

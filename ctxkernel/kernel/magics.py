@@ -30,7 +30,7 @@ from ctxkernel.core.ports import All
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
-from ctxkernel.kernel import configuring, moving, projecting
+from ctxkernel.kernel import configuring, moving, projecting, widgets
 from ctxkernel.kernel.answers import DECIDED, NOTE
 from ctxkernel.kernel.reading import DECIDING, MOVING
 
@@ -344,6 +344,12 @@ COMMANDS: dict[str, Command] = {
         "keep a handle in the projection before others, or a statement as it is",
     ),
     "unpin": Command(_saying(lambda ctx, a: projecting.pin(ctx, a, "unpin")), "unpin NAME", "end a pin"),
+    "set": Command(
+        _saying(widgets.set_policy),
+        "set HANDLE.lod=1 …",
+        "set lod, tokens, mode, freq or pos of handles: what the controls of a handle do",
+    ),
+    "refresh": Command(_saying(widgets.refresh), "refresh HANDLE …", "have handles look again at what they show"),
     "panel": Command(_panel, "panel", "the side panel as a widget in the notebook"),
     "help": Command(_help, "help [SUB]", "this table, or one line of it"),
 }
@@ -560,6 +566,8 @@ def complete(ctx: Runtime, event: Any) -> list[str]:
     sub = words[1]
     if sub in ("pin", "unpin", "why", "whatif", "condense", "redact"):
         return projecting.complete(ctx, sub, words)
+    if sub in ("set", "refresh"):
+        return widgets.complete(ctx, sub)
     if sub in ("config", "properties"):
         return configuring.complete(ctx, sub, words)
     if sub == "help":

@@ -12,6 +12,7 @@ import dataclasses
 import os
 import platform
 import re
+import signal
 import sys
 import threading
 import time
@@ -37,6 +38,7 @@ from ctxkernel.kernel.panel import Panel
 from ctxkernel.kernel.reads import FileReads
 from ctxkernel.kernel.streams import Streams
 from ctxkernel.kernel.timeout import Timeout
+from ctxkernel.kernel.widgets import Gestures, new_request_id
 from ctxkernel.kernel.worker import Worker
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
@@ -160,8 +162,11 @@ class Runtime:
         self.loop.preparer = self.worker
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
-        self.displays = LiveDisplays(self.shell)
         self.loop.question_of = lambda event: event.text if isinstance(event, UserQuestion) else ""
+        self.executing = False
+        """Whether an execute request is under way, between two cells of it too."""
+        self.gestures = Gestures(self)
+        self.displays = LiveDisplays(self)
         self.loop.pending = lambda: self.asked.pending if self.asked is not None else ()
         self.asked: Asking | None = None
         """The asks of this kernel; None before anybody looked for one."""
@@ -311,6 +316,16 @@ class Runtime:
         self.guard("panel", lambda: self.panel.begin(turn), None)
 
     @property
+    def attended(self) -> bool:
+        """Whether a front end is there that somebody sits at: one with the panel, or one that takes input."""
+        request = (self.kernel.get_parent("shell") or {}).get("content") or {}
+        return bool(self.panel.pages) or bool(request.get("allow_stdin", True))
+
+    def name_of(self, obj_id: str) -> str:
+        """Return the name of a handle as a person would write it: a variable's, else its id."""
+        return self.loop.names.first_names().get(obj_id, obj_id)
+
+    @property
     def asking(self) -> Asking:
         """The asks of this kernel, loaded with all that they need when they are first looked for."""
         if self.asked is None:
@@ -361,9 +376,34 @@ class Runtime:
                 "session store", lambda: self.store.end(result, checkpoint=rows[0], outside_checkpoint=rows[1]), None
             )
         )
-        self.guard("display of handles", lambda: self.displays.update(self.loop.graph, self.capture), None)
+        self.guard("display of handles", self.displays.update, None)
         self.guard("panel", lambda: self.panel.turn(result), None)
         self._rest()
+
+    def gesture(self, source: str, run: Callable[[], None]) -> str:
+        """Carry out what the text of a gesture says, as a statement. Returns why it could not be, or nothing.
+
+        On the main thread, where no cell runs. `run` can be interrupted as a cell can.
+        """
+        before = self.interrupts.mask()
+        if self.asked is not None:
+            self.asked.ran.clear()  # what the model's cells did would now be done in another state
+        reply: dict[str, Any] = {"status": "ok"}
+        try:
+            cell = CellText(source, new_request_id(), recorded=True, kind="meta", author="panel")
+            self.guard("timeline", lambda: self.begin(cell), None)
+            try:
+                with self.user_code():
+                    run()
+            except (Exception, KeyboardInterrupt) as fault:
+                told = str(fault) if isinstance(fault, CtxError) else f"{type(fault).__name__}: {fault}".rstrip(": ")
+                reply = {"status": "error", "ename": type(fault).__name__, "evalue": told, "traceback": [told]}
+            interrupted = reply.get("ename") == "KeyboardInterrupt"
+            self.guard("timeline", lambda: self.end(reply, interrupted, None), None)
+        finally:
+            self.interrupts.pending = False
+            signal.signal(signal.SIGINT, before)
+        return str(reply.get("evalue", ""))
 
     def _rest(self) -> None:
         """Have what is left of the checkpoints done when no cell has come for a moment."""

@@ -8,6 +8,7 @@
  * Rule 4: nothing is sent from here but the comm's messages; gestures are execute requests (notebook.js).
  */
 
+import { HANDLE_MIME, handleOutput } from './handleoutput.js?v=0.1.0';
 import { NotebookHands, PROPOSAL_MIME } from './notebook.js?v=0.1.0';
 
 const ID = 'jupyter-ctxkernel:plugin';
@@ -30,6 +31,8 @@ const APPROVE = 'ctxkernel:approve';
 const REJECT = 'ctxkernel:reject';
 /** A MIME type of lower rank is preferred; Markdown, which a proposal has too, has 60. */
 const RANK = 10;
+/** … and that of widgets has -10; the output of a handle, which is one too, draws it itself where it can. */
+const HANDLE_RANK = -20;
 
 const RERUN_ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="16">
   <g class="jp-icon3" fill="#616161">
@@ -56,7 +59,7 @@ export async function createPlugin(shared, version) {
     { ICommandPalette },
     { ISettingRegistry },
     { IStateDB },
-    { Widget },
+    { Panel: BoxOfWidgets, Widget },
     { LabIcon },
     { KernelMessage },
     { CodeCell },
@@ -102,6 +105,7 @@ export async function createPlugin(shared, version) {
         version,
         renderer,
         Widget,
+        Panel: BoxOfWidgets,
         LabIcon,
         KernelMessage,
         CodeCell,
@@ -113,6 +117,10 @@ export async function createPlugin(shared, version) {
       rendermime?.addFactory(
         { safe: true, mimeTypes: [PROPOSAL_MIME], createRenderer: () => proposalWidget(lab, panel) },
         RANK
+      );
+      rendermime?.addFactory(
+        { safe: true, mimeTypes: [HANDLE_MIME], createRenderer: () => handleOutput(lab, (node) => panel.linkOf(node)) },
+        HANDLE_RANK
       );
       void panel.start();
     }

@@ -1,0 +1,192 @@
+/**
+ * A handle in the output of a cell: what it shows, and what decides how much of it the model sees. An anywidget.
+ *
+ * Rule 1: every text is untrusted, and enters the page as a text node (base.js).
+ * Rule 2: nothing changes here. What a person does goes to the kernel as a gesture; what the kernel then says is drawn.
+ * Rule 3: one gesture is under way at a time. What is wanted meanwhile goes together, as the next one.
+ */
+
+import { clean, count, h } from '../app/base.js';
+
+/** The budgets that the slider stops at, in tokens; the last stop is no budget. */
+const STOPS = [50, 100, 150, 200, 300, 400, 600, 800, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000];
+const LEVELS = ['raw excerpt', 'structure', 'summary', 'diff'];
+/** On each control: JupyterLab would else take its arrow keys, Enter and Space for the notebook. */
+const OWN_KEYS = { 'data-lm-suppress-shortcuts': true };
+/** So long no further step of a slider comes before what it stands at is sent. */
+const REST_MS = 300;
+/** A gesture that takes longer than this says that it waits. */
+const WAIT_MS = 500;
+
+let made = 0;
+
+function render({ model, el }) {
+  /** What a person wants and has not been sent, and what is under way: {id, change}. */
+  let wanted = null;
+  let sent = null;
+  let waits = false;
+  let failed = '';
+  let dead = false;
+  let timers = [];
+  const later = (job, ms) => timers.push(setTimeout(job, ms));
+  const calm = () => {
+    timers.forEach(clearTimeout);
+    timers = [];
+  };
+
+  const id = `ctxk-live-${(made += 1)}-${Math.random().toString(36).slice(2, 8)}`;
+  const name = h('b', { class: 'ctxk-live-name', id: `${id}-name` });
+  const target = h('span', { class: 'ctxk-live-target' });
+  const changed = h('span', { class: 'ctxk-live-changed' }, '● changed');
+  const size = h('span', { class: 'ctxk-live-size' });
+  const level = slider('Detail', 0, LEVELS.length - 1, (at) => want({ lod: at }));
+  const budget = slider('Budget', 0, STOPS.length, (at) => want({ tokens: stops()[at] ?? null }));
+  const mode = h('button', { type: 'button', class: 'ctxk-live-button', ...OWN_KEYS });
+  const again = h('button', { type: 'button', class: 'ctxk-live-button', title: 'Look again, now', ...OWN_KEYS }, '↻ Refresh');
+  const controls = h('div', { class: 'ctxk-live-controls', role: 'group' }, level.el, budget.el, h('span', { class: 'ctxk-live-buttons' }, mode, again));
+  const notes = h('div', { class: 'ctxk-live-notes' });
+  const text = h('pre', { class: 'ctxk-live-text', tabindex: '0', 'aria-live': 'off' });
+  const change = h('pre', { class: 'ctxk-live-text' });
+  const last = h('details', { class: 'ctxk-live-change' }, h('summary', OWN_KEYS, 'last change'), change);
+  const told = h('div', { class: 'ctxk-live-told', role: 'status' });
+  const box = h('section', { class: 'ctxk-live', 'aria-labelledby': `${id}-name` }, h('div', { class: 'ctxk-live-head' }, name, target, changed, size), controls, notes, text, last, told);
+  controls.setAttribute('aria-labelledby', `${id}-name`);
+  mode.addEventListener('click', () => want({ mode: now().mode === 'running' ? 'paused' : 'running' }, 0));
+  again.addEventListener('click', () => want({ refresh: true }, 0));
+
+  /** A labelled slider. `chosen` is told where it was left: a drag that goes on sends nothing. */
+  function slider(label, from, to, chosen) {
+    const input = h('input', { type: 'range', min: from, max: to, step: 1, ...OWN_KEYS });
+    const value = h('span', { class: 'ctxk-live-value' });
+    input.addEventListener('input', () => {
+      say(input, value, label === 'Detail' ? levelText(+input.value) : budgetText(stops()[+input.value]));
+    });
+    input.addEventListener('change', () => chosen(+input.value));
+    return { el: h('label', { class: 'ctxk-live-slider' }, h('span', null, label), input, value), input, value };
+  }
+
+  function say(input, value, words) {
+    value.textContent = words;
+    input.setAttribute('aria-valuetext', words);
+  }
+
+  const levelText = (at) => `${at} ${LEVELS[at] ?? ''}`;
+  const budgetText = (tokens) => (typeof tokens === 'number' ? `${count(tokens)} tokens` : 'no limit');
+  /** What is so, with what is wanted on top of it. */
+  const now = () => ({ ...model.get('facts'), ...sent?.change, ...wanted });
+
+  /** The stops of the budget's slider, the handle's own budget among them. */
+  function stops() {
+    const own = model.get('facts').tokens;
+    return typeof own === 'number' && !STOPS.includes(own) ? [...STOPS, own].sort((a, b) => a - b) : STOPS;
+  }
+
+  function want(asked, rest = REST_MS) {
+    wanted = { ...wanted, ...asked };
+    failed = '';
+    calm();
+    later(send, rest);
+    draw();
+  }
+
+  function send() {
+    if (sent || !wanted || dead) return;
+    sent = { id: `${id}-${(made += 1)}`, change: wanted };
+    wanted = null;
+    waits = false;
+    model.send({ type: 'gesture', id: sent.id, change: sent.change });
+    later(() => {
+      waits = Boolean(sent);
+      draw();
+    }, WAIT_MS);
+    draw();
+  }
+
+  function answered(message) {
+    if (message?.type !== 'done' || !sent || message.id !== sent.id) return;
+    calm();
+    sent = null;
+    waits = false;
+    failed = clean(message.error);
+    if (wanted) later(send, 0);
+    draw();
+  }
+
+  function draw() {
+    const facts = model.get('facts');
+    if (!facts.obj_id) return;
+    const is = now();
+    const budgets = stops();
+    const at = typeof is.tokens === 'number' ? budgets.indexOf(is.tokens) : budgets.length;
+    const runs = is.mode === 'running';
+    set(name, clean(facts.name));
+    const goes = runs ? `running ${clean(facts.freq)}` : 'paused';
+    set(target, [facts.type, clean(facts.target), goes, facts.pinned && 'pinned'].filter(Boolean).join(' · '));
+    target.title = clean(facts.target);
+    changed.hidden = !facts.changed;
+    const before = typeof facts.before === 'number' ? `~${count(facts.before)} → ` : '';
+    set(size, `${before}~${count(facts.used)} tokens`);
+    size.title = before ? 'tokens of the rendering, before its last change and now' : 'tokens of the rendering';
+    level.input.value = is.lod;
+    say(level.input, level.value, levelText(is.lod));
+    budget.input.max = budgets.length;
+    budget.input.value = at;
+    say(budget.input, budget.value, budgetText(is.tokens));
+    set(mode, runs ? '❚❚ Pause' : '▶ Run');
+    mode.title = runs ? `It is updated after cells (${clean(facts.freq)}); pause it` : 'Have it updated after every cell';
+    again.disabled = Boolean(now().refresh);
+    controls.hidden = dead || facts.aside;
+    set(notes, facts.notes.map(clean).join(' · '));
+    notes.hidden = !notes.textContent;
+    set(text, clean(model.get('text')) + (facts.more ? `\n… ${count(facts.more)} more characters: show(${clean(facts.name)}).text has them` : ''));
+    text.classList.toggle('ctxk-live-wrap', facts.lod > 1);
+    text.setAttribute('aria-label', `what ${clean(facts.name)} shows`);
+    last.hidden = !facts.change;
+    set(change, clean(facts.change));
+    set(told, state(facts));
+    told.hidden = !told.textContent;
+    told.classList.toggle('ctxk-live-failed', Boolean(failed) && !dead);
+  }
+
+  /** What there is to say of the widget itself. */
+  function state(facts) {
+    if (dead) return 'The kernel that had this handle is gone; this is what it showed last. Run the cell again for a live one.';
+    if (facts.aside) return 'Made on another branch of the timeline: it stands as it was there.';
+    if (failed) return `Not done: ${failed}`;
+    return waits ? 'Waits until the running cell has ended.' : '';
+  }
+
+  /** Set a text, where it is another one: what a person has selected stays selected. */
+  function set(one, words) {
+    if (one.textContent !== words) one.textContent = words;
+  }
+
+  /** The kernel came or went: the manager knows, and a widget is told that something happened, not what. */
+  async function lives() {
+    const own = await model.widget_manager?.get_model?.(model.get('own_id')).catch(() => null);
+    if (typeof own?.comm_live !== 'boolean') return;
+    dead = !own.comm_live;
+    if (dead) {
+      calm();
+      wanted = sent = null;
+    }
+    draw();
+  }
+
+  model.on('change:facts', draw);
+  model.on('change:text', draw);
+  model.on('msg:custom', answered);
+  model.on('comm_live_update', lives);
+  el.append(box);
+  draw();
+  void lives();
+  return () => {
+    calm();
+    model.off('change:facts', draw);
+    model.off('change:text', draw);
+    model.off('msg:custom', answered);
+    model.off('comm_live_update', lives);
+  };
+}
+
+export default { render };
