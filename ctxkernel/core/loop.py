@@ -113,6 +113,7 @@ class Loop:
         self.graph = Graph(
             settings=self.settings, bus=self.bus, open_source=open_source, count_tokens=count_tokens, trim=trim
         )
+        self.graph.events = self._on_the_way
         self.prepare: Callable[[ViewHandle], None] | None = None
         self.turn_id = 0
         self.now = 0.0
@@ -570,6 +571,15 @@ class Loop:
     def history(self) -> Sequence[tuple[Statement, Execution]]:
         """The path from the root to HEAD, oldest first."""
         return self._history
+
+    def _on_the_way(self) -> Iterable[tuple[str, Event]]:
+        """Return the events of the path to HEAD, those of the open statement last."""
+        for statement, execution in self._history:
+            for event in execution.events:
+                yield statement.statement_id, event
+        if self._open is not None:
+            for event in tuple(self._events):
+                yield self._open.statement.statement_id, event
 
     # -- what the user calls -----------------------------------------------------------------
 
