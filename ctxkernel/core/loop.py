@@ -120,6 +120,7 @@ class Loop:
             trim=trim,
             owner=owner,
         )
+        self.graph.events = self._on_the_way
         self.preparer: Preparer | None = None
         """Who prepares updates in the background; None: everything is done by the tick itself."""
         self.turn_id = 0
@@ -583,6 +584,15 @@ class Loop:
     def history(self) -> Sequence[tuple[Statement, Execution]]:
         """The path from the root to HEAD, oldest first; in the tick of a cell that moves HEAD, to where it goes."""
         return self._history if self._ahead is None else self._ahead
+
+    def _on_the_way(self) -> Iterable[tuple[str, Event]]:
+        """Return the events of the path to HEAD, those of the open statement last."""
+        for statement, execution in self._history:
+            for event in execution.events:
+                yield statement.statement_id, event
+        if self._open is not None:
+            for event in tuple(self._events):
+                yield self._open.statement.statement_id, event
 
     # -- what the user calls -----------------------------------------------------------------
 

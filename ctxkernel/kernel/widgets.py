@@ -143,7 +143,7 @@ class Gestures:
         """Queue what a widget of `obj_id` says; `answer` is sent when it is carried out. Callable from any thread."""
         said: Mapping[str, Any] = content if isinstance(content, dict) else {}
         if said.get("type") != "gesture":
-            return
+            return None
         key = str(said.get("id"))[:64]
 
         def done(error: str) -> None:

@@ -27,11 +27,13 @@ from ctxkernel.core.nodes.policy import (
     Periodic,
     Sync,
     parse_freq,
+    parse_interval,
     parse_lod,
     parse_tokens,
     show_value,
 )
 from ctxkernel.core.nodes.policy import digest_hash as digest_hash
+from ctxkernel.core.nodes.record import ROWS, History, history_of
 from ctxkernel.core.ports import All, Budget, Picture, Rendered
 
 P = ParamSpec("P")
@@ -59,6 +61,12 @@ class TickResult:
 KINDS: dict[str, type[NodeBase]] = {}
 """The classes of nodes by `obj_type`, for mementos."""
 
+
+def tick(node: NodeBase, now: float, turn_id: int, tick_kind: str) -> TickResult:
+    """What a call of `tick` in a cell does, under the name that its record has."""
+    return node._tick(now, turn_id, tick_kind)  # pyright: ignore[reportPrivateUsage]
+
+
 _NOT_KEPT = frozenset(("last_tick_turn", "last_tick_time", "_stamp", "_called", "_basis", "_set_back", "_memento"))
 """Attributes that no memento holds: a restored node looks at its target at the next tick, whatever these were."""
 
@@ -74,8 +82,6 @@ class NodeBase(Identified):
     statement_id: str = ""
     changed_in: str = ""
     """The statement in whose turn it changed last."""
-    min_turn_interval: int = 1
-    """Turns from one Sync update to the next, from 1."""
     last_tick_turn: int = 0
     last_tick_time: float | None = None
     """Unix seconds of the last tick that looked at it, or None."""
@@ -104,6 +110,7 @@ class NodeBase(Identified):
         # A frequency alone means that it shall run: nobody gives one to a node that shall stand still.
         self._mode: Mode = "running" if mode == "running" or (mode is None and freq is not None) else "paused"
         self._freq: Freq = frequency
+        self._interval = 1
         self._pinned = False
         self._pin_reason = ""
         self._rendered = Rendered("", 0, level, "")
@@ -153,6 +160,7 @@ class NodeBase(Identified):
             "target": self.target,
             "mode": self._mode,
             "freq": str(self._freq),
+            "min_turn_interval": self._interval,
             "lod": self._lod,
             "tokens": show_value(self._tokens),
             "pinned": self._pinned,
@@ -186,8 +194,25 @@ class NodeBase(Identified):
         """Called on every node that `listens` when `member` changed; groups mark themselves dirty."""
 
     def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
-        """Bring it up to date if its target changed; called by the scheduler, in a tick only."""
+        """Bring it up to date if its target changed: unix seconds, number of the turn, `sync`, `periodic` or `async`.
+
+        The scheduler calls it in its tick; called in a cell it is recorded like any other method.
+        """
+        if self.graph.ticking:
+            return self._tick(now, turn_id, tick_kind)
+        return self.graph.call(self, tick, (now, turn_id, tick_kind), {})
+
+    def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         raise NotImplementedError
+
+    def history(self, limit: int = ROWS) -> History:
+        """Return what was done to it on the way to HEAD: method calls and changes by ticks, the last `limit`.
+
+        Raises BadPolicy for a limit below 1.
+        """
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise BadPolicy(f"history({show_value(limit)!r}): how many rows? Use a whole number from 1")
+        return history_of(self.obj_id, self.graph.events(), limit)
 
     def basis(self, kind: str = "render") -> dict[str, str]:
         """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
@@ -214,7 +239,7 @@ class NodeBase(Identified):
             "serial": self.serial,
             "statement_id": self.statement_id,
             "changed_in": self.changed_in,
-            "min_turn_interval": self.min_turn_interval,
+            "min_turn_interval": self._interval,
             "dirty": self.dirty,
             "revision": self.revision,
             "fault": self.fault,
@@ -258,7 +283,8 @@ class NodeBase(Identified):
         self._tokens, self._lod, self._freq, self._rendered = budget, lod, freq, rendered
         self._mode = "running" if memento["mode"] == "running" else "paused"
         self._pinned, self._pin_reason, self._change = memento["pinned"], memento["pin_reason"], memento["change"]
-        for name in ("serial", "statement_id", "changed_in", "min_turn_interval", "dirty", "revision", "fault"):
+        self._interval = memento["min_turn_interval"]
+        for name in ("serial", "statement_id", "changed_in", "dirty", "revision", "fault"):
             setattr(self, name, memento[name])
         self.last_tick_turn, self.last_tick_time = 0, None
 
@@ -310,6 +336,15 @@ class NodeBase(Identified):
         self.run(freq=value)
 
     @property
+    def min_turn_interval(self) -> int:
+        """Turns from one Sync update to the next, from 1."""
+        return self._interval
+
+    @min_turn_interval.setter
+    def min_turn_interval(self, value: int) -> None:
+        self.set(min_turn_interval=value)
+
+    @property
     def pinned(self) -> bool:
         """Whether the projection keeps it before others."""
         return self._pinned
@@ -321,7 +356,7 @@ class NodeBase(Identified):
 
     @recorded
     def set(self, **policy: Any) -> Self:
-        """Set any of lod, tokens, mode, freq (and pos, on a view) at once. Raises BadPolicy; chains."""
+        """Set any of lod, tokens, mode, freq and min_turn_interval (pos of a view) at once. Raises BadPolicy; chains."""
         self._set(policy)
         return self
 
@@ -336,17 +371,18 @@ class NodeBase(Identified):
         mode = policy.get("mode") or ("running" if policy.get("freq") is not None else self._mode)
         if mode not in ("paused", "running"):
             raise BadPolicy(f'mode={mode!r} is not known; use "paused" or "running"')
-        before = self._lod, self._tokens, self._freq, self._mode
-        self._lod, self._tokens, self._freq, self._mode = lod, tokens, freq, mode
+        interval = parse_interval(policy.get("min_turn_interval", self._interval))
+        before = self._lod, self._tokens, self._freq, self._mode, self._interval
+        self._lod, self._tokens, self._freq, self._mode, self._interval = lod, tokens, freq, mode, interval
         try:
             if (lod, tokens) != before[:2] or "pos" in policy:
                 self._update()
         except BaseException:
-            self._lod, self._tokens, self._freq, self._mode = before
+            self._lod, self._tokens, self._freq, self._mode, self._interval = before
             raise
 
     def _settable(self) -> frozenset[str]:
-        return frozenset(("lod", "tokens", "mode", "freq"))
+        return frozenset(("lod", "tokens", "mode", "freq", "min_turn_interval"))
 
     def set_lod(self, lod: int) -> Self:
         """Set the level of detail, 0 to 3. Chains."""
@@ -426,6 +462,7 @@ ALIASES = {
     "Run": "run",
     "Pause": "pause",
     "Tick": "tick",
+    "History": "history",
     "Add": "add",
     "Remove": "remove",
     "OnMemberChanged": "on_member_changed",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -62,6 +62,8 @@ class Graph:
         self.requested: set[str] = set()
         self.named: frozenset[str] = frozenset()
         """The obj_ids that the last question to the model named, as of the last tick."""
+        self.events: Callable[[], Iterable[tuple[str, Event]]] = tuple
+        """Gives (statement, event) for all events on the way to HEAD, oldest first; the loop sets it."""
         self.restores = 0
         """How often `restore` was called: what was prepared before is stale after."""
 
@@ -236,6 +238,11 @@ class Graph:
     def emit(self, event: Event) -> None:
         """Publish an event of a node."""
         self.bus.publish(event)
+
+    @property
+    def ticking(self) -> bool:
+        """Whether a tick is under way, in which node state may change."""
+        return self._door == "tick"
 
     def call(self, node: NodeBase, method: Callable[..., R], args: Any, kwargs: Any) -> R:
         """Run a state-changing method of `node` with its record. Raises OutsideTurn."""

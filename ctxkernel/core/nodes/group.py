@@ -292,7 +292,7 @@ class GroupHandle(NodeBase):
         if any(member is own for own in self._members):
             self.dirty = True
 
-    def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
+    def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Make the summary anew if a member changed."""
         self.last_tick_turn, self.last_tick_time = turn_id, now
         if self._mode == "paused" or not self._stale():

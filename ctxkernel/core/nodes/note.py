@@ -90,7 +90,7 @@ class NoteHandle(NodeBase):
         return {**super().digest(), "kind": "note"}
 
     def _settable(self) -> frozenset[str]:
-        return (super()._settable() - {"mode", "freq"}) | {"text", "pinned"}
+        return (super()._settable() - {"mode", "freq", "min_turn_interval"}) | {"text", "pinned"}
 
     def _set(self, policy: dict[str, Any]) -> None:
         text = check_text(policy["text"]) if "text" in policy else self._text
@@ -153,7 +153,7 @@ class NoteHandle(NodeBase):
         self.dirty = False
         return changed
 
-    def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
+    def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Nothing: a note changes by calls only."""
         return TickResult()
 

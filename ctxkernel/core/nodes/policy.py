@@ -91,6 +91,13 @@ def parse_tokens(tokens: object) -> Budget:
     raise BadPolicy(f"tokens={tokens!r} is not a budget; use a whole number from 1, or All")
 
 
+def parse_interval(turns: object) -> int:
+    """Return a number of turns, from 1. Raises BadPolicy."""
+    if isinstance(turns, int) and not isinstance(turns, bool) and turns >= 1:
+        return turns
+    raise BadPolicy(f"min_turn_interval={show_value(turns)!r} is not a number of turns; use a whole number from 1")
+
+
 def digest_hash(digest: Mapping[str, Json]) -> str:
     """Return 16 hex digits that differ where the digest differs."""
     text = json.dumps(digest, sort_keys=True, default=str)

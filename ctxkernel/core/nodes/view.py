@@ -199,6 +199,26 @@ class ViewHandle(NodeBase):
         return self._rendered.fingerprint
 
     @property
+    def window_spec(self) -> dict[str, Json]:
+        """What the window shows (seed 002 §5.2): lines of the rendering, its budget, and where it is and goes on."""
+        shown = self._rendered
+        return {
+            "range_lines": shown.text.count("\n") + 1,
+            "range_tokens": show_value(self._tokens),
+            "anchors": {"pos": self._pos, "place": self._place, "next_pos": shown.next_pos},
+        }
+
+    @property
+    def dirty_flags(self) -> dict[str, bool]:
+        """What is not as it was rendered last (seed 002 §5.2). A call renders at once: mostly, it is the source."""
+        shown = self._rendered
+        return {
+            "pos_changed": shown.pos != self._pos,
+            "policy_changed": shown.lod != self._lod,
+            "source_changed": self.stale(),
+        }
+
+    @property
     def pos(self) -> str:
         """Where the window is: "line", "line:col" (from 0), a name, "/pattern/", or a token of an earlier rendering."""
         return self._pos
@@ -292,7 +312,7 @@ class ViewHandle(NodeBase):
         self._stamp = stamp  # not before: where the rendering fails, the next tick shall look again
         return self._show(new)
 
-    def tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
+    def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Look whether the target changed; render it and tell the difference if so."""
         self.last_tick_turn, self.last_tick_time = turn_id, now
         if not self.stale() or self._stands():

@@ -1,0 +1,99 @@
+"""What was done to a handle: a table made from the events of the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from ctxkernel.core.events import Delta, Event, GroupRecomputed, Json, MethodCalled, TickApplied
+from ctxkernel.core.nodes.graph import delta_of
+from ctxkernel.core.turn import aligned
+
+ROWS = 100
+"""Most rows of a history, unless more are asked for."""
+_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One call of a method, or one change by the tick."""
+
+    statement_id: str
+    """The statement in whose turn it was."""
+    what: str
+    """The name of the method, or `tick sync`, `tick periodic`, `tick async`, `tick group`."""
+    arguments: str
+    change: str
+    """Before → after, field by field; empty where nothing changed."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class History:
+    """What `h.history()` returns; shows as a table."""
+
+    rows: tuple[HistoryRow, ...]
+    """Oldest first."""
+    earlier: int = 0
+    """So many rows before the first one were left out."""
+
+    def __iter__(self) -> Iterator[HistoryRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, at: int) -> HistoryRow:
+        return self.rows[at]
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "nothing was recorded of it on this branch"
+        table = [["in", "what", "arguments", "change"]]
+        table += [[row.statement_id, row.what, _short(row.arguments), _short(row.change)] for row in self.rows]
+        more = f"… {self.earlier} earlier; history({self.earlier + len(self.rows)}) shows all\n" if self.earlier else ""
+        return more + aligned(table)
+
+    __str__ = __repr__
+
+
+def history_of(obj_id: str, events: Iterable[tuple[str, Event]], limit: int) -> History:
+    """Return the last `limit` rows of a node from (statement, event) pairs, oldest first."""
+    rows = [row for statement_id, event in events if (row := _row(obj_id, statement_id, event)) is not None]
+    kept = rows[-limit:]
+    return History(tuple(kept), len(rows) - len(kept))
+
+
+def _row(obj_id: str, statement_id: str, event: Event) -> HistoryRow | None:
+    match event:
+        case MethodCalled() if event.obj_id == obj_id:
+            told = [_value(value) for value in event.args]
+            told += [f"{key}={_value(value)}" for key, value in event.kwargs.items()]
+            return HistoryRow(statement_id, event.method, ", ".join(told), _change(event))
+        case TickApplied() if event.obj_id == obj_id:
+            return HistoryRow(statement_id, f"tick {event.tick_kind}", "", _told(event.delta))
+        case GroupRecomputed() if event.group_id == obj_id:
+            return HistoryRow(statement_id, "tick group", "", _told(event.delta))
+        case _:
+            return None
+
+
+def _change(event: MethodCalled) -> str:
+    after = event.after_digest
+    if not event.before_digest:
+        return f"made, lod {after.get('lod')}, ~{after.get('rendered_tokens')} tokens"
+    return delta_of(event.before_digest, after).summary if event.before_digest != after else ""
+
+
+def _told(delta: Delta) -> str:
+    revision = cast("Mapping[str, Json]", delta.fields).get("revision")
+    return delta.summary + (f" (revision {revision[0]} → {revision[1]})" if revision else "")
+
+
+def _value(value: Json) -> str:
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _CHARS else line[: _CHARS - 1] + "…"
