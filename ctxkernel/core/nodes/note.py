@@ -157,7 +157,7 @@ class NoteHandle(NodeBase):
         """Nothing: a note changes by calls only."""
         return TickResult()
 
-    def basis(self) -> dict[str, str]:
+    def basis(self, kind: str = "render") -> dict[str, str]:
         """Return what it is made from; no worker prepares notes."""
         state = {"revision": self.revision, "restores": self.graph.restores}
         return {"obj_digest_hash": digest_hash(state), "policy_hash": "", "deps_hash": ""}
