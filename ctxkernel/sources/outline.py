@@ -17,6 +17,7 @@ from functools import partial
 from ctxkernel.sources.grammars import GRAMMARS, Grammar
 from ctxkernel.sources.jsonlines import json_fields
 from ctxkernel.sources.jsonshape import json_lines
+from ctxkernel.sources.logs import log_outline
 from ctxkernel.sources.python_outline import python_outline
 from ctxkernel.sources.reading import Text
 from ctxkernel.sources.rendering import one_line
@@ -126,6 +127,7 @@ LANGUAGES: list[Language] = [
     Language("table", table_outline, (".csv", ".tsv", ".tab")),
     Language("json", json_outline, (".json", ".geojson", ".ipynb")),
     Language("jsonlines", fields_outline, (".jsonl", ".ndjson")),
+    Language("log", lambda text: log_outline(text) or prose_outline(text), (".log", ".out", ".err")),
     *(Language(row.name.lower(), partial(code_outline, row), row.suffixes, row.names) for row in GRAMMARS),
     Language("text", prose_outline),
 ]

@@ -1,0 +1,74 @@
+"""Log files at level 1: times, levels, and the kinds of entries."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxkernel.sources.logs import log_outline
+from ctxkernel.sources.reading import make_text
+from ctxkernel.testing.renderings import render, written
+
+TRACE = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: bad batch\n'
+PYTHON = "".join(
+    f"2026-11-22 10:{n // 60:02d}:{n % 60:02d},001 {'ERROR' if n % 50 == 7 else 'INFO'} step: {n} of 300\n"
+    + (TRACE if n % 50 == 7 else "")
+    for n in range(300)
+)
+KINDS = [
+    ("[2026-11-22T10:00:{n:02d}Z] [info] thing {n}", "levels: INFO 40"),
+    ("W1122 10:00:{n:02d}.000 1 main.go:{n}] slow", "levels: WARNING 40"),
+    ("Nov 22 10:00:{n:02d} host sshd[{n}]: opened", "Nov 22 10:00:00 … Nov 22 10:00:39"),
+    (
+        '10.0.0.{n} - - [10/Oct/2000:13:55:{n:02d} -0700] "GET /a HTTP/1.0" 200 1',
+        "10/Oct/2000:13:55:00 … 10/Oct/2000:13:55:39",
+    ),
+    ("ERROR: no file {n}", "levels: ERROR 40"),
+]
+
+
+def outline_of(text: str):
+    return log_outline(make_text(text, size=len(text), fingerprint="x"))
+
+
+def test_a_log_is_its_levels_and_its_kinds_of_errors(tmp_path):
+    text = render(written(tmp_path / "train.log", PYTHON), 1).text
+
+    assert "log, 300 entries, 2026-11-22 10:00:00,001 … 2026-11-22 10:04:59,001" in text
+    assert "levels: INFO 294 · ERROR 6" in text
+    assert "7 2026-11-22 10:00:07,001 ERROR step: 7 of 300 — 5 more like it, the last at 272" in text
+    assert "INFO step" not in text.split("--- from")[0]
+
+
+@pytest.mark.parametrize(("line", "told"), KINDS, ids=[told for _, told in KINDS])
+def test_logs_of_many_programs_are_told_as_logs(line: str, told: str):
+    found = outline_of("\n".join(line.format(n=n) for n in range(40)))
+
+    assert found is not None
+    assert told in "\n".join(found.head)
+    assert [entry.line for entry in found.entries] == [0]
+    assert found.entries[0].doc == "39 more like it, the last at 39"
+
+
+@pytest.mark.parametrize("text", ["", "ERROR x\n", "A diary.\n\nThe error was mine.\n" * 30, "1\n2\n3\n" * 30])
+def test_what_is_no_log_is_not_told_as_one(text: str):
+    assert outline_of(text) is None
+
+
+@given(
+    st.lists(
+        st.sampled_from(["2026-01-01 10:00:00 ERROR a 1", "10:00:00 INFO b", "  goes on", "", "\tat x"]), max_size=60
+    )
+)
+def test_every_entry_is_counted_once_and_shown_as_it_stands(lines: list[str]):
+    found = outline_of("\n".join(lines))
+    begun = [line for line in lines if line[:1].isdigit()]
+    if found is None:
+        return
+
+    assert f"log, {len(begun)} entries" in found.head[0]
+    assert all(entry.text == lines[entry.line] for entry in found.entries)
+    assert sum(1 + int(entry.doc.split(" ")[0] or 0) if entry.doc else 1 for entry in found.entries) == (
+        sum("ERROR" in line for line in begun) or len(begun)
+    )
