@@ -36,7 +36,7 @@ def test_a_log_is_its_levels_and_its_kinds_of_errors(tmp_path):
     text = render(written(tmp_path / "train.log", PYTHON), 1).text
 
     assert "log, 300 entries, 2026-11-22 10:00:00,001 … 2026-11-22 10:04:59,001" in text
-    assert "levels: INFO 294 · ERROR 6" in text
+    assert "levels: ERROR 6 · INFO 294" in text
     assert "7 2026-11-22 10:00:07,001 ERROR step: 7 of 300 — 5 more like it, the last at 272" in text
     assert "INFO step" not in text.split("--- from")[0]
 
