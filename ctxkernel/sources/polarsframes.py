@@ -72,7 +72,9 @@ class PolarsSource(TableSource):
         frame = self._frame()
         rows, width = frame.shape
         columns = f" × {width:,} columns" if frame is self.target else ""
-        return f"{titled(self.label, self.target)} (polars) · {rows:,} rows{columns} · {size_of(frame.estimated_size())}"
+        return (
+            f"{titled(self.label, self.target)} (polars) · {rows:,} rows{columns} · {size_of(frame.estimated_size())}"
+        )
 
     def schema(self, most: int) -> Sequence[str]:
         """Return name, type, nulls and range of the first columns."""
@@ -113,7 +115,9 @@ def _digest(part: Any) -> int:
     try:
         hashes = part.hash()
     except Exception:  # a column of Python objects: by their safe text
-        return xxhash.xxh3_64_intdigest("\0".join(brief(item, 200) for item in part.to_list()).encode("utf-8", "replace"))
+        return xxhash.xxh3_64_intdigest(
+            "\0".join(brief(item, 200) for item in part.to_list()).encode("utf-8", "replace")
+        )
     try:
         return xxhash.xxh3_64_intdigest(hashes.to_numpy())
     except ImportError:  # polars needs no NumPy, but for this
