@@ -21,15 +21,10 @@ _NODES = 300
 _COLUMNS = 300
 _TOKEN = re.compile(r"-[0-9a-f]{16,32}\b|-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PLUMBING = frozenset(
-    [
-        "meta",
-        "enforce_metadata",
-        "transform_divisions",
-        "clear_divisions",
-        "align_dataframes",
-        "sort",
-        "pyarrow_strings_enabled",
-    ]
+    (
+        *("meta", "enforce_metadata", "transform_divisions", "clear_divisions", "align_dataframes"),
+        *("sort", "pyarrow_strings_enabled"),
+    )
 )
 # Expressions whose number of partitions follows from their operands alone.
 _COUNTED = frozenset({"FromPandas", "FromArray", "FromDelayed", "FromMap", "FromGraph"})
@@ -99,7 +94,7 @@ def _tree(root: Any) -> Iterator[str]:
 
 
 def _operands(node: Any) -> list[Any]:
-    found = attributes(node).get("operands")
+    found: Any = attributes(node).get("operands")
     return list(found) if is_a(found, list, tuple) else []
 
 

@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from ctxkernel.sources.columns import cell, modules
 from ctxkernel.sources.facts import FactsSource, array_line
@@ -59,7 +59,7 @@ class EstimatorSource(FactsSource):
         return lines
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: Any) -> TypeGuard[Any]:
     """Say whether it is an ndarray."""
     numpy, _ = modules()
     return numpy is not None and is_a(value, numpy.ndarray)

@@ -110,7 +110,7 @@ def _line(name: Any, variable: Any) -> str:
     shape = " × ".join(f"{side:,}" for side in variable.shape) or "scalar"
     if array is not None:
         return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype} {brief(array.flat[:6].tolist(), 120)}"
-    data = attributes(variable).get("_data")
+    data: Any = attributes(variable).get("_data")
     where = type_name(type(data)).partition(".")[0]
     chunks = f", {number_of(data.npartitions, 'chunks')}" if where == "dask" else ""
     return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, not loaded ({where}{chunks})"

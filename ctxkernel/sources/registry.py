@@ -39,6 +39,7 @@ from ctxkernel.sources.notebooks import NotebookSource
 from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
 from ctxkernel.sources.openfiles import SUFFIXES, CompressedSource, HeldSource, held_by
 from ctxkernel.sources.parquet import ParquetSource
+from ctxkernel.sources.pdfs import PdfSource
 from ctxkernel.sources.polarsframes import LazyFrameSource, PolarsSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
@@ -56,6 +57,7 @@ _registered: list[tuple[Predicate, Factory]] = []
 _FORMATS: dict[str, type[FileSource]] = {
     ".ipynb": NotebookSource,
     ".parquet": ParquetSource,
+    ".pdf": PdfSource,
     ".pq": ParquetSource,
     **dict.fromkeys(SUFFIXES, CompressedSource),
 }
