@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import xxhash
+
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.sources.columns import STAMP_BYTES, cells, hash_column, modules
 from ctxkernel.sources.files import render_document
 from ctxkernel.sources.reading import content_hash, make_text
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, titled
@@ -16,6 +19,36 @@ from ctxkernel.sources.textual import Document, make_basis
 from ctxkernel.sources.windows import whole_window
 
 MOST_LINES = 2_000
+_SHOWN = 6
+_SAMPLED = "content ~"
+_RANGED = 1_000_000
+
+
+def array_line(array: Any) -> str:
+    """Return shape, type and values of an ndarray; of more than a few, the first, the range and a hash of all."""
+    numpy, _ = modules()
+    array = numpy.asarray(array)
+    about = f"{' × '.join(f'{side:,}' for side in array.shape) or 'scalar'} {array.dtype}"
+    if array.size <= _SHOWN:
+        return f"{about} [{', '.join(cells(array.ravel()))}]"
+    column = hash_column(array, STAMP_BYTES // 8)
+    content = f"{xxhash.xxh3_64_intdigest(repr(column.chunks).encode()) & 0xFFFFFFFF:08x}"
+    span = span_of(array)
+    parts = [
+        f"{about} [{', '.join(cells(array.flat[:_SHOWN]))}, …]",
+        *([span] if span else []),
+        f"content {'' if column.exact else '~'}{content}",
+    ]
+    return ", ".join(parts)
+
+
+def span_of(array: Any) -> str:
+    """Return `min … max` of an array of numbers or times, NaN left out; empty where there is none, or it is large."""
+    if array.dtype.kind not in "iufmM" or not 0 < array.size <= _RANGED:
+        return ""
+    there = array[array == array]  # a copy of at most 8 MB
+    numpy, _ = modules()
+    return " … ".join(cells(numpy.array([there.min(), there.max()], dtype=array.dtype))) if there.size else ""
 
 
 class FactsSource(BaseSource):
@@ -47,12 +80,18 @@ class FactsSource(BaseSource):
             lines = [self.headline(), *self.value()]
         except Exception as fault:  # an object that another thread changes meanwhile
             return f"unreadable {type(fault).__name__}"
-        return f"{id(self.target):x} {content_hash(chr(10).join(lines).encode('utf-8', 'replace'))}"
+        mark = "~" if any(_SAMPLED in line for line in lines) else ""
+        return f"{id(self.target):x} {mark}{content_hash(chr(10).join(lines).encode('utf-8', 'replace'))}"
+
+    def covers(self, stamp: str) -> bool:
+        """A sampled hash does not prove that nothing changed."""
+        return "~" not in stamp
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now."""
         head, value, structure = self.headline(), self.value()[:MOST_LINES], self.structure()[:MOST_LINES]
-        whole = "\n".join([*structure, "--- value ---", *value])
+        said = {line.strip() for line in structure}
+        whole = "\n".join([*structure, "--- value ---", *(line for line in value if line.strip() not in said)])
         compared = make_text(whole, size=-1, fingerprint=content_hash(f"{head}\n{whole}".encode("utf-8", "replace")))
         document = Document(head, "", compared)
         if request.lod == 3:

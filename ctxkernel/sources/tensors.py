@@ -1,0 +1,123 @@
+"""A torch tensor as a source: one that the processor sees as the array that it is, any other by its facts.
+
+Rule 1: nothing is copied but a few elements, which of a tensor on a device are asked for when it is rendered only:
+        a stamp is made of identity, address and torch's own count of changes.
+Rule 2: a subclass's `__torch_function__` is not run.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ctxkernel.sources.arrays import ArraySource
+from ctxkernel.sources.facts import FactsSource
+from ctxkernel.sources.rendering import BaseSource, size_of, titled
+from ctxkernel.sources.saferepr import brief, type_name
+
+_FIRST = 6
+
+
+def open_tensor(target: Any, label: str) -> BaseSource:
+    """Return the source for a tensor."""
+    torch = sys.modules["torch"]
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            target.detach().numpy()
+        except Exception:  # on a device, sparse, quantized, of a type that NumPy has not, conjugated
+            return FarTensorSource(target, label)
+    return TensorSource(target, label)
+
+
+class TensorSource(ArraySource):
+    """A tensor that lies in the processor's memory."""
+
+    kind = "tensor"
+
+    def _array(self) -> Any:
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            return self.target.detach().numpy()  # the same memory
+
+    def stamp(self) -> str:
+        """Return the array's stamp, and what torch knows beside."""
+        return f"{super().stamp()} {_grad(self.target)}"
+
+    def _headline(self, array: Any) -> str:
+        grad = _grad(self.target)
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            device = str(self.target.device)
+        return f"{super()._headline(array)} · {device}{f' · {grad}' if grad else ''}"
+
+
+class FarTensorSource(FactsSource):
+    """A tensor on a device, or of a layout that is no array."""
+
+    kind = "tensor"
+
+    def headline(self) -> str:
+        """Return label, type, shape, dtype, device and size."""
+        tensor = self.target
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            shape = " × ".join(f"{side:,}" for side in tensor.shape) or "scalar"
+            size = size_of(tensor.element_size() * tensor.nelement())
+            return f"{titled(self.label, tensor)} · {shape} · {_word(tensor.dtype)} · {tensor.device} · {size}"
+
+    def stamp(self) -> str:
+        """Return identity, address and count of changes: no element is looked at. Never raises."""
+        tensor = self.target
+        parts = [f"{id(tensor):x}"]
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            for ask in (lambda: tensor._version, tensor.data_ptr, lambda: (*tensor.shape, tensor.dtype, tensor.device)):
+                try:
+                    parts.append(str(ask()))
+                except Exception:  # sparse and meta tensors have no address, inference tensors count nothing
+                    parts.append("-")
+        return " ".join([*parts, _grad(tensor)])
+
+    def structure(self) -> list[str]:
+        """Return layout, strides and gradient."""
+        tensor = self.target
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            lines = [f"layout: {_word(tensor.layout)}"]
+            if _word(tensor.layout) == "strided":
+                lines.append(f"strides: {', '.join(map(str, tensor.stride()))}")
+            elif _word(tensor.layout) == "sparse_coo":
+                lines.append(f"stored: {tensor._nnz():,} of {tensor.nelement():,} elements")
+            made_by = tensor.grad_fn
+        grad = _grad(tensor)
+        lines += [f"gradient: {grad}"] if grad else []
+        return [*lines, *([f"made by {type_name(type(made_by))}"] if made_by is not None else [])]
+
+    def value(self) -> list[str]:
+        """Return the first elements, the only ones that are fetched, and how often it was changed in place."""
+        tensor = self.target
+        try:
+            with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+                changes = f"changed in place {tensor._version:,} times"
+        except RuntimeError:
+            changes = "changes are not counted"
+        try:
+            with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+                part = tensor.detach()
+                while part.ndim > 1:
+                    part = part[0]
+                first = part[:_FIRST].tolist() if part.ndim else [part.item()]
+            return [f"first elements: {brief(first, 160)}{', …' if tensor.nelement() > len(first) else ''}", changes]
+        except Exception as fault:  # meta: no data; sparse: no first ones
+            return [f"elements are not shown ({type(fault).__name__})", changes]
+
+    def summary(self) -> list[str]:
+        """Return why there are no statistics."""
+        return [f"- {line}" for line in [*self.structure(), *self.value()]] + [
+            "- no statistics: they are computed of what NumPy can look into only"
+        ]
+
+
+def _word(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def _grad(tensor: Any) -> str:
+    with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+        held = tensor.is_leaf and tensor.grad is not None
+        return f"requires_grad{', grad is set' if held else ''}" if tensor.requires_grad else ""
