@@ -345,6 +345,10 @@ class Graph:
         """Record that `node` is not what it was, and tell the groups that it is in."""
         node.changed_in = self.statement_id
         self.emit(NodeChanged(node.obj_id, delta))
+        self.looked(node)
+
+    def looked(self, node: NodeBase) -> None:
+        """Tell the groups that `node` is in that its target is not what it was."""
         for other in list(self._listening.values()):
             other.on_member_changed(node)
 
@@ -376,6 +380,8 @@ class TickResult:
     """What a tick did to a node: nothing (`delta` is None), or the change."""
 
     delta: Delta | None = None
+    looked: bool = False
+    """Its target was another one, though it shows the same: a group, which shows more of it, may differ."""
 
 
 NOTHING: Final = object()

@@ -349,7 +349,7 @@ class ViewHandle(NodeBase):
     def _apply(self, change: Rendered, changed: bool) -> TickResult:
         self.dirty = False
         if not changed:
-            return TickResult()
+            return TickResult(looked=True)
         self._change = change.text
         return TickResult(
             Delta(change_summary(change.text), {"revision": (self.revision - 1, self.revision)}, change.text)
