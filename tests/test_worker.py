@@ -75,9 +75,9 @@ def working(**names):
 
 
 TRIES = [
-    "h.lod = 1", "h.set(tokens=3)", "h.refresh()", "h.pause()", "h.Tick(0, 1, 'sync')", "h.dirty = True", "h.revision = 9",
-    "h._rendered = None", "h._lod = 3", "h._mode = 'paused'", "g.add(h)", "g._members = []", "view(src)", "group(h)",
-    "tick()", "h.apply(h.job().run())",
+    "h.lod = 1", "h.set(tokens=3)", "h.refresh()", "h.pause()", "h.Tick(0, 1, 'sync')", "h.dirty = True",
+    "h.revision = 9", "h._rendered = None", "h._lod = 3", "h._mode = 'paused'", "g.add(h)", "g._members = []",
+    "view(src)", "group(h)", "tick()", "h.apply(h.job().run())",
 ]  # fmt: skip
 
 

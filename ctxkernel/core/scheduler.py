@@ -99,6 +99,8 @@ class Tick:
         if result.delta is not None:
             self.graph.emit(event_of(node, tick_kind, result.delta))
             self.graph.changed(node, result.delta)
+        elif result.looked:
+            self.graph.looked(node)
 
     def failed(self, node: NodeBase, fault: BaseException) -> None:
         """Note that `node` could not be updated, and why."""

@@ -56,6 +56,8 @@ class TickResult:
     """What a tick did to a node: nothing (`delta` is None), or the change."""
 
     delta: Delta | None = None
+    looked: bool = False
+    """Its target was another one, though it shows the same: a group, which shows more of it, may differ."""
 
 
 KINDS: dict[str, type[NodeBase]] = {}

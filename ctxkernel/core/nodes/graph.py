@@ -271,6 +271,10 @@ class Graph:
         """Record that `node` is not what it was, and tell the groups that it is in."""
         node.changed_in = self.statement_id
         self.emit(NodeChanged(node.obj_id, delta))
+        self.looked(node)
+
+    def looked(self, node: NodeBase) -> None:
+        """Tell the groups that `node` is in that its target is not what it was."""
         for other in list(self._listening.values()):
             other.on_member_changed(node)
 

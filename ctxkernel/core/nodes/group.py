@@ -288,8 +288,8 @@ class GroupHandle(NodeBase):
         return self.dirty or self._named != self._asked() or self._targets != self._looked_at()
 
     def on_member_changed(self, member: NodeBase) -> None:
-        """Mark the summary as old when a member of it changed."""
-        if any(member is own for own in self._members):
+        """Mark the summary as old when a member of it, or of a group in it, changed: all are shown at its own level."""
+        if any(member is own for own in self.nested()):
             self.dirty = True
 
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:

@@ -404,7 +404,7 @@ class ViewHandle(NodeBase):
     def _apply(self, change: Rendered, changed: bool, before: tuple[str, str]) -> TickResult:
         self.dirty = False
         if not changed:
-            return TickResult()
+            return TickResult(looked=True)
         self._change = change.text
         missed = self._missed()
         told = [change_summary(change.text)] if change.fingerprint != before[1] else [f"is now {self._called}"]
