@@ -24,7 +24,9 @@ def with_view() -> Turns:
     return turns
 
 
-@pytest.mark.parametrize(("code", "names"), [("h = view(src)", COMMON + VIEW), ("h = group(view(src))", COMMON + GROUP)])
+@pytest.mark.parametrize(
+    ("code", "names"), [("h = view(src)", COMMON + VIEW), ("h = group(view(src))", COMMON + GROUP)]
+)
 def test_a_handle_has_every_field_and_method_of_the_seed(code: str, names: tuple[str, ...]):
     turns = with_view()
     turns.run(code)

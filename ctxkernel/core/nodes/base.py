@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from ctxkernel.core.errors import BadPolicy, NotPicklable
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import Delta, Json
+from ctxkernel.core.nodes import detached
 from ctxkernel.core.nodes.graph import NOTHING as NOTHING
 from ctxkernel.core.nodes.graph import Graph as Graph
 from ctxkernel.core.nodes.graph import delta_of as delta_of
@@ -346,7 +347,7 @@ class NodeBase(Identified):
 
     @recorded
     def set(self, **policy: Any) -> Self:
-        """Set any of lod, tokens, mode, freq and min_turn_interval (pos of a view) at once. Raises BadPolicy; chains."""
+        """Set any of lod, tokens, mode, freq, min_turn_interval (of a view pos) at once. Raises BadPolicy; chains."""
         self._set(policy)
         return self
 
@@ -417,7 +418,7 @@ class NodeBase(Identified):
         self._pinned, self._pin_reason = False, ""
         return self
 
-    # A handle is one node of one graph: a copy would have its id, and the state of nobody.
+    # A handle is one node of one graph: a copy would have its id, and the state of nobody. A pickle refers to it.
 
     def __copy__(self) -> Self:
         return self
@@ -425,11 +426,8 @@ class NodeBase(Identified):
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __reduce_ex__(self, protocol: object) -> str:
-        raise NotPicklable(
-            f"{self.obj_id} ({self.target}) is a handle of this session and cannot be pickled; "
-            f"pickle what it looks at, or its text: show({self.obj_id}).text"
-        )
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return detached.put(self.graph.session, self.obj_id, self.obj_type, self.target, self._rendered.text)
 
     def __repr__(self) -> str:
         budget = self._tokens

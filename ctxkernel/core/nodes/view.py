@@ -317,7 +317,7 @@ class ViewHandle(NodeBase):
         stamp, new = self._source.stamp(), self.render()
         if not self._is_as_then(new):
             return False
-        self._stamp = stamp
+        self._stamp, self._called = stamp, self._source.label
         if new.basis is not None:
             self._basis = new.basis
         return True
@@ -348,6 +348,7 @@ class ViewHandle(NodeBase):
         """Take what `prepare` returned; called by the tick only."""
         self._stamp, new, change = prepared
         if self._is_as_then(new):
+            self._called = self._source.label
             self._basis = new.basis if new.basis is not None else self._basis
             return TickResult()
         before = self._missed(), self._rendered.fingerprint
