@@ -352,9 +352,9 @@ class NodeBase(Identified):
         return self
 
     def _set(self, policy: dict[str, Any]) -> None:
-        unknown = policy.keys() - self._settable()
+        unknown = policy.keys() - self.settable()
         if unknown:
-            known = ", ".join(sorted(self._settable()))
+            known = ", ".join(sorted(self.settable()))
             raise BadPolicy(f"{self.obj_id} has no policy {', '.join(sorted(unknown))}; it has {known}")
         lod = parse_lod(policy["lod"]) if "lod" in policy else self._lod
         tokens = parse_tokens(policy["tokens"]) if "tokens" in policy else self._tokens
@@ -372,7 +372,8 @@ class NodeBase(Identified):
             self._lod, self._tokens, self._freq, self._mode, self._interval = before
             raise
 
-    def _settable(self) -> frozenset[str]:
+    def settable(self) -> frozenset[str]:
+        """Return what `set` takes."""
         return frozenset(("lod", "tokens", "mode", "freq", "min_turn_interval"))
 
     def set_lod(self, lod: int) -> Self:

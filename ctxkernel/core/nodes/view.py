@@ -233,8 +233,9 @@ class ViewHandle(NodeBase):
         """Return a small JSON digest of identity, state and policy."""
         return {**super().digest(), "kind": self._source.kind, "pos": self._pos}
 
-    def _settable(self) -> frozenset[str]:
-        return super()._settable() | {"pos"}
+    def settable(self) -> frozenset[str]:
+        """Return what `set` takes."""
+        return super().settable() | {"pos"}
 
     def _set(self, policy: dict[str, Any]) -> None:
         before = self._pos, self._place
@@ -275,11 +276,13 @@ class ViewHandle(NodeBase):
             raise BadPolicy(f"{self.obj_id} is at {self._pos!r}, which is no line; set pos to a line first")
         return self
 
-    def render(self, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
-        """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
-        return self._rendering(
-            self._lod if lod is None else parse_lod(lod), self._tokens if tokens is None else parse_tokens(tokens)
-        )
+    def render(self, lod: int | None = None, tokens: Budget | None = None, *, pos: object = None) -> Rendered:
+        """Return a rendering at another level, budget or position; changes nothing. Raises BadPolicy."""
+        level = self._lod if lod is None else parse_lod(lod)
+        budget = self._tokens if tokens is None else parse_tokens(tokens)
+        if pos is not None:
+            return self._source.render(RenderRequest(level, parse_pos(pos), budget, self._basis))
+        return self._rendering(level, budget)
 
     def _rendering(self, lod: int, tokens: Budget) -> Rendered:
         return self._source.render(RenderRequest(lod, self._pos, tokens, self._basis, self._place))
