@@ -1204,9 +1204,10 @@ class Timeline(RuleBasedStateMachine):
         assert fresh.variables() == loop.variables()
 
     @invariant()
-    def every_id_of_a_handle_is_of_one_handle(self):
+    def every_id_of_a_handle_is_of_one_cell(self):
         for obj_id, memento in self.turns.loop.graph.memento().items():
-            made = memento["serial"], memento["statement_id"]
+            source = self.turns.loop.log.statement(memento["statement_id"]).source
+            made = memento["obj_type"], source.removesuffix(" # edited")
             assert self.ids.setdefault(obj_id, made) == made
 
 

@@ -23,10 +23,6 @@ class OutsideTurn(CtxError, RuntimeError):
     """Node state was about to change outside of a statement and of a tick (law 1)."""
 
 
-class NotPicklable(CtxError, TypeError):
-    """A handle that was to be pickled: it is a part of its session."""
-
-
 class BadCommand(CtxError, ValueError):
     """A `%ctx` command, or an argument of one, that does not exist."""
 

@@ -23,6 +23,8 @@ from ctxkernel.core.jobs import Preparer
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
+from ctxkernel.core.nodes.graph import AGAIN
+from ctxkernel.core.nodes.identity import Key, earlier_runs, kind_of, made_by
 from ctxkernel.core.ports import (
     Budget,
     CountTokens,
@@ -120,7 +122,11 @@ class Loop:
             trim=trim,
             owner=owner,
         )
-        self.graph.events = self._on_the_way
+        self.graph.events, self.graph.again = self._on_the_way, self._again
+        self._given: dict[str, tuple[str, str]] = {}
+        """The ids that constructors gave in the open statement, with what each is counted by."""
+        self._earlier: list[tuple[str, dict[Key, str]]] | None = None
+        """What earlier runs of the open statement's cell gave; None before anybody asked."""
         self.preparer: Preparer | None = None
         """Who prepares updates in the background; None: everything is done by the tick itself."""
         self.turn_id = 0
@@ -196,6 +202,7 @@ class Loop:
             statement, execution = self._append(source, now, kind, author, cell_id, tagged)
         self._events.clear()
         self.graph.open(statement.statement_id)
+        self._given, self._earlier = {}, None
         self._open = OpenTurn(statement, execution, other)
         self._recording = execution.execution_id
         return self._open
@@ -441,6 +448,7 @@ class Loop:
         for statement in self.log:
             for execution in self.log.executions(statement.statement_id):
                 self.graph.continue_after(_made(execution.events))
+        self.graph.continue_after(_made_again(self.log))
         self._replay()
 
     def join(
@@ -465,6 +473,7 @@ class Loop:
         for _, executions in earlier:
             for execution in executions:
                 self.graph.continue_after(_made(execution.events))
+        self.graph.continue_after(_made_again(log))
 
     def move(self, move: HeadMove, restored: Restored | None = None) -> None:
         """Move HEAD without a turn: when a session goes on. Builds the projection.
@@ -651,13 +660,33 @@ class Loop:
         node = NoteHandle(self.graph, text, tokens=tokens, lod=lod, pinned=pinned)
         return self._made(node, "note", (text,), {"tokens": tokens, "lod": lod, "pinned": pinned})
 
+    def _again(self, node: NodeBase) -> str | None:
+        """Return the id that this call of a constructor gave when its cell ran before, where it is free to be given."""
+        if self._open is None:
+            return None
+        kind = kind_of(node.obj_type, node.target)
+        key = (*kind, sum(kind == given for given in self._given.values()))
+        if self._earlier is None:
+            self._earlier = list(earlier_runs(self._open.statement, self._history, self.log))
+        same_cell = {self._open.statement.statement_id, *(statement_id for statement_id, _ in self._earlier)}
+        for _, ids in self._earlier:
+            found = ids.get(key)
+            alive = self.graph.node(found) if found is not None else None
+            within = isinstance(node, GroupHandle) and any(one.obj_id == found for one in node.nested())
+            if found is None or found in self._given or within:
+                continue
+            if alive is None or alive.statement_id in same_cell:
+                return found
+        return None
+
     def _made(self, node: Any, how: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
+        node = self.graph.settle(node)
+        self._given[node.obj_id] = kind_of(node.obj_type, node.target)
         given = {key: show_value(value) for key, value in kwargs.items() if value is not None}
         digest = node.digest()
         self.bus.publish(MethodCalled(node.obj_id, node.obj_type, how, tuple(map(show_value, args)), given, {}, digest))
-        node.changed_in = self.graph.statement_id
         made = f"made, lod {node.lod}, ~{node.rendered.tokens} tokens: {node.target}"
-        self.bus.publish(NodeChanged(node.obj_id, Delta(made)))
+        self.graph.changed(node, Delta(made))
         return node
 
     def show(self, obj: object, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
@@ -712,6 +741,12 @@ def _made(events: Iterable[Event]) -> dict[str, int]:
         if isinstance(event, MethodCalled) and event.obj_id[1:].isdecimal():
             counts[event.obj_type] = max(counts.get(event.obj_type, 0), int(event.obj_id[1:]))
     return counts
+
+
+def _made_again(log: StatementLog) -> dict[str, int]:
+    """Return how often a constructor gave an id that was there before."""
+    runs = [made_by(run.events) for statement in log for run in log.executions(statement.statement_id)]
+    return {AGAIN: sum(map(len, runs)) - len({obj_id for ids in runs for obj_id in ids.values()})}
 
 
 def _handle(obj: object, verb: str) -> NodeBase:

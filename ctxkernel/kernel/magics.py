@@ -7,9 +7,7 @@ Rule 2: those in `reading.READING` change nothing.
 from __future__ import annotations
 
 import datetime
-import glob
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -26,12 +24,12 @@ from IPython.display import display
 from ctxkernel._version import __version__
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.ports import All
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
 from ctxkernel.kernel import configuring, moving, projecting, widgets
 from ctxkernel.kernel.answers import DECIDED, NOTE
+from ctxkernel.kernel.handle_lines import handle_line, matcher, paths_from
 from ctxkernel.kernel.reading import DECIDING, MOVING
 
 if TYPE_CHECKING:
@@ -451,7 +449,8 @@ def register(ctx: Runtime) -> None:
     def view_magic(line: str) -> Any:
         """%view TARGET [--pos P] [--tokens N] [--lod N] [--mode M] [--freq F]: the same as view(…).
 
-        TARGET is a path, or a variable. `h = %view paper.md --lod 1` keeps the handle.
+        TARGET is a path, or a variable; a path with spaces stands in quotes. P is a line, a name (Model.fit) or a
+        pattern (/def fit/). `h = %view paper.md --lod 1` keeps the handle.
         """
         return _refusing(lambda: _handle_of(ctx, "view", line))
 
@@ -467,46 +466,10 @@ def register(ctx: Runtime) -> None:
     shell.register_magic_function(ask_magic, magic_kind="line_cell", magic_name="ask")
     shell.set_custom_exc((UserRefusal, CtxError), _tell_refusal)
     shell.input_transformers_cleanup.append(_question)
-    shell.Completer.custom_matchers.append(_matcher(ctx))
-    for name, finder in (("%view", complete_handles), ("%group", complete_handles)):
-        shell.set_hook("complete_command", lambda _, event, find=finder: find(ctx, event), str_key=name)
+    shell.Completer.custom_matchers += [_matcher(ctx), matcher(ctx)]
     from ctxkernel.kernel.habits import keep_ls
 
     keep_ls(shell)
-
-
-OPTIONS = ("pos", "tokens", "lod", "mode", "freq")
-
-
-def handle_line(ctx: Runtime, magic: str, line: str) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments and keywords of `view` or `group` for a `%view` or `%group` line. Raises BadCommand.
-
-    A word that is a variable of the user's stands for its value; any other for itself (a path).
-    """
-    usage = f"%{magic} {'TARGET' if magic == 'view' else 'HANDLE …'} [--{' N] [--'.join(OPTIONS)} X]"
-    try:
-        words = shlex.split(line)
-    except ValueError as fault:
-        raise BadCommand(f"%{magic} {line}: {fault}; close the quotation mark") from None
-    values: list[Any] = []
-    given: dict[str, Any] = {}
-    while words:
-        word = words.pop(0)
-        if not word.startswith("--"):
-            values.append(ctx.shell.user_ns.get(word, word))
-            continue
-        name, sign, text = word[2:].partition("=")
-        if name not in OPTIONS or (name == "pos" and magic == "group"):
-            raise BadCommand(f"%{magic} has no option --{name}{projecting.close(name, OPTIONS)}; {usage}")
-        if not sign:
-            if not words:
-                raise BadCommand(f"%{magic} --{name}: a value is missing; {usage}")
-            text = words.pop(0)
-        is_number = name in ("tokens", "lod") and text.lstrip("-").isdigit()
-        given[name] = All if text == "All" else int(text) if is_number else text
-    if not values or (magic == "view" and len(values) > 1):
-        raise BadCommand(f"%{magic} takes {'one target' if magic == 'view' else 'at least one handle'}; {usage}")
-    return values, given
 
 
 class UserRefusal(CtxError):
@@ -527,27 +490,18 @@ def _tell_refusal(shell: Any, etype: type, value: BaseException, tb: Any, tb_off
     return lines
 
 
-def complete_handles(ctx: Runtime, event: Any) -> list[str]:
-    """Return what may follow on a `%view` or `%group` line: options, names, and paths for a view."""
-    if event.symbol.startswith("-"):
-        return [f"--{name}" for name in OPTIONS if not (name == "pos" and event.command == "%group")]
-    if event.command == "%group":
-        return [state.name for state in ctx.loop.ls()]
-    return _paths(event.symbol)
-
-
-def _paths(begun: str) -> list[str]:
-    paths = glob.glob(glob.escape(begun) + "*")
-    return [path + ("/" if os.path.isdir(path) else "") for path in sorted(paths)[:100]]
-
-
 def _matcher(ctx: Runtime) -> Callable[[CompletionContext], SimpleMatcherResult]:
     """Return what completes a `%ctx` line. A hook would let Python's own names stand beside ours."""
 
     @context_matcher(identifier="ctxkernel", priority=1000)
     def match(context: CompletionContext) -> SimpleMatcherResult:
         line, token = context.text_until_cursor, context.token
-        if not line.lstrip().startswith("%ctx ") or line.endswith("="):
+        if not line.lstrip().startswith("%ctx "):
+            return {"completions": []}
+        if (supposed := re.search(r" whatif .*\.(\w+)=\w*$", line)) is not None:
+            values = [one for one in projecting.SUPPOSED_VALUES.get(supposed[1], ()) if one.startswith(token)]
+            return {"completions": [SimpleCompletion(one) for one in values], "suppress": True, "ordered": True}
+        if line.endswith("="):
             return {"completions": []}
         found = complete(ctx, SimpleNamespace(line=line.lstrip(), symbol=token))
         fitting = [one for one in found if one.startswith(token)]
@@ -573,7 +527,7 @@ def complete(ctx: Runtime, event: Any) -> list[str]:
     if sub == "help":
         return list(COMMANDS)
     if sub == "record":
-        return _paths(event.symbol)
+        return list(paths_from(event.symbol))
     statements = [statement.statement_id for statement in ctx.loop.log][-50:]
     if sub == "show":
         return statements

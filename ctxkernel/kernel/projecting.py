@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.nodes import NodeBase
+from ctxkernel.core.nodes import NodeBase, ViewHandle
 from ctxkernel.core.nodes.base import parse_lod, parse_tokens
+from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import HandleState, Turn, aligned
 from ctxkernel.history.events import (
@@ -363,21 +364,38 @@ def _with_handle(ctx: Runtime, turn: Turn, name: str, attribute: str, value: str
         raise BadCommand(f"%ctx whatif {name}: it is not in the projection yet; run a cell first")
     state: HandleState = states[at]
     match attribute:
-        case "lod" | "tokens":
-            if attribute == "lod":
-                shown = node.render(lod=parse_lod(_number(value, name, attribute)), tokens=None)
+        case "lod" | "tokens" | "pos":
+            # What was supposed of it before counts too: `h.lod=1 h.tokens=300` is one question.
+            digest = {**state.digest, attribute: _policy(value, name, attribute)}
+            budget = All if digest["tokens"] == str(All) else parse_tokens(digest["tokens"])
+            if isinstance(node, ViewHandle):
+                same = digest["pos"] == node.pos
+                shown = node.render(parse_lod(digest["lod"]), budget, pos=None if same else digest["pos"])
+            elif attribute == "pos":
+                raise BadCommand(f"%ctx whatif {name}.pos: a {node.obj_type} has no position")
             else:
-                shown = node.render(tokens=parse_tokens(_number(value, name, attribute)))
-            digest = {**state.digest, attribute: int(value)}
+                shown = node.render(parse_lod(digest["lod"]), budget)
             changed = {"text": shown.text, "rendered_tokens": shown.tokens, "digest": digest}
+        case "mode" | "freq":
+            # Nothing else is sent for it now; its row tells of it.
+            values = {"mode": ("paused", "running"), "freq": ("Sync", "Async")}[attribute]
+            if value not in values and not (attribute == "freq" and value.startswith("Periodic(")):
+                raise BadCommand(f"%ctx whatif {name}.{attribute}={value}: say {' or '.join(values)}")
+            changed = {"digest": {**state.digest, attribute: value}}
         case "pinned":
             changed = {"pinned": _yes(value, f"{name}.{attribute}")}
         case "requested" | "shown":
             changed = {"requested": _yes(value, f"{name}.{attribute}")}
         case _:
-            raise BadCommand(f"%ctx whatif {name}.{attribute}: say lod, tokens, pinned or shown")
+            raise BadCommand(f"%ctx whatif {name}.{attribute}: say lod, tokens, pos, mode, freq, pinned or shown")
     states[at] = dataclasses.replace(state, **changed)
     return dataclasses.replace(turn, handles=tuple(states))
+
+
+def _policy(value: str, name: str, attribute: str) -> int | str:
+    if attribute == "pos" or (attribute == "tokens" and value == str(All)):
+        return value
+    return _number(value, name, attribute)
 
 
 def _yes(value: str, key: str) -> bool:
@@ -647,9 +665,21 @@ def complete(ctx: Runtime, sub: str, words: Sequence[str]) -> list[str]:
         case "unpin":
             return [*handles, *past.pins]
         case "whatif":
-            return [*(f"{name}.{what}=" for name in handles for what in ("lod", "tokens", "pinned")), *_SUPPOSED]
+            return [
+                *(f"{name}.{what}=" for name in handles for what in ("lod", "tokens", "pos", "pinned", "shown")),
+                *_SUPPOSED,
+            ]
         case _:
             return []
 
 
+SUPPOSED_VALUES = {
+    "lod": ("0", "1", "2", "3"),
+    "tokens": ("All", "300", "1000"),
+    "mode": ("paused", "running"),
+    "freq": ("Sync", "Async"),
+    "pinned": ("yes", "no"),
+    "shown": ("yes", "no"),
+}
+"""What may be supposed of a handle."""
 _SUPPOSED: Any = ("budget=", "model=", "dialect=", "redact=", "condense=1")

@@ -157,6 +157,7 @@ class Runtime:
             guard=self.guard,
             mask_value=mask_value,
         )
+        self.loop.graph.name(self.store.session_id)
         self.loop.log.start_after(self.store.last_index)
         self.worker = Worker(self.loop.ready)
         self.loop.preparer = self.worker

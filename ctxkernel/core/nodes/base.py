@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from ctxkernel.core.errors import BadPolicy, NotPicklable
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import Delta, Json
+from ctxkernel.core.nodes import detached
 from ctxkernel.core.nodes.graph import NOTHING as NOTHING
 from ctxkernel.core.nodes.graph import Graph as Graph
 from ctxkernel.core.nodes.graph import delta_of as delta_of
@@ -358,14 +359,14 @@ class NodeBase(Identified):
 
     @recorded
     def set(self, **policy: Any) -> Self:
-        """Set any of lod, tokens, mode, freq and min_turn_interval (pos of a view) at once. Raises BadPolicy; chains."""
+        """Set any of lod, tokens, mode, freq, min_turn_interval (of a view pos) at once. Raises BadPolicy; chains."""
         self._set(policy)
         return self
 
     def _set(self, policy: dict[str, Any]) -> None:
-        unknown = policy.keys() - self._settable()
+        unknown = policy.keys() - self.settable()
         if unknown:
-            known = ", ".join(sorted(self._settable()))
+            known = ", ".join(sorted(self.settable()))
             raise BadPolicy(f"{self.obj_id} has no policy {', '.join(sorted(unknown))}; it has {known}")
         lod = parse_lod(policy["lod"]) if "lod" in policy else self._lod
         tokens = parse_tokens(policy["tokens"]) if "tokens" in policy else self._tokens
@@ -383,7 +384,8 @@ class NodeBase(Identified):
             self._lod, self._tokens, self._freq, self._mode, self._interval = before
             raise
 
-    def _settable(self) -> frozenset[str]:
+    def settable(self) -> frozenset[str]:
+        """Return what `set` takes."""
         return frozenset(("lod", "tokens", "mode", "freq", "min_turn_interval"))
 
     def set_lod(self, lod: int) -> Self:
@@ -430,7 +432,7 @@ class NodeBase(Identified):
         self._pinned, self._pin_reason = False, ""
         return self
 
-    # A handle is one node of one graph: a copy would have its id, and the state of nobody.
+    # A handle is one node of one graph: a copy would have its id, and the state of nobody. A pickle refers to it.
 
     def __copy__(self) -> Self:
         return self
@@ -438,11 +440,8 @@ class NodeBase(Identified):
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __reduce_ex__(self, protocol: object) -> str:
-        raise NotPicklable(
-            f"{self.obj_id} ({self.target}) is a handle of this session and cannot be pickled; "
-            f"pickle what it looks at, or its text: show({self.obj_id}).text"
-        )
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return detached.put(self.graph.session, self.obj_id, self.obj_type, self.target, self._rendered.text)
 
     def __repr__(self) -> str:
         budget = self._tokens

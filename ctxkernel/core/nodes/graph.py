@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ctxkernel.core.errors import OutsideTurn
 from ctxkernel.core.events import Delta, Event, EventBus, Json, MethodCalled, NodeChanged
+from ctxkernel.core.nodes.detached import SESSIONS
 from ctxkernel.core.nodes.policy import show_value
 from ctxkernel.core.ports import CountTokens, OpenSource, Trim
 from ctxkernel.core.settings import Settings
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 NOTHING: Final = object()
+AGAIN: Final = "again"
+"""Counts handles that were made anew under their id, beside the types of nodes."""
 _BASES = 64
 """So many bases of diffs are kept for views that may be set back."""
 
@@ -64,22 +67,35 @@ class Graph:
         """The obj_ids that the last question to the model named, as of the last tick."""
         self.events: Callable[[], Iterable[tuple[str, Event]]] = tuple
         """Gives (statement, event) for all events on the way to HEAD, oldest first; the loop sets it."""
+        self.again: Callable[[NodeBase], str | None] = lambda node: None
+        """Gives the id that the same constructor call gave when its cell ran before, or None; the loop sets it."""
+        self.session = ""
+        """The name of the session, for pickles; empty where it has none."""
         self.restores = 0
         """How often `restore` was called: what was prepared before is stale after."""
+
+    def name(self, session: str) -> None:
+        """Say which session this is, so that a pickled handle is this graph's again."""
+        self.session = session
+        SESSIONS[session] = self
 
     def nodes(self) -> list[NodeBase]:
         """The living nodes, in the order of their creation."""
         if not self._nodes:  # most notebooks, most of the time; asked several times a cell
             return []
-        return sorted(self._nodes.values(), key=lambda node: node.serial)
+        return sorted(self._nodes.values(), key=lambda node: (node.serial, node.obj_id))
 
     def node(self, obj_id: str) -> NodeBase | None:
         """The living node of that id, one that is held to be restored included, or None."""
         return self._nodes.get(obj_id) or self._held.get(obj_id)
 
     def adopt(self, node: NodeBase) -> None:
-        """Give a new node its identity. Raises OutsideTurn."""
+        """Give a new node its identity: that of the one which the same call gave before, if any. Raises OutsideTurn."""
         self.check_open(node.obj_type, "new")
+        again = self.again(node)
+        if again is not None:  # not one of the nodes before `settle`: what it takes the place of may live
+            node.obj_id, node.statement_id = again, self.statement_id
+            return
         number = self._counts.get(node.obj_type, 0) + 1
         self._counts[node.obj_type] = number
         node.obj_id = f"{node.obj_type[0]}{number}"
@@ -93,6 +109,25 @@ class Graph:
         self._nodes[node.obj_id] = node
         if node.listens:
             self._listening[node.obj_id] = node
+
+    def settle(self, made: NodeBase) -> NodeBase:
+        """Return the node that a constructor call gives: `made`, or the one that lives and becomes what `made` is."""
+        if self._nodes.get(made.obj_id) is made:
+            return made
+        old = self._nodes.get(made.obj_id) or self._aside.get(made.obj_id)
+        node = made
+        if old is not None and type(old) is type(made):
+            node = old
+            vars(node).clear()
+            vars(node).update(vars(made))
+        self.restores += 1  # what was prepared for the one before is stale
+        self._counts[AGAIN] = self._counts.get(AGAIN, 0) + 1
+        node.serial = sum(self._counts.values())  # made anew, whether it lived or not: that depends on who held it
+        self._add(node)
+        self._aside.pop(node.obj_id, None)
+        if node.lasting:
+            self._kept[node.obj_id] = node
+        return node
 
     # -- going back ---------------------------------------------------------------------------
 

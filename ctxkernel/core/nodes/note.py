@@ -89,8 +89,9 @@ class NoteHandle(NodeBase):
         """Return a small JSON digest of identity, state and policy."""
         return {**super().digest(), "kind": "note"}
 
-    def _settable(self) -> frozenset[str]:
-        return (super()._settable() - {"mode", "freq", "min_turn_interval"}) | {"text", "pinned"}
+    def settable(self) -> frozenset[str]:
+        """Return what `set` takes."""
+        return (super().settable() - {"mode", "freq", "min_turn_interval"}) | {"text", "pinned"}
 
     def _set(self, policy: dict[str, Any]) -> None:
         text = check_text(policy["text"]) if "text" in policy else self._text

@@ -235,8 +235,9 @@ class ViewHandle(NodeBase):
         """Return a small JSON digest of identity, state and policy."""
         return {**super().digest(), "kind": self._source.kind, "pos": self._pos}
 
-    def _settable(self) -> frozenset[str]:
-        return super()._settable() | {"pos"}
+    def settable(self) -> frozenset[str]:
+        """Return what `set` takes."""
+        return super().settable() | {"pos"}
 
     def _set(self, policy: dict[str, Any]) -> None:
         before = self._pos, self._place
@@ -277,11 +278,13 @@ class ViewHandle(NodeBase):
             raise BadPolicy(f"{self.obj_id} is at {self._pos!r}, which is no line; set pos to a line first")
         return self
 
-    def render(self, lod: int | None = None, tokens: Budget | None = None) -> Rendered:
-        """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
-        return self._rendering(
-            self._lod if lod is None else parse_lod(lod), self._tokens if tokens is None else parse_tokens(tokens)
-        )
+    def render(self, lod: int | None = None, tokens: Budget | None = None, *, pos: object = None) -> Rendered:
+        """Return a rendering at another level, budget or position; changes nothing. Raises BadPolicy."""
+        level = self._lod if lod is None else parse_lod(lod)
+        budget = self._tokens if tokens is None else parse_tokens(tokens)
+        if pos is not None:
+            return self._source.render(RenderRequest(level, parse_pos(pos), budget, self._basis))
+        return self._rendering(level, budget)
 
     def _rendering(self, lod: int, tokens: Budget) -> Rendered:
         return self._source.render(self._request(lod, tokens))
@@ -327,7 +330,7 @@ class ViewHandle(NodeBase):
         stamp, new = self._source.stamp(), self.render()
         if not self._is_as_then(new):
             return False
-        self._stamp = stamp
+        self._stamp, self._called = stamp, self._source.label
         if new.basis is not None:
             self._basis = new.basis
         return True
@@ -384,6 +387,7 @@ class ViewHandle(NodeBase):
             cast("Any", self._source).absorb(data.source)
         self._stamp, new = data.stamp, data.rendered
         if self._is_as_then(new):
+            self._called = self._source.label
             self._basis = new.basis if new.basis is not None else self._basis
             return TickResult()
         before = self._missed(), self._rendered.fingerprint

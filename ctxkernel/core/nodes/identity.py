@@ -1,0 +1,66 @@
+"""Which handle a constructor call gives: where its cell ran before, the one that the same call gave then. Pure.
+
+Rule 1: the answer follows from the log: the cell, the type, what is looked at, and how manieth such call it is.
+Rule 2: what a view looks at is part of it, so a cell that goes through files makes a handle a file. A group or a note
+        is known by its place in the cell alone: its members and its text are what is edited.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from ctxkernel.core.events import Event, Json, MethodCalled
+from ctxkernel.core.timeline import Execution, Statement, StatementLog
+
+Key = tuple[str, str, int]
+"""obj_type, what it looks at, and how many such calls there were before it in the statement."""
+
+
+def kind_of(obj_type: str, target: Json) -> tuple[str, str]:
+    """Return what a constructor call is counted by."""
+    return obj_type, str(target) if obj_type == "view" else ""
+
+
+def is_made(event: Event) -> bool:
+    """Whether an event is the call of a constructor."""
+    return isinstance(event, MethodCalled) and event.method == event.obj_type and not event.before_digest
+
+
+def made_by(events: Iterable[Event]) -> dict[Key, str]:
+    """Return the ids that the constructor calls of a statement gave."""
+    counts: Counter[tuple[str, str]] = Counter()
+    found: dict[Key, str] = {}
+    for event in events:
+        if isinstance(event, MethodCalled) and is_made(event):
+            kind = kind_of(event.obj_type, event.after_digest.get("target"))
+            found[(*kind, counts[kind])] = event.obj_id
+            counts[kind] += 1
+    return found
+
+
+def is_same_cell(one: Statement, other: Statement) -> bool:
+    """Whether two statements are runs of one cell: by its id, else by its text, or because one says so."""
+    again = one.tags.get("rerun_of"), other.tags.get("rerun_of")
+    if one.statement_id == other.statement_id or one.statement_id in again or other.statement_id in again:
+        return True
+    if one.cell_id is not None and other.cell_id is not None:
+        return one.cell_id == other.cell_id
+    return one.source == other.source
+
+
+def earlier_runs(
+    now: Statement, path: Sequence[tuple[Statement, Execution]], log: StatementLog
+) -> Iterator[tuple[str, dict[Key, str]]]:
+    """Yield (statement, ids that it gave) of earlier runs of a cell, newest first; those on the way to HEAD before."""
+    seen: set[str] = set()
+    for statement, execution in reversed(path):
+        seen.add(execution.execution_id)
+        if is_same_cell(now, statement) and (ids := made_by(execution.events)):
+            yield statement.statement_id, ids
+    for statement in reversed(list(log)):
+        if not is_same_cell(now, statement):
+            continue
+        for execution in reversed(log.executions(statement.statement_id)):
+            if execution.execution_id not in seen and (ids := made_by(execution.events)):
+                yield statement.statement_id, ids
