@@ -12,6 +12,8 @@ MOVING = frozenset(("goto", "undo", "rerun", "resume"))
 """Subcommands that fill a whole cell: they move HEAD, and may run other cells."""
 DECIDING = frozenset(("approve", "edit", "reject", "stop"))
 """Subcommands that say what becomes of a cell that the model proposed."""
+HANDLING = frozenset(("set", "refresh"))
+"""Subcommands that do to a handle what a cell could: they are run again as one."""
 
 _COMMAND = re.compile(r"%ctx(?:\s+(?P<sub>[\w-]+))?(?:\s|\?|$)")
 
@@ -42,6 +44,12 @@ def only_commands(code: str) -> bool:
     """Whether every line of `code` that is no comment is a `%ctx` command."""
     lines = [text for line in code.splitlines() if (text := line.strip()) and not text.startswith("#")]
     return bool(lines) and all(_COMMAND.match(text) for text in lines)
+
+
+def on_handles(code: str) -> bool:
+    """Whether a line of `code` is a command that does to a handle what a cell could."""
+    matches = (_COMMAND.match(line.strip()) for line in code.splitlines())
+    return "%ctx" in code and any(match is not None and match["sub"] in HANDLING for match in matches)
 
 
 _QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")

@@ -24,7 +24,7 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
-from ctxkernel.kernel.reading import only_commands
+from ctxkernel.kernel.reading import on_handles, only_commands
 from ctxkernel.kernel.trail import Trail
 from ctxkernel.state.ambient import Ambient
 from ctxkernel.state.checkpoints import Checkpointer
@@ -341,7 +341,7 @@ class Returning:
         """Return why a statement is not run again, or an empty text."""
         if statement.tags.get("outside"):
             return "names that changed outside of a cell cannot be run again"
-        if only_commands(statement.source):
+        if only_commands(statement.source) and not on_handles(statement.source):
             return "a command, not a cell"
         if statement.tags.get("masked"):
             return "a credential in it was masked in the log; run its cell in the notebook"

@@ -12,13 +12,17 @@ import { clean, count, h } from '../app/base.js';
 const STOPS = [50, 100, 150, 200, 300, 400, 600, 800, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000];
 const LEVELS = ['raw excerpt', 'structure', 'summary', 'diff'];
 /** On each control: JupyterLab would else take its arrow keys, Enter and Space for the notebook. */
-const OWN_KEYS = { 'data-lm-suppress-shortcuts': true };
+const OWN = 'data-lm-suppress-shortcuts';
+const OWN_KEYS = { [OWN]: true };
+const WIDGET = 'application/vnd.jupyter.widget-view+json';
 /** So long no further step of a slider comes before what it stands at is sent. */
 const REST_MS = 300;
 /** A gesture that takes longer than this says that it waits. */
 const WAIT_MS = 500;
 
 let made = 0;
+/** The control that has the keyboard: {label, control}. A front end may draw an output anew while somebody is at it. */
+let held = null;
 
 function render({ model, el }) {
   /** What a person wants and has not been sent, and what is under way: {id, change}. */
@@ -41,8 +45,8 @@ function render({ model, el }) {
   const size = h('span', { class: 'ctxk-live-size' });
   const level = slider('Detail', 0, LEVELS.length - 1, (at) => want({ lod: at }));
   const budget = slider('Budget', 0, STOPS.length, (at) => want({ tokens: stops()[at] ?? null }));
-  const mode = h('button', { type: 'button', class: 'ctxk-live-button', ...OWN_KEYS });
-  const again = h('button', { type: 'button', class: 'ctxk-live-button', title: 'Look again, now', ...OWN_KEYS }, '↻ Refresh');
+  const mode = h('button', { type: 'button', 'data-control': 'mode', class: 'ctxk-live-button', ...OWN_KEYS });
+  const again = h('button', { type: 'button', 'data-control': 'again', class: 'ctxk-live-button', title: 'Look again, now', ...OWN_KEYS }, '↻ Refresh');
   const controls = h('div', { class: 'ctxk-live-controls', role: 'group' }, level.el, budget.el, h('span', { class: 'ctxk-live-buttons' }, mode, again));
   const notes = h('div', { class: 'ctxk-live-notes' });
   const text = h('pre', { class: 'ctxk-live-text', tabindex: '0', 'aria-live': 'off' });
@@ -56,7 +60,7 @@ function render({ model, el }) {
 
   /** A labelled slider. `chosen` is told where it was left: a drag that goes on sends nothing. */
   function slider(label, from, to, chosen) {
-    const input = h('input', { type: 'range', min: from, max: to, step: 1, ...OWN_KEYS });
+    const input = h('input', { type: 'range', min: from, max: to, step: 1, 'data-control': label, ...OWN_KEYS });
     const value = h('span', { class: 'ctxk-live-value' });
     input.addEventListener('input', () => {
       say(input, value, label === 'Detail' ? levelText(+input.value) : budgetText(stops()[+input.value]));
@@ -177,16 +181,46 @@ function render({ model, el }) {
   model.on('change:text', draw);
   model.on('msg:custom', answered);
   model.on('comm_live_update', lives);
+  box.addEventListener('focusin', ({ target: control }) => {
+    held = { label: labelOf(control), control };
+  });
+  box.addEventListener('focusout', ({ target: control }) => {
+    // Not where it was taken out of the page: then the one in its place gets the keyboard.
+    setTimeout(() => control.isConnected && held?.control === control && document.hasFocus() && (held = null), 0);
+  });
+  // Save, and run the cell, are the notebook's also from here. On the window, which hears of a key before JupyterLab does.
+  const keys = ({ target: control, ctrlKey, metaKey }) => {
+    if (box.contains(control) && control.matches('[data-control]')) control.toggleAttribute(OWN, !ctrlKey && !metaKey);
+  };
+  window.addEventListener('keydown', keys, true);
   el.append(box);
   draw();
+  setTimeout(() => {
+    leaveTheText(model.get('own_id'));
+    if (!held || held.control.isConnected || document.activeElement !== document.body) return;
+    [level.input, budget.input, mode, again].find((one) => labelOf(one) === held.label)?.focus({ preventScroll: true });
+  }, 0);
   void lives();
   return () => {
     calm();
+    window.removeEventListener('keydown', keys, true);
     model.off('change:facts', draw);
     model.off('change:text', draw);
     model.off('msg:custom', answered);
     model.off('comm_live_update', lives);
   };
 }
+
+/**
+ * The classic notebook, opened again, would say of each widget that it is not found, where the text beside it could be
+ * read. So there the widget goes as soon as it is drawn from what will be saved.
+ */
+function leaveTheText(id) {
+  for (const cell of globalThis.Jupyter?.notebook?.get_cells?.() ?? [])
+    for (const { data } of cell.output_area?.outputs ?? []) if (data?.[WIDGET]?.model_id === id) delete data[WIDGET];
+}
+
+/** What tells a control from the others of its widget. */
+const labelOf = (control) => control.dataset.control ?? '';
 
 export default { render };
