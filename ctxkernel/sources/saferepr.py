@@ -64,7 +64,8 @@ def attributes(value: Any) -> dict[str, Any]:
                     continue
             elif name == "__dict__" and type(member) is types.GetSetDescriptorType:
                 own = member.__get__(value, kind)
-                found.update((key, item) for key, item in list(dict.items(own)) if type(key) is str)
+                items = own.items() if type(own) is types.MappingProxyType else dict.items(own)  # of a class, of others
+                found.update((key, item) for key, item in list(items) if type(key) is str)
     return found
 
 
