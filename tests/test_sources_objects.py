@@ -290,6 +290,18 @@ class Hostile:
     __class__ = property(_called)  # type: ignore[assignment]
 
 
+class HostileList(list):
+    __repr__ = __str__ = __len__ = __iter__ = __getattr__ = __getitem__ = __eq__ = __bool__ = Hostile._called
+
+
+class HostileDict(dict):
+    __repr__ = __str__ = __len__ = __iter__ = __getattr__ = __getitem__ = items = keys = values = Hostile._called
+
+
+class HostileAttributes:
+    __getattribute__ = Hostile._called
+
+
 class Slotted:
     __slots__ = ("a", "b")
 
@@ -304,6 +316,9 @@ class Colour(enum.Enum):
 LOOKED_AT: list[tuple[str, Any, str]] = [
     ("dataclass", Point(3, ["a"]), ".x = 3\n.tags = ['a']"),
     ("hostile", Hostile(), ".kept = 1"),
+    ("hostile list", HostileList([1, Hostile()]), "0: 1\n1: <"),
+    ("hostile dict", HostileDict(a=1), "'a': 1"),
+    ("hostile attributes", HostileAttributes(), "HostileAttributes"),
     ("slots", Slotted(), ".a = 1"),
     ("enum", Colour.RED, "Colour.RED"),
     ("dict", {"a": 1, "b": {"c": [1, 2]}}, "'a': 1\n'b': {'c': [1, 2]}"),

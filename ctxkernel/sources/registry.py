@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import Source
@@ -192,7 +191,11 @@ def _from_uri(text: str) -> str:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise BadTarget(f"{text!r} is a file of another machine ({parts.netloc}); copy or mount it, and view that")
-    return url2pathname(parts.path) if os.name == "nt" else unquote(parts.path)
+    if os.name != "nt":
+        return unquote(parts.path)
+    from urllib.request import url2pathname  # a tenth of a second
+
+    return url2pathname(parts.path)
 
 
 def _not_there(given: str, path: str) -> str:

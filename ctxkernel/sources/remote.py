@@ -128,10 +128,11 @@ class Remote:
         deadline = time.monotonic() + SHARE * self._seconds
         info: Mapping[str, Any] = self._filesystem.info(self._path)
         token = _token(info)
-        if token and token == before.token and before.path is not None:
+        there = before.path is not None and os.path.exists(before.path)  # some system empties its folder for such files
+        if token and token == before.token and there:
             return replace(before, fault="")
         path, digest, about = self._copied(info, deadline)
-        if digest == before.digest and before.path is not None:
+        if digest == before.digest and there:
             os.unlink(path)
             return replace(before, fault="", token=token)
         # What a server says of the whole is not what a part of it is known by.
