@@ -185,4 +185,18 @@ def array_like(value: Any) -> str | None:
             return repr(value)
         if value is pandas.NaT or value is pandas.NA:
             return repr(value)
+    return _library_like(value)
+
+
+def _library_like(value: Any) -> str | None:
+    """Return shape and type of a torch tensor or a polars frame, not of a subclass: that may run code of its own."""
+    torch, polars, name = sys.modules.get("torch"), sys.modules.get("polars"), type(value).__name__
+    if type(value) in (getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Parameter", None)):
+        shape, kind = "×".join(map(str, value.shape)) or "scalar", str(value.dtype).removeprefix("torch.")
+        where = "" if value.device.type == "cpu" else f" {value.device}"
+        return f"<{name} {shape} {kind}{where}>"
+    if type(value) is getattr(polars, "DataFrame", None):
+        return f"<DataFrame {value.height:,} rows × {value.width:,} columns>"
+    if type(value) is getattr(polars, "Series", None):
+        return f"<Series of {len(value):,} {value.dtype}>"
     return None
