@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import contextlib
 import itertools
 import mimetypes
 import os
@@ -165,7 +166,8 @@ class Remote:
                 about = f"its first {size_of(MOST_BYTES)}{whole}"
             elif size != count:
                 about = f"its first {size_of(count)}{whole}, after {self._seconds:g} s"
-        os.utime(path, ns=(0, 0))  # the same content gives the same fingerprint, whenever it was fetched
+        with contextlib.suppress(OSError):  # a file system whose time begins later
+            os.utime(path, ns=(0, 0))  # the same content gives the same fingerprint, whenever it was fetched
         return path, state.hexdigest(), about
 
     def _opened(self, size: Any) -> Any:
