@@ -627,6 +627,9 @@ SECRETS = [
     (r"password = 'hun\'ter2'", "ter2"),
     ("export HF_TOKEN=abc123def", "abc123def"),
     ("https://x.org/?token=abc123def&page=1", "abc123def"),
+    ("view('https://x.org/a?token=abc123def')", "abc123def"),
+    ('view("https://b.org/a?X-Amz-Date=1&X-Amz-Signature=abc123def")', "abc123def"),
+    ("https://a.blob.org/c?sv=1&sig=abc%2Bdef", "abc%2Bdef"),
     ("aws_secret_access_key=wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI"),
     ("İ password=hunter2 İ", "hunter2"),
     ('os.environ["DB_PASSWORD"] = "hunter2"', "hunter2"),
@@ -660,6 +663,7 @@ PLAIN = [
     "the token: 'a word and another… and more",
     "hf_hub_download… and sk-learn…",
     "http://localhost:8888…",
+    "https://x.org/list?sort_by=key&page=2&max_tokens=400",
 ]
 
 

@@ -26,6 +26,9 @@ def levels(target: Any, tokens: Any = All) -> list[str]:
     texts = [before.text, *(render(source, lod, tokens=tokens).text for lod in (1, 2))]
     assert "no change" in render(source, 3, basis=before.basis).text
     assert source.stamp() == source.stamp()
+    for budget in (1, 8, 30):  # which render() holds them to
+        for lod in range(4):
+            render(source, lod, "1", budget, before.basis if lod == 3 else None)
     assert not any("could not be rendered" in text or re.search(r"0x[0-9a-f]{6}", text) for text in texts)
     return texts
 
@@ -143,6 +146,12 @@ def test_a_large_polars_frame_is_sampled_and_says_so(pl: Any):
 
     assert "[sampled: every " in rendered.text
     assert "c0: Int64, ~0 … 1199" in rendered.text
+
+
+def test_frames_within_other_objects_are_told_by_their_shape(pl: Any):
+    text = levels({"df": pl.DataFrame({"n": [1]}), "s": pl.Series([1.5])})[0]
+
+    assert "'df': <DataFrame 1 rows × 1 columns>\n's': <Series of 1 Float64>" in text
 
 
 def test_a_lazy_frame_is_its_plan_and_is_never_run(pl: Any, tmp_path):
@@ -386,6 +395,12 @@ def test_a_tensor_is_the_array_that_it_is(torch: Any):
         tensor[1, 1] = 9
     assert source.stamp() != stamp
     assert "row 1 ([1]), 1: 4.0 → 9.0" in render(source, 3, basis=before.basis).text
+
+
+def test_tensors_within_other_objects_are_told_by_their_shape(torch: Any):
+    state = torch.nn.Linear(3, 2).state_dict()
+
+    assert "'weight': <Tensor 2×3 float32>\n'bias': <Tensor 2 float32>" in levels(state)[0]
 
 
 FAR = [

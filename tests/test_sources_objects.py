@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import All, Rendered, RenderRequest
 from ctxkernel.sources import BaseSource, Draft, open_named, open_source, register, registry
 from ctxkernel.sources.saferepr import brief
@@ -284,6 +285,18 @@ class Hostile:
     __class__ = property(_called)  # type: ignore[assignment]
 
 
+class HostileList(list):
+    __repr__ = __str__ = __len__ = __iter__ = __getattr__ = __getitem__ = __eq__ = __bool__ = Hostile._called
+
+
+class HostileDict(dict):
+    __repr__ = __str__ = __len__ = __iter__ = __getattr__ = __getitem__ = items = keys = values = Hostile._called
+
+
+class HostileAttributes:
+    __getattribute__ = Hostile._called
+
+
 class Slotted:
     __slots__ = ("a", "b")
 
@@ -298,6 +311,9 @@ class Colour(enum.Enum):
 LOOKED_AT: list[tuple[str, Any, str]] = [
     ("dataclass", Point(3, ["a"]), ".x = 3\n.tags = ['a']"),
     ("hostile", Hostile(), ".kept = 1"),
+    ("hostile list", HostileList([1, Hostile()]), "0: 1\n1: <"),
+    ("hostile dict", HostileDict(a=1), "'a': 1"),
+    ("hostile attributes", HostileAttributes(), "HostileAttributes"),
     ("slots", Slotted(), ".a = 1"),
     ("enum", Colour.RED, "Colour.RED"),
     ("dict", {"a": 1, "b": {"c": [1, 2]}}, "'a': 1\n'b': {'c': [1, 2]}"),
@@ -491,3 +507,66 @@ def test_a_view_says_when_its_name_went_to_another_object():
 
     assert source.label == "df (no longer this object's name)"
     assert render(source, 1).text.startswith(source.label)
+
+
+# --- what users add
+
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "sources.md").read_text(encoding="utf-8")
+
+
+def test_the_source_on_the_page_works_as_the_page_says(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(registry, "_registered", [])
+    source_code, use = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    names["view"] = lambda target: open_named(target, names)
+    exec(source_code + use, names)
+    view, roof = names["h"], names["roof"]
+    before, stamp = render(view), view.stamp()
+
+    assert len([line for line in source_code.splitlines() if line.strip()]) <= 10
+    assert before.text == "roof · Sensor · 2 lines\n9:00 21.5 °C\n10:00 22.0 °C"
+    assert render(view, pos="1").text.endswith("line 1 of 2\n10:00 22.0 °C")
+    assert render(view, 1).text == "roof · Sensor\nplace: roof\n2 readings"
+    assert render(view, 2).text == "roof · Sensor\n- highest: 22.0 °C"
+    roof.readings.append((11, 25.0))
+    assert view.stamp() != stamp
+    assert "+11:00 25.0 °C" in render(view, 3, basis=before.basis).text
+
+
+def test_a_registration_with_a_fault_harms_no_other_target(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(registry, "_registered", [])
+    register(lambda target: target.no_such_attribute, lambda target, settings, name: None)
+    assert render([1]).text.startswith("list")
+
+    register(lambda target: target == [2], lambda target, settings, name: SensorSource(target))
+    assert render([1]).text.startswith("list")
+    with pytest.raises(BadTarget, match=r"registered for a list could not be made \(TypeError: .*; mend it"):
+        open_source([2])
+
+
+# --- hostile objects
+
+
+class Meta(type):
+    def __getattribute__(cls, name: str) -> Any:
+        raise AssertionError(f"was asked for {name}")
+
+
+class PathLike:
+    def __fspath__(self) -> str:
+        raise RuntimeError("no path")
+
+
+CLASSES = [lambda: int, lambda: Meta("Strange", (), {}), lambda: type("Made", (), {"x": 1})]
+
+
+@pytest.mark.parametrize("make", CLASSES, ids=["built in", "of a metaclass", "made"])
+def test_a_class_without_source_is_shown_by_its_members(make: Any):
+    for lod in range(4):
+        assert "could not be rendered" not in render(open_source(make(), namespace_name="it"), lod).text
+
+
+def test_a_path_like_object_that_fails_is_refused_in_a_line():
+    with pytest.raises(BadTarget, match=r"p \(.*PathLike\) says that it is a path, and its __fspath__ raised Runtime"):
+        open_source(PathLike(), namespace_name="p")

@@ -13,7 +13,7 @@ Rule 3: this is a net with a known mesh, not a proof. What it knows:
 | Slack | `xoxb-…` `xoxp-…` and their kin |
 | private keys | PEM, from `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text |
 | JWT | `eyJ….eyJ….…` |
-| headers and URLs | `Bearer …`, `Basic …`, `scheme://user:password@host` |
+| headers and URLs | `Bearer …`, `Basic …`, `scheme://user:password@host`, `?token=…`, `&X-Amz-Signature=…`, `&sig=…` |
 | assignments | a name ending in password, passwd, pwd, passphrase, secret, token, api_key, access_key, private_key or
   credential, then `=` or `:`, then a quoted value, or a bare one that has a digit or directly follows the `=` |
 | what was cut | a quoted value that ends with its line or in `…`, a password in a URL that does, and a key with a digit
@@ -47,6 +47,12 @@ _PEM = re.compile(
 _JWT = re.compile(_EDGE + r"eyJ[A-Za-z0-9_-]{6,}\.eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?")
 _HEADER = re.compile(r"(?i)\b(bearer|basic)([ \t]+)[A-Za-z0-9._~+/-]{12,}={0,2}")
 _URL = re.compile(r"(://[^\s/:@'\"<>]{0,100}:)(?!\[masked)[^\s/@'\"<>]{1,200}(?:(?=@)|(?<=[^\d…]…))")
+
+# A signed URL. Its last value ends with the quote that the URL ends with, which the value of an assignment must not.
+_QUERY = re.compile(
+    r"(?i)([?&](?:[a-z0-9_.-]{0,40}(?:token|secret|signature|password|passwd|credential|api[_-]?key|access[_-]?key)|sig|key)=)"
+    r"(?!\[masked)[^&\s'\"<>#\\]{6,}"
+)
 
 # Assignments are looked for in the text in lower case: a pattern that ignores case is tried at every character, one
 # that does not only where a first letter fits. The name (a longer one may end in it), a closing quote of a JSON key, an
@@ -102,6 +108,7 @@ _TABLE: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[s
     (_PREFIXES, _KEYS, "[masked: key]"),
     (("bearer", "basic"), _HEADER, _header),
     (("://",), _URL, _keep_name),
+    (("token=", "secret=", "signature=", "passw", "credential=", "key=", "sig="), _QUERY, _keep_name),
 )
 
 

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ctxkernel.sources.facts import FactsSource
-from ctxkernel.sources.polarsframes import within
+from ctxkernel.sources.facts import FactsSource, within
 from ctxkernel.sources.rendering import number_of, one_line, size_of, titled
 from ctxkernel.sources.saferepr import attributes, brief, defines, is_a, type_name
 

@@ -10,10 +10,10 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, TypeGuard
+from typing import Any
 
 from ctxkernel.sources.columns import cell, modules
-from ctxkernel.sources.facts import FactsSource, array_line
+from ctxkernel.sources.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.rendering import number_of, one_line, titled
 from ctxkernel.sources.saferepr import attributes, brief, is_a, type_name
 
@@ -57,12 +57,6 @@ class EstimatorSource(FactsSource):
         if learnt:
             lines.append(f"- {number_of(len(learnt), 'fitted attributes')}: {one_line(', '.join(learnt), 200)}")
         return lines
-
-
-def is_array(value: Any) -> TypeGuard[Any]:
-    """Say whether it is an ndarray."""
-    numpy, _ = modules()
-    return numpy is not None and is_a(value, numpy.ndarray)
 
 
 def _is_estimator(value: Any) -> bool:

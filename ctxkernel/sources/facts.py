@@ -6,7 +6,9 @@ Rule 2: the diff is of value and structure together, so that it shows what level
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import xxhash
 
@@ -14,11 +16,14 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.columns import STAMP_BYTES, cells, hash_column, modules
 from ctxkernel.sources.files import render_document
 from ctxkernel.sources.reading import content_hash, make_text
-from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, titled
+from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, one_line, titled
+from ctxkernel.sources.saferepr import is_a
 from ctxkernel.sources.textual import Document, make_basis
 from ctxkernel.sources.windows import whole_window
 
 MOST_LINES = 2_000
+ASKED_SECONDS = 5.0
+"""So long a library is waited for that is asked for what it may have to look up."""
 _SHOWN = 6
 _SAMPLED = "content ~"
 _RANGED = 1_000_000
@@ -49,6 +54,28 @@ def span_of(array: Any) -> str:
     there = array[array == array]  # a copy of at most 8 MB
     numpy, _ = modules()
     return " … ".join(cells(numpy.array([there.min(), there.max()], dtype=array.dtype))) if there.size else ""
+
+
+def is_array(value: Any) -> TypeGuard[Any]:
+    """Say whether it is an ndarray."""
+    numpy, _ = modules()
+    return numpy is not None and is_a(value, numpy.ndarray)
+
+
+def within(ask: Callable[[], list[str]]) -> list[str]:
+    """Return the lines that `ask()` gives, or one line that says why it gave none in ASKED_SECONDS."""
+    found: list[list[str]] = []
+
+    def run() -> None:
+        try:
+            found.append(ask())
+        except BaseException as fault:  # a library raises its own: for a file that is gone, say
+            found.append([f"[not known: {type(fault).__name__}: {one_line(str(fault), 160)}]"])
+
+    thread = threading.Thread(target=run, name="ctxkernel ask", daemon=True)
+    thread.start()
+    thread.join(ASKED_SECONDS)
+    return found[0] if found else [f"[not known: no answer in {ASKED_SECONDS:g} s]"]
 
 
 class FactsSource(BaseSource):

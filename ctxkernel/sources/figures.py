@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.sources.columns import modules
-from ctxkernel.sources.estimators import is_array
-from ctxkernel.sources.facts import FactsSource, array_line
+from ctxkernel.sources.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.rendering import number_of, one_line, titled
 from ctxkernel.sources.saferepr import attributes, brief, is_a, type_name
 

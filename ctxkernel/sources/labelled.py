@@ -12,8 +12,7 @@ from typing import Any
 from ctxkernel.sources.arrays import array_window
 from ctxkernel.sources.columns import modules
 from ctxkernel.sources.columnstats import numbers
-from ctxkernel.sources.estimators import is_array
-from ctxkernel.sources.facts import FactsSource, array_line
+from ctxkernel.sources.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.rendering import Place, number_of, one_line, size_of, titled
 from ctxkernel.sources.saferepr import attributes, brief, type_name
 

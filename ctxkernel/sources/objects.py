@@ -268,7 +268,7 @@ def _methods(kind: type) -> list[str]:
 
 def has_source(target: Any) -> bool:
     """Say whether `target` is a function or class whose source code can be found."""
-    if type(target) not in _FUNCTIONS and not is_a(target, type):
+    if type(target) not in _FUNCTIONS and (not is_a(target, type) or _answers_itself(type(target))):
         return False
     try:
         inspect.getsource(target)
@@ -277,6 +277,15 @@ def has_source(target: Any) -> bool:
     except Exception:  # a class with a lying metaclass
         return False
     return True
+
+
+def _answers_itself(metaclass: type) -> bool:
+    """Say whether asking a class of it for an attribute runs code of somebody's: `inspect` does ask."""
+    for base in type.__dict__["__mro__"].__get__(metaclass):
+        own, module = type.__dict__["__dict__"].__get__(base), type.__dict__["__module__"].__get__(base)
+        if ("__getattribute__" in own or "__getattr__" in own) and module not in ("builtins", "enum"):
+            return True
+    return False
 
 
 def source_file(target: Any) -> str | None:

@@ -3,28 +3,26 @@
 Rule 1: a frame is held by reference; of its data nothing is kept but hashes and the text of one window. Of more than
         `EXACT_CELLS` cells statistics are of a sample, and say so.
 Rule 2: a LazyFrame is never collected. Its plan is asked for on a thread of its own, and given up after
-        `PLAN_SECONDS`: to know the columns of a scan, polars reads the beginning of the file, which may hang.
+        `ASKED_SECONDS`: to know the columns of a scan, polars reads the beginning of the file, which may hang.
 Rule 3: values are shown as polars writes them: every digit of a float, `null` for what is missing.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import xxhash
 
 from ctxkernel.sources.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cell
-from ctxkernel.sources.facts import FactsSource
+from ctxkernel.sources.facts import FactsSource, within
 from ctxkernel.sources.frames import EXACT_CELLS
 from ctxkernel.sources.rendering import Place, number_of, one_line, size_of, titled
 from ctxkernel.sources.saferepr import brief
 from ctxkernel.sources.tablediff import TableWindow
 from ctxkernel.sources.tables import Facts, TableSource
 
-PLAN_SECONDS = 5.0
 _HASHED_COLUMNS = 256
 _STAMPED_COLUMNS = 64
 _CHUNKS = 64
@@ -233,19 +231,3 @@ class LazyFrameSource(FactsSource):
             f"- {number_of(len(self.structure()), 'columns')}, {number_of(len(plan), 'lines')} of plan",
             *(f"- reads {one_line(scan, 160)}" for scan in scans),
         ]
-
-
-def within(ask: Any) -> list[str]:
-    """Return the lines that `ask()` gives, or one line that says why it gave none in PLAN_SECONDS."""
-    found: list[list[str]] = []
-
-    def run() -> None:
-        try:
-            found.append(ask())
-        except BaseException as fault:  # polars raises its own, for a file that is gone as well
-            found.append([f"[not known: {type(fault).__name__}: {one_line(str(fault), 160)}]"])
-
-    thread = threading.Thread(target=run, name="ctxkernel plan", daemon=True)
-    thread.start()
-    thread.join(PLAN_SECONDS)
-    return found[0] if found else [f"[not known: no answer in {PLAN_SECONDS:g} s]"]

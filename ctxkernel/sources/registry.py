@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import Source
@@ -66,6 +65,8 @@ _FORMATS: dict[str, type[FileSource]] = {
 def register(predicate: Predicate, factory: Factory) -> None:
     """Add a kind of target. `factory(target, settings, name)` makes its source; the newest row is asked first.
 
+    `name` is the user's variable, or None. A predicate that raises does not hold.
+
     register(lambda t: isinstance(t, Sensor), lambda t, settings, name: SensorSource(t, name or "sensor"))
     """
     _registered.insert(0, (predicate, factory))
@@ -77,10 +78,32 @@ def open_source(target: object, *, settings: Settings | None = None, namespace_n
     Raises BadTarget for a path that is not there, a URI that nothing can read, and a stream.
     """
     settings = settings or Settings()
-    for predicate, factory in [*_registered, *_BUILT_IN]:
+    for predicate, factory in _registered:
+        if _holds(predicate, target):
+            return _made(factory, target, settings, namespace_name)
+    for predicate, factory in _BUILT_IN:
         if predicate(target):
             return factory(target, settings, namespace_name)
     raise BadTarget(f"nothing can look at a {type_name(type(target))}")  # the last row takes everything
+
+
+def _holds(predicate: Predicate, target: object) -> bool:
+    try:
+        return bool(predicate(target))
+    except Exception:  # it was written for other targets; every view of anything would fail
+        return False
+
+
+def _made(factory: Factory, target: object, settings: Settings, name: str | None) -> Source:
+    try:
+        return factory(target, settings, name)
+    except BadTarget:
+        raise
+    except Exception as fault:
+        raise BadTarget(
+            f"the source that was registered for a {type_name(type(target))} could not be made "
+            f"({type(fault).__name__}: {fault}); mend it and register it again: the newest is asked first"
+        ) from fault
 
 
 _NAMELESS = (str, bytes, int, float, complex, type(None))
@@ -111,7 +134,13 @@ def _is_path(target: Any) -> bool:
 
 
 def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
-    given = os.fsdecode(os.fspath(target))
+    try:
+        given = os.fsdecode(os.fspath(target))
+    except Exception as fault:  # a path-like object of the user's
+        raise BadTarget(
+            f"{name or 'the object'} ({type_name(type(target))}) says that it is a path, and its __fspath__ raised "
+            f"{type(fault).__name__}; view the path as text"
+        ) from None
     if scheme_of(given) not in ("", "file"):
         return UriSource(given, settings.fetch_seconds, _open_file_at)
     path = os.path.expanduser(_from_uri(given))
@@ -162,7 +191,11 @@ def _from_uri(text: str) -> str:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise BadTarget(f"{text!r} is a file of another machine ({parts.netloc}); copy or mount it, and view that")
-    return url2pathname(parts.path) if os.name == "nt" else unquote(parts.path)
+    if os.name != "nt":
+        return unquote(parts.path)
+    from urllib.request import url2pathname  # a tenth of a second
+
+    return url2pathname(parts.path)
 
 
 def _not_there(given: str, path: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import contextlib
 import itertools
 import mimetypes
 import os
@@ -128,10 +129,11 @@ class Remote:
         deadline = time.monotonic() + SHARE * self._seconds
         info: Mapping[str, Any] = self._filesystem.info(self._path)
         token = _token(info)
-        if token and token == before.token and before.path is not None:
+        there = before.path is not None and os.path.exists(before.path)  # some system empties its folder for such files
+        if token and token == before.token and there:
             return replace(before, fault="")
         path, digest, about = self._copied(info, deadline)
-        if digest == before.digest and before.path is not None:
+        if digest == before.digest and there:
             os.unlink(path)
             return replace(before, fault="", token=token)
         # What a server says of the whole is not what a part of it is known by.
@@ -164,7 +166,8 @@ class Remote:
                 about = f"its first {size_of(MOST_BYTES)}{whole}"
             elif size != count:
                 about = f"its first {size_of(count)}{whole}, after {self._seconds:g} s"
-        os.utime(path, ns=(0, 0))  # the same content gives the same fingerprint, whenever it was fetched
+        with contextlib.suppress(OSError):  # a file system whose time begins later
+            os.utime(path, ns=(0, 0))  # the same content gives the same fingerprint, whenever it was fetched
         return path, state.hexdigest(), about
 
     def _opened(self, size: Any) -> Any:

@@ -64,7 +64,8 @@ def attributes(value: Any) -> dict[str, Any]:
                     continue
             elif name == "__dict__" and type(member) is types.GetSetDescriptorType:
                 own = member.__get__(value, kind)
-                found.update((key, item) for key, item in list(dict.items(own)) if type(key) is str)
+                items = own.items() if type(own) is types.MappingProxyType else dict.items(own)  # of a class, of others
+                found.update((key, item) for key, item in list(items) if type(key) is str)
     return found
 
 
@@ -184,4 +185,18 @@ def array_like(value: Any) -> str | None:
             return repr(value)
         if value is pandas.NaT or value is pandas.NA:
             return repr(value)
+    return _library_like(value)
+
+
+def _library_like(value: Any) -> str | None:
+    """Return shape and type of a torch tensor or a polars frame, not of a subclass: that may run code of its own."""
+    torch, polars, name = sys.modules.get("torch"), sys.modules.get("polars"), type(value).__name__
+    if type(value) in (getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Parameter", None)):
+        shape, kind = "×".join(map(str, value.shape)) or "scalar", str(value.dtype).removeprefix("torch.")
+        where = "" if value.device.type == "cpu" else f" {value.device}"
+        return f"<{name} {shape} {kind}{where}>"
+    if type(value) is getattr(polars, "DataFrame", None):
+        return f"<DataFrame {value.height:,} rows × {value.width:,} columns>"
+    if type(value) is getattr(polars, "Series", None):
+        return f"<Series of {len(value):,} {value.dtype}>"
     return None
