@@ -44,7 +44,7 @@ from ctxkernel.sources.rendering import (
 from ctxkernel.sources.tablediff import TableBasis, TableWindow, table_changes
 
 EXACT_CELLS = 5_000_000
-_SAMPLE_CELLS = 200_000
+_SAMPLE_CELLS = 100_000
 _STRETCHES = 100
 _HASHED_COLUMNS = 256
 _STAMPED_COLUMNS = 128
