@@ -2,10 +2,10 @@
 
     python benchmarks/views.py [--log GB] [--frame GB] [--folder DIR] [--only ROW] [--json]
 
-Each group of rows runs in a process of its own, against a plain way to do the same in that process. Times are CPU times,
-user and system, since the machine may be shared: median and worst of the repetitions. *Memory* is the most that the
-process had beyond what it had before, sampled every millisecond. The log is real text, written to a temporary folder (so
-it is in the page cache, as a log in use is); the frame is in memory, so `--frame` is bounded by what is free.
+Each group of rows runs in a process of its own, against a plain way to do the same in that process. Times are CPU
+times, user and system, since the machine may be shared: median and worst of the repetitions. *Memory* is the most that
+the process had beyond what it had before, sampled every millisecond. The log is real text, written to a temporary
+folder (so it is in the page cache, as a log in use is); the frame is in memory: `--frame` is bounded by what is free.
 """
 
 from __future__ import annotations
@@ -255,10 +255,8 @@ def main() -> None:
     args = parser.parse_args()
     if not args.only:
         if not args.json:
-            print(
-                f"{'milliseconds of CPU time':52}{'median':>10}{'worst':>10}{'aim':>6}{'memory':>10}  {'ratio':>9}  against",
-                flush=True,
-            )
+            head = f"{'milliseconds of CPU time':52}{'median':>10}{'worst':>10}{'aim':>6}{'memory':>10}"
+            print(f"{head}  {'ratio':>9}  against", flush=True)
         for name in ROWS:
             subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name], check=True)
         return
