@@ -163,6 +163,23 @@ def test_an_index_is_applied_by_the_tick_to_a_running_view_and_waits_for_a_call_
     assert k.rendered.text == h.rendered.text
 
 
+def test_an_index_does_not_take_the_difference_away_that_a_view_shows(tmp_path):
+    path = written(tmp_path / "a.log", CODE)
+    turns = Turns()
+    turns.loop.graph.open_source = lambda target: target
+    turns.namespace["source"] = opened(path)
+    held = turns.loop.preparer = HeldJobs(turns.loop.ready)
+    turns.run("h = view(source, lod=3).run()")
+    with path.open("ab") as file:
+        file.write(b"the last line\n")
+    turns.run()
+    held.finish()
+    turns.run()
+
+    assert "+the last line" in turns.namespace["h"].rendered.text
+    assert held.jobs == []
+
+
 def test_a_log_that_grows_keeps_its_index_and_one_that_is_begun_anew_does_not(tmp_path):
     path = written(tmp_path / "a.log", CODE)
     source = opened(path)

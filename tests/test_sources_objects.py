@@ -509,6 +509,34 @@ def test_a_view_says_when_its_name_went_to_another_object():
     assert render(source, 1).text.startswith(source.label)
 
 
+def test_ranges_of_a_large_frame_are_of_a_sample_until_all_rows_were_looked_through():
+    values = np.arange(6_000_000.0).reshape(-1, 6)
+    values[777_777, 2] = -5
+    df = pd.DataFrame(values, columns=list("abcdef"))
+    df.loc[123_456, "b"] = np.nan
+    source = open_source(df)
+    assert source.preparation() is None
+    sampled = render(source, 1).text
+    job = source.preparation()
+    assert job.work(lambda: True, lambda part: None).facts == ("",) * 6
+    found = job.work(lambda: False, lambda part: None)
+    assert render(source, 1).text == sampled
+    assert source.accept(found)
+    whole = render(source, 1).text
+    df.iloc[0] = 0
+    df.iloc[-1] = 0
+    df["a"] = df["a"] * 2
+
+    assert "\na: float64, ~0.0 … 5999" in sampled
+    assert "\nc: float64, -5.0 … 5999996.0\n" in whole
+    assert "\nb: float64, 1 null, 1.0 … 5999995.0\n" in whole
+    assert "as they were when looked through" in whole.split("\n")[0]
+    assert source.preparation() is None
+    assert "~" in render(source, 1).text
+    assert not source.accept(found)
+    assert source.preparation() is not None
+
+
 # --- what users add
 
 

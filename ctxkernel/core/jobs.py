@@ -19,7 +19,7 @@ RENDERING: Mapping[int, Kind] = {0: "render", 1: "parse", 2: "render", 3: "diff"
 Stopped = Callable[[], bool]
 """Says whether nobody wants the result any more."""
 Publish = Callable[[Any], None]
-"""Hands over what is ready so far; what is handed over later takes its place."""
+"""Hands over what is ready so far; what is handed over later takes its place. None is a sign of life, and no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ class Worker:
 
         def publish(data: Any) -> None:
             running.since = time.monotonic()
-            if not running.stop.is_set():
+            if data is not None and not running.stop.is_set():
                 self._ready.put(self._payload(job, data, time.perf_counter() - start))
 
         try:

@@ -17,7 +17,7 @@ from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import thumbnails
-from ctxkernel.sources.lineindex import build
+from ctxkernel.sources.lineindex import INDEX_BYTES, build
 from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
@@ -91,7 +91,7 @@ class FileSource(BaseSource):
     def preparation(self) -> Preparation | None:
         """Return the indexing of what lies further on than is looked through at once; None where nothing does."""
         large, found = self._large, self._found
-        if large is None or not isinstance(found, Document) or found.text.size <= large.indexed:
+        if large is None or not isinstance(found, Document) or not large.indexed < found.text.size <= INDEX_BYTES:
             return None
         if not found.text.encoding.startswith("utf-8"):
             return None

@@ -46,7 +46,7 @@ from ctxkernel.sources.rendering import (
 from ctxkernel.sources.tablediff import TableBasis, TableWindow, table_changes
 
 EXACT_CELLS = 5_000_000
-_SAMPLE_CELLS = 200_000
+_SAMPLE_CELLS = 100_000
 _STRETCHES = 100
 _HASHED_COLUMNS = 256
 _STAMPED_COLUMNS = 128
@@ -119,7 +119,7 @@ class FrameSource(BaseSource):
 
     def accept(self, result: Any) -> bool:
         """Take the ranges, unless the frame changed since. Returns whether they were taken."""
-        if not isinstance(result, Ranges) or result.stamp != self.stamp():
+        if not isinstance(result, Ranges) or not all(result.facts) or result.stamp != self.stamp():
             return False
         self.prepared["ranges"] = result
         self._renderings.clear()
@@ -231,7 +231,8 @@ class FrameSource(BaseSource):
         known, stamp = self.prepared.get("ranges"), self._seen[0] if self._seen is not None else ""
         if known is not None and known.stamp == stamp:
             lines = [f"{name}: {fact}" for (name, _), fact in zip(_columns(frame, budget), known.facts, strict=False)]
-            note = ""
+            # An equal stamp proves little of so large a frame: a cell may have changed in place between its pages.
+            note = " · ranges of all rows, as they were when looked through"
         else:
             sample, note = _sampled(frame)
             about = "" if sample is frame else "~"

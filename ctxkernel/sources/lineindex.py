@@ -21,6 +21,8 @@ from ctxkernel.sources.reading import Gone, open_regular, read_at
 CHUNK = 1 << 20
 SCAN_BYTES = 16 << 20
 """So much of what is not in the index yet is looked through where it is asked for."""
+INDEX_BYTES = 64 << 30
+"""A larger file is not read through unasked; its numbers of lines stay estimates."""
 _PROOF_BYTES = 4096
 _PUBLISH_SECONDS = 0.5
 

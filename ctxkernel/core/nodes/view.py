@@ -396,8 +396,10 @@ class ViewHandle(NodeBase):
     def _accept(self, data: object) -> TickResult:
         """Give the source what was prepared for it; a running view shows it once it is complete."""
         complete = cast("Any", self._source).accept(data)
+        if not complete or self._mode == "paused" or self._lod == 3:  # whose difference stands until the next one
+            return TickResult()
         # What it shows may be older than its target; then this is no reason to look again, or not at this turn.
-        if not complete or self._mode == "paused" or self._set_back or self.stale() or not self._update():
+        if self._set_back or self.stale() or not self._update():
             return TickResult()
         return TickResult(Delta("looked through in the background", {"revision": (self.revision - 1, self.revision)}))
 
