@@ -14,7 +14,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
@@ -151,7 +151,7 @@ class Loop:
         self._moment = "request"
         self.question_of: Callable[[Any], str] = lambda event: ""
         """Returns what a recorded event asks the model, empty for any other event; whoever records them sets it."""
-        self._question = ""
+        self._question: str = ""
         self.pending: Callable[[], Collection[str]] = tuple
         """Says which calls of the model wait here for their results; whoever runs its cells sets it."""
 
@@ -387,7 +387,7 @@ class Loop:
             return frozenset()
         question = self._question
         words = set(re.findall(r"\w+", question))
-        bound = [self._namespace.get(word) for word in words]
+        bound = [cast("Any", self._namespace.get(word)) for word in words]
         named = {value.obj_id for value in bound if issubclass(type(value), NodeBase)}
         for node in self.graph.nodes():
             file = re.split(r"[\\/]", node.target)[-1]
@@ -492,7 +492,7 @@ class Loop:
         self.graph.release()
         records = self.log.records
         events = (one for _, run in reversed(self._history) for one in reversed(records.get(run.execution_id, ())))
-        self._question = next(filter(None, map(self.question_of, events)), "")
+        self._question = next((asked for one in events if (asked := self.question_of(one))), "")
 
     def _move_feed(
         self, move: HeadMove, restored: Restored, late: Mapping[str, str], comparisons: Sequence[Comparison]
