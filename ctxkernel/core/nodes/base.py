@@ -77,6 +77,8 @@ class NodeBase(Identified):
     obj_type = "node"
     aliases: Mapping[str, str] = {}
 
+    has_members = False
+    """Whether it is made from others, and told when they change."""
     graph: Graph
     serial: int = 0
     statement_id: str = ""

@@ -78,7 +78,7 @@ class Graph:
         """The living nodes, in the order of their creation."""
         if not self._nodes:  # most notebooks, most of the time; asked several times a cell
             return []
-        return sorted(self._nodes.values(), key=lambda node: (node.serial, node.obj_id))
+        return sorted(self._nodes.values(), key=lambda node: node.serial)
 
     def node(self, obj_id: str) -> NodeBase | None:
         """The living node of that id, one that is held to be restored included, or None."""
@@ -286,8 +286,9 @@ class Graph:
         """Record that `node` is not what it was, and tell the groups that it is in."""
         node.changed_in = self.statement_id
         self.emit(NodeChanged(node.obj_id, delta))
-        for other in self.nodes():
-            other.on_member_changed(node)
+        for other in list(self._nodes.values()):  # in any order: they only mark themselves
+            if other.has_members:
+                other.on_member_changed(node)
 
 
 def delta_of(before: Mapping[str, Json], after: Mapping[str, Json], text: str = "") -> Delta:

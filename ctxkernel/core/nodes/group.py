@@ -37,6 +37,7 @@ class GroupHandle(NodeBase):
     """A summary over one or more members. See `group`."""
 
     obj_type = "group"
+    has_members = True
 
     def __init__(
         self,
