@@ -43,8 +43,8 @@ VALUES = {
 }
 _INTERNAL = frozenset((
     "aliases", "apply", "basis", "blank", "changed_in", "fault", "graph", "has_members", "last_tick_time", "lasting",
-    "look_again", "looks_at", "memento", "nested", "on_member_changed", "prepare", "serial", "settable", "shows", "since",
-    "stale", "stamps", "statement_id", "take",
+    "look_again", "looks_at", "memento", "nested", "on_member_changed", "prepare", "serial", "settable", "shows",
+    "since", "stale", "stamps", "statement_id", "take",
 ))  # fmt: skip
 """Names of a handle that the loop uses, and nobody else."""
 _MOST = 100
