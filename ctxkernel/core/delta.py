@@ -67,7 +67,11 @@ def format_deltas(
     for statement_id, line in late.items():
         add("late", statement_id, f"printed after its end: {line}", statement_id=statement_id)
     diff = execution.state_diff
+    # A handle that was made has its line already; the name that it was given says no more.
+    told = {names.get(event.obj_id) for event in events if isinstance(event, NodeChanged)}
     for name, info in diff.added.items():
+        if name in told:
+            continue
         size = size_told({}, info.size)
         add("variable", name, f"new {info.type} {info.repr}" + (f", {size}" if size and size not in info.repr else ""))
     for name, change in diff.changed.items():
