@@ -149,3 +149,12 @@ def test_a_changed_variable_tells_how_much_it_grew():
 )
 def test_a_change_of_a_view_is_told_in_one_line_with_counts(change: str, summary: str):
     assert change_summary(change) == summary
+
+
+def test_a_handle_that_is_made_has_one_line_not_one_for_its_name_too():
+    turns = Turns()
+    turns.namespace["src"] = FakeSource("one")
+
+    result = turns.run("h = view(src)")
+
+    assert [(item.kind, item.subject) for item in result.deltas if item.subject == "h"] == [("node", "h")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from ctxkernel.core.events import Event, GroupRecomputed, Json, NodeChanged, TickApplied
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
@@ -68,7 +67,11 @@ def format_deltas(
     for statement_id, line in late.items():
         add("late", statement_id, f"printed after its end: {line}", statement_id=statement_id)
     diff = execution.state_diff
+    # A handle that was made has its line already; the name that it was given says no more.
+    told = {names.get(event.obj_id) for event in events if isinstance(event, NodeChanged)}
     for name, info in diff.added.items():
+        if name in told:
+            continue
         size = size_told({}, info.size)
         add("variable", name, f"new {info.type} {info.repr}" + (f", {size}" if size and size not in info.repr else ""))
     for name, change in diff.changed.items():
@@ -86,16 +89,17 @@ def format_deltas(
 
 def size_told(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
     """Return rows or items as `1,204 → 1,310 rows`, as `1,310 rows` where they are as before, or empty."""
-    for key, what in (("shape", "rows"), ("len", "items")):
-        old, new = before.get(key), after.get(key)
-        if key == "shape" and isinstance(new, list | tuple):
-            if not new:
-                return ""
-            old = old[0] if isinstance(old, list | tuple) and old else None
-            new = cast("Sequence[Json]", new)[0]
-        if isinstance(new, int):
-            return f"{old:,} → {new:,} {what}" if isinstance(old, int) and old != new else f"{new:,} {what}"
-    return ""
+    (old, _), (new, what) = _length(before), _length(after)
+    if new is None:
+        return ""
+    return f"{old:,} → {new:,} {what}" if old is not None and old != new else f"{new:,} {what}"
+
+
+def _length(size: Mapping[str, Json]) -> tuple[int | None, str]:
+    shape: Sequence[Json] | None = size.get("shape")
+    if shape is not None:
+        return (shape[0] if shape else None), "rows"
+    return size.get("len"), "items"
 
 
 class Feed:

@@ -11,7 +11,6 @@ Rule 2: each step is guarded on its own; a fault in one costs that step, never t
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -24,7 +23,8 @@ from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
 from ctxkernel.core.nodes.graph import AGAIN
-from ctxkernel.core.nodes.identity import Key, earlier_runs, kind_of, made_by
+from ctxkernel.core.nodes.identity import Constructors, made_by
+from ctxkernel.core.nodes.naming import named_in
 from ctxkernel.core.ports import (
     Budget,
     CountTokens,
@@ -122,11 +122,9 @@ class Loop:
             trim=trim,
             owner=owner,
         )
-        self.graph.events, self.graph.again = self._on_the_way, self._again
-        self._given: dict[str, tuple[str, str]] = {}
-        """The ids that constructors gave in the open statement, with what each is counted by."""
-        self._earlier: list[tuple[str, dict[Key, str]]] | None = None
-        """What earlier runs of the open statement's cell gave; None before anybody asked."""
+        self.graph.events = self._on_the_way
+        self._constructors: Constructors | None = None
+        """What the open statement's calls of `view`, `group` and `note` gave, and give."""
         self.preparer: Preparer | None = None
         """Who prepares updates in the background; None: everything is done by the tick itself."""
         self.turn_id = 0
@@ -160,7 +158,7 @@ class Loop:
         self._moment = "request"
         self.question_of: Callable[[Any], str] = lambda event: ""
         """Returns what a recorded event asks the model, empty for any other event; whoever records them sets it."""
-        self._question = ""
+        self._question: str = ""
         self.pending: Callable[[], Collection[str]] = tuple
         """Says which calls of the model wait here for their results; whoever runs its cells sets it."""
 
@@ -202,7 +200,8 @@ class Loop:
             statement, execution = self._append(source, now, kind, author, cell_id, tagged)
         self._events.clear()
         self.graph.open(statement.statement_id)
-        self._given, self._earlier = {}, None
+        self._constructors = Constructors(statement, self._history, self.log, self.graph.node)
+        self.graph.again = self._constructors.again
         self._open = OpenTurn(statement, execution, other)
         self._recording = execution.execution_id
         return self._open
@@ -391,21 +390,9 @@ class Loop:
         self._question = self.question_of(event) or self._question
 
     def _asked_about(self) -> frozenset[str]:
-        """Return the handles that the last question names: by variable, by id, or by the file they look at.
-
-        The namespace is asked, not what is known of it: a handle that this very statement made is named too.
-        """
-        if not self._question or not any(isinstance(node, GroupHandle) for node in self.graph.nodes()):
+        if not self._question or not any(node.listens for node in self.graph.nodes()):
             return frozenset()
-        question = self._question
-        words = set(re.findall(r"\w+", question))
-        bound = [self._namespace.get(word) for word in words]
-        named = {value.obj_id for value in bound if issubclass(type(value), NodeBase)}
-        for node in self.graph.nodes():
-            file = re.split(r"[\\/]", node.target)[-1]
-            if node.obj_id in words or ("." in file and file in question):
-                named.add(node.obj_id)
-        return frozenset(named)
+        return named_in(self._question, self._namespace, self.graph.nodes())
 
     @property
     def next_event_id(self) -> str:
@@ -504,7 +491,7 @@ class Loop:
         self.graph.release()
         records = self.log.records
         events = (one for _, run in reversed(self._history) for one in reversed(records.get(run.execution_id, ())))
-        self._question = next(filter(None, map(self.question_of, events)), "")
+        self._question = next((asked for one in events if (asked := self.question_of(one))), "")
 
     def _move_feed(
         self, move: HeadMove, restored: Restored, late: Mapping[str, str], comparisons: Sequence[Comparison]
@@ -660,28 +647,10 @@ class Loop:
         node = NoteHandle(self.graph, text, tokens=tokens, lod=lod, pinned=pinned)
         return self._made(node, "note", (text,), {"tokens": tokens, "lod": lod, "pinned": pinned})
 
-    def _again(self, node: NodeBase) -> str | None:
-        """Return the id that this call of a constructor gave when its cell ran before, where it is free to be given."""
-        if self._open is None:
-            return None
-        kind = kind_of(node.obj_type, node.target)
-        key = (*kind, sum(kind == given for given in self._given.values()))
-        if self._earlier is None:
-            self._earlier = list(earlier_runs(self._open.statement, self._history, self.log))
-        same_cell = {self._open.statement.statement_id, *(statement_id for statement_id, _ in self._earlier)}
-        for _, ids in self._earlier:
-            found = ids.get(key)
-            alive = self.graph.node(found) if found is not None else None
-            within = isinstance(node, GroupHandle) and any(one.obj_id == found for one in node.nested())
-            if found is None or found in self._given or within:
-                continue
-            if alive is None or alive.statement_id in same_cell:
-                return found
-        return None
-
     def _made(self, node: Any, how: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
         node = self.graph.settle(node)
-        self._given[node.obj_id] = kind_of(node.obj_type, node.target)
+        if self._constructors is not None:
+            self._constructors.gave(node)
         given = {key: show_value(value) for key, value in kwargs.items() if value is not None}
         digest = node.digest()
         self.bus.publish(MethodCalled(node.obj_id, node.obj_type, how, tuple(map(show_value, args)), given, {}, digest))

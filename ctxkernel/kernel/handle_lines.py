@@ -42,9 +42,9 @@ VALUES = {
     "pinned": ("True", "False"),
 }
 _INTERNAL = frozenset((
-    "aliases", "apply", "basis", "blank", "changed_in", "fault", "graph", "last_tick_time", "lasting", "look_again",
-    "looks_at", "memento", "nested", "on_member_changed", "prepare", "serial", "settable", "shows", "since", "stale",
-    "stamps", "statement_id", "take",
+    "aliases", "apply", "basis", "blank", "changed_in", "fault", "graph", "last_tick_time", "lasting", "listens",
+    "look_again", "looks_at", "memento", "nested", "on_member_changed", "prepare", "serial", "settable", "shows",
+    "since", "stale", "stamps", "statement_id", "take",
 ))  # fmt: skip
 """Names of a handle that the loop uses, and nobody else."""
 _MOST = 100

@@ -38,8 +38,8 @@ handles: views, groups and notes with their policy; variables: the person's; gro
 a handle; deltas: what changed since last time.
 [… left out …] marks a cut, [masked] a credential. Of sections that come twice the last one holds.
 
-A handle decides what you see. h = view(target, pos="line:col", tokens=2000, lod=0) looks at a file or object; \
-g = group(h, tokens=500, lod=2) sums up its members. lod: 0 raw, 1 structure, 2 summary, 3 diff. \
+A handle decides what you see. h = view(target, pos="line:col|name", tokens=2000, lod=0) looks at a file or \
+object; g = group(h, tokens=500, lod=2) sums up its members. lod: 0 raw, 1 structure, 2 summary, 3 diff. \
 h.set(lod=1, tokens=300), h.scroll(50), h.refresh(), h.run(), h.pause() change it; show(h) brings its content once; \
 pin(h) keeps it. Refer to statements by id (s12)."""
 
@@ -139,7 +139,7 @@ def bytes_text(size: int) -> str:
 _OWN_ID = re.compile(r"s\d{1,12}")
 _STATUS = re.compile(
     r"(?:(?:The person's newest statement is s\d{1,12}\.|Nothing has run yet\.|Handles: \d+, \d+ running\."
-    r"|Variables: \d+\.|Changes since the last projection: \d+\.)(?: |\Z))+"
+    r"|Variables: \d+\.|Changes since the last (?:projection|request): \d+\.)(?: |\Z))+"
 )
 
 
@@ -148,7 +148,7 @@ def status_text(newest: str, *, handles: int, running: int, variables: int, chan
     told = [f"The person's newest statement is {newest}."] if _OWN_ID.fullmatch(newest) else []
     told += [] if newest else ["Nothing has run yet."]
     told += [f"Handles: {handles}, {running} running. Variables: {variables}."]
-    return " ".join([*told, f"Changes since the last projection: {changes}."])
+    return " ".join([*told, f"Changes since the last request: {changes}."])
 
 
 def is_status(text: str) -> bool:

@@ -208,7 +208,7 @@ class NodeBase(Identified):
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         raise NotImplementedError
 
-    def history(self, limit: int = ROWS) -> History:
+    def history(self, limit: object = ROWS) -> History:
         """Return what was done to it on the way to HEAD: method calls and changes by ticks, the last `limit`.
 
         Raises BadPolicy for a limit below 1.

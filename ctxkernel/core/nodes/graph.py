@@ -83,7 +83,7 @@ class Graph:
         """The living nodes, in the order of their creation."""
         if not self._nodes:  # most notebooks, most of the time; asked several times a cell
             return []
-        return sorted(self._nodes.values(), key=lambda node: (node.serial, node.obj_id))
+        return sorted(self._nodes.values(), key=lambda node: node.serial)
 
     def node(self, obj_id: str) -> NodeBase | None:
         """The living node of that id, one that is held to be restored included, or None."""

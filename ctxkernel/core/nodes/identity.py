@@ -8,9 +8,11 @@ Rule 2: what a view looks at is part of it, so a cell that goes through files ma
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ctxkernel.core.events import Event, Json, MethodCalled
+from ctxkernel.core.nodes.base import NodeBase
+from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 
 Key = tuple[str, str, int]
@@ -41,8 +43,8 @@ def made_by(events: Iterable[Event]) -> dict[Key, str]:
 
 def is_same_cell(one: Statement, other: Statement) -> bool:
     """Whether two statements are runs of one cell: by its id, else by its text, or because one says so."""
-    again = one.tags.get("rerun_of"), other.tags.get("rerun_of")
-    if one.statement_id == other.statement_id or one.statement_id in again or other.statement_id in again:
+    first, second = ({run.statement_id, run.tags.get("rerun_of")} - {None} for run in (one, other))
+    if first & second:
         return True
     if one.cell_id is not None and other.cell_id is not None:
         return one.cell_id == other.cell_id
@@ -64,3 +66,42 @@ def earlier_runs(
         for execution in reversed(log.executions(statement.statement_id)):
             if execution.execution_id not in seen and (ids := made_by(execution.events)):
                 yield statement.statement_id, ids
+
+
+class Constructors:
+    """The calls of constructors in one statement."""
+
+    def __init__(
+        self,
+        now: Statement,
+        path: Sequence[tuple[Statement, Execution]],
+        log: StatementLog,
+        alive: Callable[[str], NodeBase | None],
+    ) -> None:
+        self._now, self._path, self._log, self._alive = now, path, log, alive
+        self._given: set[str] = set()
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._earlier: list[tuple[str, dict[Key, str]]] | None = None
+
+    def again(self, node: NodeBase) -> str | None:
+        """Return the id that this call gave when its cell ran before, where it is free to be given."""
+        kind = kind_of(node.obj_type, node.target)
+        if self._earlier is None:  # most statements make no handle
+            self._earlier = list(earlier_runs(self._now, self._path, self._log))
+        for _, ids in self._earlier:
+            found = ids.get((*kind, self._counts[kind]))
+            if found is not None and found not in self._given and self._is_free(found, node):
+                return found
+        return None
+
+    def _is_free(self, obj_id: str, node: NodeBase) -> bool:
+        if isinstance(node, GroupHandle) and any(one.obj_id == obj_id for one in node.nested()):
+            return False
+        alive = self._alive(obj_id)
+        maker = self._log.get(alive.statement_id) if alive is not None else None
+        return alive is None or (maker is not None and is_same_cell(self._now, maker))
+
+    def gave(self, node: NodeBase) -> None:
+        """Note what a call gave."""
+        self._given.add(node.obj_id)
+        self._counts[kind_of(node.obj_type, node.target)] += 1
