@@ -131,7 +131,7 @@ def ask(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
     lab.forget()
 
 
-def live(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
+def in_output(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
     """Run the notebook up to its first handle and give that one a smaller budget: a picture of the cell."""
     desk = opened(tools, lab, browser, notebook, "JupyterLab Light")
     cells = sources_of(notebook)
@@ -211,7 +211,7 @@ def main() -> None:
         with served(tools, Path(folder) / "recorded", {"CTXKERNEL_ANSWERS": "recorded"}) as lab:
             for theme in ("JupyterLab Light", "JupyterLab Dark"):
                 take(tools, lab, browser, notebook, theme)
-            live(tools, lab, browser, notebook)
+            in_output(tools, lab, browser, notebook)
         live = {"ANTHROPIC_BASE_URL": model.base_url, "ANTHROPIC_API_KEY": "any"}
         with served(tools, Path(folder) / "live", live) as lab:
             ask(tools, lab, browser, TOUR)

@@ -151,10 +151,11 @@ class Gestures:
 
         try:
             lines = asked_lines(said.get("change"))
+            if len(self._queue) >= QUEUED:
+                raise BadCommand("too many gestures wait already; try again when the cell has ended")
         except BadCommand as refusal:
-            return done(str(refusal))
-        if len(self._queue) >= QUEUED:
-            return done("too many gestures wait already; try again when the cell has ended")
+            done(str(refusal))
+            return
         self._queue.append(Gesture(obj_id, lines, done))
         if threading.current_thread() is threading.main_thread():
             self.carry_out()

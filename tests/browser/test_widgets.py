@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Locator, expect
-
-from .conftest import Desk, Lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(280)]
 
@@ -26,12 +25,12 @@ def widget_of(cell: Locator) -> Locator:
     return cell.locator(".ctxk-live")
 
 
-def statement(desk: Desk, name: str) -> None:
+def statement(desk: Any, name: str) -> None:
     """Wait until the panel has painted a statement."""
     desk.page.wait_for_selector(f"#ctxkernel-panel[data-last-turn={name}]")
 
 
-def test_a_handle_is_live_in_the_output_and_is_text_when_its_kernel_is_gone(desk: Desk):
+def test_a_handle_is_live_in_the_output_and_is_text_when_its_kernel_is_gone(desk: Any):
     """Keys and buttons are gestures; what waits says so; all places are in step; a restart leaves text, and says so."""
     desk.open("live.ipynb", CELLS).live()
     page, last = desk.page, desk.cell(2)
@@ -87,7 +86,7 @@ def test_a_handle_is_live_in_the_output_and_is_text_when_its_kernel_is_gone(desk
     assert desk.errors == []
 
 
-def test_in_notebook_7_too(lab: Lab, context: BrowserContext):
+def test_in_notebook_7_too(lab: Any, context: BrowserContext):
     """There the panel is the same one, and so is the handle; what is saved has text that needs nothing of ours."""
     pytest.importorskip("notebook", reason="of the extra [test]")
     lab.write("seven.ipynb", CELLS)
