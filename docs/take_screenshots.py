@@ -131,6 +131,28 @@ def ask(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
     lab.forget()
 
 
+def in_output(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
+    """Run the notebook up to its first handle and give that one a smaller budget: a picture of the cell."""
+    desk = opened(tools, lab, browser, notebook, "JupyterLab Light")
+    cells = sources_of(notebook)
+    at = next(i for i, (_, source) in enumerate(cells) if SHOWN in source)
+    done = 0
+    for i, (kind, source) in enumerate(cells[: at + 1]):
+        done = enter(desk, i, kind, source, done)
+    desk.select(at)
+    slider = desk.cell(at).get_by_role("slider", name="Budget")
+    slider.focus()
+    for _ in range(6):
+        desk.page.keyboard.press("ArrowLeft")
+    desk.page.wait_for_selector(f"#ctxkernel-panel[data-last-turn=s{done + 1}]")
+    slider.blur()
+    desk.page.mouse.move(600, 880)
+    desk.page.wait_for_timeout(800)
+    desk.cell(at).locator(".jp-Cell-outputArea").screenshot(path=IMAGES / "live.png", **SHOT)
+    desk.page.context.close()
+    lab.forget()
+
+
 def rerun(desk: Any, sources: list[str]) -> None:
     """Change the cell with the model and re-run from there: pictures of the plan, the branch and what differs."""
     place = next(i for i, source in enumerate(sources) if EDIT[0] in source)
@@ -189,6 +211,7 @@ def main() -> None:
         with served(tools, Path(folder) / "recorded", {"CTXKERNEL_ANSWERS": "recorded"}) as lab:
             for theme in ("JupyterLab Light", "JupyterLab Dark"):
                 take(tools, lab, browser, notebook, theme)
+            in_output(tools, lab, browser, notebook)
         live = {"ANTHROPIC_BASE_URL": model.base_url, "ANTHROPIC_API_KEY": "any"}
         with served(tools, Path(folder) / "live", live) as lab:
             ask(tools, lab, browser, TOUR)

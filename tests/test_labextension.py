@@ -79,7 +79,7 @@ def test_the_renderer_stands_alone():
     assert text.count("export default") == 1
     names = re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", text, re.MULTILINE)
     assert len(names) == len(set(names)), "a name twice would make the joined module fail"
-    of_lab = {"remoteEntry.js", "plugin.js", "notebook.js"}
+    of_lab = {"remoteEntry.js", "plugin.js", "notebook.js", "handleoutput.js"}
     assert set(PARTS) == {path.name for path in SCRIPTS} - of_lab
     assert set(STYLES) == {path.name for path in (LAB / "app").glob("*.css")}
 

@@ -1,4 +1,4 @@
-"""Handles as live widgets, over the wire: what is shown, what a gesture does, and what becomes of a handle that goes."""
+"""Handles as live widgets, over the wire: what is shown, what a gesture does, what is left of a handle that goes."""
 
 from __future__ import annotations
 
@@ -78,6 +78,12 @@ def shown(came: list[dict[str, Any]], kind: str = "display_data") -> list[dict[s
     return [m["content"]["data"] for m in came if m["msg_type"] == kind]
 
 
+def told(came: list[dict[str, Any]], model_id: str) -> list[dict[str, Any]]:
+    """What a widget was told of its handle."""
+    data = [m["content"]["data"] for m in came if m["content"].get("comm_id") == model_id]
+    return [one["state"] for one in data if "state" in one]
+
+
 def widgets_made(came: list[dict[str, Any]]) -> list[str]:
     """The ids of the widgets that were made."""
     opened = [m["content"] for m in came if m["msg_type"] == "comm_open"]
@@ -109,7 +115,7 @@ def test_a_handle_is_text_where_nobody_looks_and_has_one_widget_for_all_its_plac
     assert [sorted(bundle) for bundle in bundles] == [sorted([HANDLE_MIME, WIDGET_MIME, *TEXTS])] * 3
     assert {bundle[HANDLE_MIME]["model_id"] for bundle in bundles} == {model_id}
     assert {bundle[WIDGET_MIME]["model_id"] for bundle in bundles} == {model_id}
-    [state] = [m["content"]["data"]["state"] for m in first if m["content"].get("comm_id") == model_id]
+    [state] = told([m for m in first if m["msg_type"] == "comm_open"], model_id)
     assert state["text"].startswith("a.txt · 150 lines")
     assert len(str(state)) < 30_000, "where widgets are saved, each is in the notebook"
 
@@ -142,13 +148,13 @@ def test_only_what_changed_is_told_and_the_text_stays_current(page: Page):
     after = page.run("0")
 
     assert not [m for m in idle if m["msg_type"] in ("comm_msg", "update_display_data")]
-    updates = [m["content"]["data"]["state"] for m in changed if m["content"].get("comm_id") == model_id]
+    updates = told(changed, model_id)
     assert [update["facts"]["changed"] for update in updates] == [True]
     assert "+four" in updates[0]["facts"]["change"]
     assert "of 151" in updates[0]["text"]
     assert ["of 151" in bundle["text/plain"] for bundle in shown(changed, "update_display_data")] == [True]
     # Only the mark goes.
-    marks = [m["content"]["data"]["state"] for m in after if m["content"].get("comm_id") == model_id]
+    marks = told(after, model_id)
     assert [(list(mark), mark["facts"]["changed"]) for mark in marks] == [(["facts"], False)]
     page.run("del log")
 
@@ -169,12 +175,19 @@ def test_a_handle_that_a_return_sets_aside_has_no_controls_until_it_is_back(kern
     (kernel.folder / "a.txt").write_text("text\n")
     page = Page(kernel)
     page.run("x = 1")
-    model_id = page.show("late = view('a.txt')\nkeep = [late]\nlate")
-    states = [m["content"]["data"]["state"] for m in page.run("%ctx goto s1") if m["content"].get("comm_id") == model_id]
-    assert [state["facts"]["aside"] for state in states] == [True]
+    page.run("late = view('a.txt')\nkeep = [late]\nlost = view('a.txt')")
+    first, second = shown(page.run("display(lost)\nlate"))
+    model_id = second[HANDLE_MIME]["model_id"]
+    came = page.run("%ctx goto s1")
+    assert [state["facts"]["aside"] for state in told(came, model_id)] == [True]
+    [text] = [one["text/plain"] for one in shown(came, "update_display_data") if HANDLE_MIME not in one]
+    assert text.endswith(GONE), "nobody holds it"
     assert "not on this branch" in page.gesture(model_id, {"lod": 1})
-    states = [m["content"]["data"]["state"] for m in page.run("%ctx goto s2") if m["content"].get("comm_id") == model_id]
-    assert [state["facts"]["aside"] for state in states] == [False]
+    came = page.run("%ctx goto s2")
+    assert [state["facts"]["aside"] for state in told(came, model_id)] == [False]
+    [back] = [one for one in shown(came, "update_display_data") if one["text/plain"].startswith("<view v2")]
+    assert back[HANDLE_MIME] != first[HANDLE_MIME]
+    assert page.gesture(back[HANDLE_MIME]["model_id"], {"lod": 1}) == ""
     assert page.gesture(model_id, {"lod": 1}) == ""
 
 
@@ -199,8 +212,8 @@ def test_a_gesture_is_a_meta_statement_and_its_re_run_does_the_same(kernel: Runn
     ]
     assert kernel.evaluate("(v.lod, v.tokens, v.mode)") == "(1, All, 'running')"
     assert kernel.evaluate("get_ipython().execution_count") == count
-    told = kernel.run("%ctx rerun s2..4").outputs
-    assert "3 as before, 0 different" in str(told), told
+    outputs = str(kernel.run("%ctx rerun s2..4").outputs)
+    assert "3 as before, 0 different" in outputs, outputs
 
 
 def test_what_a_page_must_not_ask_for_is_refused_in_one_line_and_leaves_no_statement(page: Page):
@@ -217,7 +230,7 @@ def test_what_a_page_must_not_ask_for_is_refused_in_one_line_and_leaves_no_state
     # What a page says of the widget's own state is nothing to us.
     data = {"method": "update", "state": {"text": "forged"}, "buffer_paths": []}
     page.client.shell_channel.send(page.client.session.msg("comm_msg", {"comm_id": model_id, "data": data}))
-    shows = f"get_ipython().kernel.ctx.displays._shown[v.obj_id].widget.text == v.rendered.text"
+    shows = "get_ipython().kernel.ctx.displays._shown[v.obj_id].widget.text == v.rendered.text"
     assert page.kernel.evaluate(shows) == "True"
 
 
@@ -251,11 +264,11 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "told"), COMMANDS)
-def test_a_wrong_line_is_refused_and_changes_nothing(page: Page, line: str, told: str):
+@pytest.mark.parametrize(("line", "why"), COMMANDS)
+def test_a_wrong_line_is_refused_and_changes_nothing(page: Page, line: str, why: str):
     before = page.kernel.evaluate("v.digest()")
     reply = page.kernel.run(line).reply
-    assert told in reply["evalue"]
+    assert why in reply["evalue"]
     assert "\n" not in reply["evalue"]
     assert page.kernel.evaluate("v.digest()") == before
 

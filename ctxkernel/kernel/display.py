@@ -1,4 +1,4 @@
-"""How handles show in a notebook: text and HTML that stay current through `update_display`, and live where somebody looks.
+"""How handles show in a notebook: as text and HTML that stay current, and live where somebody looks.
 
 Rule 1: everything that is shown goes through `html.escape`; nothing of a target is ever markup.
 Rule 2: text and HTML stand in every output, so that a notebook can be read where there is no kernel and no widget.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HANDLE_MIME = "application/vnd.ctxkernel.handle+json"
 """Says `model_id`, the widget of a handle: our front end shows that where this kernel has it, and else the text."""
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
-GONE = "This handle was deleted; this is what it showed last."
+GONE = "This handle is no more; this is what it showed last."
 
 _BOX = (
     "border:1px solid var(--jp-border-color2,#ddd);border-radius:4px;overflow:hidden;"
@@ -90,6 +90,7 @@ class Shown:
     memento: Mapping[str, Any]
     """The node's state as it was told: another object where that changed."""
     bundle: dict[str, Any]
+    """What stands in the output; nothing where the handle is no more."""
     told: tuple[Any, ...]
     """What a widget says that is not in the state."""
     used: int
@@ -132,7 +133,7 @@ class LiveDisplays:
         changed = bool(node.changed_in) and node.changed_in == graph.statement_id
         told = (ctx.name_of(node.obj_id), aside, changed)
         wanted = live and shown.widget is None
-        if memento is shown.memento and told == shown.told and not wanted:
+        if shown.bundle and memento is shown.memento and told == shown.told and not wanted:
             return False
         used = node.rendered.tokens
         if used != shown.used:
@@ -170,15 +171,18 @@ class LiveDisplays:
         for obj_id, shown in list(self._shown.items()):
             node = graph.node(obj_id) or graph.aside(obj_id)
             with self._ctx.capture.ours():
-                if node is None:
-                    self._gone(obj_id, self._shown.pop(obj_id))
-                elif self._bring_up_to_date(node, shown):
-                    self._publish(obj_id, shown.bundle, update=True)
+                if node is not None:
+                    back = not shown.bundle
+                    if self._bring_up_to_date(node, shown, live=back and self._ctx.attended):
+                        self._publish(obj_id, shown.bundle, update=True)
+                elif shown.bundle:
+                    self._gone(obj_id, shown)
 
     def _gone(self, obj_id: str, shown: Shown) -> None:
-        """Leave the text of a handle that is no more, and no controls."""
+        """Leave the text of a handle that is no more, and no controls; a return may bring it back."""
         text, html = shown.bundle["text/plain"], shown.bundle["text/html"]
         told = f'<div style="{_DIM};font-size:var(--jp-ui-font-size1,13px)">{escape(GONE)}</div>'
         self._publish(obj_id, {"text/plain": f"{text}\n-- {GONE}", "text/html": html + told}, update=True)
-        if shown.widget is not None:
-            shown.widget.close()
+        widget, shown.widget, shown.bundle = shown.widget, None, {}
+        if widget is not None:
+            widget.close()

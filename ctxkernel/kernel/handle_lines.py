@@ -43,7 +43,7 @@ VALUES = {
 }
 _INTERNAL = frozenset((
     "aliases", "apply", "basis", "blank", "changed_in", "fault", "graph", "last_tick_time", "lasting", "listens",
-    "look_again", "looks_at", "memento", "nested", "on_member_changed", "prepare", "serial", "settable", "shows",
+    "look_again", "looks_at", "memento", "nested", "on_member_changed", "job", "jobs", "serial", "settable", "shows",
     "since", "stale", "stamps", "statement_id", "take",
 ))  # fmt: skip
 """Names of a handle that the loop uses, and nobody else."""

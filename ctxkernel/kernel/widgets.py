@@ -143,7 +143,7 @@ class Gestures:
         """Queue what a widget of `obj_id` says; `answer` is sent when it is carried out. Callable from any thread."""
         said: Mapping[str, Any] = content if isinstance(content, dict) else {}
         if said.get("type") != "gesture":
-            return None
+            return
         key = str(said.get("id"))[:64]
 
         def done(error: str) -> None:
@@ -151,10 +151,11 @@ class Gestures:
 
         try:
             lines = asked_lines(said.get("change"))
+            if len(self._queue) >= QUEUED:
+                raise BadCommand("too many gestures wait already; try again when the cell has ended")
         except BadCommand as refusal:
-            return done(str(refusal))
-        if len(self._queue) >= QUEUED:
-            return done("too many gestures wait already; try again when the cell has ended")
+            done(str(refusal))
+            return
         self._queue.append(Gesture(obj_id, lines, done))
         if threading.current_thread() is threading.main_thread():
             self.carry_out()

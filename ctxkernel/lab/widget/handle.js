@@ -9,7 +9,9 @@
 import { clean, count, h } from '../app/base.js';
 
 /** The budgets that the slider stops at, in tokens; the last stop is no budget. */
-const STOPS = [50, 100, 150, 200, 300, 400, 600, 800, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000];
+const STOPS = [
+  50, 100, 150, 200, 300, 400, 600, 800, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000
+];
 const LEVELS = ['raw excerpt', 'structure', 'summary', 'diff'];
 /** On each control: JupyterLab would else take its arrow keys, Enter and Space for the notebook. */
 const OWN = 'data-lm-suppress-shortcuts';
@@ -31,41 +33,63 @@ function render({ model, el }) {
   let waits = false;
   let failed = '';
   let dead = false;
-  let timers = [];
-  const later = (job, ms) => timers.push(setTimeout(job, ms));
-  const calm = () => {
-    timers.forEach(clearTimeout);
-    timers = [];
-  };
+  /** Where a slider stands that somebody has in hand. */
+  let moving = null;
+  let rest = 0;
+  let patience = 0;
+  const calm = () => [rest, patience].forEach(clearTimeout);
 
   const id = `ctxk-live-${(made += 1)}-${Math.random().toString(36).slice(2, 8)}`;
   const name = h('b', { class: 'ctxk-live-name', id: `${id}-name` });
   const target = h('span', { class: 'ctxk-live-target' });
   const changed = h('span', { class: 'ctxk-live-changed' }, '● changed');
   const size = h('span', { class: 'ctxk-live-size' });
-  const level = slider('Detail', 0, LEVELS.length - 1, (at) => want({ lod: at }));
-  const budget = slider('Budget', 0, STOPS.length, (at) => want({ tokens: stops()[at] ?? null }));
+  const level = slider('Detail', 0, LEVELS.length - 1, (at) => ({ lod: at }));
+  const budget = slider('Budget', 0, STOPS.length, (at) => ({ tokens: stops()[at] ?? null }));
   const mode = h('button', { type: 'button', 'data-control': 'mode', class: 'ctxk-live-button', ...OWN_KEYS });
-  const again = h('button', { type: 'button', 'data-control': 'again', class: 'ctxk-live-button', title: 'Look again, now', ...OWN_KEYS }, '↻ Refresh');
-  const controls = h('div', { class: 'ctxk-live-controls', role: 'group' }, level.el, budget.el, h('span', { class: 'ctxk-live-buttons' }, mode, again));
+  const again = h(
+    'button',
+    { type: 'button', 'data-control': 'again', class: 'ctxk-live-button', title: 'Look again, now', ...OWN_KEYS },
+    '↻ Refresh'
+  );
+  const controls = h(
+    'div',
+    { class: 'ctxk-live-controls', role: 'group', 'aria-labelledby': `${id}-name` },
+    level.el,
+    budget.el,
+    h('span', { class: 'ctxk-live-buttons' }, mode, again)
+  );
   const notes = h('div', { class: 'ctxk-live-notes' });
   const text = h('pre', { class: 'ctxk-live-text', tabindex: '0', 'aria-live': 'off' });
   const change = h('pre', { class: 'ctxk-live-text' });
   const last = h('details', { class: 'ctxk-live-change' }, h('summary', OWN_KEYS, 'last change'), change);
   const told = h('div', { class: 'ctxk-live-told', role: 'status' });
-  const box = h('section', { class: 'ctxk-live', 'aria-labelledby': `${id}-name` }, h('div', { class: 'ctxk-live-head' }, name, target, changed, size), controls, notes, text, last, told);
-  controls.setAttribute('aria-labelledby', `${id}-name`);
+  const box = h(
+    'section',
+    { class: 'ctxk-live', 'aria-labelledby': `${id}-name` },
+    h('div', { class: 'ctxk-live-head' }, name, target, changed, size),
+    controls,
+    notes,
+    text,
+    last,
+    told
+  );
   mode.addEventListener('click', () => want({ mode: now().mode === 'running' ? 'paused' : 'running' }, 0));
   again.addEventListener('click', () => want({ refresh: true }, 0));
 
-  /** A labelled slider. `chosen` is told where it was left: a drag that goes on sends nothing. */
-  function slider(label, from, to, chosen) {
-    const input = h('input', { type: 'range', min: from, max: to, step: 1, 'data-control': label, ...OWN_KEYS });
+  /** A labelled slider. What it asks for is sent where it is left: a drag that goes on sends nothing. */
+  function slider(label, from, to, asks) {
+    const range = { type: 'range', min: from, max: to, step: 1 };
+    const input = h('input', { ...range, 'aria-label': label, 'data-control': label, ...OWN_KEYS });
     const value = h('span', { class: 'ctxk-live-value' });
     input.addEventListener('input', () => {
-      say(input, value, label === 'Detail' ? levelText(+input.value) : budgetText(stops()[+input.value]));
+      moving = asks(+input.value);
+      draw();
     });
-    input.addEventListener('change', () => chosen(+input.value));
+    input.addEventListener('change', () => {
+      moving = null;
+      want(asks(+input.value));
+    });
     return { el: h('label', { class: 'ctxk-live-slider' }, h('span', null, label), input, value), input, value };
   }
 
@@ -77,7 +101,7 @@ function render({ model, el }) {
   const levelText = (at) => `${at} ${LEVELS[at] ?? ''}`;
   const budgetText = (tokens) => (typeof tokens === 'number' ? `${count(tokens)} tokens` : 'no limit');
   /** What is so, with what is wanted on top of it. */
-  const now = () => ({ ...model.get('facts'), ...sent?.change, ...wanted });
+  const now = () => ({ ...model.get('facts'), ...sent?.change, ...wanted, ...moving });
 
   /** The stops of the budget's slider, the handle's own budget among them. */
   function stops() {
@@ -85,11 +109,11 @@ function render({ model, el }) {
     return typeof own === 'number' && !STOPS.includes(own) ? [...STOPS, own].sort((a, b) => a - b) : STOPS;
   }
 
-  function want(asked, rest = REST_MS) {
+  function want(asked, ms = REST_MS) {
     wanted = { ...wanted, ...asked };
     failed = '';
-    calm();
-    later(send, rest);
+    clearTimeout(rest);
+    rest = setTimeout(send, ms);
     draw();
   }
 
@@ -99,7 +123,7 @@ function render({ model, el }) {
     wanted = null;
     waits = false;
     model.send({ type: 'gesture', id: sent.id, change: sent.change });
-    later(() => {
+    patience = setTimeout(() => {
       waits = Boolean(sent);
       draw();
     }, WAIT_MS);
@@ -108,12 +132,12 @@ function render({ model, el }) {
 
   function answered(message) {
     if (message?.type !== 'done' || !sent || message.id !== sent.id) return;
-    calm();
+    clearTimeout(patience);
     sent = null;
     waits = false;
     failed = clean(message.error);
-    if (wanted) later(send, 0);
     draw();
+    if (wanted) want({}, 0);
   }
 
   function draw() {
@@ -125,7 +149,7 @@ function render({ model, el }) {
     const runs = is.mode === 'running';
     set(name, clean(facts.name));
     const goes = runs ? `running ${clean(facts.freq)}` : 'paused';
-    set(target, [facts.type, clean(facts.target), goes, facts.pinned && 'pinned'].filter(Boolean).join(' · '));
+    set(target, [facts.type, goes, facts.pinned && 'pinned', clean(facts.target)].filter(Boolean).join(' · '));
     target.title = clean(facts.target);
     changed.hidden = !facts.changed;
     const before = typeof facts.before === 'number' ? `~${count(facts.before)} → ` : '';
@@ -137,12 +161,12 @@ function render({ model, el }) {
     budget.input.value = at;
     say(budget.input, budget.value, budgetText(is.tokens));
     set(mode, runs ? '❚❚ Pause' : '▶ Run');
-    mode.title = runs ? `It is updated after cells (${clean(facts.freq)}); pause it` : 'Have it updated after every cell';
-    again.disabled = Boolean(now().refresh);
+    mode.title = runs ? `It is updated after cells (${clean(facts.freq)}); pause it` : 'Have it updated after cells';
     controls.hidden = dead || facts.aside;
     set(notes, facts.notes.map(clean).join(' · '));
     notes.hidden = !notes.textContent;
-    set(text, clean(model.get('text')) + (facts.more ? `\n… ${count(facts.more)} more characters: show(${clean(facts.name)}).text has them` : ''));
+    const more = `\n… ${count(facts.more)} more characters: show(${clean(facts.name)}).text has them`;
+    set(text, clean(model.get('text')) + (facts.more ? more : ''));
     text.classList.toggle('ctxk-live-wrap', facts.lod > 1);
     text.setAttribute('aria-label', `what ${clean(facts.name)} shows`);
     last.hidden = !facts.change;
@@ -154,7 +178,8 @@ function render({ model, el }) {
 
   /** What there is to say of the widget itself. */
   function state(facts) {
-    if (dead) return 'The kernel that had this handle is gone; this is what it showed last. Run the cell again for a live one.';
+    if (dead)
+      return 'The kernel that had this handle is gone; this is what it showed last. Run the cell again for a live one.';
     if (facts.aside) return 'Made on another branch of the timeline: it stands as it was there.';
     if (failed) return `Not done: ${failed}`;
     return waits ? 'Waits until the running cell has ended.' : '';
@@ -172,7 +197,7 @@ function render({ model, el }) {
     dead = !own.comm_live;
     if (dead) {
       calm();
-      wanted = sent = null;
+      wanted = sent = moving = null;
     }
     draw();
   }
@@ -188,7 +213,7 @@ function render({ model, el }) {
     // Not where it was taken out of the page: then the one in its place gets the keyboard.
     setTimeout(() => control.isConnected && held?.control === control && document.hasFocus() && (held = null), 0);
   });
-  // Save, and run the cell, are the notebook's also from here. On the window, which hears of a key before JupyterLab does.
+  // Save, and run the cell, are the notebook's also from here. The window hears of a key before JupyterLab does.
   const keys = ({ target: control, ctrlKey, metaKey }) => {
     if (box.contains(control) && control.matches('[data-control]')) control.toggleAttribute(OWN, !ctrlKey && !metaKey);
   };

@@ -1,0 +1,114 @@
+"""A handle in the output of a cell, as a person meets it: in JupyterLab, and in Notebook 7."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, expect
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(280)]
+
+EVIL = "<img src=x onerror=window.__pwned=1>"
+CELLS = [
+    f"from pathlib import Path\nn = Path('a.md').write_text('# {EVIL}\\n\\n' + 'A line of text.\\n' * 200)",
+    "h = view('a.md', tokens=300).run()\nh",
+    "h",
+    "import asyncio\nawait asyncio.sleep(1.5)",
+    "n = Path('a.md').write_text('# Now otherwise\\n')",
+]
+
+
+def widget_of(cell: Locator) -> Locator:
+    """The live handle in the output of a cell."""
+    return cell.locator(".ctxk-live")
+
+
+def statement(desk: Any, name: str) -> None:
+    """Wait until the panel has painted a statement."""
+    desk.page.wait_for_selector(f"#ctxkernel-panel[data-last-turn={name}]")
+
+
+def test_a_handle_is_live_in_the_output_and_is_text_when_its_kernel_is_gone(desk: Any):
+    """Keys and buttons are gestures; what waits says so; all places are in step; a restart leaves text, and says so."""
+    desk.open("live.ipynb", CELLS).live()
+    page, last = desk.page, desk.cell(2)
+    desk.select(0)
+    for i in range(1, 4):
+        desk.enter(f"s{i}")
+    live = widget_of(last)
+    expect(live).to_contain_text("view · running Sync · a.md")
+    expect(live.locator("pre").first).to_contain_text(EVIL)
+
+    # The arrow keys are the slider's, not the notebook's, and go as one gesture.
+    live.get_by_role("slider", name="Detail").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    statement(desk, "s4")
+    expect(desk.row("s4")).to_contain_text("%ctx set h.lod=2")
+    expect(live).to_contain_text("2 summary")
+    expect(live).to_contain_text("changed")
+    expect(live.locator(".ctxk-live-size")).to_contain_text("→")
+    expect(live.get_by_role("slider", name="Detail")).to_be_focused()
+
+    # What waits for a cell says so.
+    desk.select(3)
+    page.keyboard.press("Shift+Enter")
+    live.get_by_role("button", name="Pause").click()
+    expect(live.get_by_role("status")).to_contain_text("Waits")
+    statement(desk, "s6")
+    expect(live.get_by_role("status")).to_be_hidden()
+    expect(live.get_by_role("button", name="Run")).to_be_visible()
+
+    # A paused handle shows what it showed; one that looks again shows what is there, everywhere.
+    desk.select(4)
+    desk.enter("s7")
+    expect(live).not_to_contain_text("Now otherwise")
+    live.get_by_role("button", name="Refresh").click()
+    statement(desk, "s8")
+    for cell in (desk.cell(1), last):
+        expect(widget_of(cell)).to_contain_text("Now otherwise")
+
+    # The kernel gone, it has the text, and no controls; opened again, it is what was saved.
+    page.evaluate("void jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("!jupyterapp.shell.currentWidget.context.model.dirty")
+    page.evaluate("void jupyterapp.commands.execute('kernelmenu:restart')")
+    page.locator(".jp-Dialog button.jp-mod-accept").click()
+    expect(widget_of(last)).to_contain_text("is gone")
+    expect(widget_of(last).get_by_role("slider")).to_have_count(0)
+    page.evaluate("jupyterapp.shell.currentWidget.dispose()")
+    page.evaluate("void jupyterapp.commands.execute('docmanager:open', { path: 'live.ipynb' })")
+    expect(last).to_contain_text("As it was saved")
+    expect(last).to_contain_text("Now otherwise")
+    expect(widget_of(last)).to_have_count(0)
+    assert page.evaluate("window.__pwned") is None
+    assert desk.errors == []
+
+
+def test_in_notebook_7_too(lab: Any, context: BrowserContext):
+    """There the panel is the same one, and so is the handle; what is saved has text that needs nothing of ours."""
+    pytest.importorskip("notebook", reason="of the extra [test]")
+    lab.write("seven.ipynb", CELLS)
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{lab.port}/notebooks/seven.ipynb?token={lab.token}")
+    page.wait_for_selector("#ctxkernel-panel[data-phase=live]")
+    page.locator(".jp-Cell .cm-content").first.click()
+    for i in (1, 2):
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_selector(f"#ctxkernel-panel[data-last-turn=s{i}]")
+    live = page.locator(".ctxk-live")
+    live.get_by_role("slider", name="Budget").focus()
+    page.keyboard.press("Home")
+    page.wait_for_selector("#ctxkernel-panel[data-last-turn=s3]")
+    expect(live).to_contain_text("50 tokens")
+    page.keyboard.press("Control+s")  # the notebook's, also from a slider
+    saved = lab.root / "seven.ipynb"
+    for _ in range(100):
+        outputs = json.loads(saved.read_text(encoding="utf-8"))["cells"][1]["outputs"]
+        if outputs:
+            break
+        page.wait_for_timeout(100)
+    assert "tokens=50" in "".join(outputs[0]["data"]["text/plain"])
+    page.close()
+    lab.forget()
