@@ -209,3 +209,16 @@ def test_a_handle_whose_name_is_deleted_lives_on_in_its_group():
     turns.run("del a")
 
     assert [member.obj_id for member in turns.namespace["g"].members] == ["v1", "v2"]
+
+
+def test_a_group_whose_members_a_damaged_session_lost_is_an_empty_one():
+    turns = two()
+    mementos = dict(turns.loop.graph.memento())
+    new = real()
+    new.loop.graph.restore({"g1": mementos["g1"]}, {}.__getitem__)
+    g = new.loop.graph.node("g1")
+
+    new.run()
+
+    assert g is not None
+    assert g.rendered.text == "g1: 0 members"

@@ -118,8 +118,9 @@ class Graph:
         node = made
         if old is not None and type(old) is type(made):
             node = old
-            vars(node).clear()
-            vars(node).update(vars(made))
+            vars(node).update(vars(made))  # in one step: another thread may look at it
+            for name in vars(node).keys() - vars(made).keys():
+                delattr(node, name)
         self.restores += 1  # what was prepared for the one before is stale
         self._counts[AGAIN] = self._counts.get(AGAIN, 0) + 1
         node.serial = sum(self._counts.values())  # made anew, whether it lived or not: that depends on who held it

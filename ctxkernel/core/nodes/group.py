@@ -180,9 +180,10 @@ class GroupHandle(NodeBase):
         budget = self._tokens if tokens is None else parse_tokens(tokens)
         graph, count = self.graph, len(self._members)
         head = [f"{self.obj_id}: {count} member{'s' * (count != 1)}", *filter(None, self._since[:1])]
-        if isinstance(budget, AllTokens):
+        if isinstance(budget, AllTokens) or not self._members:  # none: what a damaged session left
             shown = [(one, *self._member(one, level, budget)) for one in self._members]
             text = "\n".join([*head, *(line for one, told, _ in shown for line in (_title(one), told))])
+            text = text if isinstance(budget, AllTokens) else graph.trim(text, budget)
             cut = sum(lost for _, _, lost in shown)
             return Rendered(text, graph.count_tokens(text), level, "", cut, None, digest_hash({"text": text})), {}
         text, shares, cut = self._within(head, level, budget, 0)
@@ -250,7 +251,7 @@ class GroupHandle(NodeBase):
 
     def _salience(self) -> dict[str, list[str]]:
         """Return why members get more than others, as things are now."""
-        newest = max(_number(one.changed_in) for one in self._members)
+        newest = max((_number(one.changed_in) for one in self._members), default=0)
         fresh = [one for one in self._members if _number(one.changed_in) == newest]
         reasons: dict[str, list[str]] = {}
         for member in self._members:
