@@ -148,7 +148,9 @@ function render({ model, el }) {
     const at = typeof is.tokens === 'number' ? budgets.indexOf(is.tokens) : budgets.length;
     const runs = is.mode === 'running';
     set(name, clean(facts.name));
-    const goes = runs ? `running ${clean(facts.freq)}` : 'paused';
+    // A note looks at nothing: nothing of it runs.
+    mode.hidden = again.hidden = facts.type === 'note';
+    const goes = mode.hidden ? '' : runs ? `running ${clean(facts.freq)}` : 'paused';
     set(target, [facts.type, goes, facts.pinned && 'pinned', clean(facts.target)].filter(Boolean).join(' · '));
     target.title = clean(facts.target);
     changed.hidden = !facts.changed;
