@@ -46,7 +46,7 @@ class Web:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
         self.at = f"http://127.0.0.1:{self.server.server_port}"
 
     def answer(self, request: Any, body: bool) -> None:
@@ -87,7 +87,7 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     server.close()
 
 
-def source(uri: str, seconds: float = 5.0) -> Any:
+def source(uri: str, seconds: float = 20.0) -> Any:
     return open_source(uri, settings=Settings(fetch_seconds=seconds))
 
 
