@@ -388,7 +388,7 @@ NOTHING: Final = object()
 KINDS: dict[str, type[NodeBase]] = {}
 """The classes of nodes by `obj_type`, for mementos."""
 
-_NOT_KEPT = frozenset(("last_tick_turn", "last_tick_time", "_stamp", "_basis", "_set_back", "_memento"))
+_NOT_KEPT = frozenset(("last_tick_turn", "last_tick_time", "_stamp", "_basis", "_set_back", "_accepted", "_memento"))
 """Attributes that no memento holds: a restored node looks at its target at the next tick, whatever these were."""
 
 
