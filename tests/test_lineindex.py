@@ -163,6 +163,27 @@ def test_an_index_is_applied_by_the_tick_to_a_running_view_and_waits_for_a_call_
     assert k.rendered.text == h.rendered.text
 
 
+def test_a_rendering_that_was_prepared_without_the_index_is_prepared_again_with_it(tmp_path):
+    path = written(tmp_path / "a.log", CODE)
+    turns = Turns()
+    turns.loop.graph.open_source = opened
+    turns.namespace["path"] = path
+    held = turns.loop.preparer = HeldJobs(turns.loop.ready)
+    turns.run("h = view(path, pos=750_000, tokens=99).run('Async')")
+    with path.open("ab") as file:
+        file.write(b"the last line\n")
+    turns.run()
+    assert [job.kind for job in held.jobs] == ["render", "index"]
+    rendering, index = (held.jobs[number].run() for number in (0, 1))
+    held.put(held.jobs[1], index)
+    held.put(held.jobs[0], rendering)
+    turns.run()
+    held.finish()
+    turns.run()
+
+    assert first(turns.namespace["h"].rendered.text).startswith("a.log · line 750000 of 800,001")
+
+
 def test_an_index_does_not_take_the_difference_away_that_a_view_shows(tmp_path):
     path = written(tmp_path / "a.log", CODE)
     turns = Turns()

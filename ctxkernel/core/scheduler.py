@@ -129,10 +129,14 @@ def apply_ready(tick: Tick) -> None:
             graph.emit(AsyncPayloadPrepared(node.obj_id, payload.meta()))
         return payload.basis == node.basis(payload.kind)
 
+    applied: set[str] = set()
     for payload in tick.ready.take(graph.settings.ready_per_turn, wanted):
         node = graph.node(payload.obj_id)
         if not isinstance(node, ViewHandle):
             continue
+        if node.obj_id in applied and payload.basis != node.basis(payload.kind):
+            continue  # the one that was applied just now made this one old
+        applied.add(node.obj_id)
         if isinstance(payload.data, BaseException):
             tick.failed(node, payload.data)
             continue

@@ -70,7 +70,9 @@ def tick(node: NodeBase, now: float, turn_id: int, tick_kind: str) -> TickResult
     return node._tick(now, turn_id, tick_kind)  # pyright: ignore[reportPrivateUsage]
 
 
-_NOT_KEPT = frozenset(("last_tick_turn", "last_tick_time", "_stamp", "_called", "_basis", "_set_back", "_memento"))
+_NOT_KEPT = frozenset(
+    ("last_tick_turn", "last_tick_time", "_stamp", "_called", "_basis", "_set_back", "_accepted", "_memento")
+)
 """Attributes that no memento holds: a restored node looks at its target at the next tick, whatever these were."""
 
 

@@ -79,6 +79,7 @@ class ViewHandle(NodeBase):
         self._given = self._source is target
         self._stamp = self._called = ""
         self._set_back = False
+        self._accepted = 0
         graph.adopt(self)
         self._update()
 
@@ -90,6 +91,7 @@ class ViewHandle(NodeBase):
         node = super().blank(graph, obj_id)
         node._pos, node._basis, node._stamp, node._given, node._set_back = "0:0", None, "", False, False
         node._place = node._called = ""
+        node._accepted = 0
         node._source = node._lost({"kind": "object", "label": obj_id}, "not restored yet", None)
         return node
 
@@ -396,6 +398,7 @@ class ViewHandle(NodeBase):
     def _accept(self, data: object) -> TickResult:
         """Give the source what was prepared for it; a running view shows it once it is complete."""
         complete = cast("Any", self._source).accept(data)
+        self._accepted += complete
         if not complete or self._mode == "paused" or self._lod == 3:  # whose difference stands until the next one
             return TickResult()
         # What it shows may be older than its target; then this is no reason to look again, or not at this turn.
@@ -421,10 +424,11 @@ class ViewHandle(NodeBase):
         """Return what a payload of this kind must have been made from to be applied (seed 002 §6.2)."""
         state: dict[str, Json] = {"restores": self.graph.restores}
         policy: dict[str, Json] = {}
+        deps = ""
         if kind != "index":  # which is of the target, whatever is shown of it
-            state["revision"] = self.revision
+            state["revision"], deps = self.revision, f"{self._accepted} accepted"
             policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos, "mode": self._mode}
-        return {"obj_digest_hash": digest_hash(state), "policy_hash": digest_hash(policy), "deps_hash": ""}
+        return {"obj_digest_hash": digest_hash(state), "policy_hash": digest_hash(policy), "deps_hash": deps}
 
 
 def change_summary(diff: str) -> str:
