@@ -201,6 +201,7 @@ def test_a_dataset_is_its_dimensions_coordinates_variables_and_attributes(xr: An
     assert "\n  t.units = 'K'\n" in structure
     assert structure.endswith("attributes:\n  title = 'Temperatures'")
     assert "- t: min 0.0, 25% 5.75" in summary
+    assert render(dataset(xr), pos="/^when/").text.split("\n")[1].startswith("when (x): ")
 
 
 def test_a_changed_value_of_a_dataset_is_in_the_diff(xr: Any):

@@ -67,6 +67,7 @@ def test_the_text_of_a_pdf_is_shown_page_by_page_from_any_position(tmp_path, pyp
     assert lines[1:5] == ["--- page 1 of 3 ---", "Section 0", "Residuals drift by 0.5 percent.", "The end."]
     assert later[1:4] == ["--- page 2 of 3, from line 2 ---", "The end.", "--- page 3 of 3 ---"]
     assert "past the end" in render(file, pos="9").text
+    assert render(file, pos="/drift by 2/").text.split("\n")[1] == "--- page 3 of 3, from line 1 ---"
 
 
 def test_every_line_of_a_pdf_is_reached_by_next_pos_also_past_the_pages_read_at_once(

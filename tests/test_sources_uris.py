@@ -108,6 +108,13 @@ def test_a_uri_is_shown_as_the_file_that_it_leads_to(web: Web):
     assert "no cells" in render(source(f"{web.at}/a.ipynb"), 1).text
 
 
+def test_a_position_is_found_in_what_was_fetched(web: Web):
+    web.pages["/a.py"] = b"x = 1\n\n\ndef scale():\n    return 2\n", '"1"'
+
+    assert render(source(f"{web.at}/a.py"), pos="scale").text.endswith("\ndef scale():\n    return 2")
+    assert render(source(f"{web.at}/a.py"), pos="/return/").text.endswith("\n    return 2")
+
+
 def test_a_change_is_found_in_the_background_and_shown_as_a_diff(web: Web):
     web.pages["/a.csv"] = CSV, '"1"'
     view = source(f"{web.at}/a.csv")

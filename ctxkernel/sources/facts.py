@@ -14,7 +14,7 @@ import xxhash
 
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.columns import STAMP_BYTES, cells, hash_column, modules
-from ctxkernel.sources.files import render_document
+from ctxkernel.sources.files import find_in, render_document
 from ctxkernel.sources.reading import content_hash, make_text
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, one_line, titled
 from ctxkernel.sources.saferepr import is_a
@@ -113,6 +113,11 @@ class FactsSource(BaseSource):
     def covers(self, stamp: str) -> bool:
         """A sampled hash does not prove that nothing changed."""
         return "~" not in stamp
+
+    def find(self, pos: str) -> Place | None:
+        """Return the line of the value that a pattern is in."""
+        text = make_text("\n".join(self.value()[:MOST_LINES]), size=-1, fingerprint="")
+        return find_in(Document(self.label, "", text), pos)
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now."""

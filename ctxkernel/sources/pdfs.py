@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources.files import find_in
 from ctxkernel.sources.formats import FormatSource
 from ctxkernel.sources.reading import Data, Gone, load_bytes, make_text
 from ctxkernel.sources.rendering import PAST_END, Draft, Place, fit_lines, number_of, one_line, size_of
@@ -85,6 +86,16 @@ class PdfSource(FormatSource[Pdf]):
         for at, text in enumerate(found.texts):
             lines += [f"--- page {at + 1} ---", *text]
         return lines, found.size, found.fingerprint
+
+    def find(self, pos: str) -> Place | None:
+        """Return page and line of a pattern, in the pages that were read."""
+        found = self.read()
+        if not isinstance(found, Pdf):
+            return super().find(pos)
+        places = [Place(page, at) for page, text in enumerate(found.texts) for at in range(len(text))]
+        whole = make_text("\n".join(line for text in found.texts for line in text), size=-1, fingerprint="")
+        place = find_in(Document(self.label, "", whole), pos)
+        return places[place.line]
 
     def show(self, found: Pdf, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2."""

@@ -57,14 +57,23 @@ class UriSource(BaseSource):
         """Ask the server now; wait at most `fetch_seconds`."""
         self._remote.fetch()
 
-    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
-        """Render what was fetched last; fetch where nothing ever was."""
+    def find(self, pos: str) -> Place | None:
+        """Return where a symbol, a heading or a pattern is in what was fetched last."""
         with self._lock:
-            state = self._remote.state
-            if state == State() and not self._asked:
-                self._asked = True  # waited for once; then h.refresh() does
-                self._remote.fetch()
-                state = self._remote.state
+            state = self._known()
+            return None if state.path is None else self._copy_at(state.path, self.label).find(pos)
+
+    def _known(self) -> State:
+        """Return what was fetched last; fetch where nothing ever was."""
+        if self._remote.state == State() and not self._asked:
+            self._asked = True  # waited for once; then h.refresh() does
+            self._remote.fetch()
+        return self._remote.state
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render what was fetched last."""
+        with self._lock:
+            state = self._known()
             fault = self._remote.fault
             if state.path is None:
                 return self._without(fault, request)
