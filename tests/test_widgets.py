@@ -120,6 +120,19 @@ def test_a_handle_is_text_where_nobody_looks_and_has_one_widget_for_all_its_plac
     assert len(str(state)) < 30_000, "where widgets are saved, each is in the notebook"
 
 
+def test_an_image_is_seen_in_the_output_as_the_model_is_shown_it(page: Page):
+    page.run("import PIL.Image; PIL.Image.new('RGB', (80, 60)).save('a.png'); p = view('a.png')")
+    came = page.run("p")
+
+    [bundle] = shown(came)
+    [model_id] = widgets_made(came)
+    [state] = told([m for m in came if m["msg_type"] == "comm_open"], model_id)
+    picture = state["facts"]["picture"]
+    assert picture["media_type"] == "image/jpeg"
+    assert f'src="data:image/jpeg;base64,{picture["data"]}"' in bundle["text/html"]
+    assert "data:" not in bundle["text/plain"]
+
+
 def test_to_show_a_handle_changes_nothing(page: Page):
     """No node, no variable; and what is kept of the cell is the same with a widget and without."""
     page.run("w = view('a.txt', lod=1)")

@@ -40,6 +40,7 @@ _PRE = (
 # Text and tables keep their columns and scroll; statistics and changes are sentences, and wrap.
 _SCROLL = _PRE + ";white-space:pre"
 _WRAP = _PRE + ";white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
+_PICTURE = "display:block;max-width:100%;max-height:24em;padding:0 8px 8px"
 _DIM = "color:var(--jp-ui-font-color2,#777)"
 
 
@@ -62,6 +63,9 @@ def bundle(node: NodeBase) -> dict[str, str]:
         + "</div>",
         f'<pre style="{_SCROLL if node.lod < 2 else _WRAP}">{escape(shown.text)}</pre>',
     ]
+    if (seen := shown.picture) is not None:
+        source = escape(f"data:{seen.media_type};base64,{seen.data}")
+        parts.append(f'<img alt="The picture that a model is shown" style="{_PICTURE}" src="{source}">')
     if change and node.lod != 3:
         border = "border-top:1px solid var(--jp-border-color2,#ddd);"
         parts.append(f'<pre style="{_WRAP};{border}{_DIM}">last change\n{escape(change)}</pre>')

@@ -73,7 +73,7 @@ def facts(node: NodeBase, name: str, *, aside: bool, changed: bool, before: int 
 
     `before` is the size of the rendering before the last one, in estimated tokens. A budget of null is `All`.
     """
-    shown = node.rendered
+    shown, seen = node.rendered, node.rendered.picture
     return {
         "name": name,
         "obj_id": node.obj_id,
@@ -90,6 +90,7 @@ def facts(node: NodeBase, name: str, *, aside: bool, changed: bool, before: int 
         "change": node.last_change[:CHANGE_CHARS] if node.lod != 3 else "",
         "notes": [*shown.notes, *([node.fault] if node.fault else [])],
         "more": max(0, len(shown.text) - TEXT_CHARS),
+        "picture": None if seen is None else {"media_type": seen.media_type, "data": seen.data},
         "aside": aside,
     }
 

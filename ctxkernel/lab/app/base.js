@@ -226,6 +226,13 @@ export function foldedText(open, key, raw) {
   return text ? [body, long && more] : [];
 }
 
+/** The picture that a model is shown, as it is sent: a PNG or JPEG in base64. Null for anything else. */
+export function pictureOf(source) {
+  const { media_type: type, data } = dict(source);
+  if (!['image/png', 'image/jpeg'].includes(type) || !/^[A-Za-z0-9+/=]+$/.test(data ?? '')) return null;
+  return h('img', { class: 'ctxk-picture', alt: 'The picture that a model is shown', src: `data:${type};base64,${data}` });
+}
+
 /** A part that opens. `open` has the keys of those that are; `fill` makes what is inside when it is first looked at. */
 export function foldable(open, key, title, fill) {
   const box = h('div', { class: 'ctxk-folded' });

@@ -15,6 +15,7 @@ import {
   icon,
   list,
   number,
+  pictureOf,
   bringToMiddle,
   quoted,
   runOf
@@ -89,7 +90,7 @@ export function drawMessages(view, blocks, broken) {
     let speaker = null;
     for (const [at, block] of message.blocks.entries()) {
       const by = SPEAKERS[block.kind] ?? 'kernel';
-      ol.append(drawBlock(drawing, block, by, by !== speaker, block.kind === 'picture' ? pictureOf(sent[at]) : null));
+      ol.append(drawBlock(drawing, block, by, by !== speaker, block.kind === 'picture' ? pictureOf(dict(sent[at]).source) : null));
       speaker = by;
     }
     return h(
@@ -106,13 +107,6 @@ export function drawMessages(view, blocks, broken) {
       ol
     );
   });
-}
-
-/** The picture that a model is shown, as it is sent; null where the block is none. */
-function pictureOf(sent) {
-  const { media_type: type, data } = dict(dict(sent).source);
-  if (!['image/png', 'image/jpeg'].includes(type) || !/^[A-Za-z0-9+/=]+$/.test(data ?? '')) return null;
-  return h('img', { class: 'ctxk-picture', alt: 'The picture that a model is shown', src: `data:${type};base64,${data}` });
 }
 
 function drawBlock(drawing, block, by, isNew, picture) {

@@ -6,7 +6,7 @@
  * Rule 3: one gesture is under way at a time. What is wanted meanwhile goes together, as the next one.
  */
 
-import { clean, count, h } from '../app/base.js';
+import { clean, count, h, pictureOf } from '../app/base.js';
 
 /** The budgets that the slider stops at, in tokens; the last stop is no budget. */
 const STOPS = [
@@ -61,6 +61,7 @@ function render({ model, el }) {
   );
   const notes = h('div', { class: 'ctxk-live-notes' });
   const text = h('pre', { class: 'ctxk-live-text', tabindex: '0', 'aria-live': 'off' });
+  const picture = h('div', { class: 'ctxk-live-picture' });
   const change = h('pre', { class: 'ctxk-live-text' });
   const last = h('details', { class: 'ctxk-live-change' }, h('summary', OWN_KEYS, 'last change'), change);
   const told = h('div', { class: 'ctxk-live-told', role: 'status' });
@@ -71,6 +72,7 @@ function render({ model, el }) {
     controls,
     notes,
     text,
+    picture,
     last,
     told
   );
@@ -171,6 +173,9 @@ function render({ model, el }) {
     set(text, clean(model.get('text')) + (facts.more ? more : ''));
     text.classList.toggle('ctxk-live-wrap', facts.lod > 1);
     text.setAttribute('aria-label', `what ${clean(facts.name)} shows`);
+    const seen = pictureOf(facts.picture);
+    if (picture.firstChild?.src !== seen?.src) picture.replaceChildren(...(seen ? [seen] : []));
+    picture.hidden = !seen;
     last.hidden = !facts.change;
     set(change, clean(facts.change));
     set(told, state(facts));
