@@ -100,8 +100,10 @@ function drawHandle(view, x) {
         { title: LODS[x.lod] ? `level of detail ${x.lod}: ${LODS[x.lod]}` : 'level of detail' },
         `LOD ${x.lod ?? '?'}${LODS[x.lod] ? ` ${LODS[x.lod]}` : ''}`
       ),
-      x.freq !== undefined && x.freq !== null && h('span', null, freqText(x.freq)),
-      h('span', { class: paused ? 'ctxk-paused' : null }, paused ? '❚❚ paused' : '▶ running')
+      // A note changes by calls only: it neither runs nor waits to.
+      x.obj_type !== 'note' && x.freq !== undefined && x.freq !== null && h('span', null, freqText(x.freq)),
+      x.obj_type !== 'note' &&
+        h('span', { class: paused ? 'ctxk-paused' : null }, paused ? '❚❚ paused' : '▶ running')
     ),
     body
   );
