@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
+import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +15,20 @@ class Box:
     """A namespace whose names are packed together and unpacked into another one."""
 
     def __init__(self, cell: str, **names: Any) -> None:
-        self.namespace: dict[str, Any] = {"__name__": "__main__", **names}
+        # As IPython has it: attrs copies what `__main__` holds into its functions, and that of a test run is its own.
+        self.main = types.ModuleType("__main__")
+        self.namespace: dict[str, Any] = vars(self.main)
+        self.namespace.update(names)
         self.packer = Packer(self.namespace)
         self.run(cell)
 
     def run(self, cell: str) -> None:
-        exec(compile(textwrap.dedent(cell), "<cell>", "exec", dont_inherit=True), self.namespace)
+        code = compile(textwrap.dedent(cell), "<cell>", "exec", dont_inherit=True)
+        before, sys.modules["__main__"] = sys.modules["__main__"], self.main
+        try:
+            exec(code, self.namespace)
+        finally:
+            sys.modules["__main__"] = before
 
     def values(self, *names: str) -> dict[str, Any]:
         return {
@@ -42,14 +52,14 @@ class Box:
         packed = self.whole(*names)
         report: list[str] = []
         found = self.packer.unpack(packed.stream, packed.buffers, report=report, **options)
-        assert not report
+        assert not report, report
         return found
 
     def elsewhere(self, *names: str) -> dict[str, Any]:
         """Unpack as a new process would: with a new namespace, and classes from their own packs."""
         other = Elsewhere(self, self.whole(*names))
         found = other.load()
-        assert not other.report
+        assert not other.report, other.report
         return found
 
 

@@ -207,6 +207,15 @@ budgets = st.sampled_from([200, 250, 300, 500, 1000, 2500, 32_000])
 # -- laws ------------------------------------------------------------------------------------------
 
 
+def test_a_view_that_is_asked_for_has_another_id_than_one_of_its_name_that_stands_where_it_was_made():
+    """Scripts show views in place; what is asked for besides stands in the tail."""
+    path = [ran(1, "h = view('a')")]
+    one = project(turn(path, handle("h", obj_id="v1"), handle("h", obj_id="v2", requested=True)), dialect="script")
+
+    ids = [block.id for block in one.blocks if block.id.startswith("view:")]
+    assert ids == ["view:h", "view:h#v2"]
+
+
 @given(turns(), budgets)
 @profile(max_examples=100)
 def test_every_projection_holds_its_laws(session: list[Turn], budget: int):

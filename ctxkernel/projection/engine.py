@@ -167,7 +167,7 @@ class ProjectionEngine:
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
         if self.dialect == "script":
             shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles))
-        tail, left = self._tail.build(shown, room, past.newest or "session")
+        tail, left = self._tail.build(shown, room, past.newest or "session", past.blocks_in_place())
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._nothing["left" if past.newest else "new"] if not count else self._nothing["same"],)
         tail = (*tail, *status)

@@ -277,11 +277,13 @@ class Past:
             for at, one in enumerate(self._entries)
         }
 
+    def blocks_in_place(self) -> set[str]:
+        """Return the ids of the blocks that views have in the run."""
+        return {piece.id for piece in self.run.pieces if piece.kind == "view"} if self._views else set()
+
     def in_place(self) -> set[str]:
         """Return the objects of the views that stand in the run, whole, where they were made."""
-        if not self._views:
-            return set()
-        there = {piece.id for piece in self.run.pieces if piece.kind == "view"}
+        there = self.blocks_in_place()
         every = [one for views in self._views.values() for one in views]
         return {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
 

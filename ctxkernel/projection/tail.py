@@ -13,7 +13,7 @@ Rule 5: groups before members (seed 002 §8): content of a handle is here if it 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -118,13 +118,15 @@ class Tail:
             self._old, self._young = self._young, {}
         return row
 
-    def build(self, turn: Turn, room: int, newest: str) -> tuple[tuple[Piece, ...], tuple[LeftOut, ...]]:
-        """Return the tail within `room` tokens, and what it leaves out."""
+    def build(
+        self, turn: Turn, room: int, newest: str, elsewhere: Collection[str] = ()
+    ) -> tuple[tuple[Piece, ...], tuple[LeftOut, ...]]:
+        """Return the tail within `room` tokens, and what it leaves out. `elsewhere` are ids that other blocks have."""
         left: list[LeftOut] = []
         by_part: dict[str, list[Content]] = {}
         # Members are named as the user knows them, so that a reader can go from a summary to its parts.
         names = {handle.obj_id: handle.name for handle in turn.handles}
-        for content in self._choose(turn.handles, names, left):
+        for content in self._choose(turn.handles, names, left, elsewhere):
             by_part.setdefault(content.part, []).append(content)
         row = self.row
         tables = {
@@ -178,13 +180,19 @@ class Tail:
         text = f"<ctx:{name}>\n{''.join([row.text for row in rows])}{more}"
         return [Piece(name, name, origin, tokens, "; ".join([why, *notes]) if notes else why, text)]
 
-    def _choose(self, handles: Sequence[HandleState], names: Mapping[str, str], left: list[LeftOut]) -> list[Content]:
+    def _choose(
+        self,
+        handles: Sequence[HandleState],
+        names: Mapping[str, str],
+        left: list[LeftOut],
+        elsewhere: Collection[str],
+    ) -> list[Content]:
         """Return the handles whose content is wanted, pinned ones first, then changed ones; the others go to `left`."""
         if not handles:
             return []
         parents = {member: handle for handle in handles for member in handle.members if member != handle.obj_id}
         contents: list[Content] = []
-        taken: set[str] = set()
+        taken = set(elsewhere)
         for handle in sorted(handles, key=lambda one: (not one.pinned, not one.changed)):
             name = attribute(handle.name)
             block = f"{attribute(handle.obj_type)}:{name}"

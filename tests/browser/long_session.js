@@ -51,7 +51,6 @@ async (count) => {
     head: `s${count}.1`,
     ...rest
   });
-  await painted();
   const first = host.querySelectorAll('.ctxk-row').length;
 
   while (host.querySelectorAll('.ctxk-row').length < count) await new Promise((resolve) => setTimeout(resolve, 20));
