@@ -74,6 +74,14 @@ def working(**names):
                 source.gate.set()
 
 
+def begin_update(turns, src: Gate) -> None:
+    """Make `h`, change what it looks at, and wait until a worker is at it."""
+    turns.run("h = view(src).run('Async')")
+    src.text = "two"
+    turns.run()
+    until(src.entered.is_set)
+
+
 TRIES = [
     "h.lod = 1", "h.set(tokens=3)", "h.refresh()", "h.pause()", "h.Tick(0, 1, 'sync')", "h.dirty = True",
     "h.revision = 9", "h._rendered = None", "h._lod = 3", "h._mode = 'paused'", "g.add(h)", "g._members = []",
@@ -121,10 +129,7 @@ GIVEN_UP = ["h.pause()", "del h", "h = None", "h.lod = 1", "h.run('Sync')"]
 def test_the_result_of_a_job_that_nobody_wants_any_more_never_comes(code):
     src = Gate()
     with working(src=src) as turns:
-        turns.run("h = view(src).run('Async')")
-        src.text = "two"
-        turns.run()
-        until(src.entered.is_set)
+        begin_update(turns, src)
         turns.run(code)
         src.gate.set()
         worker = turns.loop.preparer
@@ -150,10 +155,7 @@ def test_a_return_gives_up_what_was_prepared_for_the_place_that_is_left():
 def test_a_worker_keeps_no_handle_alive():
     src = Gate()
     with working(src=src) as turns:
-        turns.run("h = view(src).run('Async')")
-        src.text = "two"
-        turns.run()
-        until(src.entered.is_set)
+        begin_update(turns, src)
         handle = weakref.ref(turns.namespace["h"])
         turns.run("del h")
         gc.collect()
@@ -186,10 +188,7 @@ def test_what_hangs_is_named_once_with_the_next_move_and_holds_up_nobody(monkeyp
 def test_closing_waits_for_nobody_and_takes_nothing_more():
     src = Gate()
     with working(src=src) as turns:
-        turns.run("h = view(src).run('Async')")
-        src.text = "two"
-        turns.run()
-        until(src.entered.is_set)
+        begin_update(turns, src)
         started = time.monotonic()
         turns.loop.preparer.close()
         assert time.monotonic() - started < 5

@@ -63,15 +63,9 @@ class OutputSource(TextSource):
     def _run(self) -> Execution | str:
         """Return the execution, or why there is none, in words."""
         sid = self.statement_id
-        path = self._history()
-        if sid == self.spec:
-            for statement, execution in reversed(path):
-                if statement.statement_id == sid:
-                    return execution if execution.status != "running" else f"{sid} is still running"
-        else:
-            for _, execution in reversed(path):
-                if execution.execution_id == self.spec:
-                    return execution
+        for _, execution in reversed(self._history()):
+            if self.spec in (execution.statement_id, execution.execution_id):
+                return execution if execution.status != "running" else f"{sid} is still running"
         runs = self._log.executions(sid)
         if runs and runs[-1].status == "running":
             return f"{sid} is still running"
@@ -106,12 +100,12 @@ class OutputSource(TextSource):
         ]
         for _, what, text in sections(execution):
             rows = text.strip("\n").split("\n")
-            size = size_of(len(text.encode("utf-8", "replace")))
-            lines.append(f"{what}: {number_of(len(rows), 'lines')}, {size}: {one_line(rows[0])}")
-        lines += [
-            f"{stream}, after its end: {size_of(len(text.encode('utf-8', 'replace')))}"
-            for stream, text in execution.late.items()
-        ]
+            lines.append(f"{what}: {number_of(len(rows), 'lines')}, {_size(text)}: {one_line(rows[0])}")
+        lines += [f"{stream}, after its end: {_size(text)}" for stream, text in execution.late.items()]
         if execution.state_diff:
             lines.append(f"changes: {diff_line(execution.state_diff)}")
         return lines
+
+
+def _size(text: str) -> str:
+    return size_of(len(text.encode("utf-8", "replace")))

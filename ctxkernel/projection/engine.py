@@ -145,7 +145,7 @@ class ProjectionEngine:
         if self._hiding is not None:
             turn = self._hiding.turn(turn)
         self._follow(turn)
-        shown = withheld(turn, self.past.redacted)
+        shown = withheld(turn, lambda: self.past.redacted)
         if shown is not turn and self.dialect == "script":  # views stand in the past, too
             self._follow(shown)
         return shown
@@ -165,9 +165,10 @@ class ProjectionEngine:
         room = self._room - past.tokens - sum([piece.tokens for piece in status])
         # What was sent with the open loop stands in the history; beside it only what changed since is told.
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
-        if self.dialect == "script":
-            shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles))
-        tail, left = self._tail.build(shown, room, past.newest or "session", past.blocks_in_place())
+        there = past.blocks_in_place()
+        if there:
+            shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles, past.in_place(there)))
+        tail, left = self._tail.build(shown, room, past.newest or "session", there)
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._nothing["left" if past.newest else "new"] if not count else self._nothing["same"],)
         tail = (*tail, *status)
@@ -196,9 +197,8 @@ class ProjectionEngine:
         self._before = projection
         return projection
 
-    def _elsewhere(self, handles: tuple[HandleState, ...]) -> tuple[HandleState, ...]:
+    def _elsewhere(self, handles: tuple[HandleState, ...], there: Collection[str]) -> tuple[HandleState, ...]:
         """Return the handles with nothing asked of those that stand where they were made."""
-        there = self.past.in_place()
         return tuple(
             dataclasses.replace(one, pinned=False, requested=False) if one.obj_id in there else one for one in handles
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
@@ -115,17 +115,18 @@ class Hiding:
         )
 
 
-def withheld(turn: Turn, redacted: Mapping[str, str]) -> Turn:
+def withheld(turn: Turn, redacted: Callable[[], Mapping[str, str]]) -> Turn:
     """Return the state without what views, and groups of them, quote of redacted outputs; the same where they do not.
 
-    `redacted` maps a statement to the summary that stands for what it gave. The handles stay as they are: the person
-    who redacted an output may look at it.
+    `redacted()` maps a statement to the summary that stands for what it gave, and is asked where a view looks at one;
+    few turns have such a view. The handles stay as they are: the person who redacted an output may look at it.
     """
     looks = {one.obj_id: str(one.digest["target"]) for one in turn.handles if one.digest.get("kind") == STATEMENT}
+    notes: Mapping[str, str] = redacted() if looks else {}
     told = {
-        obj_id: f"[{target} is redacted: {json.dumps(redacted[sid], ensure_ascii=False)}]"
+        obj_id: f"[{target} is redacted: {json.dumps(notes[sid], ensure_ascii=False)}]"
         for obj_id, target in looks.items()
-        if (sid := target.partition(".")[0]) in redacted
+        if (sid := target.partition(".")[0]) in notes
     }
     if not told:
         return turn

@@ -17,7 +17,7 @@ Rule 3: of models that bind thinking to all before it, thinking and the state th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -281,9 +281,8 @@ class Past:
         """Return the ids of the blocks that views have in the run."""
         return {piece.id for piece in self.run.pieces if piece.kind == "view"} if self._views else set()
 
-    def in_place(self) -> set[str]:
-        """Return the objects of the views that stand in the run, whole, where they were made."""
-        there = self.blocks_in_place()
+    def in_place(self, there: Collection[str]) -> set[str]:
+        """Return the objects of the views whose `blocks_in_place` these are, whole, where they were made."""
         every = [one for views in self._views.values() for one in views]
         return {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
 

@@ -152,7 +152,7 @@ def _reader(loaded: Data) -> Iterator[Any]:
     """Give a reader of the file, or None where pypdf is not installed, or broken."""
     try:
         import pypdf  # pyright: ignore[reportMissingImports]
-    except Exception:
+    except Exception:  # not installed, or broken: the header's facts are shown, and what to install
         yield None
         return
     logger = logging.getLogger("pypdf")
@@ -191,7 +191,7 @@ def _about(reader: Any) -> Iterator[str]:
     for name in ("title", "author"):
         try:
             value = getattr(reader.metadata, name, None)
-        except Exception:
+        except Exception:  # a damaged dictionary: the pages can be read without it
             continue
         if isinstance(value, str) and value.strip():
             yield f"{name}: {one_line(value, 160)}"
@@ -213,7 +213,7 @@ def _outline(reader: Any) -> Iterator[tuple[int, str, int]]:
         try:
             page = reader.get_destination_page_number(entry)
             yield depth, one_line(str(entry.title), 160), -1 if page is None else int(page)
-        except Exception:
+        except Exception:  # one damaged entry must not hide the others
             yield depth, "[an entry that cannot be read]", -1
 
 
