@@ -95,6 +95,31 @@ def test_commands_that_name_mark_or_are_refused_are_no_steps_of_undo(kernel):
     assert kernel.evaluate("v.pinned") == "False"
 
 
+RUNS_ON = """
+import sys, gc, asyncio, zmq
+from tornado.ioloop import IOLoop
+from ipykernel.kernelapp import IPKernelApp
+old, err, source = sys.stdout, sys.stderr, sys.stdin
+ip = get_ipython()
+loop, tornado, kernel, app = asyncio.get_event_loop(), IOLoop.current(), ip.kernel, IPKernelApp.instance()
+socket, stream, comms = kernel.iopub_socket, kernel.shell_stream, kernel.comm_manager
+runtime, context, session = kernel.ctx, zmq.Context.instance(), kernel.session
+answer = 42
+"""
+
+
+def test_a_kernel_resumes_whatever_names_its_cells_gave_to_what_it_runs_on(start_kernel):
+    first = start_kernel()
+    run_all(first, RUNS_ON)
+    first.stop()
+    second = start_kernel()
+    run_all(second, "%ctx resume")
+    assert second.evaluate("answer") == "42"
+    assert second.run("print('here', file=old)").stdout == "here\n"
+    assert second.evaluate("ip is get_ipython()") == "True"
+    assert "lost" in second.evaluate("str(globals().get('kernel', 'lost'))")
+
+
 def test_undo_after_a_resumed_start_walks_back_on_the_same_places(start_kernel):
     first = start_kernel()
     run_all(first, "x = 1", "x = 2", "%ctx rerun 1..2", "%ctx mark 1 differs", "%ctx goto 1", "x = 3")

@@ -193,6 +193,11 @@ _OPAQUE = (
     ("threading", "Thread"),
     ("concurrent.futures", "Executor"),
     ("IPython.core.interactiveshell", "InteractiveShell"),
+    ("ipykernel.iostream", "OutStream"),
+    ("ipykernel.kernelbase", "Kernel"),
+    ("traitlets.config.application", "Application"),
+    ("tornado.ioloop", "IOLoop"),
+    ("ctxkernel.kernel.runtime", "Runtime"),
 )
 """Classes whose instances lead into a library and hold nothing of the user's."""
 

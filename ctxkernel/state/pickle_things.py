@@ -60,6 +60,7 @@ _STAND_IN = Part("stand_in")
 _ORDERED = Part("ordered")
 _FILL_ORDERED = Part("fill_ordered")
 
+_STANDARD = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
 _DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
 _PATHS = (pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
 PLAIN: tuple[type, ...] = (
@@ -107,11 +108,18 @@ def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction
 # -- files --------------------------------------------------------------------------------------
 
 
-def file(taking: Taking, obj: Any) -> Reduction:
-    """An open file: for reading it is opened again where it stood; any other is alive or lost."""
-    for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"):
+def _standard(taking: Taking, obj: Any) -> Reduction:
+    """A stream that a kernel has in the place of a standard one: whatever stands there, or lost."""
+    for name in _STANDARD:
         if getattr(sys, name, None) is obj:
             return _GLOBAL, ("sys", name)
+    return taking.refuse(obj, _PROCESS)
+
+
+def file(taking: Taking, obj: Any) -> Reduction:
+    """An open file: for reading it is opened again where it stood; any other is alive or lost."""
+    if any(getattr(sys, name, None) is obj for name in _STANDARD):
+        return _standard(taking, obj)
     mode = getattr(obj, "mode", None)
     name = getattr(obj, "name", None)
     if obj.closed:
@@ -419,6 +427,19 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("h5py", "HLObject", _live("it is an open file")),
     ("ipywidgets", "Widget", _live("a widget lives with its front end")),
     ("IPython.core.interactiveshell", "InteractiveShell", _shell),
+    # What the kernel itself runs on: to load a copy would take it away under a kernel that has just started.
+    ("ipykernel.iostream", "OutStream", _standard),
+    ("ipykernel.iostream", "IOPubThread", _live(_PROCESS)),
+    ("ipykernel.kernelbase", "Kernel", _live(_PROCESS)),
+    ("traitlets.config.application", "Application", _live(_PROCESS)),
+    ("tornado.ioloop", "IOLoop", _live(_PROCESS)),
+    ("zmq.sugar.socket", "Socket", _live(_PROCESS)),
+    ("zmq.sugar.context", "Context", _live(_PROCESS)),
+    ("zmq.eventloop.zmqstream", "ZMQStream", _live(_PROCESS)),
+    ("jupyter_client.session", "Session", _live(_PROCESS)),
+    ("comm.base_comm", "BaseComm", _live(_PROCESS)),
+    ("comm.base_comm", "CommManager", _live(_PROCESS)),
+    ("ctxkernel.kernel.runtime", "Runtime", _live(_PROCESS)),
     ("matplotlib", "RcParams", _instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
     ("matplotlib.figure", "Figure", _figure),
 )
