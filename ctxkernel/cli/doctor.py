@@ -313,8 +313,10 @@ def check_key() -> Check:
     """Whether a key for a model is set. Its value is not looked at."""
     present = [name for name in KEYS if os.environ.get(name)]
     if present:
-        return ok("model key", f"{' and '.join(present)} set (the value is not shown, and this version sends nothing)")
-    return ok("model key", "none set, and none needed: this version sends nothing to a model")
+        return ok(
+            "model key", f"{' and '.join(present)} set (the value is not shown; only %%ask and summary_model use it)"
+        )
+    return ok("model key", "none set; only %%ask and summary_model need one")
 
 
 CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (

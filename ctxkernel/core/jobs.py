@@ -30,6 +30,32 @@ class Preparation:
     """Names the target that it is for; the source checks on its own what of a result still holds."""
     work: Callable[[Stopped, Publish], Any]
     """Does it, on a worker's thread. Looks at `stopped` often; returns the last result."""
+    kind: Kind = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a model wrote of a target, for level 2."""
+
+    fingerprint: str
+    """Of the content that it is of; it holds for no other."""
+    model: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summarised:
+    """What is shown at level 2 somewhere: what a model could be asked for a summary of."""
+
+    obj_id: str
+    label: str
+    source: Source
+    fingerprint: str
+    """Of the content that is shown."""
+
+
+Summarise = Callable[[Sequence[Summarised]], tuple[Sequence[Preparation | None], Sequence[str]]]
+"""Says what a worker shall do for each (`kernel.summaries`), and notices. What is wanted no more is not sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.events import Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted
-from ctxkernel.core.jobs import Preparer
+from ctxkernel.core.jobs import Preparer, Summarise
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
@@ -127,6 +127,8 @@ class Loop:
         """What the open statement's calls of `view`, `group` and `note` gave, and give."""
         self.preparer: Preparer | None = None
         """Who prepares updates in the background; None: everything is done by the tick itself."""
+        self.summarise: Summarise | None = None
+        """Who has summaries written by a model, where `summary_model` names one."""
         self.turn_id = 0
         self.now = 0.0
         self.projection: Any = None
@@ -294,7 +296,7 @@ class Loop:
         notices += restored.notices
         comparisons, self._compared = self._compared, []
         guard("divergences", lambda: self._tell_groups(comparisons), None)
-        tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.preparer)
+        tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.preparer, self.summarise)
         # The handles are those of where HEAD goes; what they look at is, too.
         self._ahead = guard("timeline", lambda: self.log.path(move.to), None) if move is not None else None
         self.graph.named = guard("question", self._asked_about, frozenset())
@@ -679,7 +681,7 @@ class Loop:
         """
         self.graph.check_open("tick", "run")
         mark = len(self._events)
-        run(Tick(self.graph, self.ready, self.now, self.turn_id + 1, lambda: False, self.preparer))
+        run(Tick(self.graph, self.ready, self.now, self.turn_id + 1, lambda: False, self.preparer, self.summarise))
         return tuple(f"{e.obj_id}: {e.delta.summary}" for e in self._events[mark:] if isinstance(e, NodeChanged))
 
     def ls(self) -> HandleTable:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.events import AsyncPayloadApplied, AsyncPayloadPrepared, Delta, GroupRecomputed, Json, TickApplied
-from ctxkernel.core.jobs import Job, Kind, Preparer
+from ctxkernel.core.jobs import Job, Kind, Preparer, Summarise, Summarised
 from ctxkernel.core.nodes.base import Async, Freq, Graph, NodeBase, Periodic, Sync, TickResult
 from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.view import ViewHandle
 from ctxkernel.core.ports import Expired
+from ctxkernel.core.settings import EXTRACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ class Tick:
     expired: Expired
     preparer: Preparer | None = None
     """Who works in the background; None where nobody does (then Async views are rendered here)."""
+    summarise: Summarise | None = None
+    """Who has summaries written by a model; None where nobody has."""
     notices: list[str] = field(default_factory=list[str])
 
     def apply(self, node: NodeBase, tick_kind: str, step: Callable[[], TickResult]) -> None:
@@ -96,6 +99,8 @@ class Tick:
             return
         if node.fault:
             node.fault = ""
+        if result.notice:
+            self.notices.append(f"{node.obj_id} ({node.target}): {result.notice}")
         if result.delta is not None:
             self.graph.emit(event_of(node, tick_kind, result.delta))
             self.graph.changed(node, result.delta)
@@ -221,10 +226,30 @@ def hand_out(tick: Tick) -> None:
                 jobs += node.jobs()
             except Exception as fault:  # a stamp that raises, say; not through `apply`, which would forget a fault
                 tick.failed(node, fault)
+    jobs += _summaries(tick)
     try:
         tick.notices += tick.preparer.want(jobs)
     except Exception as fault:  # no thread to be had
         tick.notices.append(f"nothing is prepared in the background: {type(fault).__name__}: {fault}"[:200])
+
+
+def _summaries(tick: Tick) -> list[Job]:
+    """Return the jobs for summaries by a model: of what is shown at level 2, as itself or in a group."""
+    if tick.summarise is None or tick.graph.settings.summary_model == EXTRACTIVE:
+        return []
+    views: dict[ViewHandle, Summarised] = {}
+    for node in tick.graph.nodes():
+        if node.lod == 2:
+            for one in (node, *(node.nested() if isinstance(node, GroupHandle) else ())):
+                if isinstance(one, ViewHandle) and (found := one.summarised()) is not None:
+                    views[one] = found
+    try:
+        wanted, notices = tick.summarise(list(views.values()))
+    except Exception as fault:  # the extractive ones stay
+        tick.notices.append(f"no summary is asked for: {type(fault).__name__}: {fault}"[:200])
+        return []
+    tick.notices += notices
+    return [view.job(one) for view, one in zip(views, wanted, strict=True) if one is not None]
 
 
 def run(tick: Tick) -> list[str]:

@@ -17,6 +17,8 @@ T = TypeVar("T", bool, int, float, str)
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,199}")
 MODES = ("ask", "auto", "off")
 _ANSWERS = ("auto", "recorded")
+EXTRACTIVE = "extractive"
+"""In the place of a model's name: summaries are made of a text's own lines, and nothing is sent."""
 _TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -85,7 +87,20 @@ class Settings:
     )
     ask_rounds: int = _is(20, "requests", "most requests of one ask. 0: no bound", 0, 10_000)
     ask_tokens: int = _is(1_000_000, "tokens", "an ask ends at so many, in and out, cached or not. 0: no bound")
-    ask_usd: float = _is(2.0, "USD", "an ask ends when it has cost so much. 0: no bound", 0, 10**6, personal=True)
+    summary_model: str = _is(
+        EXTRACTIVE,
+        "name",
+        "model that writes summaries (level 2) of texts, in the background; extractive: none does, nothing is sent",
+        personal=True,
+    )
+    ask_usd: float = _is(
+        2.0,
+        "USD",
+        "an ask ends when it has cost so much, and a kernel's summaries when they have. 0: no bound",
+        0,
+        10**6,
+        personal=True,
+    )
     ask_seconds: float = _is(
         3600.0, "s", "an ask ends after so long, waiting for you not counted. 0: no bound", 0, 10**7
     )

@@ -216,7 +216,8 @@ def mode(ctx: Runtime, args: Sequence[str]) -> str:
 
 
 def cost(ctx: Runtime, args: Sequence[str]) -> str:
-    """Add up what the asks of this session have cost."""
+    """Add up what the asks and summaries of this kernel have cost."""
+    ctx.collect_summaries()
     spent = ctx.asking.spent
     if not spent:
         return "nothing was sent to a model by this kernel, so nothing was spent"
@@ -224,6 +225,14 @@ def cost(ctx: Runtime, args: Sequence[str]) -> str:
     if len(spent) > 1:
         rows.append(["all", sum(spent.values(), Spent()).told()])
     return aligned(rows)
+
+
+def summaries(ctx: Runtime, args: Sequence[str]) -> str:
+    """List the summaries that a model was asked for, or show one request and its answer."""
+    if len(args) > 1:
+        raise BadCommand("%ctx summaries [HANDLE]: one handle, or none for the list")
+    ctx.collect_summaries()
+    return ctx.summaries.whole(args[0]) if args else ctx.summaries.table()
 
 
 def record(ctx: Runtime, args: Sequence[str]) -> str:

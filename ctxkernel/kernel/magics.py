@@ -97,6 +97,7 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
 
 
 def _sent(ctx: Runtime) -> str:
+    ctx.collect_summaries()
     if ctx.asked is None or not ctx.asked.spent:
         return "nothing has been sent to any model by this kernel"
     first, *others = ctx.asked.spent.values()
@@ -289,7 +290,12 @@ COMMANDS: dict[str, Command] = {
     "private": Command(
         _saying(_deciding("private")), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)
     ),
-    "cost": Command(_saying(_deciding("cost")), "cost", "what the asks of this session have cost"),
+    "cost": Command(_saying(_deciding("cost")), "cost", "what the asks and summaries of this kernel have cost"),
+    "summaries": Command(
+        _saying(_deciding("summaries")),
+        "summaries [HANDLE]",
+        "which summaries a model was asked for; of one, what was sent and answered",
+    ),
     "record": Command(
         _saying(_deciding("record")),
         "record [FILE]",

@@ -83,6 +83,10 @@ class OutputSource(TextSource):
         data = text.encode("utf-8", "replace")
         return make_text(text, size=len(data), fingerprint=content_hash(data))
 
+    def worded(self) -> bool:
+        """No: outputs may be redacted, and what a model had written of them would not be."""
+        return False
+
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the outputs as they are now."""
         shown = super().draft(request, place, budget)

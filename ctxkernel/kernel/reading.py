@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 READING = frozenset(
-    ("status", "timeline", "projection", "why", "whatif", "help", "show", "panel", "branches", "diff", "cost")
+    (
+        *("status", "timeline", "projection", "why", "whatif", "help", "show", "panel", "branches", "diff", "cost"),
+        "summaries",
+    )
 )
 """Subcommands of `%ctx` that change nothing."""
 MOVING = frozenset(("goto", "undo", "rerun", "resume"))

@@ -16,12 +16,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ctxkernel._version import __version__
 from ctxkernel.core.errors import CtxError
+from ctxkernel.core.jobs import Preparation, Summarised
 from ctxkernel.core.loop import Loop, OpenTurn, Outcome
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from ctxkernel.kernel.asking import Asking
     from ctxkernel.kernel.replay import Replay
     from ctxkernel.kernel.returning import Job, Prepared, Returning
+    from ctxkernel.kernel.summaries import Summaries
 
 T = TypeVar("T")
 Observe = Callable[[Execution], Iterable[Any]]
@@ -161,6 +163,7 @@ class Runtime:
         self.loop.log.start_after(self.store.last_index)
         self.worker = Worker(self.loop.ready)
         self.loop.preparer = self.worker
+        self.loop.summarise = self._summarised
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
         self.loop.question_of = lambda event: event.text if isinstance(event, UserQuestion) else ""
@@ -171,6 +174,7 @@ class Runtime:
         self.loop.pending = lambda: self.asked.pending if self.asked is not None else ()
         self.asked: Asking | None = None
         """The asks of this kernel; None before anybody looked for one."""
+        self._summaries: Summaries | None = None
         self.panel = Panel(self)
         self.job: Job | None = None
         """A return that the running cell asked for."""
@@ -262,6 +266,7 @@ class Runtime:
     def close(self) -> None:
         """Switch everything off that outlives the kernel object."""
         self.worker.close()
+        self.collect_summaries()
         self._returning(lambda back: back.wait())
         self._durable()
         self._returning(lambda back: back.close())
@@ -283,6 +288,7 @@ class Runtime:
     def begin(self, cell: CellText) -> None:
         """A cell is about to run."""
         self._fetch_late()
+        self.collect_summaries()
         if self._resting is not None:
             self.kernel.io_loop.remove_timeout(self._resting)
             self._resting = None
@@ -334,6 +340,15 @@ class Runtime:
 
             self.asked = Asking(self)
         return self.asked
+
+    @property
+    def summaries(self) -> Summaries:
+        """The summaries that a model writes, loaded when the first is wanted."""
+        if self._summaries is None:
+            from ctxkernel.kernel.summaries import Summaries
+
+            self._summaries = Summaries(self)
+        return self._summaries
 
     def next(self) -> Then | None:
         """Return what shall be done now that a cell's turn is over, once."""
@@ -514,6 +529,14 @@ class Runtime:
             except KeyError:
                 continue
             self.guard("session store", lambda e=execution_id, s=stream, t=text: self.store.late(e, s, t), None)
+
+    def _summarised(self, shown: Sequence[Summarised]) -> tuple[Sequence[Preparation | None], Sequence[str]]:
+        return self.summaries.want(shown)
+
+    def collect_summaries(self) -> None:
+        """Write down which summaries came, and what they cost."""
+        if self._summaries is not None:
+            self.guard("summaries by a model", self._summaries.collect, None)
 
     def _notice(self, notice: str | None) -> None:
         if notice:

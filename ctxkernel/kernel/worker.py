@@ -20,9 +20,11 @@ from ctxkernel.core.jobs import Job, Prepared
 from ctxkernel.core.nodes.base import digest_hash
 from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 
-WORKERS = 2
+WORKERS = 3
+"""One for each kind of slow work, and one for renderings."""
 MOST_THREADS = 8
 """Those that hang included: so many sources may hang before no other one is prepared."""
+_SLOW = ("index", "other")
 HANGS_SECONDS = 30.0
 """A job that gave no sign of life for so long is named, and its thread not counted upon."""
 PAYLOAD_CHARS = 8 << 20
@@ -107,14 +109,15 @@ class Worker:
             return running
 
     def _choice(self) -> Key | None:
-        """Return the oldest rendering, else an index where none is being made: that of a huge file takes minutes."""
-        indexing = any(one.job.kind == "index" for one in (*self._running.values(), *self._given_up))
+        """Return the oldest rendering, else what is slow, one of a kind at a time: a huge index takes minutes."""
+        busy = {one.job.kind for one in (*self._running.values(), *self._given_up)}
         later: Key | None = None
         for key, job in self._queued.items():
-            if job.kind != "index":
+            if job.kind not in _SLOW:
                 return key
-            later = later or key
-        return None if indexing else later
+            if job.kind not in busy:
+                later = later or key
+        return later
 
     def _work(self) -> None:
         while (running := self._next()) is not None:
@@ -143,7 +146,7 @@ class Worker:
                 del self._running[job.key]
             else:
                 self._given_up = [one for one in self._given_up if one is not running]
-            self._changed.notify()  # an index may begin where one ended
+            self._changed.notify()  # what is slow may begin where such a job ended
 
     def _payload(self, job: Job, data: Any, seconds: float) -> UpdatePayload:
         text = data.rendered.text if isinstance(data, Prepared) else ""

@@ -13,7 +13,7 @@ from typing import Any
 
 import xxhash
 
-from ctxkernel.core.jobs import Preparation
+from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import thumbnails
@@ -100,6 +100,8 @@ class FileSource(BaseSource):
 
     def accept(self, result: Any) -> bool:
         """Take an index as far as it still holds. Returns whether no more of it is needed."""
+        if isinstance(result, Summary):
+            return super().accept(result)
         known, self.prepared["index"] = self.prepared.get("index"), result
         large = self._open_large()
         if large.index is not result:
@@ -109,6 +111,10 @@ class FileSource(BaseSource):
             self._large = large
         self._renderings.clear()
         return self.preparation() is None
+
+    def worded(self) -> bool:
+        """Whether it is prose or code."""
+        return isinstance(self._found, Document) and self._found.worded
 
     def absorb(self, twin: BaseSource) -> None:
         """Take over what a twin read; what was accepted meanwhile stays."""
@@ -242,6 +248,10 @@ class TextSource(BaseSource):
     def find(self, pos: str) -> Place | None:
         """Return where a symbol, a heading or a pattern is in the text."""
         return find_in(Document(self.label, self.path_hint(), self.text()), pos)
+
+    def worded(self) -> bool:
+        """Whether it is prose or code."""
+        return self._document is not None and self._document.worded
 
     def path_hint(self) -> str:
         """Return a file name whose suffix says the language."""

@@ -29,6 +29,11 @@ class FormatSource(FileSource, Generic[F]):
         self._read: F | Gone | str = Gone("missing")
         self._compared: Document | None = None
 
+    @property
+    def found(self) -> F | Gone | str:
+        """What was read last."""
+        return self._read
+
     def read(self) -> F | Gone | str:
         """Return what the file holds, Gone, or in a line why it is not of this format. May raise anything."""
         raise NotImplementedError(f"{type(self).__name__}.read")

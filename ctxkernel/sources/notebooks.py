@@ -105,6 +105,10 @@ class NotebookSource(FormatSource[Notebook]):
         loaded = load_bytes(self.path, NOTEBOOK_BYTES)
         return loaded if isinstance(loaded, Gone) else parse_notebook(loaded)
 
+    def worded(self) -> bool:
+        """Whether it could be read."""
+        return isinstance(self.found, Notebook)
+
     def facts(self, found: Notebook) -> tuple[list[str], int, str]:
         """Return every line of every cell: a picture counts by its size, a change of keys not at all."""
         return [line for cell in found.cells for line in cell.lines()], found.size, found.fingerprint

@@ -80,6 +80,10 @@ class PdfSource(FormatSource[Pdf]):
             return f"PDF {version}, broken: it cannot be read ({one_line(f'{type(fault).__name__}: {fault}', 120)})"
         return Pdf(version, count, about, outline, texts, loaded.size, loaded.fingerprint)
 
+    def worded(self) -> bool:
+        """Whether it could be read."""
+        return isinstance(self.found, Pdf)
+
     def facts(self, found: Pdf) -> tuple[list[str], int, str]:
         """Return title, outline and text, by which two states are compared."""
         lines = [*found.about, *_entries(found)]

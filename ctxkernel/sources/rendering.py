@@ -13,11 +13,11 @@ import copy
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.jobs import Preparation
+from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
 from ctxkernel.sources.positions import no_place
@@ -207,6 +207,14 @@ class BaseSource:
 
     def accept(self, result: Any) -> bool:
         """Take what a preparation gave, as far as it still holds; returns whether renderings are others for it."""
+        if not isinstance(result, Summary):
+            return False
+        self.prepared["summary"] = result
+        self._renderings.clear()
+        return True
+
+    def worded(self) -> bool:
+        """Whether it is a text as it was rendered last, whose summary a model may write: never numbers."""
         return False
 
     def stamp(self) -> str:
@@ -287,6 +295,11 @@ class BaseSource:
         except Exception as fault:  # whatever a target does, the tick goes on
             what = one_line(f"{type(fault).__name__}: {fault}")
             draft = Draft(f"{self.label}: could not be rendered ({what})", notes=("failed",))
+        summary: Summary | None = self.prepared.get("summary") if request.lod == 2 else None
+        if summary is not None and summary.fingerprint == draft.fingerprint:
+            head = f"{draft.text.partition(chr(10))[0]} · summary by {summary.model}"
+            made = fit_lines([head], summary.lines, room, "lines")
+            draft = replace(draft, text=made.text, cut_tokens=made.cut_tokens, next_pos=None)
         text = remark + draft.text
         text = text.encode("utf-8", "replace").decode() if _has_surrogates(text) else text
         tokens, cut, picture = count_tokens(text), draft.cut_tokens, draft.picture

@@ -24,6 +24,7 @@ _BASIS_WINDOW_CHARS = 64 << 10
 _NEARBY_TOKENS = 64
 """Least room in which lines near the position are added to a structure."""
 _LONG_LINE = 2000
+_RECORDS = ("table", "json", "jsonlines", "log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ class Document:
         self.tokens = -1
         self._outline: Outline | None = None
         self._bullets: list[Bullet] | None = None
+
+    @property
+    def worded(self) -> bool:
+        """Whether it is prose or code, rather than records of numbers."""
+        return self.language.name not in _RECORDS and bool(self.text.text.strip())
 
     @property
     def outline(self) -> Outline:

@@ -53,6 +53,10 @@ class UriSource(BaseSource):
         """What is not there may come at any time."""
         return self._remote.state.path is not None
 
+    def worded(self) -> bool:
+        """Whether what was fetched is prose or code."""
+        return self._copy is not None and self._copy.worded()
+
     def fetch(self) -> None:
         """Ask the server now; wait at most `fetch_seconds`."""
         self._remote.fetch()

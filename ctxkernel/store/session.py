@@ -14,7 +14,9 @@ Rule 3: what looks like a credential is masked here, on its way into a row; so a
 
 from __future__ import annotations
 
+import json
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -210,19 +212,42 @@ class SessionStore:
             self._checkpoints.add(checkpoint_id)
         return True
 
-    def request(self, ask: str, key: str, number: int, receipt: str, model: str, at: float) -> int | None:
+    def request(
+        self,
+        ask: str,
+        key: str,
+        number: int,
+        receipt: str,
+        model: str,
+        at: float,
+        body: Mapping[str, Json] | None = None,
+    ) -> int | None:
         """Make a request to a model durable before it is sent: the `number`th of the ask that execution `ask` is.
 
+        `body` is what is sent, where that is no projection, which is kept by its receipt.
         Returns what `response` names it by; None where it could not be written, which a notice tells later.
         """
         if self._writer.absent:
             return None
         try:
             seq = self._seqs.get(ask) or self._find(ask)
-            self._write("receipts", (receipt, seq, key, number, float(at), model, None, "{}"))
+            sent = rows.dump(body or {}, self._mask)
+            self._write("receipts", (receipt, seq, key, number, float(at), model, None, sent))
             found = self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)
             return found[0][0]
         except Exception:  # as in `begin`: an answer that is not recorded is better than none
+            return None
+
+    def answered(self, receipt: str) -> Mapping[str, Json] | None:
+        """Return the newest whole answer that this session has for a request, None where there is none."""
+        if self._writer.absent:
+            return None
+        query = """SELECT a.body FROM receipts r JOIN responses a ON a.receipt_id = r.id
+            WHERE r.receipt = ? AND a.status = 'ok' ORDER BY a.id DESC LIMIT 1"""
+        try:
+            found = self._writer.select(query, receipt)
+            return json.loads(found[0][0]) if found else None
+        except (sqlite3.Error, ValueError):  # as in `begin`: then it is asked for again
             return None
 
     def response(

@@ -59,6 +59,8 @@ class TickResult:
     delta: Delta | None = None
     looked: bool = False
     """Its target was another one, though it shows the same: a group, which shows more of it, may differ."""
+    notice: str = ""
+    """What the user is to know of it, beside the delta feed."""
 
 
 KINDS: dict[str, type[NodeBase]] = {}

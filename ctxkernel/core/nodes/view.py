@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy, CtxError
 from ctxkernel.core.events import Delta, Json
-from ctxkernel.core.jobs import RENDERING, Job, Preparation, Prepared
+from ctxkernel.core.jobs import RENDERING, Job, Preparation, Prepared, Summarised, Summary
 from ctxkernel.core.nodes.base import (
     NOTHING,
     Async,
@@ -365,11 +365,17 @@ class ViewHandle(NodeBase):
             wanted.append(self.job(found))
         return wanted
 
+    def summarised(self) -> Summarised | None:
+        """Return what a model may be asked for a summary of; None where its target is not what it shows."""
+        if not self._rendered.fingerprint or self.stale():
+            return None
+        return Summarised(self.obj_id, self.target, self._source, self._rendered.fingerprint)
+
     def job(self, preparation: Preparation | None = None) -> Job:
         """Return what a worker needs to make what the tick would: nothing of this node."""
         # Who gave a source of his own has it asked from another thread, rather than a copy that he knows nothing of.
         twin = None if self._given else getattr(self._source, "twin", None)
-        kind = RENDERING[self._lod] if preparation is None else "index"
+        kind = RENDERING[self._lod] if preparation is None else preparation.kind
         return Job(
             self.obj_id,
             self.target,
@@ -399,12 +405,17 @@ class ViewHandle(NodeBase):
         """Give the source what was prepared for it; a running view shows it once it is complete."""
         complete = cast("Any", self._source).accept(data)
         self._accepted += complete
+        summary = data if isinstance(data, Summary) else None
+        if complete and summary is not None and self._mode == "paused" and self._lod == 2:
+            told = f"{summary.model} has written its summary; {self.obj_id}.refresh() shows it"
+            return TickResult(looked=True, notice=told)
         if not complete or self._mode == "paused" or self._lod == 3:  # whose difference stands until the next one
-            return TickResult()
+            return TickResult(looked=complete)
         # What it shows may be older than its target; then this is no reason to look again, or not at this turn.
         if self._set_back or self.stale() or not self._update():
-            return TickResult()
-        return TickResult(Delta("looked through in the background", {"revision": (self.revision - 1, self.revision)}))
+            return TickResult(looked=complete)  # a group may show it at another level
+        told = f"summary by {summary.model}" if summary is not None else "looked through in the background"
+        return TickResult(Delta(told, {"revision": (self.revision - 1, self.revision)}))
 
     def _missed(self) -> str:
         """What the rendering says of a position that is gone, or empty."""
@@ -425,7 +436,7 @@ class ViewHandle(NodeBase):
         state: dict[str, Json] = {"restores": self.graph.restores}
         policy: dict[str, Json] = {}
         deps = ""
-        if kind != "index":  # which is of the target, whatever is shown of it
+        if kind in RENDERING.values():  # a preparation is of the target, whatever is shown of it
             state["revision"], deps = self.revision, f"{self._accepted} accepted"
             policy = {"lod": self._lod, "tokens": str(self._tokens), "pos": self._pos, "mode": self._mode}
         return {"obj_digest_hash": digest_hash(state), "policy_hash": digest_hash(policy), "deps_hash": deps}
