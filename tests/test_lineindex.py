@@ -164,11 +164,9 @@ def test_an_index_is_applied_by_the_tick_to_a_running_view_and_waits_for_a_call_
     assert k.rendered.text == h.rendered.text
 
 
+CALLS = ("k = None", "k and k.pause()", "k and k.run()", "k and k.scroll(70)", "h.refresh()")
 STEPS = st.lists(
-    st.sampled_from(
-        ["k = None", "k and k.pause()", "k and k.run()", "k and k.scroll(70)", "h.refresh()"]
-        + ["finish", "part", "grow", "tick"]
-    ),
+    st.sampled_from([*CALLS, "finish", "part", "grow", "tick"]),
     max_size=12,
 )
 
