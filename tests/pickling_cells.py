@@ -523,6 +523,46 @@ class A:
 m = M(x='5'); l = m.y; a = A(1); b = [a.y, type(m)]
 => m.x == 5 and m.y is l and m.double() == 10 and b[1](x='7').x == 7 and a.y is b[0]
 => a.who() == 'A' and a == type(a)(1)
+## classes of attrs, in a notebook of much else
+import attrs, typing
+big = list(range(9))
+def at_least(instance, attribute, value):
+    if value < limit: raise ValueError(value)
+limit = 2; unit = str.upper
+@attrs.define(order=True, unsafe_hash=True)
+class A:
+    x: int = attrs.field(validator=at_least)
+    y: 'list' = attrs.field(factory=lambda: [limit], eq=False)
+    z: str = attrs.field(default='m', converter=unit)
+@attrs.frozen(kw_only=True)
+class B(A):
+    of: 'A | None' = None
+@attrs.define(slots=False)
+class C:
+    w: float = 1.5
+    @property
+    def double(self): return self.w * factor
+factor = 2
+a = A(3); b = B(x=4, of=a, z='k'); c = [A, B, C(2.5)]
+=> repr(a) == "A(x=3, y=[2], z='M')" and a < c[0](4) and hash(a) == hash(c[0](3)) and b.of is a
+=> repr(b) == "B(x=4, y=[2], z='K', of=A(x=3, y=[2], z='M'))" and c[1](x=9).of is None and c[2].double == 5
+=> c[0].__init__.__globals__ is not c[1].__init__.__globals__ and c[2] == type(c[2])(2.5)
+=> __import__('typing').get_type_hints(c[0].__init__) == {'x': int, 'y': list, 'return': type(None)}
+## functions of a copy of the namespace that has a name
+count = [0]
+here = dict(globals())
+exec("def up():\n    global n\n    n = len(count)\n    return n", here)
+f = here['up']; f()
+=> f.__globals__ is here and here['n'] == 1 and here['count'] is count
+## functions of a copy of the namespace that has none
+count = [0]; other = [1]
+def make():
+    scope = dict(globals())
+    exec("def up():\n    global n\n    n = len(count)\n    return n", scope)
+    exec("def now(): return n\ndef all(): return globals()", scope)
+    return scope['up'], scope['now'], scope['all']
+f, g, h = make(); f()
+=> g() == 1 and f.__globals__ is g.__globals__ and f.__globals__['count'] is count and h()['other'] is other
 """)
 
 FRAMES = rows(r"""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxkernel.sources import lineindex, windows
+from ctxkernel.sources import lineindex, reading, windows
 from ctxkernel.sources.lineindex import EMPTY, build
 from ctxkernel.sources.reading import Gone
 from ctxkernel.sources.rendering import Place
@@ -30,6 +30,8 @@ def small_chunks(monkeypatch):
     for module in (lineindex, windows):
         monkeypatch.setattr(module, "CHUNK", 16)
         monkeypatch.setattr(module, "SCAN_BYTES", 32)
+    for name, size in (("WHOLE_BYTES", 1024), ("EXCERPT_BYTES", 512), ("_SNIFF_BYTES", 256)):
+        monkeypatch.setattr(reading, name, size)
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -148,9 +150,8 @@ def test_an_index_is_applied_by_the_tick_to_a_running_view_and_waits_for_a_call_
     held = turns.loop.preparer = HeldJobs(turns.loop.ready)
     turns.run("h = view(source, pos=750_000, tokens=99).run(); k = view(other, pos=750_000, tokens=99)")
     h, k = turns.namespace["h"], turns.namespace["k"]
-    assert [job.kind for job in held.jobs] == ["index", "index"]
+    assert [job.kind for job in held.jobs] == ["index"]
     estimated = h.rendered.text
-    held.finish()
     held.finish()
     assert h.rendered.text == estimated
     result = turns.run()
@@ -161,6 +162,66 @@ def test_an_index_is_applied_by_the_tick_to_a_running_view_and_waits_for_a_call_
     turns.run("k.refresh()")
 
     assert k.rendered.text == h.rendered.text
+
+
+CALLS = ("k = None", "k and k.pause()", "k and k.run()", "k and k.scroll(70)", "h.refresh()")
+STEPS = st.lists(
+    st.sampled_from([*CALLS, "finish", "part", "grow", "tick"]),
+    max_size=12,
+)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS, both=st.booleans())
+def test_views_of_one_file_show_what_views_of_two_equal_files_show(tmp_path_factory, steps, both):
+    """One index serves both: whatever becomes of one view, the other one gets what it would have got alone."""
+    folder = tmp_path_factory.mktemp("f")
+    code = b"".join(b"%03d a line\n" % number for number in range(400))
+    shown = []
+    for at in "bc":
+        (folder / at).mkdir()
+    for paths in ([written(folder / "a.log", code)] * 2, [written(folder / at / "a.log", code) for at in "bc"]):
+        turns = Turns()
+        turns.loop.graph.open_source = opened
+        turns.namespace["p"], turns.namespace["q"] = paths
+        held = turns.loop.preparer = HeldJobs(turns.loop.ready)
+        late = "k = view(q, pos=300, tokens=99).run()"
+        turns.run(f"h = view(p, pos=200, tokens=99); {late if both else 'k = None'}")
+        assert len(held.jobs) == (len(set(paths)) if both else 1)
+        for step in steps:
+            if step in ("finish", "part"):
+                for job in held.jobs[:] if step == "part" else ():
+                    held.put(job, job.preparation.work(iter([False, True]).__next__, lambda part: None))
+                while step == "finish" and held.jobs:
+                    held.finish()
+            elif step == "grow":
+                for path in set(paths):
+                    with path.open("ab") as file:
+                        file.write(b"one more line\n")
+            else:
+                turns.run("" if step == "tick" else step)
+        turns.run("" if both else late)
+        for _ in range(3):
+            while held.jobs:
+                held.finish()
+            turns.run("h.refresh(); k and k.refresh()")
+        names = [turns.namespace[name] for name in ("h", "k") if turns.namespace.get(name) is not None]
+        shown.append([node.rendered.text for node in names])
+
+    assert shown[0] == shown[1]
+    assert not any("~" in first(text) for text in shown[0])
+
+
+def test_a_view_of_a_file_whose_lines_another_view_knows_is_exact_at_once(tmp_path):
+    path = written(tmp_path / "a.log", CODE)
+    source = opened(path)
+    render(source)
+    source.accept(source.preparation().work(lambda: False, lambda part: None))
+    other = opened(path)
+
+    assert "lines 750000-" in first(render(other, pos="750000").text)
+    assert other.preparation() is None
 
 
 def test_a_rendering_that_was_prepared_without_the_index_is_prepared_again_with_it(tmp_path):

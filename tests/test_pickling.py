@@ -50,3 +50,35 @@ def test_what_did_not_change_is_packed_alike(row: Row):
     assert (first.parts, first.rebuilt, first.runs, first.types) == (
         *(second.parts, second.rebuilt, second.runs, second.types),
     )
+
+
+BIG = """
+import attrs, numpy as np
+table = np.arange(6_000_000.0)
+"""
+CLASS = """
+@attrs.define
+class A:
+    x: int
+    y: list = attrs.field(factory=list)
+    def total(self): return table.sum()
+"""
+FUNCTION = """
+def A():
+    scope = dict(globals())
+    exec("def total(): return table.sum()", scope)
+    return scope["total"]
+A = A()
+"""
+
+
+@pytest.mark.parametrize(("cell", "least", "most"), [(CLASS, 0, 100_000), (FUNCTION, 48e6, 49e6)])
+def test_of_a_copy_of_the_namespace_only_what_the_code_names_is_stored(cell: str, least: float, most: float):
+    """attrs gives its functions a copy of all names as their globals: a class would weigh what the notebook does."""
+    box = Box(BIG + cell)
+    packs = [box.pack("A")]
+    packs += [box.packer.pack({f"class:{uid}": one}) for uid, one in packs[0].classes.items()]
+
+    size = sum(len(packed.stream) + sum(len(bytes(one)) for one in packed.buffers) for packed in packs)
+
+    assert least <= size <= most

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import io
 import re
 import subprocess
 import sys
@@ -320,6 +322,160 @@ def test_looking_at_a_figure_changes_nothing_in_it():
     levels(axes.figure)
 
     assert any(axes._stale_viewlims.values())
+
+
+def seen(rendered: Any) -> Any:
+    """Return the picture of a rendering as a PIL image."""
+    image = pytest.importorskip("PIL.Image")
+    return image.open(io.BytesIO(base64.b64decode(rendered.picture.data)))
+
+
+def plotted(colour: str = "red", **options: Any) -> Any:
+    figure = pytest.importorskip("matplotlib.figure").Figure(**options)
+    axes = figure.subplots()
+    axes.plot([1, 2, 3], [4.0, 5.0, 6.5], color=colour, linewidth=figure.get_figwidth())
+    axes.set_title("Residuals")
+    return figure
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens", "side"), [((6.4, 4.8), 2000, 640), ((6.4, 4.8), 150, 240), ((200, 200), 2000, 768)]
+)
+def test_a_figure_is_seen_within_the_budget_whatever_its_size(size: Any, tokens: int, side: int):
+    rendered = render(open_source(plotted(figsize=size), namespace_name="it"), tokens=tokens)
+    picture = seen(rendered)
+
+    assert side * 0.8 <= max(picture.size) <= side
+    colours = picture.convert("RGB").getcolors(1 << 20)
+    assert min(abs(red - 255) + green + blue for _, (red, green, blue) in colours) < 60
+    assert rendered.text.endswith(
+        f"[shown as {picture.size[0]} × {picture.size[1]}, ~{rendered.picture.tokens} tokens]"
+    )
+
+
+def test_two_equal_figures_have_the_same_picture_and_no_date():
+    one, two = (render(plotted()) for _ in range(2))
+
+    assert one.picture is not None and one.picture == two.picture
+    assert not seen(one).info
+
+
+def test_axes_are_seen_alone():
+    figure = plotted()
+    figure.set_size_inches(12, 4)
+    figure.clear()
+    left, _ = figure.subplots(1, 2)
+
+    assert seen(render(left)).size[0] < 0.5 * seen(render(figure)).size[0]
+
+
+CHANGES = {
+    "a colour": lambda axes: axes.lines[0].set_color("blue"),
+    "limits": lambda axes: axes.set_xlim(0, 9),
+    "a style": lambda axes: axes.spines["top"].set_visible(False),
+    "data": lambda axes: axes.lines[0].set_ydata([9, 9, 9]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("shown", [False, True], ids=["never drawn", "drawn"])
+def test_a_figure_is_drawn_again_where_it_changed_and_only_there(monkeypatch, change: Any, shown: bool):
+    figure = plotted()
+    if shown:
+        figure.savefig(io.BytesIO())
+    source = open_source(figure, namespace_name="it")
+    calls: list[Any] = []
+    draw = type(source).draw
+    monkeypatch.setattr(type(source), "draw", lambda self: calls.append(self) or draw(self))
+    before = render(source)
+    again = render(source, tokens=300)
+    assert len(calls) == 1 and again.picture is not None
+    change(figure.axes[0])
+
+    after = render(source)
+
+    assert before.picture != after.picture
+    assert len(calls) == 2
+    assert "picture: 640 × 480, content " in render(source, 3, basis=before.basis).text
+
+
+def test_a_figure_is_the_same_after_it_was_drawn_for_a_model():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    drawing = pytest.importorskip("ctxkernel.sources.drawing")
+    options = (plotted, lambda: plotted(layout="constrained"), lambda: pyplot.figure(dpi=50))
+    for make in options:
+        figure = make()
+        canvas, before = figure.canvas, drawing.Snapshot(figure).revision
+        windows = pyplot.get_fignums()
+        rendered = render(figure)
+
+        assert rendered.picture is not None
+        assert drawing.Snapshot(figure).revision == before
+        assert figure.canvas is canvas and figure.stale
+        assert pyplot.get_fignums() == windows
+        pyplot.close("all")
+
+
+def failing(axes: Any) -> None:
+    axes.xaxis.set_major_formatter(lambda value, at: 1 / 0)
+
+
+NOT_SEEN = {
+    "drawing fails": (failing, "drawing failed, ZeroDivisionError: division by zero"),
+    "too many points": (lambda axes: axes.scatter(range(300_000), range(300_000)), "so many points are not drawn"),
+    "too many artists": (lambda axes: [axes.text(0, 0, "a") for _ in range(2001)], "2,002 artists are not drawn"),
+    "LaTeX": (lambda axes: axes.set_title("a", usetex=True), "its text is for LaTeX, which is not run"),
+    "too large": (lambda axes: axes.figure.set_size_inches(1e5, 1e5), "it is too large"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "why"), NOT_SEEN.values(), ids=NOT_SEEN)
+def test_a_figure_that_is_not_drawn_says_why_in_a_line(spoil: Any, why: str):
+    figure = plotted()
+    spoil(figure.axes[0])
+
+    rendered = render(figure)
+
+    assert rendered.picture is None
+    assert rendered.text.endswith(f"[picture: none, {why}]")
+    assert f"no picture: {why}" in rendered.notes
+
+
+# --- images in memory
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "CMYK", "LA", "YCbCr"])
+def test_an_image_in_memory_is_its_facts_and_a_picture(mode: str):
+    image = pytest.importorskip("PIL.Image")
+    picture = image.new(mode, (1600, 1200))
+    rendered = render(open_source(picture, namespace_name="it"))
+
+    assert rendered.text.startswith(f"it · Image · 1,600 × 1,200 · {mode} · ")
+    assert seen(rendered).size == (512, 384)
+    levels(picture)
+    picture.paste(picture.getpixel((0, 0)), (0, 0, 1, 1))
+    assert render(picture).picture == rendered.picture
+
+
+def test_an_image_that_is_drawn_on_is_seen_anew():
+    image = pytest.importorskip("PIL.Image")
+    picture = image.new("RGB", (4000, 3000), "red")
+    source = open_source(picture, namespace_name="it")
+    before = render(source)
+    picture.paste("blue", (0, 0, 2000, 3000))
+
+    assert render(source).picture != before.picture
+    assert "picture: 512 × 384, content " in render(source, 3, basis=before.basis).text
+
+
+def test_an_image_that_is_not_loaded_yet_stays_so(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (30, 20)).save(tmp_path / "a.png")
+    with image.open(tmp_path / "a.png") as picture:
+        rendered = render(open_source(picture, namespace_name="it"))
+
+        assert picture.tile
+        assert rendered.text.endswith("[picture: none, it.load() reads it first]")
 
 
 # --- Dask and Ray

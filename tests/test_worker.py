@@ -201,9 +201,9 @@ def test_closing_waits_for_nobody_and_takes_nothing_more():
 class Indexed(FakeSource):
     """A source that wants an index, and takes what comes."""
 
-    def __init__(self, text="one"):
+    def __init__(self, text="one", named=None):
         super().__init__(text)
-        self.gate, self.accepted = threading.Event(), []
+        self.gate, self.accepted, self.named = threading.Event(), [], named or f"fake {id(self)}"
         self.stopped = None
 
     def preparation(self):
@@ -213,7 +213,7 @@ class Indexed(FakeSource):
             assert self.gate.wait(60)
             return "whole"
 
-        return None if "whole" in self.accepted else Preparation("fake", work)
+        return None if "whole" in self.accepted else Preparation(self.named, work)
 
     def accept(self, result):
         self.accepted.append(result)
@@ -239,3 +239,18 @@ def test_an_index_comes_in_parts_and_huge_ones_leave_room_for_renderings():
 
         assert other.stopped()
         other.gate.set()
+
+
+def test_what_two_views_want_of_one_file_is_made_once_and_stays_wanted_while_one_is_there():
+    a, b = Indexed(named="one file"), Indexed(named="one file")
+    with working(a=a, b=b) as turns:
+        turns.run("h, k = view(a), view(b)")
+        until(lambda: a.stopped or b.stopped)
+        turns.run("del h")
+        gc.collect()
+        turns.run()
+        assert not a.stopped()
+        a.gate.set()
+        until(lambda: turns.run() and "whole" in b.accepted)
+
+        assert (a.stopped is None) or (b.stopped is None)

@@ -27,7 +27,8 @@ class Preparation:
     """Slow work for a source as a whole, whatever its view's policy: an index of lines, ranges of columns."""
 
     made_from: str
-    """Names the target that it is for; the source checks on its own what of a result still holds."""
+    """Names the target that it is for: equal for sources that could take each other's result, so that it is made once
+    for all of them. A source checks on its own what of a result still holds."""
     work: Callable[[Stopped, Publish], Any]
     """Does it, on a worker's thread. Looks at `stopped` often; returns the last result."""
     kind: Kind = "index"
@@ -87,7 +88,9 @@ class Job:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for two jobs whose results could stand for each other."""
+        """Equal for two jobs whose results could stand for each other, those of two views of one huge file too."""
+        if self.preparation is not None:
+            return self.kind, self.preparation.made_from
         return (self.obj_id, self.kind, *self.basis.values())
 
     def run(self, stopped: Stopped = lambda: False, publish: Publish = lambda data: None) -> Any:

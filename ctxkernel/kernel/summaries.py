@@ -229,7 +229,7 @@ class Summaries:
             self._done.append((one, came, time.monotonic() - start))
             return one.summary
 
-        return Preparation(f"summary of {one.label}", work, "other")
+        return Preparation(one.request.receipt, work, "other")
 
     def _read(self, one: _Asked, answer: str, state: str) -> None:
         """Take from an answer what may be shown."""

@@ -35,7 +35,8 @@ Key = tuple[str, ...]
 
 @dataclass(slots=True)
 class _Running:
-    job: Job
+    jobs: list[Job]
+    """Each gets what comes of the first: other views of the same huge file."""
     since: float
     """Monotonic seconds of its last sign of life."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -49,7 +50,7 @@ class Worker:
         self._ready = ready
         self._changed = threading.Condition()
         # All of these under the condition's lock, which is never held while a source is looked at.
-        self._queued: OrderedDict[Key, Job] = OrderedDict()
+        self._queued: OrderedDict[Key, list[Job]] = OrderedDict()
         self._running: dict[Key, _Running] = {}
         self._given_up: list[_Running] = []
         self._idle = 0
@@ -61,20 +62,25 @@ class Worker:
         """Do these jobs, and give up every other one. Returns a notice for each that hangs, once."""
         if not jobs and not self._queued and not self._running:
             return []
-        now, waiting = time.monotonic(), self._ready.waiting()
-        wanted = {job.key: job for job in jobs}
+        now = time.monotonic()
+        wanted: dict[Key, list[Job]] = {}
+        for job in jobs:
+            wanted.setdefault(job.key, []).append(job)
         with self._changed:
             if self._closed:
                 return []
+            waiting = self._ready.waiting()
             for key in [key for key in self._queued if key not in wanted]:
                 del self._queued[key]
             for key in [key for key in self._running if key not in wanted]:
                 self._running[key].stop.set()
                 self._given_up.append(self._running.pop(key))
-            for key, job in wanted.items():
+            for key, same in wanted.items():
+                if key in self._running:
+                    self._running[key].jobs = same  # as they are now: one may be gone, another one come
                 # A result that no tick took yet is as good as another one.
-                if key not in self._running and (job.obj_id, job.kind) not in waiting:
-                    self._queued[key] = job  # in the place of an older one, which has an older source
+                elif lacking := [job for job in same if (job.obj_id, job.kind) not in waiting]:
+                    self._queued[key] = lacking  # in the place of an older one, which has an older source
             hanging = [one for one in self._running.values() if now - one.since >= HANGS_SECONDS]
             lost = len(hanging) + sum(now - one.since >= HANGS_SECONDS for one in self._given_up)
             room = min(MOST_THREADS, WORKERS + lost) - self._threads
@@ -85,10 +91,11 @@ class Worker:
         for one in hanging:
             if not one.told:
                 one.told = True
-                obj_id = one.job.obj_id
+                job = one.jobs[0]
+                way = f"{job.obj_id}.pause()" if job.preparation is None else f"to delete {job.obj_id}"
                 notices.append(
-                    f"{obj_id} ({one.job.label}) has been prepared in the background for {now - one.since:.0f} s; "
-                    f"it stays as it is meanwhile. {obj_id}.pause() gives up"
+                    f"{job.obj_id} ({job.label}) has been prepared in the background for {now - one.since:.0f} s; "
+                    f"it stays as it is meanwhile. {way} gives up"
                 )
         return notices
 
@@ -110,12 +117,12 @@ class Worker:
 
     def _choice(self) -> Key | None:
         """Return the oldest rendering, else what is slow, one of a kind at a time: a huge index takes minutes."""
-        busy = {one.job.kind for one in (*self._running.values(), *self._given_up)}
+        busy = {one.jobs[0].kind for one in (*self._running.values(), *self._given_up)}
         later: Key | None = None
-        for key, job in self._queued.items():
-            if job.kind not in _SLOW:
+        for key, jobs in self._queued.items():
+            if jobs[0].kind not in _SLOW:
                 return key
-            if job.kind not in busy:
+            if jobs[0].kind not in busy:
                 later = later or key
         return later
 
@@ -125,12 +132,15 @@ class Worker:
             del running  # or what it looked at would live until the next one comes
 
     def _run(self, running: _Running) -> None:
-        job, start = running.job, time.perf_counter()
+        job, start = running.jobs[0], time.perf_counter()
 
         def publish(data: Any) -> None:
             running.since = time.monotonic()
-            if data is not None and not running.stop.is_set():
-                self._ready.put(self._payload(job, data, time.perf_counter() - start))
+            if data is None:
+                return
+            with self._changed:
+                for taker in running.jobs if not running.stop.is_set() else ():
+                    self._ready.put(self._payload(taker, data, time.perf_counter() - start))
 
         try:
             data = job.run(running.stop.is_set, publish)
@@ -140,8 +150,8 @@ class Worker:
                 )
         except BaseException as fault:  # the tick tells it, as it does for a Sync view; the next job waits
             data = fault.with_traceback(None)  # whose frames hold the source
-        publish(data)
-        with self._changed:
+        with self._changed:  # in one: who comes between the two would get nothing
+            publish(data)
             if self._running.get(job.key) is running:
                 del self._running[job.key]
             else:

@@ -101,6 +101,10 @@ class FactsSource(BaseSource):
         """Return the lines of level 2."""
         raise NotImplementedError(f"{type(self).__name__}.summary")
 
+    def seen(self, request: RenderRequest) -> list[str]:
+        """Return lines that only a diff shows, of what level 0 shows besides its lines."""
+        return []
+
     def stamp(self) -> str:
         """Return a hash of the value's lines. Never raises."""
         try:
@@ -123,7 +127,8 @@ class FactsSource(BaseSource):
         """Render the object as it is now."""
         head, value, structure = self.headline(), self.value()[:MOST_LINES], self.structure()[:MOST_LINES]
         said = {line.strip() for line in structure}
-        whole = "\n".join([*structure, "--- value ---", *(line for line in value if line.strip() not in said)])
+        beside = [*(line for line in value if line.strip() not in said), *self.seen(request)]
+        whole = "\n".join([*structure, "--- value ---", *beside])
         compared = make_text(whole, size=-1, fingerprint=content_hash(f"{head}\n{whole}".encode("utf-8", "replace")))
         document = Document(head, "", compared)
         if request.lod == 3:

@@ -1,6 +1,9 @@
 """A matplotlib Figure or Axes as a source: 0 every artist with its data's range, 1 axes, titles and counts, 2 in short.
 
-Rule 1: nothing is drawn, and nothing that drawing would compute is asked for: axis limits are told where they were set.
+At level 0 a picture goes along (`drawing.py`).
+
+Rule 1: it is not drawn itself, and nothing that drawing would compute is asked for: axis limits are told where they
+        were set.
 Rule 2: data are told by number of points, range, and a hash of all, so that a diff sees any change.
 """
 
@@ -11,7 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.sources.columns import modules
-from ctxkernel.sources.facts import FactsSource, array_line, is_array
+from ctxkernel.sources.drawing import SIDE, NotDrawn, Snapshot, drawn
+from ctxkernel.sources.facts import array_line, is_array
+from ctxkernel.sources.pictured import PicturedSource
 from ctxkernel.sources.rendering import number_of, one_line, titled
 from ctxkernel.sources.saferepr import attributes, brief, is_a, type_name
 
@@ -19,10 +24,37 @@ _ARTISTS = 200
 _TEXTS = 20
 
 
-class FigureSource(FactsSource):
+class FigureSource(PicturedSource):
     """A view of a Figure, or of one Axes."""
 
     kind = "figure"
+    most_side = SIDE
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(target, label)
+        self._snapshot: Snapshot | str = ""
+        self._known: list[Any] = []
+
+    def revision(self) -> str:
+        """Return a hash of all that is drawn, as far as it was not computed yet: some milliseconds."""
+        try:
+            self._snapshot = Snapshot(_figure_of(self.target))
+        except NotDrawn as reason:
+            self._snapshot = str(reason)
+        except Exception as fault:  # what no pickle takes, or another thread changes meanwhile
+            self._snapshot = f"it cannot be copied, {type(fault).__name__}"
+        if isinstance(self._snapshot, str):
+            return self._snapshot
+        self._known = self._snapshot.known
+        return self._snapshot.revision
+
+    def draw(self) -> Any:
+        """Return the figure, or what is within these axes, drawn. Raises NotDrawn."""
+        snapshot, self._snapshot = self._snapshot, ""
+        if isinstance(snapshot, str):
+            raise NotDrawn(snapshot)
+        figure = _figure_of(self.target)
+        return drawn(snapshot, None if figure is self.target else figure.axes.index(self.target))
 
     def _axes(self) -> list[Any]:
         return list(self.target.axes) if hasattr(self.target, "axes") and is_figure(self.target) else [self.target]
@@ -31,7 +63,8 @@ class FigureSource(FactsSource):
         """Return label, type, size and number of axes."""
         if not is_figure(self.target):
             return titled(self.label, self.target)
-        wide, high = (f"{side:g}" for side in self.target.get_size_inches())
+        box = attributes(self.target.bbox_inches)["_points"]  # `get_size_inches()` marks it as computed
+        wide, high = (f"{side:g}" for side in box[1] - box[0])
         title = self.target.get_suptitle() if hasattr(self.target, "get_suptitle") else ""
         said = f" · {brief(title)}" if title else ""
         return f"{titled(self.label, self.target)}{said} · {wide} × {high} in · {len(self._axes()):,} axes"
@@ -60,6 +93,16 @@ class FigureSource(FactsSource):
 def is_figure(target: Any) -> bool:
     """Say whether it is a figure rather than an axes."""
     return "get_size_inches" in dir(type(target))
+
+
+def _figure_of(target: Any) -> Any:
+    """Return the whole figure that a figure or axes is in. Raises NotDrawn."""
+    found = target
+    while found is not None and not is_figure(found):
+        found = found.figure
+    if found is None:
+        raise NotDrawn("these axes are in no figure")
+    return found
 
 
 def _children(axes: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import thumbnails
-from ctxkernel.sources.lineindex import INDEX_BYTES, build
+from ctxkernel.sources.lineindex import ACCEPTED, INDEX_BYTES, build
 from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
 from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
@@ -86,7 +86,7 @@ class FileSource(BaseSource):
     # -- the index of a large one, made in the background
 
     def _open_large(self) -> LargeFile:
-        return LargeFile(self.path, self.prepared.get("index"))
+        return LargeFile(self.path, self.prepared.get("index") or ACCEPTED.get(self.path))
 
     def preparation(self) -> Preparation | None:
         """Return the indexing of what lies further on than is looked through at once; None where nothing does."""
@@ -95,8 +95,8 @@ class FileSource(BaseSource):
             return None
         if not found.text.encoding.startswith("utf-8"):
             return None
-        path, known = self.path, large.index
-        return Preparation(f"file {path}", lambda stopped, publish: build(path, known, stopped, publish))
+        path, known, inode = self.path, large.index, "".join(self._stamp.split(".")[2:3])
+        return Preparation(f"file {path} {inode}", lambda stopped, publish: build(path, known, stopped, publish))
 
     def accept(self, result: Any) -> bool:
         """Take an index as far as it still holds. Returns whether no more of it is needed."""
@@ -107,6 +107,7 @@ class FileSource(BaseSource):
         if large.index is not result:
             self.prepared["index"] = known
             return False
+        ACCEPTED[self.path] = result
         if self._large is not None:
             self._large = large
         self._renderings.clear()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from array import array
 from dataclasses import dataclass, field
 
@@ -27,7 +28,7 @@ _PROOF_BYTES = 4096
 _PUBLISH_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class LineIndex:
     """The line ends of the first `scanned` bytes of a file."""
 
@@ -67,6 +68,8 @@ class LineIndex:
 
 
 EMPTY = LineIndex()
+ACCEPTED: weakref.WeakValueDictionary[str, LineIndex] = weakref.WeakValueDictionary()
+"""By path, what a tick accepted for a view last, while that view has it: another one of the file begins with it."""
 
 
 def build(path: str, known: LineIndex, stopped: Stopped, publish: Publish) -> LineIndex:

@@ -39,6 +39,7 @@ from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, ha
 from ctxkernel.sources.openfiles import SUFFIXES, CompressedSource, HeldSource, held_by
 from ctxkernel.sources.parquet import ParquetSource
 from ctxkernel.sources.pdfs import PdfSource
+from ctxkernel.sources.pilimages import PilImageSource
 from ctxkernel.sources.polarsframes import LazyFrameSource, PolarsSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
@@ -306,6 +307,7 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("sklearn.base", "BaseEstimator"), _maker(EstimatorSource)),
     (_of("matplotlib.figure", "Figure"), _maker(FigureSource)),
     (_of("matplotlib.axes", "Axes"), _maker(FigureSource)),
+    (_of("PIL.Image", "Image"), _maker(PilImageSource)),
     (_of("dask.dataframe", "DataFrame", "Series", "Index"), _maker(DaskFrameSource)),
     (_of("dask.array", "Array"), _maker(DaskSource)),
     (_of("dask.bag", "Bag"), _maker(DaskSource)),

@@ -1,4 +1,4 @@
-"""A small picture of an image file, for a model that sees: made by Pillow where that is installed.
+"""A small picture of an image, for a model that sees: made by Pillow where that is installed.
 
 Rule 1: an image that would take long or much memory to decode is told and not decoded; its header says so beforehand.
 Rule 2: only formats that Pillow reads by itself, whatever plug-ins somebody added to it.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+from typing import Any
 
 from ctxkernel.core.ports import Picture
 from ctxkernel.history.pixels import image_tokens
@@ -18,6 +19,8 @@ from ctxkernel.sources.reading import Gone, open_regular
 
 MOST_SIDE = 512
 """Pixels: more are seldom worth their tokens before anybody asked."""
+NO_ROOM = "no picture: too few tokens for one"
+_MOST_PNG = 150_000  # bytes
 _LEAST_SIDE = 32  # smaller ones show nothing
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 _MOST_PIXELS = 24_000_000
@@ -31,11 +34,9 @@ def picture(path: str, image: Image, room: int) -> tuple[Picture | None, str]:
         return None, f"no picture: {image.format} is not decoded"
     if size > (_MOST_JPEG if image.format == "JPEG" else _MOST_PIXELS):
         return None, f"no picture: {size / 1e6:,.0f} million pixels are not decoded"
-    side = MOST_SIDE
-    while side >= _LEAST_SIDE and image_tokens(*_within(image, side)) > room:
-        side -= side // 8
-    if side < _LEAST_SIDE:
-        return None, "no picture: too few tokens for one"
+    side = side_within(image.width, image.height, room)
+    if not side:
+        return None, NO_ROOM
     try:
         import PIL.Image  # late: costs 50 ms, and most views are of no image
         import PIL.ImageOps
@@ -51,15 +52,31 @@ def picture(path: str, image: Image, room: int) -> tuple[Picture | None, str]:
             kind = "JPEG" if seen.mode in ("RGB", "YCbCr", "CMYK") else "PNG"
             small = seen.convert("RGB" if kind == "JPEG" else "L" if seen.mode in ("1", "L") else "RGBA")
             small.thumbnail((side, side))
-            out = io.BytesIO()
-            small.save(out, kind, **({"quality": 80} if kind == "JPEG" else {}))
+            return encoded(small, kind), ""
     except Exception:  # broken data, or a format within the format: the header's facts stay
         return None, "no picture: it cannot be decoded"
+
+
+def encoded(image: Any, kind: str) -> Picture:
+    """Return a PIL image as a picture: `kind` is PNG or JPEG; a PNG of too many bytes is made a JPEG, if it can be."""
+    out = io.BytesIO()
+    image.save(out, kind, **({"quality": 80} if kind == "JPEG" else {}))
+    if kind == "PNG" and image.mode in ("RGB", "L") and out.tell() > _MOST_PNG:
+        return encoded(image, "JPEG")
     data = base64.b64encode(out.getvalue()).decode("ascii")
-    return Picture(f"image/{kind.lower()}", data, *small.size, image_tokens(*small.size)), ""
+    width, height = image.size
+    return Picture(f"image/{kind.lower()}", data, width, height, image_tokens(width, height))
 
 
-def _within(image: Image, side: int) -> tuple[int, int]:
+def side_within(width: int, height: int, room: int, most: int = MOST_SIDE) -> int:
+    """Return the pixels of the longer side of a picture of at most `room` tokens; 0 where it would be too small."""
+    side = most
+    while side >= _LEAST_SIDE and image_tokens(*scaled(width, height, side)) > room:
+        side -= side // 8
+    return side if side >= _LEAST_SIDE else 0
+
+
+def scaled(width: int, height: int, side: int) -> tuple[int, int]:
     """Return the dimensions of an image that is scaled down, never up, to `side` pixels."""
-    scale = min(1.0, side / max(image.width, image.height, 1))
-    return max(1, round(image.width * scale)), max(1, round(image.height * scale))
+    scale = min(1.0, side / max(width, height, 1))
+    return max(1, round(width * scale)), max(1, round(height * scale))

@@ -2,7 +2,8 @@
 
 Rule 1: what a module that can be imported has under its name is that name.
 Rule 2: a function of the namespace comes back with the namespace as its globals; one of a module's code with the
-module's; one that was made by `exec` in a dict of its own with that dict.
+module's; one that was made by `exec` in a dict of its own with that dict. Where that dict is a copy of the namespace,
+as attrs makes one for its functions, only what their code names is stored of it.
 Rule 3: a class of the user's is its uid. Its content is stored once, by the pack that is asked for `class:<uid>`, and
 comes back as it was: neither its metaclass nor `__init_subclass__` nor `__set_name__` is run a second time.
 """
@@ -10,6 +11,7 @@ comes back as it was: neither its metaclass nor `__init_subclass__` nor `__set_n
 from __future__ import annotations
 
 import abc
+import contextlib
 import ctypes
 import functools
 import gc
@@ -21,6 +23,7 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.state.codes import code_facts
 from ctxkernel.state.pickle_core import Part, Reduction
 from ctxkernel.state.reflect import (
     HEAP_TYPE,
@@ -69,6 +72,7 @@ _NAMELESS_TYPE = Part("nameless_type")
 def function(taking: Taking, obj: types.FunctionType) -> Reduction:
     """A function: a name, a member of a class, or its code with all that it holds."""
     scope: Any = obj.__globals__
+    used: tuple[dict[str, Any], ...] = ()
     module, path = obj.__module__, obj.__qualname__
     if type(module) is str and module != taking.module and _by_import(module, path, obj):
         return NotImplemented
@@ -80,15 +84,42 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
         name = dict.get(scope, "__name__")
         if type(name) is str and loaded(name) is scope:
             scope = name
+        elif (copied := _copied(taking, scope)) is not None and (names := _names(obj)) is not None:
+            scope, used = copied, ({one: scope[one] for one in sorted(names) if one in scope},)
     cells = obj.__closure__ or ()
     taking.cells.update(map(id, cells))
     content = tuple([(cell, held[0]) for cell in cells if (held := _held(cell))])
     more = (obj.__dict__ or None, getattr(obj, "__type_params__", ()) or None)
     state = (
         *(obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None),
-        *(content, *more),
+        *(content, *more, *used),
     )
     return _FUNCTION, (obj.__code__, scope, cells), state, None, None, _FILL_FUNCTION
+
+
+def _copied(taking: Taking, scope: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what stands for a copy of the namespace that no name of the user's has; None for any other dict."""
+    own = taking.namespace
+    if "__name__" not in scope or scope["__name__"] != dict.get(own, "__name__"):
+        return None
+    if id(scope) not in taking.copied:
+        named = any(value is scope for value in list(own.values()))
+        some = {one: scope[one] for one in ("__name__", "__builtins__") if one in scope}
+        taking.copied[id(scope)] = scope, None if named else some
+    return taking.copied[id(scope)][1]
+
+
+def _names(func: types.FunctionType) -> set[str] | None:
+    """Return the names that a function may look up in its globals; None where it may look up any."""
+    names = set(code_facts(func.__code__).names)
+    for text in func.__annotations__.values():  # `typing.get_type_hints` looks for what they name
+        if type(text) is str:
+            with contextlib.suppress(SyntaxError, ValueError):
+                names.update(compile(text, "<annotation>", "eval", dont_inherit=True).co_names)
+    return None if names & _ANY else names
+
+
+_ANY = frozenset(("eval", "exec", "globals", "locals", "vars", "__import__"))
 
 
 def _by_import(module: str, path: str, obj: object) -> bool:
@@ -436,7 +467,7 @@ class CodeParts:
 
     def fill_function(self, func: Any, state: tuple[Any, ...]) -> None:
         """Give a function its attributes, and its cells their content."""
-        name, path, module, doc, defaults, keyword, annotations, content, members, variables = state
+        name, path, module, doc, defaults, keyword, annotations, content, members, variables, *used = state
         func.__name__, func.__qualname__, func.__module__, func.__doc__ = name, path, module, doc
         func.__defaults__, func.__kwdefaults__ = defaults, keyword
         if annotations:
@@ -447,6 +478,8 @@ class CodeParts:
             func.__type_params__ = variables
         for cell, held in content:
             cell.cell_contents = held
+        for names in used:
+            func.__globals__.update(names)
 
     def member(self, cls: Any, name: str) -> Any:
         """Return a function that is a member of a class."""

@@ -64,6 +64,9 @@ class Taking:
         self.targets: list[object] = []
         self.cells: set[int] = set()
         """Cells whose content comes with a function."""
+        self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
+        """By id: dicts that functions have as their globals and that are copies of the namespace, and what is stored
+        in their place; None where they are stored as they are."""
         self.blocks: list[Any] = []
         """Memory that is stored by itself, as arrays met it."""
         self.runs: dict[str, None] = {}

@@ -16,12 +16,16 @@ class HeldJobs:
     def __init__(self, ready: ReadyQueue) -> None:
         self.ready = ready
         self.jobs: list[Job] = []
+        self._same: dict[tuple[str, ...], list[Job]] = {}
         self._ids = itertools.count(1)
 
     def want(self, jobs: Sequence[Job]) -> Sequence[str]:
         """Hold these jobs, and those only; one that was held already stays as it is."""
         held = {job.key: job for job in self.jobs}
-        self.jobs = [held.get(job.key, job) for job in jobs]
+        self._same = {}
+        for job in jobs:
+            self._same.setdefault(job.key, []).append(job)
+        self.jobs = [held.get(key, same[0]) for key, same in self._same.items()]
         return ()
 
     def finish(self, number: int = 0) -> None:
@@ -30,8 +34,9 @@ class HeldJobs:
             self.put(job := self.jobs.pop(number % len(self.jobs)), run(job))
 
     def put(self, job: Job, data: Any) -> None:
-        """Have `data` ready as what came of `job`."""
-        self.ready.put(UpdatePayload(f"p{next(self._ids)}", job.obj_id, 0.0, job.basis, job.kind, data))
+        """Have `data` ready as what came of `job`, for every view that it is made for."""
+        for one in self._same.get(job.key, [job]):
+            self.ready.put(UpdatePayload(f"p{next(self._ids)}", one.obj_id, 0.0, one.basis, one.kind, data))
 
 
 class AtOnce(HeldJobs):
@@ -39,8 +44,10 @@ class AtOnce(HeldJobs):
 
     def want(self, jobs: Sequence[Job]) -> Sequence[str]:
         """Do all jobs."""
-        for job in jobs:
+        super().want(jobs)
+        for job in self.jobs:
             self.put(job, run(job))
+        self.jobs = []
         return ()
 
 
