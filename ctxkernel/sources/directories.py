@@ -1,4 +1,5 @@
-"""A directory as a source: a bounded tree with sizes.
+"""A directory as a source: a bounded tree with sizes. A position is "entry:below", both from 0: of its own entries, and
+of what lies below one, in the order of the tree.
 
 Rule 1: no file is opened, no link followed; at most `MOST_NAMES` names are read and `MOST_SHOWN` looked at.
 Rule 2: names are sorted, so the listing does not depend on the file system's order.
@@ -9,14 +10,16 @@ from __future__ import annotations
 
 import os
 import stat
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.sources.positions import pattern_of
 from ctxkernel.sources.reading import content_hash, file_stamp, reason_of
-from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, size_of
 
 MOST_NAMES = 20_000
 MOST_SHOWN = 2_000
@@ -98,6 +101,20 @@ class DirectorySource(BaseSource):
         self._watched = [path for path, folder in paths if not folder]
         self._folders = [path for path, folder in paths if folder]
 
+    def names(self) -> Names:
+        """Return the entries by their paths in the directory. Raises OSError where it cannot be read."""
+        found = list(islice(_walk(self.path, "", 0), MOST_SHOWN))
+        return Names("entries", list(zip((entry.name for entry in found), _places(found), strict=True)), "/")
+
+    def find(self, pos: str) -> Place | None:
+        """Return where an entry is: "src", "src/main.py", "main.py"."""
+        try:
+            names = self.names()
+        except OSError:
+            return None
+        plain = pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
+        return names.find(self.label, plain or pos)
+
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the directory as it is now."""
         try:
@@ -131,15 +148,33 @@ class DirectorySource(BaseSource):
             if basis.fingerprint == fingerprint:
                 return Draft(f"{self.label} · no change")
             return fit_lines([f"{self.label} · changed"], list(changed(basis.entries, found)), budget, "changes")
-        if request.lod == 0:
-            here = [entry for entry in found if entry.depth == 0]
-            first = min(place.line, max(len(here) - 1, 0))
-            lines = [entry.line() for entry in here[first:]]
-            return fit_lines([head], lines, budget, "entries", place=lambda k: str(first + k))
         if request.lod == 2:
             return fit_lines([head], list(totals(files)), budget, "points")
         before = ["[nothing rendered before; as it is now:]"] if request.lod == 3 else []
-        return fit_lines([*before, head], [entry.line() for entry in found], budget, "entries")
+        places = _places(found)
+        first = _at(places, place)
+        if first:  # what it lies in stands above it, out of sight
+            head += f" · from {found[first].name}"
+        shown = list(zip(found, places, strict=True))[first:]
+        if request.lod == 0:  # its own entries; of the one that the position is in, what is below
+            shown = [row for row in shown if not row[0].depth or (place.col and row[1].line == place.line)]
+        lines = [entry.line() for entry, _ in shown]
+        return fit_lines([*before, head], lines, budget, "entries", place=lambda k: str(shown[k][1]))
+
+
+def _places(found: list[Found]) -> list[Place]:
+    """Return the position of each entry of a tree."""
+    places: list[Place] = []
+    for entry in found:
+        last = places[-1] if places else Place(-1)
+        places.append(Place(last.line, last.col + 1) if entry.depth else Place(last.line + 1))
+    return places
+
+
+def _at(places: list[Place], place: Place) -> int:
+    """Return which entry of a tree is at a place, or the last one before it."""
+    before = bisect_right(places, (place.line, place.col), key=lambda one: (one.line, one.col))
+    return max(0, before - 1)
 
 
 def stamps_of(paths: list[str]) -> str:

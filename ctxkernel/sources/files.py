@@ -18,9 +18,9 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import thumbnails
 from ctxkernel.sources.lineindex import INDEX_BYTES, build
-from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of, symbols_of
+from ctxkernel.sources.positions import find_pattern, keys_of, no_place, pattern_of, symbols_of
 from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
-from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, size_of
 from ctxkernel.sources.textual import Document, TextBasis, difference, excerpt, make_basis, structure, summary
 from ctxkernel.sources.windows import LargeFile, Window, whole_window
 
@@ -64,6 +64,11 @@ class FileSource(BaseSource):
         if isinstance(found, Gone):
             return _gone(self.label, found, request)
         return _binary(self.label, found, request, budget, self.path)
+
+    def names(self) -> Names:
+        """Return symbols and headings."""
+        found = self._find()
+        return names_in(found) if isinstance(found, Document) else Names()
 
     def find(self, pos: str) -> Place | None:
         """Return where a symbol, a heading or a pattern is in the text."""
@@ -239,6 +244,10 @@ class TextSource(BaseSource):
             self._document = Document(self.label, self.path_hint(), text)
         return render_document(self._document, request, place, budget)
 
+    def names(self) -> Names:
+        """Return symbols and headings."""
+        return names_in(Document(self.label, self.path_hint(), self.text()))
+
     def find(self, pos: str) -> Place | None:
         """Return where a symbol, a heading or a pattern is in the text."""
         return find_in(Document(self.label, self.path_hint(), self.text()), pos)
@@ -248,13 +257,22 @@ class TextSource(BaseSource):
         return ""
 
 
+def names_in(document: Document) -> Names:
+    """Return the symbols and headings of a text; of JSON the keys, as far as each stands in a line of its own."""
+    if document.language.name == "json":
+        return Names("keys", [(name, Place(line)) for name, line in keys_of(document.text.lines)])
+    outline = document.outline
+    return Names(outline.what, [(name, Place(line)) for name, line in symbols_of(outline)])
+
+
 def find_in(document: Document, pos: str) -> Place:
-    """Return the line of a symbol, a heading or "/pattern/" in a text. Raises BadPolicy with what is like it."""
+    """Return the line of a symbol, a heading, a key or "/pattern/" in a text. Raises BadPolicy with what is like it."""
     pattern = pattern_of(pos)
-    names = [] if pattern is not None else symbols_of(document.outline)
-    line = find_pattern(pattern, document.text.lines) if pattern is not None else find_name(names, pos)
+    if pattern is None:
+        return names_in(document).find(document.label, pos)
+    line = find_pattern(pattern, document.text.lines)
     if line is None:
-        raise no_place(document.label, pos, [name for name, _ in names], document.outline.what if names else "")
+        raise no_place(document.label, pos)
     return Place(line)
 
 

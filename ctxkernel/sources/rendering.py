@@ -20,7 +20,7 @@ from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
-from ctxkernel.sources.positions import no_place
+from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of
 from ctxkernel.sources.saferepr import type_name
 
 PAST_END = " (the position is past the end)"
@@ -44,6 +44,31 @@ class Place:
         if self.offset is not None:
             return f"@{self.offset}" + (f"{self.shift:+d}" if self.shift else "")
         return f"{self.line}:{self.col}" if self.col else str(self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What positions are called in a target: names with their places, in its order."""
+
+    what: str = "symbols"
+    """What they are, for people: entries, headings, columns, …"""
+    places: Sequence[tuple[str, Place]] = ()
+    within: str = "."
+    """What stands between a name and what it is in, so that `fit` is `Model.fit`."""
+
+    def find(self, label: str, pos: str) -> Place:
+        """Return the place of a name, "[name]" or "/pattern/". Raises BadPolicy with what is like it."""
+        pattern = pattern_of(pos)
+        if pattern is not None:
+            at = find_pattern(pattern, (name for name, _ in self.places))
+            found = None if at is None else self.places[at][1]
+        else:
+            found = find_name(self.places, pos, self.within)
+            if found is None and pos[:1] == "[" and pos[-1:] == "]":
+                found = find_name(self.places, pos[1:-1], self.within)
+        if found is None:
+            raise no_place(label, pos, [name for name, _ in self.places], self.what)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +271,16 @@ class BaseSource:
                 self._renderings.popitem(last=False)
         return rendered
 
+    def names(self) -> Names:
+        """Return what positions are called in the target, bounded. May raise anything."""
+        return Names()
+
     def find(self, pos: str) -> Place | None:
         """Return the place of a name or "/pattern/"; None where nothing can be said, as of a file that is gone.
 
         Raises BadPolicy with what is there where it is not.
         """
-        raise no_place(self.label, pos)
+        return self.names().find(self.label, pos)
 
     def _placed(self, request: RenderRequest, stamp: str) -> tuple[Place, str]:
         """Return where `pos` is; where it is no more, where it was and a remark. Raises BadPolicy."""
