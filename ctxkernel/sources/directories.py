@@ -101,6 +101,10 @@ class DirectorySource(BaseSource):
         self._watched = [path for path, folder in paths if not folder]
         self._folders = [path for path, folder in paths if folder]
 
+    def parts(self) -> list[str]:
+        """Return its own entries. Raises OSError where it cannot be read."""
+        return [entry.line() for entry in islice(_walk(self.path, "", 0), MOST_SHOWN) if not entry.depth]
+
     def names(self) -> Names:
         """Return the entries by their paths in the directory. Raises OSError where it cannot be read."""
         found = list(islice(_walk(self.path, "", 0), MOST_SHOWN))

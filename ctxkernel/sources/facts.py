@@ -115,16 +115,19 @@ class FactsSource(BaseSource):
         """A sampled hash does not prove that nothing changed."""
         return "~" not in stamp
 
+    def parts(self) -> list[str]:
+        """Return the lines of the value."""
+        return self.value()[:MOST_LINES]
+
     def names(self) -> Names:
         """Return what the lines of the value are about."""
-        lines = enumerate(self.value()[:MOST_LINES])
-        return Names("names", [(name, Place(at)) for at, line in lines if (name := key_of(line))])
+        return Names("names", [(name, Place(at)) for at, line in enumerate(self.parts()) if (name := key_of(line))])
 
     def find(self, pos: str) -> Place | None:
         """Return the line of the value that is about a name, or that a pattern is in."""
         if pattern_of(pos) is None:
             return super().find(pos)
-        text = make_text("\n".join(self.value()[:MOST_LINES]), size=-1, fingerprint="")
+        text = make_text("\n".join(self.parts()), size=-1, fingerprint="")
         return find_in(Document(self.label, "", text), pos)
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:

@@ -20,7 +20,7 @@ from ctxkernel.sources import thumbnails
 from ctxkernel.sources.lineindex import INDEX_BYTES, build
 from ctxkernel.sources.positions import find_pattern, keys_of, no_place, pattern_of, symbols_of
 from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
-from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, size_of
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place, size_of
 from ctxkernel.sources.textual import Document, TextBasis, difference, excerpt, make_basis, structure, summary
 from ctxkernel.sources.windows import LargeFile, Window, whole_window
 
@@ -74,6 +74,18 @@ class FileSource(BaseSource):
         """Return where a symbol, a heading or a pattern is in the text."""
         found = self._find()
         return find_in(found, pos) if isinstance(found, Document) else None
+
+    def parts(self) -> Sequence[str]:
+        """Return the lines."""
+        found = self._find()
+        return found.text.lines if isinstance(found, Document) else ()
+
+    def further(self, place: str, tokens: int) -> str | None:
+        """Return the position that is `tokens` after `place`; of a large file at most 4 MB on. Never raises."""
+        found, at = self._find(), parse_place(place)
+        if self._large is None or at is None or not isinstance(found, Document):
+            return super().further(place, tokens)
+        return self._large.further(at, tokens) if found.text.encoding.startswith("utf-8") else None
 
     def _find(self) -> Gone | Binary | Document:
         stamp = self.stamp()
@@ -243,6 +255,10 @@ class TextSource(BaseSource):
         if self._document is None or self._document.text.fingerprint != text.fingerprint:
             self._document = Document(self.label, self.path_hint(), text)
         return render_document(self._document, request, place, budget)
+
+    def parts(self) -> Sequence[str]:
+        """Return the lines."""
+        return self.text().lines
 
     def names(self) -> Names:
         """Return symbols and headings."""

@@ -91,6 +91,10 @@ class GlobSource(BaseSource):
         walk = self._walk
         return walk is not None and not walk.cut and len(walk.folders) <= WATCHED and len(walk.paths) <= WATCHED
 
+    def parts(self) -> list[str]:
+        """Return what matches."""
+        return [_line(self._found(path)) for path in _Walk(self.spec).paths]
+
     def names(self) -> Names:
         """Return what matches, by the paths from the folder before the first wildcard."""
         return Names("matches", [(self._name(path), Place(at)) for at, path in enumerate(_Walk(self.spec).paths)], "/")

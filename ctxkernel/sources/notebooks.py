@@ -146,6 +146,10 @@ class NotebookSource(FormatSource[Notebook]):
                     return Place(at)
         return names.find(self.label, pos)
 
+    def parts_of(self, found: Notebook) -> list[str]:
+        """Return the cells."""
+        return ["\n".join(cell.lines()) for cell in found.cells]
+
     def show(self, found: Notebook, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2 from the cell that the position names."""
         cells = found.cells

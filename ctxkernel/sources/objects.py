@@ -122,17 +122,20 @@ class ObjectSource(BaseSource):
         basis = make_basis(Document(head, "", text), whole_window(text, Place()))
         return Draft(draft.text, draft.cut_tokens, None, text.fingerprint, basis)
 
+    def parts(self) -> list[str]:
+        """Return the lines of the value."""
+        return list(islice(value_lines(self.target), _MOST_LINES))
+
     def names(self) -> Names:
         """Return keys and attributes."""
-        lines = enumerate(islice(value_lines(self.target), _MOST_LINES))
-        return Names("keys", [(name, Place(at)) for at, line in lines if (name := key_of(line))])
+        return Names("keys", [(name, Place(at)) for at, line in enumerate(self.parts()) if (name := key_of(line))])
 
     def find(self, pos: str) -> Place | None:
         """Return the line of a key, an attribute, or a pattern."""
         pattern = pattern_of(pos)
         if pattern is None:
             return super().find(pos)
-        line = find_pattern(pattern, islice(value_lines(self.target), _MOST_LINES))
+        line = find_pattern(pattern, self.parts())
         if line is None:
             raise no_place(self.label, pos)
         return Place(line)

@@ -113,6 +113,10 @@ class PdfSource(FormatSource[Pdf]):
         headings = [(name, places[place.line]) for name, place in names_in(document).places]
         return Names(names.what if names.places else "headings", [*names.places, *headings]).find(self.label, pos)
 
+    def parts_of(self, found: Pdf) -> list[str]:
+        """Return the pages, where all were read."""
+        return ["\n".join(text) for text in found.texts] if len(found.texts) == found.pages else []
+
     def show(self, found: Pdf, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2."""
         parts = [self.label, f"PDF {found.version}", number_of(found.pages, "pages"), size_of(found.size)]

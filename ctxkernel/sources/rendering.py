@@ -22,6 +22,7 @@ from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
 from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of
 from ctxkernel.sources.saferepr import type_name
+from ctxkernel.sources.scrolling import moved
 
 PAST_END = " (the position is past the end)"
 NO_CAP = 1 << 40
@@ -281,6 +282,24 @@ class BaseSource:
         Raises BadPolicy with what is there where it is not.
         """
         return self.names().find(self.label, pos)
+
+    def parts(self) -> Sequence[str]:
+        """Return the text of each line, entry or cell that positions count; none where it is not at hand. May raise."""
+        return ()
+
+    def further(self, place: str, tokens: int) -> str | None:
+        """Return the position that is `tokens` after `place` (before, if negative), by the rules of `scrolling`.
+
+        None where there is no text to measure by. Never raises.
+        """
+        at = parse_place(place)
+        if at is None or at.offset is not None:
+            return None
+        try:
+            parts = self.parts()
+        except Exception:  # a target that went meanwhile: its rendering says so
+            return None
+        return str(moved(parts, at.line, tokens)) if parts else None
 
     def _placed(self, request: RenderRequest, stamp: str) -> tuple[Place, str]:
         """Return where `pos` is; where it is no more, where it was and a remark. Raises BadPolicy."""
