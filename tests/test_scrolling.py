@@ -96,7 +96,7 @@ def test_a_huge_file_is_read_for_a_window_at_most(tmp_path, monkeypatch):
     read: list[int] = []
     plain = windows.read_at
     monkeypatch.setattr(windows, "read_at", lambda *args: read.append(args[2]) or plain(*args))
-    h = opened(path)
+    h: Any = opened(path)
     render(h)
     read.clear()
 

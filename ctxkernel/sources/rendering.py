@@ -2,7 +2,8 @@
 
 Rule 1: `Rendered.tokens`, those of the text and of its picture, are at most `request.tokens`, whatever a source hands
         in; a source that builds too long a text is cut here, so no fault of one can break a budget.
-Rule 2: what a budget cut is said in the text itself (`marked`), with the next move.
+Rule 2: what a budget cut is said in the text itself (`marked`), with the next move; however small the budget, a mark
+        of it stays (`core.marks`).
 Rule 3: a source's own fault becomes one line of text and a note; only `BadPolicy` gets out.
 Rule 4: renderings are cached by stamp, so an unchanged target costs one `stamp()`.
 """
@@ -18,6 +19,7 @@ from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Preparation
+from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
 from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of
@@ -99,12 +101,19 @@ def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) ->
     """Return (k, build(k)) for a largest k in 0 … high whose text is within `budget`.
 
     `build(k)` is the whole text with k items, marks included. Where even build(0) is too much, its
-    beginning is returned with k = -1.
+    beginning and its mark are returned with k = -1.
     """
     if budget >= NO_CAP:
         return high, build(high)
     k = largest(high, lambda n: count_tokens(build(n)) <= budget, guess)
-    return (k, build(k)) if k >= 0 else (-1, trim_to_tokens(build(0), budget))
+    return (k, build(k)) if k >= 0 else (-1, squeezed(build(0), budget))
+
+
+def squeezed(text: str, budget: int, cut: bool = False) -> str:
+    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one."""
+    head, mark = parted(text)
+    marks = shorter(mark) if mark or cut else []
+    return cut_to(head, marks, budget, count_tokens, trim_to_tokens)
 
 
 def fit_lines(
@@ -339,7 +348,7 @@ class BaseSource:
         text = text.encode("utf-8", "replace").decode() if _has_surrogates(text) else text
         tokens, cut, picture = count_tokens(text), draft.cut_tokens, draft.picture
         if tokens > budget:
-            text = trim_to_tokens(text, budget)
+            text = squeezed(text, budget, cut > 0 or "\n" in text)
             cut += max(1, tokens - budget)
             tokens = count_tokens(text)
         if picture is not None and tokens + picture.tokens > budget:

@@ -269,7 +269,7 @@ class ViewHandle(NodeBase):
             self._set({"pos": self._rendered.next_pos})
             return self
         if delta_tokens is not None:
-            if not isinstance(delta_tokens, int) or isinstance(delta_tokens, bool):
+            if type(delta_tokens) is not int:
                 raise BadPolicy(f"scroll(delta_tokens={delta_tokens!r}): give a whole number, negative for back")
             further = getattr(self._source, "further", None)
             pos: str | None = None if further is None else further(self._place or self._pos, delta_tokens)
