@@ -24,12 +24,14 @@ from IPython.display import display
 from ctxkernel._version import __version__
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
 from ctxkernel.kernel import configuring, moving, projecting, widgets
 from ctxkernel.kernel.answers import DECIDED, NOTE
 from ctxkernel.kernel.handle_lines import handle_line, matcher, paths_from
+from ctxkernel.kernel.place_names import fitting, place_names
 from ctxkernel.kernel.reading import DECIDING, MOVING
 
 if TYPE_CHECKING:
@@ -546,6 +548,11 @@ def _tell_refusal(shell: Any, etype: type, value: BaseException, tb: Any, tb_off
     return lines
 
 
+def _handle_called(ctx: Runtime, name: str) -> NodeBase | None:
+    value = ctx.shell.user_ns.get(name)
+    return value if isinstance(value, NodeBase) else ctx.loop.graph.node(name)
+
+
 def _matcher(ctx: Runtime) -> Callable[[CompletionContext], SimpleMatcherResult]:
     """Return what completes a `%ctx` line. A hook would let Python's own names stand beside ours."""
 
@@ -554,15 +561,17 @@ def _matcher(ctx: Runtime) -> Callable[[CompletionContext], SimpleMatcherResult]
         line, token = context.text_until_cursor, context.token
         if not line.lstrip().startswith("%ctx "):
             return {"completions": []}
-        if (supposed := re.search(r" whatif .*\.(\w+)=\w*$", line)) is not None:
-            values = [one for one in projecting.SUPPOSED_VALUES.get(supposed[1], ()) if one.startswith(token)]
+        if (given := re.search(r" (?:whatif|set) (?:.* )?(\w+)\.(\w+)=([\"']?)([^\"']*)$", line)) is not None:
+            node = _handle_called(ctx, given[1]) if given[2] == "pos" else None
+            names = () if node is None else place_names(node)
+            values = fitting(names or projecting.SUPPOSED_VALUES.get(given[2], ()), given[4], token, given[3])
             return {"completions": [SimpleCompletion(one) for one in values], "suppress": True, "ordered": True}
         if line.endswith("="):
             return {"completions": []}
         found = complete(ctx, SimpleNamespace(line=line.lstrip(), symbol=token))
-        fitting = [one for one in found if one.startswith(token)]
-        fitting = fitting or [one for one in found if one.lower().startswith(token.lower())]
-        return {"completions": [SimpleCompletion(one) for one in fitting], "suppress": bool(fitting), "ordered": True}
+        known = [one for one in found if one.startswith(token)]
+        known = known or [one for one in found if one.lower().startswith(token.lower())]
+        return {"completions": [SimpleCompletion(one) for one in known], "suppress": bool(known), "ordered": True}
 
     return match
 

@@ -666,7 +666,12 @@ def complete(ctx: Runtime, sub: str, words: Sequence[str]) -> list[str]:
             return [*handles, *past.pins]
         case "whatif":
             return [
-                *(f"{name}.{what}=" for name in handles for what in ("lod", "tokens", "pos", "pinned", "shown")),
+                *(
+                    f"{state.name}.{what}="
+                    for state in ctx.loop.ls()
+                    for what in ("lod", "tokens", "pos", "pinned", "shown")
+                    if what != "pos" or state.obj_type == "view"
+                ),
                 *_SUPPOSED,
             ]
         case _:
