@@ -131,7 +131,7 @@ def test_names_are_not_looked_for_where_that_would_read_much_or_run_code(placed)
         file.write("class A: pass\n")
         file.truncate(place_names.MOST_BYTES + 1)
 
-    def asked(target: object) -> bool:
+    def asked(*target: Any) -> Any:
         raise AssertionError(f"{target} was asked")
 
     registry._registered.insert(0, (asked, asked))
