@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Self
+from typing import Any, Self
 
 from ctxkernel.core.errors import BadTarget, CyclicGroup
 from ctxkernel.core.events import Delta, Json
@@ -299,6 +299,18 @@ class GroupHandle(NodeBase):
     def _stale(self) -> bool:
         """Whether something other than a change of a member makes another summary: a question, a deleted name."""
         return self.dirty or self._named != self._asked() or self._targets != self._looked_at()
+
+    def supposed(self, policy: Mapping[str, Any], instead: Mapping[str, NodeBase]) -> Self:
+        """Return a stand-in over the stand-ins of its members, its summary made anew as by the tick; see `NodeBase`."""
+        twin = super().supposed(policy, instead)
+        if twin._mode == "running" and any(node.obj_id in instead for node in self.nested()) and twin._update():
+            twin.changed_in = self.graph.statement_id
+        return twin
+
+    def _stand_in(self, instead: Mapping[str, NodeBase]) -> Self:
+        twin = super()._stand_in(instead)
+        twin._members = [instead.get(member.obj_id, member) for member in self._members]
+        return twin
 
     def on_member_changed(self, member: NodeBase) -> None:
         """Mark the summary as old when a member of it, or of a group in it, changed: all are shown at its own level."""
