@@ -1,9 +1,10 @@
 """A directory as a source: a bounded tree with sizes. A position is "entry:below", both from 0: of its own entries, and
 of what lies below one, in the order of the tree.
 
-Rule 1: no file is opened, no link followed; at most `MOST_NAMES` names are read and `MOST_SHOWN` looked at.
+Rule 1: no file but a `.gitignore` is opened, no link followed; at most `MOST_NAMES` names are read and `MOST_SHOWN`
+        looked at.
 Rule 2: names are sorted, so the listing does not depend on the file system's order.
-Rule 3: hidden folders and caches are named but not entered.
+Rule 3: hidden folders and caches are named but not entered. What a `.gitignore` leaves out is counted, and not named.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.sources.ignoring import Ignoring, above
 from ctxkernel.sources.positions import pattern_of
 from ctxkernel.sources.reading import content_hash, file_stamp, reason_of
 from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, size_of
@@ -75,16 +77,17 @@ class DirectorySource(BaseSource):
         self._folders: list[str] = []
         self._listed = ""
         self._all_watched = False
+        self._above = Ignoring()
 
     def stamp(self) -> str:
         """Return a hash of the stats of the directory and of its first 64 entries, the tree's order. Never raises.
 
         Names are read anew only where a folder's own stat changed.
         """
-        listed = stamps_of([self.path, *self._folders])
+        listed = stamps_of([self.path, *self._folders, *self._above.files])
         if listed != self._listed:
             self._watch()
-            listed = self._listed = stamps_of([self.path, *self._folders])
+            listed = self._listed = stamps_of([self.path, *self._folders, *self._above.files])
         return content_hash(f"{listed} {stamps_of(self._watched)}".encode())
 
     def covers(self, stamp: str) -> bool:
@@ -92,8 +95,9 @@ class DirectorySource(BaseSource):
         return self._all_watched
 
     def _watch(self) -> None:
+        self._above = above(self.path)
         try:
-            found = list(islice(_walk(self.path, "", 0), _WATCHED + 1))
+            found = _list(self.path, _WATCHED + 1)[0]
         except OSError:
             found = []
         self._all_watched = len(found) <= _WATCHED
@@ -103,11 +107,11 @@ class DirectorySource(BaseSource):
 
     def parts(self) -> list[str]:
         """Return its own entries. Raises OSError where it cannot be read."""
-        return [entry.line() for entry in islice(_walk(self.path, "", 0), MOST_SHOWN) if not entry.depth]
+        return [entry.line() for entry in _list(self.path, MOST_SHOWN)[0] if not entry.depth]
 
     def names(self) -> Names:
         """Return the entries by their paths in the directory. Raises OSError where it cannot be read."""
-        found = list(islice(_walk(self.path, "", 0), MOST_SHOWN))
+        found, _ = _list(self.path, MOST_SHOWN)
         return Names("entries", list(zip((entry.name for entry in found), _places(found), strict=True)), "/")
 
     def find(self, pos: str) -> Place | None:
@@ -122,13 +126,14 @@ class DirectorySource(BaseSource):
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the directory as it is now."""
         try:
-            found = list(islice(_walk(self.path, "", 0), MOST_SHOWN + 1))
+            found, ignored = _list(self.path, MOST_SHOWN + 1)
         except NotADirectoryError:
             return Draft(f"{self.label} · is no directory any more (view it again)", notes=("not a directory",))
         except OSError as fault:
             reason = reason_of(fault)
             return Draft(f"{self.label} · {reason}", fingerprint=f"gone:{reason}", notes=(reason,))
         notes = (f"the first {MOST_SHOWN:,} entries",) if len(found) > MOST_SHOWN else ()
+        notes = (*notes, f"{ignored:,} ignored (.gitignore)") if ignored else notes
         found = found[:MOST_SHOWN]
         basis = basis_of(found)
         fingerprint = basis.fingerprint
@@ -186,7 +191,14 @@ def stamps_of(paths: list[str]) -> str:
     return " ".join(map(file_stamp, paths))
 
 
-def _walk(path: str, prefix: str, depth: int) -> Iterator[Found]:
+def _list(path: str, most: int) -> tuple[list[Found], int]:
+    """Return the first entries of a tree, and how many were met that are ignored. Raises OSError."""
+    ignored = Counter[str]()
+    return list(islice(_walk(path, "", 0, above(path), ignored), most)), ignored.total()
+
+
+def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, ignored: Counter[str]) -> Iterator[Found]:
+    ignoring = ignoring.within(path)
     with os.scandir(path) as entries:
         some = sorted(islice(entries, MOST_NAMES), key=lambda entry: entry.name)
     for entry in some:
@@ -196,12 +208,15 @@ def _walk(path: str, prefix: str, depth: int) -> Iterator[Found]:
         except OSError as fault:
             yield Found(name, depth, False, 0, 0, reason_of(fault))
             continue
+        if ignoring.leaves_out(entry.path, stat.S_ISDIR(about.st_mode)):
+            ignored[path] += 1
+            continue
         if stat.S_ISDIR(about.st_mode):
             skipped = entry.name.startswith(".") or entry.name in NOT_ENTERED or depth + 1 >= _DEPTH
             yield Found(name, depth, True, 0, 0, "not entered" if skipped else "")
             if not skipped:
                 try:
-                    yield from _walk(entry.path, name + "/", depth + 1)
+                    yield from _walk(entry.path, name + "/", depth + 1, ignoring, ignored)
                 except OSError as fault:
                     yield Found(name + "/…", depth + 1, False, 0, 0, reason_of(fault))
         elif stat.S_ISLNK(about.st_mode):
