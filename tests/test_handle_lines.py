@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas
 import pytest
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.ports import All
+from ctxkernel.kernel import place_names
 from ctxkernel.kernel.handle_lines import KEYWORDS, following, handle_line
+from ctxkernel.kernel.magics import magic_at
+from ctxkernel.sources import registry
+from ctxkernel.sources.registry import open_named
 from ctxkernel.testing import FakeSource, Turns
 
 DELIMITERS = " \t\n`!@#$^&*()=+[{]}\\|;:'\",<>?"
@@ -27,7 +34,9 @@ def ctx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     turns = Turns()
     turns.namespace.update(src=FakeSource("one"), df=[1], df_all=[2])
     turns.run("v = view(src); g = group(v)")
-    return SimpleNamespace(loop=turns.loop, shell=SimpleNamespace(user_ns=turns.namespace, user_ns_hidden={}))
+    return SimpleNamespace(
+        turns=turns, loop=turns.loop, shell=SimpleNamespace(user_ns=turns.namespace, user_ns_hidden={})
+    )
 
 
 def completed(ctx: Any, line: str) -> list[str]:
@@ -73,6 +82,94 @@ def completed(ctx: Any, line: str) -> list[str]:
 )
 def test_completion_knows_options_values_paths_names_and_what_a_handle_has(ctx, line: str, found: list[str]):
     assert completed(ctx, line) == found
+
+
+@pytest.fixture
+def placed(ctx: Any) -> Any:
+    """The same with targets whose positions have names, and a handle `h` on one of them."""
+    Path("code.py").write_text("class Model:\n    def fit(self): pass\n    def predict(self): pass\n")
+    Path("paper.md").write_text("# Intro\n\n## Data in 2021\n\n## Data (raw)\n\n## It's so\n")
+    Path("data dir/y.txt").write_text("text")
+    frame = pandas.DataFrame({"price": [1, 2]}, index=["Paris", "Rome"])
+    ctx.loop.graph.open_source = lambda target: open_named(target, ctx.shell.user_ns)
+    turns = ctx.turns
+    turns.namespace.update(table=frame)
+    turns.run("h = view('paper.md')")
+    return ctx
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("%view code.py --pos ", ["Model", "Model.fit", "Model.predict"]),
+        ("%view code.py --lod 1 --pos=Model.f", ["Model.fit"]),
+        ("%view paper.md --pos Data", ["'Data in 2021'", "'Data (raw)'"]),
+        ('%view paper.md --pos "Data i', ["in 2021"]),
+        ("%view paper.md --pos 'Data (r", ["raw)"]),
+        ("%view table --pos ", ["Paris", "Rome", "price"]),
+        ("%view . --pos 'data dir/", ["dir/x.txt", "dir/y.txt"]),
+        ("%view no.py --pos ", []),
+        ("%view --pos ", []),
+        ('view("code.py", pos="Model.p', ["Model.predict"]),
+        ('view("code.py", lod=1, pos=', ['"Model"', '"Model.fit"', '"Model.predict"']),
+        ("view(table, pos='P", ["Paris"]),
+        ("view(f(x), pos='", []),
+        ('h.pos = "Da', ["Data in 2021", "Data (raw)"]),
+        ("h.set(lod=1, pos=", ['"Intro"', '"Data in 2021"', '"Data (raw)"', '"It\'s so"']),
+        ("df.pos = ", []),
+    ],
+)
+def test_positions_complete_by_the_names_that_the_target_has(placed, line: str, found: list[str]):
+    nodes, events = placed.loop.graph.counts, len(list(placed.loop.graph.events()))
+
+    assert completed(placed, line) == found
+    assert (placed.loop.graph.counts, len(list(placed.loop.graph.events()))) == (nodes, events)
+
+
+def test_names_are_not_looked_for_where_that_would_read_much_or_run_code(placed):
+    with open("huge.py", "w") as file:
+        file.write("class A: pass\n")
+        file.truncate(place_names.MOST_BYTES + 1)
+
+    def asked(*target: Any) -> Any:
+        raise AssertionError(f"{target} was asked")
+
+    registry._registered.insert(0, (asked, asked))
+    try:
+        assert completed(placed, "%view huge.py --pos ") == []
+        assert completed(placed, "%view https://example.org/a.py --pos ") == []
+        assert completed(placed, "%view code.py --pos M") == ["Model", "Model.fit", "Model.predict"]
+    finally:
+        registry._registered.pop(0)
+
+
+def test_a_target_that_hangs_holds_no_completion_up(placed, monkeypatch):
+    release = threading.Event()
+    monkeypatch.setattr(place_names, "SECONDS", 0.05)
+    monkeypatch.setattr(place_names, "open_built_in", lambda target: release.wait(60))
+
+    begun = time.monotonic()
+    found = completed(placed, "%view code.py --pos ")
+    release.set()
+
+    assert found == []
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(
+    ("code", "cursor", "name"),
+    [
+        ("%view m.py", 0, "%view"),
+        ("%view m.py", 5, "%view"),
+        ("%view m.py", 7, None),
+        ("a, b = %group x", 10, "%group"),
+        ("%%ask --mode auto\nwhy?", 4, "%%ask"),
+        ("view(x)", 2, None),
+        ("x %view", 4, None),
+    ],
+)
+def test_the_magic_at_the_cursor_is_known(code: str, cursor: int, name: str | None):
+    assert magic_at(code, cursor) == name
 
 
 def test_completing_looks_nothing_up_that_could_run_code(ctx):

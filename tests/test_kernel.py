@@ -288,6 +288,11 @@ HABITS = [
     ("bang", "!ls", "plain.txt"),
     ("view? is documented", "view?", "level of detail"),
     ("%ctx? is documented", "%ctx?", "timeline"),
+    ("%view? is the magic's", "%view?", "%view TARGET [--pos P] [--tokens N] [--lod N] [--mode M] [--freq F]"),
+    ("h = %view? too", "h = %view?", "%view TARGET [--pos P]"),
+    ("%view --help too", "%view --help", "%view TARGET [--pos P]"),
+    ("%group ? too", "%group ?", "%group HANDLE … [--tokens N] [--lod N] [--mode M] [--freq F]"),
+    ("%%ask? is documented", "%%ask?", "--budget B"),
 ]
 
 
@@ -303,6 +308,22 @@ def test_a_plain_users_habits_are_untouched(habit_kernel, source, expected):
     pager = "".join(p.get("data", {}).get("text/plain", "") for p in ran.reply.get("payload", []))
     assert ran.status == "ok"
     assert expected in ran.stdout + pager
+
+
+@pytest.mark.parametrize(
+    ("code", "cursor", "expected"),
+    [
+        ("%view plain.txt", 4, "%view TARGET [--pos P]"),
+        ("x = 1\nh = %group a b", 14, "%group HANDLE …"),
+        ("view('plain.txt')", 2, "Look at a file, a directory or a Python object"),
+        ("x = 7 %view", 9, "Look at a file, a directory or a Python object"),
+    ],
+)
+def test_the_help_at_the_cursor_is_that_of_the_magic_or_of_the_function(shared_kernel, code, cursor, expected):
+    reply = shared_kernel.client.inspect(code, cursor, reply=True, timeout=20)["content"]
+
+    assert (reply["status"], reply["found"]) == ("ok", True)
+    assert expected in reply["data"]["text/plain"]
 
 
 def test_prompt_numbers_and_out_are_those_of_ipython(kernel):

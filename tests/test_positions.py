@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pandas
 import pytest
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.ports import All, RenderRequest
+from ctxkernel.sources import FactsSource
 from ctxkernel.sources.positions import SEARCH_SECONDS, pattern_of
 from ctxkernel.sources.registry import open_named
 from ctxkernel.testing import Turns
@@ -86,7 +89,7 @@ def test_a_row_label_or_a_key_is_a_position(target: Any, pos: str, row: str):
         (MODULE, "predcit", "among its 5 symbols. Is it 'Model.predict'?"),
         (MODULE, "/nowhere/", "has no position '/nowhere/'"),
         (MODULE, "/[/", "is no regular expression: unterminated"),
-        (pandas.DataFrame({"a": [1]}, index=["Rome"]), "Roma", "among its 1 row labels. Is it 'Rome'?"),
+        (pandas.DataFrame({"a": [1]}, index=["Rome"]), "Roma", "among its 2 row labels and columns. Is it 'Rome'?"),
         ({"alpha": 1}, "alpa", "Is it 'alpha'?"),
     ],
 )
@@ -95,6 +98,146 @@ def test_a_position_that_is_not_there_is_refused_with_what_is_like_it(tmp_path, 
 
     with pytest.raises(BadPolicy, match=re.escape(said)):
         render(source, pos=pos)
+
+
+@pytest.fixture(scope="module")
+def things(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What has entries with names: a folder, a pattern, a notebook, JSON, a table, an array, and facts."""
+    folder = tmp_path_factory.mktemp("things")
+    (folder / "src" / "deep").mkdir(parents=True)
+    for name in ("a.txt", "src/main.py", "src/deep/x.py", "z.csv"):
+        written(folder / name, "text")
+    cells = [
+        {"cell_type": "markdown", "id": "intro-1", "source": "# Ships\ntext\n## Data in 2021"},
+        {"cell_type": "code", "id": "c0ffee", "execution_count": 7, "source": "import os\ndef load(x):\n    return x"},
+    ]
+    return {
+        "folder": folder,
+        "glob": str(folder / "**" / "*.py"),
+        "notebook": written(folder.parent / "n.ipynb", json.dumps({"cells": cells, "nbformat": 4})),
+        "json": written(folder.parent / "a.json", json.dumps({"alpha": [1], "beta": {"c": 1}}, indent=1)),
+        "frame": pandas.DataFrame({"price": [1, 2], "n": [3, 4]}, index=["Paris", "Rome"]),
+        "array": numpy.arange(24).reshape(2, 3, 4),
+        "dict": {"alpha": 1, 7: 2, "b c": 3},
+        "estimator": StandInSource(),
+    }
+
+
+class StandInSource(FactsSource):
+    """Facts of the two shapes that the sources of libraries have."""
+
+    kind = "stand-in"
+
+    def __init__(self) -> None:
+        super().__init__(None, "model")
+
+    def value(self) -> list[str]:
+        return ["coef_: 1 float64 [0.5]", "axes 0: 'Flow'", "  line 'q': 2 points", "temp (x, y): 3 × 4", "alpha = 1.0"]
+
+    structure = summary = value
+
+
+@pytest.mark.parametrize(
+    ("thing", "pos", "place", "shown"),
+    [
+        ("folder", "src", "1", "src/"),
+        ("folder", "src/", "1", "src/"),
+        ("folder", "src/main.py", "1:3", "  main.py · 4 B"),
+        ("folder", "x.py", "1:2", "    x.py · 4 B"),
+        ("folder", "/[.]csv$/", "2", "z.csv · 4 B"),
+        ("glob", "main.py", "1", "src/main.py · 4 B"),
+        ("glob", "src/deep/x.py", "0", "src/deep/x.py · 4 B"),
+        ("notebook", "Ships", "0:1", "# Ships"),
+        ("notebook", "Data in 2021", "0:3", "## Data in 2021"),
+        ("notebook", "load", "1:2", "def load(x):"),
+        ("notebook", "c0ffee", "1", "[1] code · In [7]"),
+        ("notebook", "cell 1", "1", "[1] code · In [7]"),
+        ("notebook", "[1]", "1", "[1] code · In [7]"),
+        ("notebook", "In [7]", "1", "[1] code · In [7]"),
+        ("notebook", "/ret.rn/", "1:3", "    return x"),
+        ("json", "beta", "4", ' "beta": {'),
+        ("json", "beta.c", "5", '  "c": 1'),
+        ("frame", "n", "0:1", "      n"),
+        ("array", "[1, 0]", "3", "[1, 0] 12 13 14 15"),
+        ("array", "[1]", "3", "[1, 0] 12 13 14 15"),
+        ("dict", "[7]", "1", "7: 2"),
+        ("dict", "b c", "2", "'b c': 3"),
+        ("estimator", "coef_", "0", "coef_: 1 float64 [0.5]"),
+        ("estimator", "axes 0", "1", "axes 0: 'Flow'"),
+        ("estimator", "line 'q'", "2", "  line 'q': 2 points"),
+        ("estimator", "temp", "3", "temp (x, y): 3 × 4"),
+        ("estimator", "alpha", "4", "alpha = 1.0"),
+    ],
+)
+def test_what_has_entries_takes_their_names(things, thing: str, pos: str, place: str, shown: str):
+    rendered = render(opened(things[thing], thing), pos=pos)
+
+    assert rendered.place == place
+    assert rendered.text.split("\n")[1] == shown
+
+
+@pytest.mark.parametrize(
+    ("thing", "pos", "said"),
+    [
+        ("folder", "src/mian.py", "among its 6 entries. Is it 'src/main.py'"),
+        ("glob", "mian.py", "among its 2 matches. Is it 'src/main.py'?"),
+        ("notebook", "Dta in 2021", "Is it 'Data in 2021'?"),
+        ("notebook", "cell 9", "has no cell 9: its 2 cells are numbered from 0"),
+        ("notebook", "/nowhere/", "has no position '/nowhere/'"),
+        ("json", "alhpa", "among its 3 keys. Is it 'alpha'?"),
+        ("frame", "pric", "among its 4 row labels and columns. Is it 'price'"),
+        ("array", "[2, 0]", "among its 6 rows. Is it '[1, 0]'"),
+        ("array", "x", "has no position 'x' among its 6 rows"),
+        ("estimator", "coeff_", "among its 5 names. Is it 'coef_'?"),
+    ],
+)
+def test_a_name_that_no_entry_has_is_refused_with_what_is_like_it(things, thing: str, pos: str, said: str):
+    with pytest.raises(BadPolicy, match=re.escape(said)) as refused:
+        render(opened(things[thing], thing), pos=pos)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pos", "row"),
+    [("Rome", "1"), ("/^Os/", "2"), ("price", "0"), ("n", "0:1"), ("2021-03", "59"), ("[3]", "3"), ("q", "0")],
+)
+def test_a_parquet_file_takes_labels_of_the_index_and_columns(tmp_path, pos: str, row: str):
+    pytest.importorskip("pyarrow")
+    cities = pandas.DataFrame({"price": [1, 2, 3], "n": [4, 5, 6]}, index=["Paris", "Rome", "Oslo"])
+    days = pandas.DataFrame({"d": range(90)}, index=pandas.date_range("2021-01-01", periods=90))
+    frame = days if pos == "2021-03" else pandas.DataFrame({"q": range(5)}) if pos in ("[3]", "q") else cities
+    frame.to_parquet(tmp_path / "t.parquet")
+
+    assert render(tmp_path / "t.parquet", pos=pos).place == row
+    with pytest.raises(BadPolicy, match="Is it"):
+        render(tmp_path / "t.parquet", pos=frame.columns[0] + "x")
+
+
+@pytest.mark.parametrize("lod", [0, 1])
+def test_the_tree_of_a_folder_goes_on_where_it_was_cut(things, lod: int):
+    whole = render(things["folder"], lod, tokens=All).text.split("\n")[1:]
+    pos, seen = "0", []
+    while pos is not None:
+        shown = render(things["folder"], lod, pos, tokens=60)
+        lines = shown.text.split("\n")[1:]
+        seen += [line for line in lines if not line.startswith("[…")]
+        assert shown.next_pos != pos
+        pos = shown.next_pos
+
+    assert seen == whole
+
+
+def test_a_folder_that_went_keeps_the_view_of_one_of_its_entries(tmp_path):
+    (tmp_path / "d").mkdir()
+    written(tmp_path / "d" / "a.txt", "text")
+    turns = looking(tmp_path / "d", "h = view(path, pos='a.txt').run()")
+
+    (tmp_path / "d" / "a.txt").unlink()
+    (tmp_path / "d").rmdir()
+    turns.run()
+
+    assert (turns.namespace["h"].fault, turns.namespace["h"].pos) == ("", "a.txt")
+    assert "missing" in turns.namespace["h"].rendered.text
 
 
 @pytest.mark.parametrize(

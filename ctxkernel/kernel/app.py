@@ -19,6 +19,7 @@ from ipykernel.kernelapp import IPKernelApp
 
 from ctxkernel._version import __version__
 from ctxkernel.core.timeline import Execution
+from ctxkernel.kernel.magics import magic_at
 from ctxkernel.kernel.panel import notebook_outputs
 from ctxkernel.kernel.reading import asks, moves_head, only_reads
 from ctxkernel.kernel.runtime import CellText, Runtime
@@ -153,6 +154,17 @@ class CtxKernelMixin:
         if broken is not None:
             raise broken
         return reply
+
+    def do_inspect(
+        self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Any = (), **kwargs: Any
+    ) -> Any:
+        """Show help of the name at the cursor. IPython would take the function `view` for the magic `%view`."""
+        name = magic_at(code, cursor_pos) if self.ctx is not None else None
+        if name is None:
+            stock = super().do_inspect  # type: ignore[misc]
+            return stock(code, cursor_pos, detail_level, omit_sections, **kwargs)
+        data = self.shell.object_inspect_mime(name, detail_level=detail_level, omit_sections=omit_sections)  # type: ignore[attr-defined]
+        return {"status": "ok", "found": True, "data": data, "metadata": {}}
 
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:

@@ -18,6 +18,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
+from ctxkernel.kernel.place_names import fitting, place_names, quoted
 from ctxkernel.kernel.projecting import close
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ _MOST = 100
 _LINE = re.compile(r"^\s*(?:[\w.\[\], ]+=\s*)?%(view|group)\s+(.*)$")
 _CALL = re.compile(r"(?:\b|\.)(view|group|note|show|pin|set|run|scroll)\(([^()]*)$")
 _VALUE = re.compile(r"\b(\w+)\s*=\s*([\"']?)([\w(]*)$")
+_POS = re.compile(r"\bpos\s*=\s*([\"']?)([^\"']*)$")
+_ASSIGNED = re.compile(r"(?:^|[^\w.\"'])([A-Za-z_]\w*)\.pos\s*=\s*([\"']?)([^\"']*)$")
+_FIRST = re.compile(r"\s*(?:target\s*=\s*)?(?:([A-Za-z_]\w*)|\"([^\"\\]*)\"|'([^'\\]*)')\s*,")
+_OPTION = re.compile(r"--pos(?:\s+|=)([\"']?)([^\"']*)$")
 _ATTRIBUTE = re.compile(r"(?:^|[^\w.\"'])([A-Za-z_]\w*)\.(\w*)$")
 
 
@@ -102,6 +107,8 @@ def following(ctx: Runtime, line: str, token: str) -> tuple[list[str], bool]:
         return [], False
     if (told := _LINE.match(line)) is not None:
         return _of_line(ctx, told[1], told[2], token), True
+    if (given := _ASSIGNED.search(line)) is not None and isinstance(node := _value(ctx, given[1]), NodeBase):
+        return _places(node, given[2], given[3], token), True
     if (call := _CALL.search(line)) is not None:
         return _of_call(ctx, call[1], call[2], token, line[: call.start()])
     if (used := _ATTRIBUTE.search(line)) is not None and isinstance(node := _value(ctx, used[1]), NodeBase):
@@ -121,6 +128,9 @@ def attributes(node: NodeBase, begun: str) -> list[str]:
 
 def _of_line(ctx: Runtime, magic: str, rest: str, token: str) -> list[str]:
     before = rest[: len(rest) - len(token)]
+    if magic == "view" and (at := _OPTION.search(rest)) is not None and (at[1] or " " not in at[2]):
+        target = _target_of(ctx, rest[: at.start()])
+        return [] if target is None else fitting(place_names(target), at[2], token, at[1])
     option = re.search(r"--(\w+)(?:\s+|=)[\"']?$", before)
     if option is not None and option[1] in KEYWORDS[magic]:
         return _fitting(VALUES.get(option[1], ()), token)
@@ -138,6 +148,9 @@ def _of_call(ctx: Runtime, name: str, inside: str, token: str, before: str) -> t
     quote = re.search(r"^\s*([\"'])([^\"']*)$", inside)
     if quote is not None:
         return (_paths(quote[0].lstrip(), token), True) if name == "view" else ([], False)
+    if name in ("view", "set") and (at := _POS.search(inside)) is not None:
+        target = _first_of(ctx, inside) if name == "view" else _node_before(ctx, before)
+        return ([], False) if target is None else (_places(target, at[1], at[2], token), True)
     value = _VALUE.search(inside)
     if value is None and (inside.count('"') % 2 or inside.count("'") % 2):
         return [], False  # within a text
@@ -148,14 +161,42 @@ def _of_call(ctx: Runtime, name: str, inside: str, token: str, before: str) -> t
         return [f'"{one}"' for one in _fitting(known, value[3])], True
     keywords: Iterable[str] = KEYWORDS.get(name, ())
     if name == "set":
-        node = _value(ctx, before.rpartition(" ")[2].rpartition("=")[2].rstrip("."))
-        if not isinstance(node, NodeBase):
+        node = _node_before(ctx, before)
+        if node is None:
             return [], False
         keywords = sorted(node.settable())
     found = _fitting([f"{keyword}=" for keyword in keywords if f"{keyword}=" not in inside], token)
     if name == "group":
         found = [*_fitting(_handles(ctx), token), *found]
     return found, False
+
+
+def _node_before(ctx: Runtime, before: str) -> NodeBase | None:
+    node = _value(ctx, before.rpartition(" ")[2].rpartition("=")[2].rstrip("."))
+    return node if isinstance(node, NodeBase) else None
+
+
+def _places(target: object, quote: str, begun: str, token: str) -> list[str]:
+    """Return positions of a target by their names, as Python texts where none is begun."""
+    if quote:
+        return fitting(place_names(target), begun, token, quote)
+    return [] if begun.strip() else quoted(place_names(target))
+
+
+def _first_of(ctx: Runtime, inside: str) -> object:
+    """Return what the first argument of a call stands for; None where it is no name and no plain text."""
+    first = _FIRST.match(inside)
+    if first is None:
+        return None
+    return _value(ctx, first[1]) if first[1] else first[2] or first[3]
+
+
+def _target_of(ctx: Runtime, line: str) -> object:
+    """Return the target of a `%view` line; None where it has none yet."""
+    try:
+        return handle_line(ctx, "view", line)[0][0]
+    except BadCommand:
+        return None
 
 
 def _fitting(known: Iterable[str], begun: str) -> list[str]:

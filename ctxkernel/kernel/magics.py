@@ -24,12 +24,14 @@ from IPython.display import display
 from ctxkernel._version import __version__
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.turn import aligned
 from ctxkernel.kernel import configuring, moving, projecting, widgets
 from ctxkernel.kernel.answers import DECIDED, NOTE
 from ctxkernel.kernel.handle_lines import handle_line, matcher, paths_from
+from ctxkernel.kernel.place_names import fitting, place_names
 from ctxkernel.kernel.reading import DECIDING, MOVING
 
 if TYPE_CHECKING:
@@ -386,6 +388,8 @@ def dispatch(ctx: Runtime, line: str) -> Any:
     if not words:
         words = ["help"]
     name, *args = words
+    if name in _HELP:
+        name, args = "help", []
     if name.endswith("?") or args[:1] == ["?"] or "--help" in args:
         name, args = "help", [name.rstrip("?")]
     running = ctx.running
@@ -404,6 +408,14 @@ def _with_body(ctx: Runtime, line: str, cell: str) -> Any:
 
 
 _QUESTION = re.compile(r"^(\s*)%ctx[ \t]+([\w-]+)[ \t]*\?+[ \t]*$", re.MULTILINE)
+_HELP = ("?", "??", "--help", "-h")
+_OURS = re.compile(r"^[ \t]*(?:[\w.\[\], ]+=[ \t]*)?(%{1,2}(?:view|group|ask|ctx))\b", re.MULTILINE)
+
+
+def magic_at(code: str, cursor: int) -> str | None:
+    """Return which magic of ours, `%view`, a cursor is on; None for none."""
+    found = (one for one in _OURS.finditer(code) if one.start(1) <= cursor <= one.end(1))
+    return next((one[1] for one in found), None)
 
 
 def _question(lines: list[str]) -> list[str]:
@@ -443,26 +455,72 @@ def register(ctx: Runtime) -> None:
 
     @no_var_expand
     def ask_magic(line: str, cell: str | None = None) -> None:
-        """%%ask [--model NAME] [--mode ask|auto] [--max-turns N] [--budget 0.50|50k] [--again]: ask the model.
+        """Ask the model: it sees the projection (%ctx projection), and works in this kernel.
 
-        The question stands below. It sees the projection (`%ctx projection`), and works in this kernel: each cell that
-        it writes is a statement. In mode ask a cell waits for your yes. --again asks anew what was answered before.
+        Usage:
+          %%ask [--model NAME] [--mode ask|auto] [--max-turns N] [--budget 0.50|50k] [--again]
+          the question, in as many lines as it takes
+
+        Each cell that it writes is a statement of the timeline.
+
+        Options:
+          --model NAME      which model, this time (default: %ctx model)
+          --mode ask|auto   whether each cell waits for your yes, or runs (default: %ctx mode)
+          --max-turns N     how often it is called at most, from 1
+          --budget B        what it may cost at most: dollars (0.50, $2), or tokens (50k); 0 is no bound
+          --again           ask anew what was answered before, rather than replay the answer
         """
+        if cell is None and _helping("%%ask", line):
+            return
         from ctxkernel.kernel.deciding import ask
 
         _refusing(lambda: ask(ctx, line, cell))
 
     def view_magic(line: str) -> Any:
-        """%view TARGET [--pos P] [--tokens N] [--lod N] [--mode M] [--freq F]: the same as view(…).
+        """Look at a file, a folder, a URI or a variable: what view(…) does, on a line.
 
-        TARGET is a path, or a variable; a path with spaces stands in quotes. P is a line, a name (Model.fit) or a
-        pattern (/def fit/). `h = %view paper.md --lod 1` keeps the handle.
+        Usage:
+          %view TARGET [--pos P] [--tokens N] [--lod N] [--mode M] [--freq F]
+          h = %view paper.md --lod 1     keeps the handle
+
+        TARGET is a path, a pattern (data/*.csv), a URI, or a variable; one with spaces stands in quotes.
+
+        Options:
+          --pos P     where: a line from 0, line:col, a name (Model.fit, a heading, a row label), a pattern (/def fit/)
+          --tokens N  budget of the rendering in estimated tokens, from 1, or All (default: the setting view_tokens)
+          --lod N     0 raw excerpt (default), 1 structure, 2 summary, 3 what changed since the last rendering
+          --mode M    paused (default: changes by calls only) or running (looks again after every cell)
+          --freq F    Sync, Async or Periodic(seconds): when a running one looks; giving one sets it running
+
+        view? shows the function, and what the handle can do.
         """
-        return _refusing(lambda: _handle_of(ctx, "view", line))
+        return None if _helping("%view", line) else _refusing(lambda: _handle_of(ctx, "view", line))
 
     def group_magic(line: str) -> Any:
-        """%group HANDLE … [--tokens N] [--lod N] [--mode M] [--freq F]: the same as group(…)."""
-        return _refusing(lambda: _handle_of(ctx, "group", line))
+        """Sum up handles within one budget: what group(…) does, on a line.
+
+        Usage:
+          %group HANDLE … [--tokens N] [--lod N] [--mode M] [--freq F]
+          g = %group code table --tokens 600     keeps the handle
+
+        HANDLE is a variable that holds a view, a note or a group; at least one.
+
+        Options:
+          --tokens N  budget of the summary in estimated tokens, from 1, or All (default: the setting group_tokens)
+          --lod N     level at which the members are shown, whatever their own: 0, 1, 2 (default) or 3
+          --mode M    running (default: follows its members) or paused
+          --freq F    Sync, Async or Periodic(seconds)
+
+        group? shows the function.
+        """
+        return None if _helping("%group", line) else _refusing(lambda: _handle_of(ctx, "group", line))
+
+    def _helping(name: str, line: str) -> bool:
+        """Show the help of a magic where its line asks for that. Returns whether it did."""
+        if line.strip() not in _HELP:
+            return False
+        shell.run_line_magic("pinfo", name)
+        return True
 
     shell.register_magic_function(view_magic, magic_kind="line", magic_name="view")
     shell.register_magic_function(group_magic, magic_kind="line", magic_name="group")
@@ -496,6 +554,11 @@ def _tell_refusal(shell: Any, etype: type, value: BaseException, tb: Any, tb_off
     return lines
 
 
+def _handle_called(ctx: Runtime, name: str) -> NodeBase | None:
+    value = ctx.shell.user_ns.get(name)
+    return value if isinstance(value, NodeBase) else ctx.loop.graph.node(name)
+
+
 def _matcher(ctx: Runtime) -> Callable[[CompletionContext], SimpleMatcherResult]:
     """Return what completes a `%ctx` line. A hook would let Python's own names stand beside ours."""
 
@@ -504,15 +567,17 @@ def _matcher(ctx: Runtime) -> Callable[[CompletionContext], SimpleMatcherResult]
         line, token = context.text_until_cursor, context.token
         if not line.lstrip().startswith("%ctx "):
             return {"completions": []}
-        if (supposed := re.search(r" whatif .*\.(\w+)=\w*$", line)) is not None:
-            values = [one for one in projecting.SUPPOSED_VALUES.get(supposed[1], ()) if one.startswith(token)]
+        if (given := re.search(r" (?:whatif|set) (?:.* )?(\w+)\.(\w+)=([\"']?)([^\"']*)$", line)) is not None:
+            node = _handle_called(ctx, given[1]) if given[2] == "pos" else None
+            names = () if node is None else place_names(node)
+            values = fitting(names or projecting.SUPPOSED_VALUES.get(given[2], ()), given[4], token, given[3])
             return {"completions": [SimpleCompletion(one) for one in values], "suppress": True, "ordered": True}
         if line.endswith("="):
             return {"completions": []}
         found = complete(ctx, SimpleNamespace(line=line.lstrip(), symbol=token))
-        fitting = [one for one in found if one.startswith(token)]
-        fitting = fitting or [one for one in found if one.lower().startswith(token.lower())]
-        return {"completions": [SimpleCompletion(one) for one in fitting], "suppress": bool(fitting), "ordered": True}
+        known = [one for one in found if one.startswith(token)]
+        known = known or [one for one in found if one.lower().startswith(token.lower())]
+        return {"completions": [SimpleCompletion(one) for one in known], "suppress": bool(known), "ordered": True}
 
     return match
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase, ViewHandle
-from ctxkernel.core.nodes.base import parse_lod, parse_tokens
+from ctxkernel.core.nodes.supposing import suppose
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import HandleState, Turn, aligned
@@ -322,17 +322,22 @@ def whatif(ctx: Runtime, args: Sequence[str]) -> str:
         raise BadCommand(f"{usage}: what should be otherwise?")
     turn, settings = ctx.loop.state, ctx.settings
     events: list[HistoryEvent] = []
+    supposed: dict[str, dict[str, Any]] = {}
     for word in rest:
         key, sign, value = word.partition("=")
         if not sign or not value:
             raise BadCommand(f"%ctx whatif {word}: write NAME=VALUE; {usage}")
         name, dot, attribute = key.rpartition(".")
         if dot:
-            turn = _with_handle(ctx, turn, name, attribute, value)
+            node, meant = _handle_policy(ctx, name, attribute, value)
+            # What was supposed of it before counts too: `h.lod=1 h.tokens=300` is one question.
+            supposed.setdefault(node.obj_id, {})["shown" if attribute == "requested" else attribute] = meant
         elif key in ("redact", "condense"):
             events.append(_supposed(ctx, key, value))
         else:
             settings = _with_setting(settings, key, value, usage)
+    if supposed:
+        turn = with_handles(turn, ctx.loop.graph.nodes(), supposed)
     old = _projection(ctx)
     try:
         engine = ctx.configuration.built(settings)
@@ -352,50 +357,64 @@ def whatif(ctx: Runtime, args: Sequence[str]) -> str:
     return "\n".join([text, *red, "nothing was applied"])
 
 
-def _with_handle(ctx: Runtime, turn: Turn, name: str, attribute: str, value: str) -> Turn:
+def _handle_policy(ctx: Runtime, name: str, attribute: str, value: str) -> tuple[NodeBase, Any]:
+    """Return the handle that is meant, and the value as `set` takes it. Raises BadCommand."""
     node = ctx.shell.user_ns.get(name)
     node = node if isinstance(node, NodeBase) else ctx.loop.graph.node(name)
     if node is None:
         names = [state.name for state in ctx.loop.ls()]
         raise BadCommand(f"%ctx whatif {name}.{attribute}: no handle {name!r}{close(name, names)}; ls() lists them")
-    states = list(turn.handles)
-    at = next((at for at, state in enumerate(states) if state.obj_id == node.obj_id), None)
-    if at is None:
-        raise BadCommand(f"%ctx whatif {name}: it is not in the projection yet; run a cell first")
-    state: HandleState = states[at]
     match attribute:
-        case "lod" | "tokens" | "pos":
-            # What was supposed of it before counts too: `h.lod=1 h.tokens=300` is one question.
-            digest = {**state.digest, attribute: _policy(value, name, attribute)}
-            budget = All if digest["tokens"] == str(All) else parse_tokens(digest["tokens"])
-            if isinstance(node, ViewHandle):
-                same = digest["pos"] == node.pos
-                shown = node.render(parse_lod(digest["lod"]), budget, pos=None if same else digest["pos"])
-            elif attribute == "pos":
-                raise BadCommand(f"%ctx whatif {name}.pos: a {node.obj_type} has no position")
-            else:
-                shown = node.render(parse_lod(digest["lod"]), budget)
-            changed = {"text": shown.text, "rendered_tokens": shown.tokens, "digest": digest}
+        case "lod" | "tokens":
+            return node, All if (attribute, value) == ("tokens", str(All)) else _number(value, name, attribute)
+        case "pos" if not isinstance(node, ViewHandle):
+            raise BadCommand(f"%ctx whatif {name}.pos: a {node.obj_type} has no position")
+        case "pos":
+            return node, value
         case "mode" | "freq":
-            # Nothing else is sent for it now; its row tells of it.
             values = {"mode": ("paused", "running"), "freq": ("Sync", "Async")}[attribute]
             if value not in values and not (attribute == "freq" and value.startswith("Periodic(")):
                 raise BadCommand(f"%ctx whatif {name}.{attribute}={value}: say {' or '.join(values)}")
-            changed = {"digest": {**state.digest, attribute: value}}
-        case "pinned":
-            changed = {"pinned": _yes(value, f"{name}.{attribute}")}
-        case "requested" | "shown":
-            changed = {"requested": _yes(value, f"{name}.{attribute}")}
+            return node, value
+        case "pinned" | "shown" | "requested":
+            return node, _yes(value, f"{name}.{attribute}")
         case _:
             raise BadCommand(f"%ctx whatif {name}.{attribute}: say lod, tokens, pos, mode, freq, pinned or shown")
-    states[at] = dataclasses.replace(state, **changed)
+
+
+def with_handles(turn: Turn, nodes: Iterable[NodeBase], policies: Mapping[str, Mapping[str, Any]]) -> Turn:
+    """Return `turn` as it would be if its cell had set `policies` (by obj_id) too, groups over these handles included.
+
+    `shown` in a policy is what `show(h)` asks for. Nothing is changed. Raises BadPolicy, BadCommand.
+    """
+    there = {state.obj_id for state in turn.handles}
+    for obj_id in policies:
+        if obj_id not in there:
+            raise BadCommand(f"%ctx whatif {obj_id}: it is not in the projection yet; run a cell first")
+    own = {obj_id: {k: v for k, v in policy.items() if k != "shown"} for obj_id, policy in policies.items()}
+    found = suppose(nodes, own)
+    states: list[HandleState] = []
+    for state in turn.handles:
+        node, shown = found.get(state.obj_id), policies.get(state.obj_id, {}).get("shown", state.requested)
+        if node is None:
+            states.append(state)
+            continue
+        rendered = node.rendered
+        states.append(
+            dataclasses.replace(
+                state,
+                digest=node.digest(),
+                text=rendered.text,
+                rendered_tokens=rendered.tokens,
+                pinned=node.pinned,
+                pin_reason=node.pin_reason,
+                changed=node.changed_in == node.graph.statement_id,
+                requested=shown,
+                notes=(*rendered.notes, *([node.fault] if node.fault else [])),
+                picture=rendered.picture,
+            )
+        )
     return dataclasses.replace(turn, handles=tuple(states))
-
-
-def _policy(value: str, name: str, attribute: str) -> int | str:
-    if attribute == "pos" or (attribute == "tokens" and value == str(All)):
-        return value
-    return _number(value, name, attribute)
 
 
 def _yes(value: str, key: str) -> bool:
@@ -666,7 +685,12 @@ def complete(ctx: Runtime, sub: str, words: Sequence[str]) -> list[str]:
             return [*handles, *past.pins]
         case "whatif":
             return [
-                *(f"{name}.{what}=" for name in handles for what in ("lod", "tokens", "pos", "pinned", "shown")),
+                *(
+                    f"{state.name}.{what}="
+                    for state in ctx.loop.ls()
+                    for what in ("lod", "tokens", "pos", "pinned", "shown")
+                    if what != "pos" or state.obj_type == "view"
+                ),
                 *_SUPPOSED,
             ]
         case _:

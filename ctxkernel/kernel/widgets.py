@@ -240,8 +240,12 @@ def refresh(ctx: Runtime, args: Sequence[str]) -> None:
 
 def complete(ctx: Runtime, sub: str) -> list[str]:
     """Return what may follow on a line of these commands."""
-    names = [state.name for state in ctx.loop.ls()]
-    return names if sub == "refresh" else [f"{name}.{what}=" for name in names for what in SETTABLE]
+    states = ctx.loop.ls()
+    if sub == "refresh":
+        return [state.name for state in states]
+    return [
+        f"{state.name}.{what}=" for state in states for what in SETTABLE if what != "pos" or state.obj_type == "view"
+    ]
 
 
 def handle_widget(gestures: Gestures, obj_id: str, **state: Any) -> Any:

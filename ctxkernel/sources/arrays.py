@@ -1,12 +1,15 @@
 """A NumPy array as a source: 0 rows, 1 shape, type and head, 2 statistics, 3 what changed.
 
 Rule 1: the array is held by reference, its data never copied whole; subclasses are read as plain arrays.
-Rule 2: rows are all axes but the last, in C order; `pos` is "row:column" in that table.
+Rule 2: rows are all axes but the last, in C order; `pos` is "row:column" in that table, or a row as it is shown:
+        "[1, 3]".
 The rules of `frames` about exactness, samples and stamps hold here too.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 import xxhash
@@ -15,6 +18,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cells, hash_column, modules
 from ctxkernel.sources.columnstats import numbers
 from ctxkernel.sources.frames import EXACT_CELLS
+from ctxkernel.sources.positions import no_place
 from ctxkernel.sources.rendering import PAST_END, BaseSource, Draft, Place, fit, fit_lines, marked, size_of, titled
 from ctxkernel.sources.tablediff import TableBasis, TableWindow, table_changes
 
@@ -23,6 +27,8 @@ _WINDOW_ROWS = 2_000
 _WINDOW_COLUMNS = 60
 _WINDOW_CELLS = 40_000
 _BASIS_CELLS = 2_000
+_LABELS = 1_000
+_ROW = re.compile(r"\[ *\d{1,15}(?: *, *\d{1,15})* *\]")
 
 
 class ArraySource(BaseSource):
@@ -51,6 +57,18 @@ class ArraySource(BaseSource):
     def _array(self) -> Any:
         numpy, _ = modules()
         return numpy.asarray(self.target)
+
+    def find(self, pos: str) -> Place:
+        """Return the row that is shown as "[1, 3]"; "[1]" is the first one in it."""
+        array = self._array()
+        total, width = _table_shape(array)
+        sides = (array.shape[:-1] if array.ndim > 1 else array.shape) if width else ()
+        if _ROW.fullmatch(pos) is not None:
+            at = [int(number) for number in pos[1:-1].split(",")]
+            if len(at) <= len(sides) and all(one < side for one, side in zip(at, sides, strict=False)):
+                return Place(sum(one * math.prod(sides[axis + 1 :]) for axis, one in enumerate(at)))
+        labels = array_window(array, Place(), _LABELS, 1).labels
+        raise no_place(self.label, pos, labels, "rows" if total <= len(labels) else "first rows")
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the array as it is now."""

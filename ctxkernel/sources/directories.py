@@ -1,22 +1,27 @@
-"""A directory as a source: a bounded tree with sizes.
+"""A directory as a source: a bounded tree with sizes. A position is "entry:below", both from 0: of its own entries, and
+of what lies below one, in the order of the tree.
 
-Rule 1: no file is opened, no link followed; at most `MOST_NAMES` names are read and `MOST_SHOWN` looked at.
+Rule 1: no file but a `.gitignore` is opened, no link followed; at most `MOST_NAMES` names are read and `MOST_SHOWN`
+        looked at.
 Rule 2: names are sorted, so the listing does not depend on the file system's order.
-Rule 3: hidden folders and caches are named but not entered.
+Rule 3: hidden folders and caches are named but not entered. What a `.gitignore` leaves out is counted, and not named.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.sources.ignoring import Ignoring, above
+from ctxkernel.sources.positions import pattern_of
 from ctxkernel.sources.reading import content_hash, file_stamp, reason_of
-from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, size_of
 
 MOST_NAMES = 20_000
 MOST_SHOWN = 2_000
@@ -72,16 +77,17 @@ class DirectorySource(BaseSource):
         self._folders: list[str] = []
         self._listed = ""
         self._all_watched = False
+        self._above = Ignoring()
 
     def stamp(self) -> str:
         """Return a hash of the stats of the directory and of its first 64 entries, the tree's order. Never raises.
 
         Names are read anew only where a folder's own stat changed.
         """
-        listed = stamps_of([self.path, *self._folders])
+        listed = stamps_of([self.path, *self._folders, *self._above.files])
         if listed != self._listed:
             self._watch()
-            listed = self._listed = stamps_of([self.path, *self._folders])
+            listed = self._listed = stamps_of([self.path, *self._folders, *self._above.files])
         return content_hash(f"{listed} {stamps_of(self._watched)}".encode())
 
     def covers(self, stamp: str) -> bool:
@@ -89,8 +95,9 @@ class DirectorySource(BaseSource):
         return self._all_watched
 
     def _watch(self) -> None:
+        self._above = above(self.path)
         try:
-            found = list(islice(_walk(self.path, "", 0), _WATCHED + 1))
+            found = _list(self.path, _WATCHED + 1)[0]
         except OSError:
             found = []
         self._all_watched = len(found) <= _WATCHED
@@ -98,16 +105,35 @@ class DirectorySource(BaseSource):
         self._watched = [path for path, folder in paths if not folder]
         self._folders = [path for path, folder in paths if folder]
 
+    def parts(self) -> list[str]:
+        """Return its own entries. Raises OSError where it cannot be read."""
+        return [entry.line() for entry in _list(self.path, MOST_SHOWN)[0] if not entry.depth]
+
+    def names(self) -> Names:
+        """Return the entries by their paths in the directory. Raises OSError where it cannot be read."""
+        found, _ = _list(self.path, MOST_SHOWN)
+        return Names("entries", list(zip((entry.name for entry in found), _places(found), strict=True)), "/")
+
+    def find(self, pos: str) -> Place | None:
+        """Return where an entry is: "src", "src/main.py", "main.py"."""
+        try:
+            names = self.names()
+        except OSError:
+            return None
+        plain = pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
+        return names.find(self.label, plain or pos)
+
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the directory as it is now."""
         try:
-            found = list(islice(_walk(self.path, "", 0), MOST_SHOWN + 1))
+            found, ignored = _list(self.path, MOST_SHOWN + 1)
         except NotADirectoryError:
             return Draft(f"{self.label} · is no directory any more (view it again)", notes=("not a directory",))
         except OSError as fault:
             reason = reason_of(fault)
             return Draft(f"{self.label} · {reason}", fingerprint=f"gone:{reason}", notes=(reason,))
         notes = (f"the first {MOST_SHOWN:,} entries",) if len(found) > MOST_SHOWN else ()
+        notes = (*notes, f"{ignored:,} ignored (.gitignore)") if ignored else notes
         found = found[:MOST_SHOWN]
         basis = basis_of(found)
         fingerprint = basis.fingerprint
@@ -131,15 +157,33 @@ class DirectorySource(BaseSource):
             if basis.fingerprint == fingerprint:
                 return Draft(f"{self.label} · no change")
             return fit_lines([f"{self.label} · changed"], list(changed(basis.entries, found)), budget, "changes")
-        if request.lod == 0:
-            here = [entry for entry in found if entry.depth == 0]
-            first = min(place.line, max(len(here) - 1, 0))
-            lines = [entry.line() for entry in here[first:]]
-            return fit_lines([head], lines, budget, "entries", place=lambda k: str(first + k))
         if request.lod == 2:
             return fit_lines([head], list(totals(files)), budget, "points")
         before = ["[nothing rendered before; as it is now:]"] if request.lod == 3 else []
-        return fit_lines([*before, head], [entry.line() for entry in found], budget, "entries")
+        places = _places(found)
+        first = _at(places, place)
+        if first:  # what it lies in stands above it, out of sight
+            head += f" · from {found[first].name}"
+        shown = list(zip(found, places, strict=True))[first:]
+        if request.lod == 0:  # its own entries; of the one that the position is in, what is below
+            shown = [row for row in shown if not row[0].depth or (place.col and row[1].line == place.line)]
+        lines = [entry.line() for entry, _ in shown]
+        return fit_lines([*before, head], lines, budget, "entries", place=lambda k: str(shown[k][1]))
+
+
+def _places(found: list[Found]) -> list[Place]:
+    """Return the position of each entry of a tree."""
+    places: list[Place] = []
+    for entry in found:
+        last = places[-1] if places else Place(-1)
+        places.append(Place(last.line, last.col + 1) if entry.depth else Place(last.line + 1))
+    return places
+
+
+def _at(places: list[Place], place: Place) -> int:
+    """Return which entry of a tree is at a place, or the last one before it."""
+    before = bisect_right(places, (place.line, place.col), key=lambda one: (one.line, one.col))
+    return max(0, before - 1)
 
 
 def stamps_of(paths: list[str]) -> str:
@@ -147,7 +191,14 @@ def stamps_of(paths: list[str]) -> str:
     return " ".join(map(file_stamp, paths))
 
 
-def _walk(path: str, prefix: str, depth: int) -> Iterator[Found]:
+def _list(path: str, most: int) -> tuple[list[Found], int]:
+    """Return the first entries of a tree, and how many were met that are ignored. Raises OSError."""
+    ignored = Counter[str]()
+    return list(islice(_walk(path, "", 0, above(path), ignored), most)), ignored.total()
+
+
+def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, ignored: Counter[str]) -> Iterator[Found]:
+    ignoring = ignoring.within(path)
     with os.scandir(path) as entries:
         some = sorted(islice(entries, MOST_NAMES), key=lambda entry: entry.name)
     for entry in some:
@@ -157,12 +208,15 @@ def _walk(path: str, prefix: str, depth: int) -> Iterator[Found]:
         except OSError as fault:
             yield Found(name, depth, False, 0, 0, reason_of(fault))
             continue
+        if ignoring.leaves_out(entry.path, stat.S_ISDIR(about.st_mode)):
+            ignored[path] += 1
+            continue
         if stat.S_ISDIR(about.st_mode):
             skipped = entry.name.startswith(".") or entry.name in NOT_ENTERED or depth + 1 >= _DEPTH
             yield Found(name, depth, True, 0, 0, "not entered" if skipped else "")
             if not skipped:
                 try:
-                    yield from _walk(entry.path, name + "/", depth + 1)
+                    yield from _walk(entry.path, name + "/", depth + 1, ignoring, ignored)
                 except OSError as fault:
                     yield Found(name + "/…", depth + 1, False, 0, 0, reason_of(fault))
         elif stat.S_ISLNK(about.st_mode):

@@ -15,8 +15,9 @@ import xxhash
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.columns import STAMP_BYTES, cells, hash_column, modules
 from ctxkernel.sources.files import find_in, render_document
+from ctxkernel.sources.positions import key_of, pattern_of
 from ctxkernel.sources.reading import content_hash, make_text
-from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, one_line, titled
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, one_line, titled
 from ctxkernel.sources.saferepr import is_a
 from ctxkernel.sources.textual import Document, make_basis
 from ctxkernel.sources.windows import whole_window
@@ -118,9 +119,19 @@ class FactsSource(BaseSource):
         """A sampled hash does not prove that nothing changed."""
         return "~" not in stamp
 
+    def parts(self) -> list[str]:
+        """Return the lines of the value."""
+        return self.value()[:MOST_LINES]
+
+    def names(self) -> Names:
+        """Return what the lines of the value are about."""
+        return Names("names", [(name, Place(at)) for at, line in enumerate(self.parts()) if (name := key_of(line))])
+
     def find(self, pos: str) -> Place | None:
-        """Return the line of the value that a pattern is in."""
-        text = make_text("\n".join(self.value()[:MOST_LINES]), size=-1, fingerprint="")
+        """Return the line of the value that is about a name, or that a pattern is in."""
+        if pattern_of(pos) is None:
+            return super().find(pos)
+        text = make_text("\n".join(self.parts()), size=-1, fingerprint="")
         return find_in(Document(self.label, "", text), pos)
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:

@@ -18,9 +18,9 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import thumbnails
 from ctxkernel.sources.lineindex import ACCEPTED, INDEX_BYTES, build
-from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of, symbols_of
+from ctxkernel.sources.positions import find_pattern, keys_of, no_place, pattern_of, symbols_of
 from ctxkernel.sources.reading import Binary, Gone, Text, file_stamp, load, open_regular, read_at
-from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place, size_of
 from ctxkernel.sources.textual import Document, TextBasis, difference, excerpt, make_basis, structure, summary
 from ctxkernel.sources.windows import LargeFile, Window, whole_window
 
@@ -65,10 +65,27 @@ class FileSource(BaseSource):
             return _gone(self.label, found, request)
         return _binary(self.label, found, request, budget, self.path)
 
+    def names(self) -> Names:
+        """Return symbols and headings."""
+        found = self._find()
+        return names_in(found) if isinstance(found, Document) else Names()
+
     def find(self, pos: str) -> Place | None:
         """Return where a symbol, a heading or a pattern is in the text."""
         found = self._find()
         return find_in(found, pos) if isinstance(found, Document) else None
+
+    def parts(self) -> Sequence[str]:
+        """Return the lines."""
+        found = self._find()
+        return found.text.lines if isinstance(found, Document) else ()
+
+    def further(self, place: str, tokens: int) -> str | None:
+        """Return the position that is `tokens` after `place`; of a large file at most 4 MB on. Never raises."""
+        found, at = self._find(), parse_place(place)
+        if self._large is None or at is None or not isinstance(found, Document):
+            return super().further(place, tokens)
+        return self._large.further(at, tokens) if found.text.encoding.startswith("utf-8") else None
 
     def _find(self) -> Gone | Binary | Document:
         stamp = self.stamp()
@@ -246,6 +263,14 @@ class TextSource(BaseSource):
             self._document = Document(self.label, self.path_hint(), text)
         return render_document(self._document, request, place, budget)
 
+    def parts(self) -> Sequence[str]:
+        """Return the lines."""
+        return self.text().lines
+
+    def names(self) -> Names:
+        """Return symbols and headings."""
+        return names_in(Document(self.label, self.path_hint(), self.text()))
+
     def find(self, pos: str) -> Place | None:
         """Return where a symbol, a heading or a pattern is in the text."""
         return find_in(Document(self.label, self.path_hint(), self.text()), pos)
@@ -259,13 +284,22 @@ class TextSource(BaseSource):
         return ""
 
 
+def names_in(document: Document) -> Names:
+    """Return the symbols and headings of a text; of JSON the keys, as far as each stands in a line of its own."""
+    if document.language.name == "json":
+        return Names("keys", [(name, Place(line)) for name, line in keys_of(document.text.lines)])
+    outline = document.outline
+    return Names(outline.what, [(name, Place(line)) for name, line in symbols_of(outline)])
+
+
 def find_in(document: Document, pos: str) -> Place:
-    """Return the line of a symbol, a heading or "/pattern/" in a text. Raises BadPolicy with what is like it."""
+    """Return the line of a symbol, a heading, a key or "/pattern/" in a text. Raises BadPolicy with what is like it."""
     pattern = pattern_of(pos)
-    names = [] if pattern is not None else symbols_of(document.outline)
-    line = find_pattern(pattern, document.text.lines) if pattern is not None else find_name(names, pos)
+    if pattern is None:
+        return names_in(document).find(document.label, pos)
+    line = find_pattern(pattern, document.text.lines)
     if line is None:
-        raise no_place(document.label, pos, [name for name, _ in names], document.outline.what if names else "")
+        raise no_place(document.label, pos)
     return Place(line)
 
 

@@ -6,6 +6,7 @@ Rule 2: a file that is not what its name says loses nothing: one line says so, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -13,7 +14,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.files import FileSource
 from ctxkernel.sources.reading import Gone, make_text
-from ctxkernel.sources.rendering import NO_CAP, Draft, Place
+from ctxkernel.sources.rendering import NO_CAP, BaseSource, Draft, Names, Place
 from ctxkernel.sources.textual import Document, TextBasis, difference, make_basis
 from ctxkernel.sources.windows import whole_window
 
@@ -46,12 +47,48 @@ class FormatSource(FileSource, Generic[F]):
         """Return the lines that two states of the file are compared by, its bytes, and its fingerprint."""
         raise NotImplementedError(f"{type(self).__name__}.facts")
 
-    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
-        """Render what the path leads to now."""
+    def names_of(self, found: F) -> Names:
+        """Return what positions are called."""
+        return Names()
+
+    def place_of(self, found: F, pos: str) -> Place:
+        """Return the place of a name or "/pattern/". Raises BadPolicy."""
+        return self.names_of(found).find(self.label, pos)
+
+    def parts_of(self, found: F) -> Sequence[str]:
+        """Return the text of each part that positions count; none where it is not at hand."""
+        return ()
+
+    def parts(self) -> Sequence[str]:
+        """Return the text of each part; the lines of what is shown as it is."""
+        found = self._now()
+        return super().parts() if isinstance(found, (Gone, str)) else self.parts_of(found)
+
+    def further(self, place: str, tokens: int) -> str | None:
+        """Return the position that is `tokens` after `place`. Never raises."""
+        if isinstance(self._now(), (Gone, str)):
+            return super().further(place, tokens)
+        return BaseSource.further(self, place, tokens)
+
+    def names(self) -> Names:
+        """Return what positions are called; of what is shown as it is, symbols and headings."""
+        found = self._now()
+        return super().names() if isinstance(found, (Gone, str)) else self.names_of(found)
+
+    def find(self, pos: str) -> Place | None:
+        """Return the place of a name or "/pattern/"; in what is shown as it is, as in any file."""
+        found = self._now()
+        return super().find(pos) if isinstance(found, (Gone, str)) else self.place_of(found, pos)
+
+    def _now(self) -> F | Gone | str:
         stamp = self.stamp()
         if stamp != self._read_at or isinstance(self._read, Gone):
             self._read, self._read_at, self._compared = self.read(), stamp, None
-        found = self._read
+        return self._read
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render what the path leads to now."""
+        found = self._now()
         if isinstance(found, Gone):
             return super().draft(request, place, budget)
         if isinstance(found, str):

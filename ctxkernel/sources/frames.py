@@ -30,11 +30,12 @@ from ctxkernel.sources.columns import (
     modules,
 )
 from ctxkernel.sources.columnstats import column_facts, describe, facts_by_parts
-from ctxkernel.sources.positions import find_pattern, no_place, pattern_of
+from ctxkernel.sources.positions import MOST_NAMES, find_pattern, no_place, pattern_of
 from ctxkernel.sources.rendering import (
     PAST_END,
     BaseSource,
     Draft,
+    Names,
     Place,
     fit,
     fit_lines,
@@ -57,6 +58,7 @@ _WINDOW_CELLS = 40_000
 _BASIS_CELLS = 4_000
 _LABELS = 100_000
 """So many labels are looked through as texts."""
+_NAMED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +131,31 @@ class FrameSource(BaseSource):
         """A sampled hash does not prove that nothing changed."""
         return "~" not in stamp
 
+    def names(self) -> Names:
+        """Return the first labels of the index, unless they are numbers, and the columns."""
+        frame = self._frame()
+        rows = [(label, Place(at)) for at, label in enumerate(labels_of(frame.index[:_NAMED])) if not label.isdecimal()]
+        return Names("row labels and columns", [*rows, *_column_places(frame)])
+
     def find(self, pos: str) -> Place:
-        """Return the row of a label of the index ("Paris", "2021-03", "[7]" for the label 7), or of a pattern in it."""
-        index = self._frame().index
+        """Return the row of a label of the index ("Paris", "2021-03", "[7]" for the label 7), or of a pattern in it.
+
+        What is no label may be a column: then the place is that column, in the first row.
+        """
+        frame = self._frame()
+        index = frame.index
         pattern = pattern_of(pos)
         if pattern is not None:
             row = find_pattern(pattern, labels_of(index[:_LABELS]))
         else:
             row = _row_of(index, pos[1:-1] if pos[:1] == "[" and pos[-1:] == "]" else pos)
         if row is None:
+            columns = _column_places(frame)
+            if pattern is None and (place := dict(reversed(columns)).get(pos)) is not None:
+                return place
             labels = labels_of(index[:_LABELS])
-            raise no_place(self.label, pos, labels, "row labels" if len(labels) < _LABELS else "first row labels")
+            what = "row labels and columns" if len(labels) < _LABELS else "first row labels and columns"
+            raise no_place(self.label, pos, [*(name for name, _ in columns), *labels], what)
         return Place(row)
 
     def _frame(self) -> Any:
@@ -253,6 +269,10 @@ class FrameSource(BaseSource):
         lines += [f"[… {rest:,} more columns]"] if rest > 0 else []
         draft = fit_lines([f"{self._headline(frame)}{note}"], lines, budget, "columns")
         return Draft(draft.text, draft.cut_tokens, notes=("sampled",) if note else ())
+
+
+def _column_places(frame: Any) -> list[tuple[str, Place]]:
+    return [(name, Place(0, at)) for at, name in enumerate(labels_of(frame.columns[:MOST_NAMES]))]
 
 
 def _row_of(index: Any, text: str) -> int | None:

@@ -29,8 +29,9 @@ from ctxkernel.sources.directories import (
     totals,
 )
 from ctxkernel.sources.directories import changed as changes_of
+from ctxkernel.sources.positions import pattern_of
 from ctxkernel.sources.reading import content_hash, reason_of
-from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, number_of, one_line, size_of
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, number_of, one_line, size_of
 
 WATCHED = 256
 """Matches, and folders, that are asked at each tick whether they changed."""
@@ -89,6 +90,19 @@ class GlobSource(BaseSource):
         """Say whether the stamp is of all that a rendering looks at."""
         walk = self._walk
         return walk is not None and not walk.cut and len(walk.folders) <= WATCHED and len(walk.paths) <= WATCHED
+
+    def parts(self) -> list[str]:
+        """Return what matches."""
+        return [_line(self._found(path)) for path in _Walk(self.spec).paths]
+
+    def names(self) -> Names:
+        """Return what matches, by the paths from the folder before the first wildcard."""
+        return Names("matches", [(self._name(path), Place(at)) for at, path in enumerate(_Walk(self.spec).paths)], "/")
+
+    def find(self, pos: str) -> Place | None:
+        """Return which match is called so: "run1/train.log", "train.log"."""
+        plain = pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
+        return self.names().find(self.label, plain or pos)
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render what matches now."""
@@ -153,8 +167,11 @@ class GlobSource(BaseSource):
         more = ["    …"] if len(below) > _LOOK_LINES else []
         return [one_line(head, 300), *[f"    {line[:200]}" for line in below[:_LOOK_LINES]], *more]
 
+    def _name(self, path: str) -> str:
+        return path[len(self._folder) :].lstrip(os.sep).replace(os.sep, "/") or path
+
     def _found(self, path: str) -> Found:
-        name = path[len(self._folder) :].lstrip(os.sep).replace(os.sep, "/") or path
+        name = self._name(path)
         try:
             about = os.stat(path)
         except OSError as fault:

@@ -1,6 +1,7 @@
 """A Jupyter notebook as a source: its cells with what they printed, by `json` alone.
 
-Rule 1: a position names a cell: "3" is cell 3, "3:5" its line 5, both from 0; line 0 is the cell's own headline.
+Rule 1: a position names a cell: "3" is cell 3, "3:5" its line 5, both from 0; line 0 is the cell's own headline. Its
+        names are headings, what the code defines, ids of cells, "cell 3", and "In [3]" as it is shown.
 Rule 2: at most `NOTEBOOK_BYTES` are read. Of a longer notebook, and of one whose JSON is broken, every cell that can
         be read is shown, and a line says that there are others.
 Rule 3: formats 3 and 4 are read alike, and no field is relied on: what is missing is left out.
@@ -13,13 +14,16 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.sources.formats import FormatSource
 from ctxkernel.sources.outline import markdown_outline
+from ctxkernel.sources.positions import MOST_NAMES, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.python_outline import python_outline
 from ctxkernel.sources.reading import Data, Gone, cut_at_line, decode, load_bytes, make_text, sniff
-from ctxkernel.sources.rendering import PAST_END, Draft, Place, fit_lines, number_of, one_line, size_of
+from ctxkernel.sources.rendering import PAST_END, Draft, Names, Place, fit_lines, number_of, one_line, size_of
 
 NOTEBOOK_BYTES = 16 << 20
 """Most that is read of a notebook; the rest of a larger one is left out, and said to be."""
@@ -28,6 +32,8 @@ _OUTLINED = 2_000  # cells, and lines, of an outline; more where the budget has 
 _RETRIES = 100  # places after a fault at which reading goes on
 _CELLS = re.compile(r'(?<!\\)"cells"\s*:\s*\[')
 _CELL = re.compile(r'\{\s*"(?:cell_type|attachments)"\s*:')
+_CELL_NAME = re.compile(r"(?:cell\s*)?\[?(\d{1,9})\]?", re.IGNORECASE)
+_PROMPT = re.compile(r"In\s*\[(\d{1,9})\]:?", re.IGNORECASE)
 _GAP = re.compile(r"[\s,]*")
 _COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _TEXTS = ("text/plain", "text/markdown", "text/latex")
@@ -59,6 +65,8 @@ class Cell:
     brief: list[str] = field(default_factory=list)
     """Each output in a few words."""
     errors: list[str] = field(default_factory=list)
+    id: str = ""
+    """As the file has it, from format 4.5 on."""
 
     def lines(self) -> list[str]:
         """Return the cell as level 0 shows it."""
@@ -113,6 +121,39 @@ class NotebookSource(FormatSource[Notebook]):
         """Return every line of every cell: a picture counts by its size, a change of keys not at all."""
         return [line for cell in found.cells for line in cell.lines()], found.size, found.fingerprint
 
+    def names_of(self, found: Notebook) -> Names:
+        """Return headings and what the code defines, then the ids of the cells."""
+        places = list(islice(_named(found.cells), MOST_NAMES))
+        places += [(cell.id, Place(at)) for at, cell in enumerate(found.cells[:MOST_NAMES]) if cell.id]
+        return Names("headings, symbols and cell ids", places)
+
+    def place_of(self, found: Notebook, pos: str) -> Place:
+        """Return the place of a heading, a symbol, a cell or "/pattern/". Raises BadPolicy."""
+        pattern = pattern_of(pos)
+        if pattern is not None:
+            places = [Place(at, line) for at, cell in enumerate(found.cells) for line in range(len(cell.lines()))]
+            at = find_pattern(pattern, (line for cell in found.cells for line in cell.lines()))
+            if at is None:
+                raise no_place(self.label, pos)
+            return places[at]
+        names, cells = self.names_of(found), found.cells
+        if all(name != pos for name, _ in names.places):  # a heading may read "Cell 3"
+            if number := _CELL_NAME.fullmatch(pos):
+                if int(number[1]) >= len(cells):
+                    raise BadPolicy(
+                        f"{self.label} has no {pos}: its {number_of(len(cells), 'cells')} are numbered from 0"
+                    )
+                return Place(int(number[1]))
+            if prompt := _PROMPT.fullmatch(pos):
+                shown = f"In [{prompt[1]}]"
+                if (at := next((at for at, cell in enumerate(cells) if cell.headline.endswith(shown)), -1)) >= 0:
+                    return Place(at)
+        return names.find(self.label, pos)
+
+    def parts_of(self, found: Notebook) -> list[str]:
+        """Return the cells."""
+        return ["\n".join(cell.lines()) for cell in found.cells]
+
     def show(self, found: Notebook, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2 from the cell that the position names."""
         cells = found.cells
@@ -150,6 +191,20 @@ def _numbered(cells: list[Cell], first: int, lod: int, budget: int) -> tuple[lis
         lines += [f"[{at}] {line}" if i == 0 else indent + line for i, line in enumerate(part)]
         places += [str(Place(at, 0 if lod else i)) for i in range(len(part))]
     return lines, places
+
+
+def _named(cells: list[Cell]) -> Iterator[tuple[str, Place]]:
+    """Yield headings and what Python code defines, with their places."""
+    for at, cell in enumerate(cells):
+        source = "\n".join(cell.source)
+        if cell.kind in ("markdown", "heading"):
+            outline = markdown_outline(make_text(source, size=0, fingerprint=""))
+        elif cell.python:
+            outline = python_outline(source)
+        else:
+            continue
+        for name, line in symbols_of(outline) if outline.what in ("headings", "symbols") else ():
+            yield name, Place(at, line + 1)  # below the cell's own headline
 
 
 def parse_notebook(loaded: Data) -> Notebook | str:
@@ -228,7 +283,8 @@ def _cell(raw: Any, language: str) -> Cell:
         source = [f"{'#' * (int(level) if level in '123456' and level else 1)} {' '.join(source)}"]
     count = raw.get("execution_count", raw.get("prompt_number"))
     headline = f"{kind} · In [{one_line(_text(count), 12) or ' '}]" if kind == "code" else kind
-    cell = Cell(kind, headline, source, kind == "code" and language == "python")
+    name = one_line(_text(raw.get("id")), 64)
+    cell = Cell(kind, headline, source, kind == "code" and language == "python", id=name)
     for name, media in sorted(_dict(raw.get("attachments")).items()):
         for mime, data in _dict(media).items():
             cell.shown.append(f"[attachment {one_line(name, 60)}: {_medium(mime, data)}]")

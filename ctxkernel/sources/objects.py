@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import operator
-import re
 import textwrap
 import types
 from collections import Counter
@@ -20,9 +19,9 @@ from typing import Any
 
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.files import TextSource, render_document
-from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of
+from ctxkernel.sources.positions import find_pattern, key_of, no_place, pattern_of
 from ctxkernel.sources.reading import Text, content_hash, make_text
-from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, number_of, one_line, titled
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, number_of, one_line, titled
 from ctxkernel.sources.saferepr import attributes, brief, enum_name, is_a, items_of, length_of, type_name
 from ctxkernel.sources.textual import Document, make_basis
 from ctxkernel.sources.windows import whole_window
@@ -123,21 +122,23 @@ class ObjectSource(BaseSource):
         basis = make_basis(Document(head, "", text), whole_window(text, Place()))
         return Draft(draft.text, draft.cut_tokens, None, text.fingerprint, basis)
 
-    def find(self, pos: str) -> Place:
+    def parts(self) -> list[str]:
+        """Return the lines of the value."""
+        return list(islice(value_lines(self.target), _MOST_LINES))
+
+    def names(self) -> Names:
+        """Return keys and attributes."""
+        return Names("keys", [(name, Place(at)) for at, line in enumerate(self.parts()) if (name := key_of(line))])
+
+    def find(self, pos: str) -> Place | None:
         """Return the line of a key, an attribute, or a pattern."""
-        lines = list(islice(value_lines(self.target), _MOST_LINES))
         pattern = pattern_of(pos)
-        names = [(name, at) for at, line in enumerate(lines) if (name := _key_of(line))]
-        line = find_pattern(pattern, lines) if pattern is not None else find_name(names, pos)
+        if pattern is None:
+            return super().find(pos)
+        line = find_pattern(pattern, self.parts())
         if line is None:
-            raise no_place(self.label, pos, [name for name, _ in names], "keys")
+            raise no_place(self.label, pos)
         return Place(line)
-
-
-def _key_of(line: str) -> str:
-    """Return the key or attribute that a line of a value begins with, without its quotes; empty for none."""
-    found = re.match(r"'([^']*)': |\.?([\w.-]+)(?:: | = )", line)
-    return (found[1] or found[2] or "") if found else ""
 
 
 def plain_parts(target: Any) -> list[Any] | None:

@@ -3,7 +3,9 @@
 Rule 1: levels 1 and 2 read the footer and no data; a range is what the writer wrote down, and absent where it did not.
 Rule 2: level 0 decodes the columns of at most `DATA_BYTES` of a row group, and at most `MOST_ROWS` rows; texts stay
         in their dictionary, so that a small file cannot become a huge one.
-Rule 3: pyarrow is imported here, late; without it one line says so. A type that somebody registered with pyarrow runs
+Rule 3: a position is "row:column", a column's name, or a label of the index that pandas wrote, of which `MOST_LABELS`
+        are looked through.
+Rule 4: pyarrow is imported here, late; without it one line says so. A type that somebody registered with pyarrow runs
         code of theirs when it is read, so rows of a file with such a type are not.
 """
 
@@ -12,20 +14,35 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.formats import FormatSource
+from ctxkernel.sources.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of
 from ctxkernel.sources.reading import WHOLE_BYTES, Data, Gone, load_bytes, open_regular, read_at, reason_of
-from ctxkernel.sources.rendering import PAST_END, Draft, Place, fit, fit_lines, marked, number_of, one_line, size_of
+from ctxkernel.sources.rendering import (
+    PAST_END,
+    Draft,
+    Names,
+    Place,
+    fit,
+    fit_lines,
+    marked,
+    number_of,
+    one_line,
+    size_of,
+)
 
 FOOTER_BYTES = 32 << 20
 """Largest footer that is read."""
 DATA_BYTES = 64 << 20
 """Most bytes of a row group, decompressed, that rows are shown from."""
 MOST_ROWS = 1_000
+MOST_LABELS = 100_000
+"""Rows whose labels are looked through for a position."""
 MOST_CHUNKS = 20_000
 """Column chunks whose statistics are put together."""
 _COLUMNS = 200
@@ -33,6 +50,7 @@ _ROW_COLUMNS = 50
 _GROUPS = 8  # that one window of rows may come from
 _BATCH = 256
 _MAGIC = b"PAR1"
+_DATE = re.compile(r"\d{4}-\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,50 @@ class ParquetSource(FormatSource[ParquetFile]):
     def facts(self, found: ParquetFile) -> tuple[list[str], int, str]:
         """Return the lines of level 1."""
         return [found.about, *found.column_lines()], found.size, found.fingerprint
+
+    def names_of(self, found: ParquetFile) -> Names:
+        """Return the columns."""
+        schema = found.metadata.schema
+        places = [(schema.column(at).path, Place(0, at)) for at in range(min(found.metadata.num_columns, MOST_NAMES))]
+        return Names("columns", places)
+
+    def place_of(self, found: ParquetFile, pos: str) -> Place:
+        """Return the row of a label of the index, or of a pattern in it; else a column. Raises BadPolicy."""
+        names, pattern, labels = self.names_of(found), pattern_of(pos), self._labels(found)
+        if pattern is not None:
+            row = find_pattern(pattern, labels)
+        else:
+            plain = pos[1:-1] if pos[:1] == "[" and pos[-1:] == "]" else pos
+            dated = _DATE.match(plain) is not None  # of a date a beginning is enough
+            fits = (at for at, label in enumerate(labels) if label == plain or (dated and label.startswith(plain)))
+            row = next(fits, None)
+            if row is None and (place := find_name(names.places, pos)) is not None:
+                return place
+        if row is None:
+            what = "columns and first row labels" if labels else "columns"
+            raise no_place(self.label, pos, [*(name for name, _ in names.places), *labels], what)
+        return Place(row)
+
+    def _labels(self, found: ParquetFile) -> list[str]:
+        """Return the first labels of the index that pandas wrote; none where it wrote none, or not a single column."""
+        metadata = found.metadata
+        try:
+            index = json.loads((metadata.metadata or {})[b"pandas"])["index_columns"]
+            (only,) = index
+            if isinstance(only, dict):
+                rows: range = range(int(only["start"]), int(only["stop"]), int(only["step"]))
+                return [str(row) for row in rows[:MOST_LABELS]]
+            paths = [metadata.schema.column(at).path for at in range(min(metadata.num_columns, MOST_NAMES))]
+            at = paths.index(only)
+        except (KeyError, TypeError, ValueError):  # not pandas' file, or damaged: there are no labels
+            return []
+        if not metadata.num_row_groups or _has_own_types(metadata) or not _columns_from(metadata.row_group(0), at):
+            return []
+        try:
+            _, *labels = self._values(metadata, 0, [at], 0, MOST_LABELS)
+        except Exception:  # the data may be cut, encrypted, or of a codec that is missing; the columns are known
+            return []
+        return [label for (label,) in labels]
 
     def show(self, found: ParquetFile, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2."""

@@ -3,24 +3,28 @@
 Rule 1: pypdf is imported here, late; without it one line says so. It warns by logging: here it does not.
 Rule 2: a file of at most `MOST_BYTES` is read; of its pages the first `PAGES`, for at most `SECONDS`, and from a
         position further on as many again. A page whose content is larger than `PAGE_BYTES` is not.
-Rule 3: a position is "page:line", both from 0; pages are told as people count them, from 1.
+Rule 3: a position is "page:line", both from 0; pages are told as people count them, from 1. An entry of the outline is
+        a name of its page, and so is "page 3", as it is shown.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.files import find_in
+from ctxkernel.sources.files import find_in, names_in
 from ctxkernel.sources.formats import FormatSource
+from ctxkernel.sources.positions import find_name, pattern_of
 from ctxkernel.sources.reading import Data, Gone, load_bytes, make_text
-from ctxkernel.sources.rendering import PAST_END, Draft, Place, fit_lines, number_of, one_line, size_of
+from ctxkernel.sources.rendering import PAST_END, Draft, Names, Place, fit_lines, number_of, one_line, size_of
 from ctxkernel.sources.textual import Document
 
 MOST_BYTES = 64 << 20
@@ -30,6 +34,7 @@ PAGE_BYTES = 4 << 20
 _PAGE_CHARS = 200_000
 _ENTRIES = 500
 _DEEPEST = 6
+_PAGE = re.compile(r"page\s*(\d{1,9})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +96,30 @@ class PdfSource(FormatSource[Pdf]):
             lines += [f"--- page {at + 1} ---", *text]
         return lines, found.size, found.fingerprint
 
-    def find(self, pos: str) -> Place | None:
-        """Return page and line of a pattern, in the pages that were read."""
-        found = self.read()
-        if not isinstance(found, Pdf):
-            return super().find(pos)
+    def names_of(self, found: Pdf) -> Names:
+        """Return the entries of the outline."""
+        return Names("entries of the outline", [(title, Place(page)) for _, title, page in found.outline if page >= 0])
+
+    def place_of(self, found: Pdf, pos: str) -> Place:
+        """Return the page of an entry of the outline; or page and line of a pattern or heading, in what was read."""
+        names = self.names_of(found)
+        if (place := find_name(names.places, pos)) is not None:
+            return place
+        if page := _PAGE.fullmatch(pos):
+            if not 0 < int(page[1]) <= found.pages:
+                raise BadPolicy(f"{self.label} has no {pos}: its {number_of(found.pages, 'pages')} are told from 1")
+            return Place(int(page[1]) - 1)
         places = [Place(page, at) for page, text in enumerate(found.texts) for at in range(len(text))]
         whole = make_text("\n".join(line for text in found.texts for line in text), size=-1, fingerprint="")
-        place = find_in(Document(self.label, "", whole), pos)
-        return places[place.line]
+        document = Document(self.label, "", whole)
+        if pattern_of(pos) is not None:
+            return places[find_in(document, pos).line]
+        headings = [(name, places[place.line]) for name, place in names_in(document).places]
+        return Names(names.what if names.places else "headings", [*names.places, *headings]).find(self.label, pos)
+
+    def parts_of(self, found: Pdf) -> list[str]:
+        """Return the pages, where all were read."""
+        return ["\n".join(text) for text in found.texts] if len(found.texts) == found.pages else []
 
     def show(self, found: Pdf, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2."""

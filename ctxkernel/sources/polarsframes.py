@@ -18,7 +18,8 @@ import xxhash
 from ctxkernel.sources.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cell
 from ctxkernel.sources.facts import FactsSource, within
 from ctxkernel.sources.frames import EXACT_CELLS
-from ctxkernel.sources.rendering import Place, number_of, one_line, size_of, titled
+from ctxkernel.sources.positions import MOST_NAMES
+from ctxkernel.sources.rendering import Names, Place, number_of, one_line, size_of, titled
 from ctxkernel.sources.saferepr import brief
 from ctxkernel.sources.tablediff import TableWindow
 from ctxkernel.sources.tables import Facts, TableSource
@@ -53,6 +54,10 @@ class PolarsSource(TableSource):
     def facts(self) -> Facts:
         """Return shape, types and hashes."""
         return _facts(self._frame(), HASH_BYTES, _HASHED_COLUMNS, _CHUNKS)
+
+    def names(self) -> Names:
+        """Return the columns: rows have no labels."""
+        return Names("columns", [(name, Place(0, at)) for at, name in enumerate(self._frame().columns[:MOST_NAMES])])
 
     def window(self, place: Place, rows: int, columns: int) -> TableWindow:
         """Return cells as texts."""

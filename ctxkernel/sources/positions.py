@@ -12,15 +12,21 @@ import importlib
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.sources.symbols import Outline
 
+P = TypeVar("P")
 SEARCH_SECONDS = 2.0
 LINE_CHARS = (4000, 1000, 250, 100)
 """How much of a line is looked through: the most for which a pattern stays within `MOST_WAYS`."""
 MOST_WAYS = 100_000_000
+MOST_NAMES = 20_000
+"""So many names of one target are known."""
+_KEY = re.compile(r"""\s*(?:'([^']*)': |\.?([^\s:=(\['"{][^:=(\[{]*?)(?: \([^()]*\))?(?:: | = ))""")
+_KEY_CHARS = 400
+_JSON_KEY = re.compile(r'(\s*)"((?:[^"\\]|\\.){1,200})"\s*:')
 _CLOSE = 3
 _LISTED = 10_000
 _FREE: Final = frozenset(("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "RANGE", "CATEGORY", "FAILURE"))
@@ -41,12 +47,38 @@ def pattern_of(pos: str) -> re.Pattern[str] | None:
         raise BadPolicy(f"pos={pos!r} is no regular expression: {fault}") from None
 
 
-def find_name(names: Sequence[tuple[str, int]], name: str) -> int | None:
-    """Return the line of a name: the whole one first, else the first that ends in it (`fit` for `Model.fit`)."""
-    whole = next((line for known, line in names if known == name), None)
+def find_name(names: Sequence[tuple[str, P]], name: str, within: str = ".") -> P | None:
+    """Return the place of a name: the whole one first, else the first that ends in it (`fit` for `Model.fit`).
+
+    `within` is what stands between a name and what it is in.
+    """
+    whole = next((place for known, place in names if known == name), None)
     if whole is not None:
         return whole
-    return next((line for known, line in names if known.endswith("." + name)), None)
+    return next((place for known, place in names if known.endswith(within + name)), None)
+
+
+def key_of(line: str) -> str:
+    """Return what a line of facts is about: a key without its quotes, an attribute, `axes 0`; empty for no such."""
+    found = _KEY.match(line[:_KEY_CHARS])
+    return (found[1] or found[2] or "") if found else ""
+
+
+def keys_of(lines: Iterable[str]) -> list[tuple[str, int]]:
+    """Return the keys of JSON that is written a key a line, with what they are in before them: `beta`, `beta.c`."""
+    found: list[tuple[str, int]] = []
+    within: list[tuple[int, str]] = []
+    for at, line in enumerate(lines):
+        key = _JSON_KEY.match(line)
+        if key is None:
+            continue
+        while within and within[-1][0] >= len(key[1]):
+            within.pop()
+        within.append((len(key[1]), key[2]))
+        found.append((".".join(name for _, name in within), at))
+        if len(found) >= MOST_NAMES:
+            break
+    return found
 
 
 def symbols_of(outline: Outline) -> list[tuple[str, int]]:

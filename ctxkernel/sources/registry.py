@@ -82,9 +82,14 @@ def open_source(target: object, *, settings: Settings | None = None, namespace_n
     for predicate, factory in _registered:
         if _holds(predicate, target):
             return _made(factory, target, settings, namespace_name)
+    return open_built_in(target, settings=settings, namespace_name=namespace_name)
+
+
+def open_built_in(target: object, *, settings: Settings | None = None, namespace_name: str | None = None) -> Source:
+    """Return the source for `target` as if nothing was registered. Raises BadTarget."""
     for predicate, factory in _BUILT_IN:
         if predicate(target):
-            return factory(target, settings, namespace_name)
+            return factory(target, settings or Settings(), namespace_name)
     raise BadTarget(f"nothing can look at a {type_name(type(target))}")  # the last row takes everything
 
 

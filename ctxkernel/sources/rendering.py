@@ -2,7 +2,8 @@
 
 Rule 1: `Rendered.tokens`, those of the text and of its picture, are at most `request.tokens`, whatever a source hands
         in; a source that builds too long a text is cut here, so no fault of one can break a budget.
-Rule 2: what a budget cut is said in the text itself (`marked`), with the next move.
+Rule 2: what a budget cut is said in the text itself (`marked`), with the next move; however small the budget, a mark
+        of it stays (`core.marks`).
 Rule 3: a source's own fault becomes one line of text and a note; only `BadPolicy` gets out.
 Rule 4: renderings are cached by stamp, so an unchanged target costs one `stamp()`.
 """
@@ -18,10 +19,12 @@ from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Preparation, Summary
+from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
-from ctxkernel.sources.positions import no_place
+from ctxkernel.sources.positions import find_name, find_pattern, no_place, pattern_of
 from ctxkernel.sources.saferepr import type_name
+from ctxkernel.sources.scrolling import moved
 
 PAST_END = " (the position is past the end)"
 NO_CAP = 1 << 40
@@ -44,6 +47,31 @@ class Place:
         if self.offset is not None:
             return f"@{self.offset}" + (f"{self.shift:+d}" if self.shift else "")
         return f"{self.line}:{self.col}" if self.col else str(self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What positions are called in a target: names with their places, in its order."""
+
+    what: str = "symbols"
+    """What they are, for people: entries, headings, columns, …"""
+    places: Sequence[tuple[str, Place]] = ()
+    within: str = "."
+    """What stands between a name and what it is in, so that `fit` is `Model.fit`."""
+
+    def find(self, label: str, pos: str) -> Place:
+        """Return the place of a name, "[name]" or "/pattern/". Raises BadPolicy with what is like it."""
+        pattern = pattern_of(pos)
+        if pattern is not None:
+            at = find_pattern(pattern, (name for name, _ in self.places))
+            found = None if at is None else self.places[at][1]
+        else:
+            found = find_name(self.places, pos, self.within)
+            if found is None and pos[:1] == "[" and pos[-1:] == "]":
+                found = find_name(self.places, pos[1:-1], self.within)
+        if found is None:
+            raise no_place(label, pos, [name for name, _ in self.places], self.what)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +101,19 @@ def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) ->
     """Return (k, build(k)) for a largest k in 0 … high whose text is within `budget`.
 
     `build(k)` is the whole text with k items, marks included. Where even build(0) is too much, its
-    beginning is returned with k = -1.
+    beginning and its mark are returned with k = -1.
     """
     if budget >= NO_CAP:
         return high, build(high)
     k = largest(high, lambda n: count_tokens(build(n)) <= budget, guess)
-    return (k, build(k)) if k >= 0 else (-1, trim_to_tokens(build(0), budget))
+    return (k, build(k)) if k >= 0 else (-1, squeezed(build(0), budget))
+
+
+def squeezed(text: str, budget: int, cut: bool = False) -> str:
+    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one."""
+    head, mark = parted(text)
+    marks = shorter(mark) if mark or cut else []
+    return cut_to(head, marks, budget, count_tokens, trim_to_tokens)
 
 
 def fit_lines(
@@ -254,12 +289,34 @@ class BaseSource:
                 self._renderings.popitem(last=False)
         return rendered
 
+    def names(self) -> Names:
+        """Return what positions are called in the target, bounded. May raise anything."""
+        return Names()
+
     def find(self, pos: str) -> Place | None:
         """Return the place of a name or "/pattern/"; None where nothing can be said, as of a file that is gone.
 
         Raises BadPolicy with what is there where it is not.
         """
-        raise no_place(self.label, pos)
+        return self.names().find(self.label, pos)
+
+    def parts(self) -> Sequence[str]:
+        """Return the text of each line, entry or cell that positions count; none where it is not at hand. May raise."""
+        return ()
+
+    def further(self, place: str, tokens: int) -> str | None:
+        """Return the position that is `tokens` after `place` (before, if negative), by the rules of `scrolling`.
+
+        None where there is no text to measure by. Never raises.
+        """
+        at = parse_place(place)
+        if at is None or at.offset is not None:
+            return None
+        try:
+            parts = self.parts()
+        except Exception:  # a target that went meanwhile: its rendering says so
+            return None
+        return str(moved(parts, at.line, tokens)) if parts else None
 
     def _placed(self, request: RenderRequest, stamp: str) -> tuple[Place, str]:
         """Return where `pos` is; where it is no more, where it was and a remark. Raises BadPolicy."""
@@ -304,7 +361,7 @@ class BaseSource:
         text = text.encode("utf-8", "replace").decode() if _has_surrogates(text) else text
         tokens, cut, picture = count_tokens(text), draft.cut_tokens, draft.picture
         if tokens > budget:
-            text = trim_to_tokens(text, budget)
+            text = squeezed(text, budget, cut > 0 or "\n" in text)
             cut += max(1, tokens - budget)
             tokens = count_tokens(text)
         if picture is not None and tokens + picture.tokens > budget:

@@ -22,7 +22,7 @@ from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.files import FileSource, PlainBasis
 from ctxkernel.sources.formats import less
 from ctxkernel.sources.remote import SHARE, Remote, State, shown_uri
-from ctxkernel.sources.rendering import BaseSource, Draft, Place
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _AGAIN = "h.refresh() tries again"
@@ -66,6 +66,18 @@ class UriSource(BaseSource):
         with self._lock:
             state = self._known()
             return None if state.path is None else self._copy_at(state.path, self.label).find(pos)
+
+    def further(self, place: str, tokens: int) -> str | None:
+        """Return the position that is `tokens` after `place`, in what was fetched last. Never raises."""
+        with self._lock:
+            path = self._remote.state.path
+            return None if path is None else self._copy_at(path, self.label).further(place, tokens)
+
+    def names(self) -> Names:
+        """Return what positions are called in what was fetched last."""
+        with self._lock:
+            path = self._remote.state.path
+            return Names() if path is None else self._copy_at(path, self.label).names()
 
     def _known(self) -> State:
         """Return what was fetched last; fetch where nothing ever was."""

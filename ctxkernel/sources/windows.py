@@ -16,6 +16,7 @@ from ctxkernel.projection.tokens import most_chars
 from ctxkernel.sources.lineindex import CHUNK, EMPTY, SCAN_BYTES, LineIndex
 from ctxkernel.sources.reading import Gone, Text, open_regular, read_at, reason_of
 from ctxkernel.sources.rendering import Place
+from ctxkernel.sources.scrolling import back, forward
 
 WINDOW_BYTES = 4 << 20
 _ALIGN_BYTES = 64 << 10
@@ -40,6 +41,8 @@ class Window:
     """Bytes of each line, line end included, in a large file."""
     left: int = 0
     """Bytes of a large file from `offset` on."""
+    cut: bool = False
+    """Whether its only line goes on after it."""
     reach: int = 0
     """Byte of a large file up to which positions by line are exact."""
     indexed: int | None = None
@@ -56,7 +59,7 @@ class Window:
             used += min(len(self.lines[count][:chars].encode("utf-8", "replace")), self.widths[count])
         if used >= self.left:
             return None
-        if self.exact and not chars and (count or not self.col) and self.offset + used < self.reach:
+        if self.exact and not chars and not self.cut and (count or not self.col) and self.offset + used < self.reach:
             return str(self.line + count)
         return f"@{self.offset + used}"
 
@@ -116,6 +119,53 @@ class LargeFile:
         finally:
             os.close(descriptor)
 
+    def further(self, place: Place, tokens: int) -> str | None:
+        """Return the position that is `tokens` after `place` (before, if negative), at most `WINDOW_BYTES`.
+
+        By the rules of `scrolling`. A line that is longer than a window is moved through by windows. None where the
+        file cannot be read.
+        """
+        opened = open_regular(self._path)
+        if isinstance(opened, Gone):
+            return None
+        descriptor, found = opened
+        place = Place(place.line, 0, place.offset, place.shift)
+        count = min(WINDOW_BYTES, most_chars(abs(tokens)) + 8192)
+        try:
+            if tokens < 0:
+                return self._before(descriptor, found.st_size, place, count, -tokens)
+            window = self._window(descriptor, found.st_size, place, count)
+            if len(window.lines) < 2:  # how the line ends is further on
+                window = self._window(descriptor, found.st_size, place, WINDOW_BYTES)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        if not tokens or window.past_end:
+            return str(place)
+        steps = forward(window.lines, tokens)
+        return window.place_after(steps) or window.place_after(steps - 1) or str(place)
+
+    def _before(self, descriptor: int, size: int, place: Place, count: int, tokens: int) -> str:
+        if place.offset is None:
+            offset, _ = self._offset_of(descriptor, place.line, size)
+        else:
+            offset = _shifted(descriptor, place.offset, place.shift) if place.shift else place.offset
+        offset = min(offset, size)
+        for most in (count, WINDOW_BYTES):
+            start = max(0, offset - most)
+            # With the byte before, so that what stands up to the first line end is never a whole line.
+            pieces = read_at(descriptor, max(0, start - 1), offset - max(0, start - 1)).split(b"\n")
+            whole = pieces[bool(start) : -1]
+            if whole or not start:
+                break
+        if not whole:  # within a very long line, or its beginning
+            return f"@{start}" if start else "0"
+        steps = back([_shown(piece) for piece in whole], tokens)
+        offset -= sum(len(piece) + 1 for piece in whole[-steps:]) + len(pieces[-1])
+        line, exact = self._line_of(descriptor, offset, size) if offset < self._reach else (0, False)
+        return str(line) if exact else f"@{offset}"
+
     def _window(self, descriptor: int, size: int, place: Place, count: int) -> Window:
         past = False
         if place.offset is None:
@@ -139,7 +189,8 @@ class LargeFile:
         at_end = offset + len(raw) >= size
         if len(pieces) > 1 and (not at_end or not pieces[-1]):
             pieces.pop()  # cut short by the window, or the nothing after a last line end
-        widths = [len(piece) + 1 for piece in pieces]
+        cut = len(pieces) == 1 and not at_end and b"\n" not in raw
+        widths = [len(piece) + (not cut) for piece in pieces]
         lines = [_shown(piece) for piece in pieces]
         if size <= self._reach:
             self._scan(descriptor, offset=size)
@@ -157,6 +208,7 @@ class LargeFile:
             offset=offset,
             widths=widths,
             left=size - offset,
+            cut=cut,
             reach=self._reach,
             indexed=100 * index.scanned // size if begun else None,
         )

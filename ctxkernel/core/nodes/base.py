@@ -388,6 +388,28 @@ class NodeBase(Identified):
             self._lod, self._tokens, self._freq, self._mode, self._interval = before
             raise
 
+    def supposed(self, policy: Mapping[str, Any], instead: Mapping[str, NodeBase]) -> Self:
+        """Return a stand-in as this node would be if the open, or last, statement had set `policy` too.
+
+        `policy` is what `set` takes, and `pinned`; `instead` has stand-ins of other nodes by obj_id. This node stays as
+        it is, nothing is recorded, and no list of nodes has the stand-in. Raises BadPolicy.
+        """
+        twin = self._stand_in(instead)
+        rest = {name: value for name, value in policy.items() if name != "pinned"}
+        if "pinned" in policy and bool(policy["pinned"]) != self._pinned:
+            twin._pinned, twin._pin_reason = bool(policy["pinned"]), ""
+        if rest:
+            twin._set(rest)
+        if twin.digest() != self.digest():
+            twin.changed_in = self.graph.statement_id
+        return twin
+
+    def _stand_in(self, instead: Mapping[str, NodeBase]) -> Self:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        object.__setattr__(twin, "_memento", None)
+        return twin
+
     def settable(self) -> frozenset[str]:
         """Return what `set` takes."""
         return frozenset(("lod", "tokens", "mode", "freq", "min_turn_interval"))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Self
+from typing import Any, Self
 
 from ctxkernel.core.errors import BadTarget, CyclicGroup
 from ctxkernel.core.events import Delta, Json
+from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.nodes.base import (
     Graph,
     NodeBase,
@@ -183,7 +184,7 @@ class GroupHandle(NodeBase):
         if isinstance(budget, AllTokens) or not self._members:  # none: what a damaged session left
             shown = [(one, *self._member(one, level, budget)) for one in self._members]
             text = "\n".join([*head, *(line for one, told, _ in shown for line in (_title(one), told))])
-            text = text if isinstance(budget, AllTokens) else graph.trim(text, budget)
+            text = text if isinstance(budget, AllTokens) else self._cut(text, budget, self.obj_id)
             cut = sum(lost for _, _, lost in shown)
             return Rendered(text, graph.count_tokens(text), level, "", cut, None, digest_hash({"text": text})), {}
         text, shares, cut = self._within(head, level, budget, 0)
@@ -191,7 +192,7 @@ class GroupHandle(NodeBase):
         if over > 0:  # texts cost more together than apart, for some ways of counting
             text, shares, cut = self._within(head, level, budget, over)
             over = graph.count_tokens(text) - budget
-        text = graph.trim(text, budget)
+        text = self._cut(text, budget, self.obj_id)
         rendered = Rendered(
             text, graph.count_tokens(text), level, "", cut + max(0, over), None, digest_hash({"text": text})
         )
@@ -226,7 +227,11 @@ class GroupHandle(NodeBase):
         for at, member in enumerate(members):
             parts += [_title(member), texts[at][0]]
         cut = sum(lost for _, lost in texts.values())
-        return "\n".join([*parts, *note]), {one.obj_id: grants[at] for at, one in enumerate(members)}, cut
+        text = "\n".join([*parts, *note])
+        if cut and not note and not any(parted(told)[1] for told, _ in texts.values()):
+            graph = self.graph  # no share has room for how to get what was cut: the group says it once
+            text = cut_to(text, shorter("", self.obj_id), budget - less, graph.count_tokens, graph.trim)
+        return text, {one.obj_id: grants[at] for at, one in enumerate(members)}, cut
 
     def _left_out(self, ids: Sequence[str]) -> str:
         """Return the line that stands for members without room."""
@@ -246,8 +251,15 @@ class GroupHandle(NodeBase):
         text = member.last_change or "no change seen"
         if isinstance(share, AllTokens):
             return text, 0
+        return self._cut(text, share, member.obj_id), max(0, self.graph.count_tokens(text) - share)
+
+    def _cut(self, text: str, budget: int, holder: str) -> str:
+        """Return a text within a budget, with a mark of what was cut."""
         graph = self.graph
-        return graph.trim(text, share), max(0, graph.count_tokens(text) - share)
+        if graph.count_tokens(text) <= budget:
+            return text
+        head, mark = parted(text)
+        return cut_to(head, shorter(mark, holder), budget, graph.count_tokens, graph.trim)
 
     def _salience(self) -> dict[str, list[str]]:
         """Return why members get more than others, as things are now."""
@@ -287,6 +299,18 @@ class GroupHandle(NodeBase):
     def _stale(self) -> bool:
         """Whether something other than a change of a member makes another summary: a question, a deleted name."""
         return self.dirty or self._named != self._asked() or self._targets != self._looked_at()
+
+    def supposed(self, policy: Mapping[str, Any], instead: Mapping[str, NodeBase]) -> Self:
+        """Return a stand-in over the stand-ins of its members, its summary made anew as by the tick; see `NodeBase`."""
+        twin = super().supposed(policy, instead)
+        if twin._mode == "running" and any(node.obj_id in instead for node in self.nested()) and twin._update():
+            twin.changed_in = self.graph.statement_id
+        return twin
+
+    def _stand_in(self, instead: Mapping[str, NodeBase]) -> Self:
+        twin = super()._stand_in(instead)
+        twin._members = [instead.get(member.obj_id, member) for member in self._members]
+        return twin
 
     def on_member_changed(self, member: NodeBase) -> None:
         """Mark the summary as old when a member of it, or of a group in it, changed: all are shown at its own level."""

@@ -255,15 +255,27 @@ class ViewHandle(NodeBase):
     def scroll(self, delta_lines: int | None = None, *, delta_tokens: int | None = None) -> Self:
         """Move the window by lines, or to the rest of the rendering (no argument). Chains.
 
-        `delta_tokens` moves by about that many tokens, counted in lines of the rendering.
+        `delta_tokens` moves over the most lines (entries, cells) from here on whose text is within so many tokens; if
+        negative, over the most before. At least over one, never past the last one, and of a file above 4 MB over 4 MB
+        at most. `scroll(delta_tokens=-n)` after `scroll(delta_tokens=n)` is at the same line, or before it where more
+        fits, so that nothing is passed over. Of tables and arrays about so many tokens: as the mean line shown has.
         Raises BadPolicy.
         """
+        if delta_lines is not None and delta_tokens is not None:
+            raise BadPolicy("scroll by lines or by tokens: give delta_lines or delta_tokens, not both")
         if delta_lines is None and delta_tokens is None:
             if self._rendered.next_pos is None:
                 return self
             self._set({"pos": self._rendered.next_pos})
             return self
         if delta_tokens is not None:
+            if type(delta_tokens) is not int:
+                raise BadPolicy(f"scroll(delta_tokens={delta_tokens!r}): give a whole number, negative for back")
+            further = getattr(self._source, "further", None)
+            pos: str | None = None if further is None else further(self._place or self._pos, delta_tokens)
+            if pos is not None:
+                self._set({"pos": f"{pos}:0" if pos.isdigit() else pos})
+                return self
             lines = max(1, self._rendered.text.count("\n"))
             delta_lines = round(delta_tokens * lines / max(1, self._rendered.tokens))
         if not isinstance(delta_lines, int) or isinstance(delta_lines, bool):

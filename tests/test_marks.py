@@ -1,0 +1,136 @@
+"""The mark of what a budget cut survives at every budget: of sources, and of groups of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+import numpy
+import pandas
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ctxkernel.core.marks import cut_to, parted, shorter
+from ctxkernel.core.ports import RenderRequest
+from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
+from ctxkernel.sources.facts import FactsSource
+from ctxkernel.sources.registry import open_named
+from ctxkernel.testing import Turns
+from ctxkernel.testing.renderings import opened, render, written
+
+LEAST = count_tokens(shorter("")[-1])
+"""From so many tokens on there is room for how to get what was cut."""
+WHOLE = 45
+"""No mark of these targets takes more."""
+MODULE = '"""Ships."""\nimport os\n\n' + "".join(
+    f"class C{n}:\n    def m(self, a: int):\n        return a\n\n" for n in range(40)
+)
+
+
+class Facts(FactsSource):
+    """A hundred facts."""
+
+    kind = "stand-in"
+
+    def value(self) -> list[str]:
+        return [f"fact {n}: {n * n}" for n in range(100)]
+
+    structure = summary = value
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("zoo")
+    cells = [{"cell_type": "code", "source": f"x = {n}\nprint(x)", "execution_count": n} for n in range(30)]
+    levels = ("INFO", "WARNING", "ERROR")
+    log = "".join(f"2024-01-02 03:04:{n % 60:02} {levels[n % 3]} step {n} done\n" for n in range(200))
+    rows = "".join(json.dumps({"a": n, "b": str(n)}) + "\n" for n in range(50))
+    table = "id,name,x\n" + "".join(f"{n},n{n % 3},{n / 7}\n" for n in range(300))
+    tree = folder / "tree"
+    (tree / "below").mkdir(parents=True)
+    for n in range(12):
+        written(tree / f"file{n}.txt", "text")
+        written(tree / "below" / f"inner{n}.txt", "text")
+    return {
+        "module": written(folder / "m.py", MODULE),
+        "paper": written(folder / "p.md", "# Head\n\nSome text here. And more.\n\n## Sub\n\n* a\n" * 30),
+        "table": written(folder / "t.csv", table),
+        "json": written(folder / "d.json", json.dumps({f"k{n}": [n] for n in range(60)}, indent=1)),
+        "rows": written(folder / "r.jsonl", rows),
+        "log": written(folder / "run.log", log),
+        "long": written(folder / "long.txt", "word " * 5000),
+        "notebook": written(folder / "n.ipynb", json.dumps({"cells": cells, "nbformat": 4})),
+        "binary": written(folder / "b.bin", bytes(range(256)) * 4),
+        "folder": tree,
+        "glob": str(tree / "**" / "*.txt"),
+        "frame": pandas.DataFrame({f"c{n}": range(100) for n in range(12)}),
+        "array": numpy.arange(2000).reshape(100, 20),
+        "dict": {f"key{n}": list(range(n)) for n in range(60)},
+        "function": json.dumps,
+        "facts": Facts(None, "facts"),
+    }
+
+
+KINDS = [
+    *("module", "paper", "table", "json", "rows", "log", "long", "notebook", "binary", "folder", "glob"),
+    *("frame", "array", "dict", "function", "facts"),
+]
+
+
+@settings(max_examples=250)
+@given(kind=st.sampled_from(KINDS), lod=st.integers(0, 3), tokens=st.integers(1, 200), pos=st.sampled_from(["0", "7"]))
+def test_what_was_cut_is_marked_at_every_budget(zoo: dict[str, Any], kind: str, lod: int, tokens: int, pos: str):
+    """Within the budget, which `render` checks; with the next move where there is room for it."""
+    source = opened(zoo[kind], kind)
+
+    shown = render(source, lod, pos, tokens)
+
+    if shown.cut_tokens:
+        one_line = "\n" not in source.render(RenderRequest(lod, pos, 100_000)).text
+        assert "…" in shown.text
+        assert tokens < LEAST or one_line or re.search(r"h\.(tokens|pos)\b", shown.text)
+        assert tokens < WHOLE or one_line or re.search(r"\[… .*(~[\d,]+ tokens|more columns|h\.tokens).*\]", shown.text)
+
+
+def test_every_kind_of_the_zoo_is_tried(zoo: dict[str, Any]):
+    assert set(KINDS) == set(zoo)
+
+
+@given(
+    text=st.lists(st.text("ab 1é", max_size=30), max_size=8).map("\n".join),
+    mark=st.sampled_from(["", '[… 12 more lines, ~90 tokens; h.pos = "5" goes on, h.tokens shows more]']),
+    budget=st.integers(1, 80),
+)
+def test_a_mark_that_fits_stands_whole(text: str, mark: str, budget: int):
+    marks = shorter(mark, "g1")
+
+    cut = cut_to(text, marks, budget, count_tokens, trim_to_tokens)
+
+    assert count_tokens(cut) <= budget
+    fitting = [one for one in marks if count_tokens(one) <= budget]
+    assert not fitting or parted("above\n" + cut.rpartition("\n")[2])[1] == fitting[0]
+    assert fitting or cut.endswith("…")
+
+
+def grouped(tokens: int, lod: int, members: int) -> Any:
+    turns = Turns()
+    graph = turns.loop.graph
+    graph.open_source = lambda target: open_named(target, turns.namespace)
+    graph.count_tokens, graph.trim = count_tokens, trim_to_tokens
+    texts = [io.StringIO("\n".join(f"line {n} of many words" for n in range(100))) for _ in range(members)]
+    turns.namespace["texts"] = texts
+    turns.run(f"hs = [view(one) for one in texts]; g = group(*hs, tokens={tokens}, lod={lod})")
+    return turns.namespace["g"]
+
+
+@settings(max_examples=60)
+@given(tokens=st.integers(1, 200), lod=st.integers(0, 3), members=st.integers(1, 12))
+def test_a_group_marks_what_it_left_out_at_every_budget(tokens: int, lod: int, members: int):
+    shown = grouped(tokens, lod, members).rendered
+
+    assert shown.tokens == count_tokens(shown.text) <= tokens
+    assert shown.cut_tokens == 0 or "…" in shown.text
+    assert shown.cut_tokens == 0 or tokens < 12 or "tokens shows more]" in shown.text
