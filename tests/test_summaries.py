@@ -13,7 +13,8 @@ import pytest
 from kernels import RunningKernel, starter
 
 from ctxkernel.agent.recorded import of_session
-from ctxkernel.agent.summaries import MOST_LINES, SENT_TOKENS, lines_of, request_for
+from ctxkernel.agent.streaming import Response
+from ctxkernel.agent.summaries import MOST_LINES, SENT_TOKENS, lines_of, request_for, said
 from ctxkernel.cli import main
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import check
@@ -51,7 +52,17 @@ def test_a_line_with_a_number_that_the_text_does_not_have_is_left_out(answer, ke
 def test_an_answer_gives_a_bounded_summary():
     lines, _ = lines_of("\n".join(["word " * 1000] * 1000), PAPER)
     assert len(lines) == MOST_LINES
-    assert max(map(len, lines)) <= 400
+    assert max(map(len, lines)) <= 402
+
+
+def test_a_long_line_is_not_cut_within_a_number():
+    assert lines_of("word " * 79 + "12,040 more", "12 of 12,040") == (("word " * 79 + "…",), 0)
+
+
+@pytest.mark.parametrize(("reason", "text"), [("end_turn", "one\ntwo 4"), ("max_tokens", "one"), ("refusal", "")])
+def test_of_an_answer_that_was_cut_off_only_whole_lines_are_taken(reason: str, text: str):
+    blocks = ({"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "one\ntwo 4"})
+    assert said(Response("m", None, MODEL, blocks, reason, {}, 1.0, 0.1)) == text
 
 
 # -- what is sent ----------------------------------------------------------------------------------------
@@ -272,6 +283,7 @@ def test_what_it_cost_and_every_byte_of_it_can_be_seen(desk: Desk):
     using(desk)
     name = desk.write("seen.md")
     desk.settled(f"seen = view({name!r}, lod=2)")
+    assert desk.kernel.evaluate("get_ipython().kernel.ctx.panel.snapshot()['sent']") == "True"
     assert f"{MODEL} (summaries)" in desk.kernel.run("%ctx cost").data[0]["text/plain"]
     whole = desk.kernel.run("%ctx summaries seen").data[0]["text/plain"]
     assert "It was 99 mm." in whole and "The drift began in 2019 at 4.7 mm." in whole
@@ -280,13 +292,27 @@ def test_what_it_cost_and_every_byte_of_it_can_be_seen(desk: Desk):
     with SessionReader(path) as reader:
         rows = [row for row in reader.requests() if row["ask_key"] == "summary"]
         assert rows[-1]["status"] == "ok" and rows[-1]["cost"] > 0
-        assert not of_session(reader.requests(), reader.records(all_roots=True))
         bodies = [text for (text,) in reader.connection.execute("SELECT request FROM receipts ORDER BY id")]
     assert json.loads(bodies[-1])["body"] == desk.server.requests[-1].raw.decode()
     assert main(["verify", str(path)]) == 0
     assert desk.server.faults == []
     refused = desk.kernel.run("%ctx summaries nobody")
     assert refused.status == "error" and "%ctx summaries lists those that were" in json.dumps(refused.outputs)
+
+
+def test_a_summary_that_is_asked_for_at_an_ask_is_no_part_of_the_ask(desk: Desk):
+    using(desk)
+    desk.server.script = lambda body: say(
+        "A summary." if "You summarise" in body["system"][0]["text"] else "An answer."
+    )
+    name = desk.write("asking.md")
+    desk.settled(f"v = view({name!r}, lod=2).run('Sync')")
+    desk.write(name, PAPER + "Read me at the ask.\n")
+    desk.settled("%%ask --mode auto\nwhat is it?")
+    assert "A summary." in desk.text("v")
+    with SessionReader(next(desk.log.glob("*.sqlite"))) as reader:
+        (ask,) = of_session(reader.requests(), reader.records(all_roots=True))
+    assert [one.blocks[0]["text"] for one in ask.rounds] == ["An answer."]
 
 
 def test_a_bound_on_dollars_ends_the_asking(desk: Desk):
@@ -330,6 +356,7 @@ def test_after_a_restart_nothing_is_asked_for_twice(tmp_path: Path, start_kernel
         first.kernel.stop()
         second = Desk(start_kernel(env=env), server, tmp_path)
         second.run("%ctx resume")
+        assert second.kernel.evaluate("get_ipython().kernel.ctx.panel.snapshot()['sent']") == "True"
         second.settled("None", f"w = view({name!r}, lod=2).run('Sync')")
         assert second.text("v") == shown and "summary by" in shown
         assert second.text("w") == shown

@@ -23,7 +23,7 @@ from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Rul
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.rows import plain
+from ctxkernel.store.rows import SUMMARY, plain
 
 VERSION = 1
 SUFFIX = ".turns.json"
@@ -102,7 +102,7 @@ def of_session(requests: Iterable[Mapping[str, Any]], records: Mapping[str, Sequ
     asks: dict[str, RecordedAsk] = {}
     for row in requests:
         name = row["execution_id"]
-        if row["status"] != "ok" or name not in questions:
+        if row["status"] != "ok" or name not in questions or row["ask_key"] == SUMMARY:
             continue
         body, waiting = row["body"], batches.get(name, [])
         at = next((n for n, (batch, _) in enumerate(waiting) if batch.partition("~")[0] == body.get("id")), -1)

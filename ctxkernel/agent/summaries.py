@@ -92,7 +92,10 @@ def lines_of(answer: str, text: str) -> tuple[tuple[str, ...], int]:
     """Return the lines of an answer whose numbers all stand in `text`, at most `MOST_LINES`, and how many do not."""
     known = set(map(_plain, _NUMBER.findall(text)))
     lines = [_BULLET.sub("", line.strip()) for line in clean(answer).text.splitlines()]
-    lines = [line[:_LINE_CHARS] for line in lines if line]
+    # Cut between words: a part of a number is another number.
+    lines = [
+        line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS].rpartition(' ')[0]} …" for line in lines if line
+    ]
     kept = [line for line in lines if all(_plain(number) in known for number in _NUMBER.findall(line))]
     return tuple(kept[:MOST_LINES]), len(lines) - len(kept)
 
@@ -103,8 +106,11 @@ def _plain(number: str) -> str:
 
 
 def said(response: Response) -> str:
-    """Return the text of an answer."""
-    return "\n".join(str(block.get("text", "")) for block in response.blocks if block.get("type") == "text")
+    """Return the text of an answer; nothing of one that was declined, and of one that was cut off its whole lines."""
+    text = "\n".join(str(block.get("text", "")) for block in response.blocks if block.get("type") == "text")
+    if response.stop_reason == "refusal":
+        return ""
+    return text.rpartition("\n")[0] if response.stop_reason == "max_tokens" else text
 
 
 async def ask(

@@ -284,10 +284,12 @@ class Panel:
         """Whether anything of this session has been sent to a model, by this kernel or by one before it."""
         asked, log = self._ctx.asked, self._ctx.loop.log
         if not self._was_sent:
-            new = islice(log, self._looked, None)
+            new, first = islice(log, self._looked, None), not self._looked
             self._looked = len(log)
-            self._was_sent = (asked is not None and asked.sent) or any(
-                one.author == "model" and one.tags.get("replayed") is False for one in new
+            self._was_sent = (
+                (asked is not None and asked.sent)
+                or any(one.author == "model" and one.tags.get("replayed") is False for one in new)
+                or (first and self._ctx.store.summaries_sent)
             )
         return self._was_sent
 

@@ -32,6 +32,7 @@ from ctxkernel.projection.hiding import Hiding
 from ctxkernel.projection.prices import estimate
 from ctxkernel.projection.shown import estimate_tokens
 from ctxkernel.sources.rendering import BaseSource
+from ctxkernel.store.rows import NOT_SENT, SUMMARY
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -40,8 +41,6 @@ KEPT = 64
 """Requests that are remembered, the newest; older ones are found in the session's log."""
 AGAIN_SECONDS = 60.0
 """After a failure that may pass, nothing is asked for so long."""
-ASK_KEY = "summary"
-"""What the log calls these requests, which are no asks."""
 
 
 @dataclass(slots=True)
@@ -188,8 +187,9 @@ class Summaries:
         body: Mapping[str, Any] = {"body": request.bytes.decode()}
         receipt, model = request.receipt, request.model
         made.row = ctx.guard(
-            "session store", lambda: ctx.store.request(where, ASK_KEY, 1, receipt, model, time.time(), body), None
+            "session store", lambda: ctx.store.request(where, SUMMARY, 1, receipt, model, time.time(), body), None
         )
+        ctx.asking.sent = True
         if self._first:
             self._first = False
             count = estimate_tokens(request.text, model)
@@ -207,7 +207,7 @@ class Summaries:
                 with self._lock:
                     one.dropped = not one.begun
                 if one.dropped:
-                    self._came(one, "not sent", None, NOTHING)
+                    self._came(one, NOT_SENT, None, NOTHING)
 
     # -- on a worker's thread ------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Summaries:
             start = time.monotonic()
             client = ModelClient(model_key=lambda: model_key(os.environ), base_url=base_url, timeout=timeout)
             came = asyncio.run(ask(one.request, client, stopped, lambda: publish(None)))
-            if came.response is not None and came.response.stop_reason != "refusal":
+            if came.response is not None:
                 self._read(one, said(came.response), "asked")
             self._done.append((one, came, time.monotonic() - start))
             return one.summary

@@ -33,6 +33,8 @@ from ctxkernel.store.schema import Value
 
 Row = tuple[Value, ...]
 Mask = Callable[[str], str]
+SUMMARY, NOT_SENT = "summary", "not sent"
+"""The `ask_key` of requests for summaries, and the status of one that was given up before it went out."""
 
 _NONE_DIFF = NamespaceDiff()
 

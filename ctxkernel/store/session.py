@@ -250,6 +250,16 @@ class SessionStore:
         except (sqlite3.Error, ValueError):  # as in `begin`: then it is asked for again
             return None
 
+    @property
+    def summaries_sent(self) -> bool:
+        """Whether a text was sent to a model for a summary, in this session so far."""
+        query = """SELECT EXISTS (SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
+            WHERE r.ask_key = ? AND coalesce(a.status, '') != ?)"""
+        try:
+            return not self._writer.absent and bool(self._writer.select(query, rows.SUMMARY, rows.NOT_SENT)[0][0])
+        except sqlite3.Error:
+            return False
+
     def response(
         self,
         request: int | None,
