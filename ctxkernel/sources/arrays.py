@@ -15,7 +15,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cells, hash_column, modules
 from ctxkernel.sources.columnstats import numbers
 from ctxkernel.sources.frames import EXACT_CELLS
-from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, size_of, titled
+from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, number_of, size_of, titled
 from ctxkernel.sources.tablediff import TableBasis, TableWindow, table_changes
 from ctxkernel.sources.tables import table_rows
 
@@ -115,7 +115,7 @@ class ArraySource(BaseSource):
         elif array.dtype.kind == "b":
             lines.append(f"- {about}{int(values.sum()):,} True of {len(values):,}")
         else:
-            lines.append(f"- {array.size:,} elements")
+            lines.append(f"- {number_of(array.size, 'elements')}")
         note = f" · sampled: {len(values):,} elements" if about else ""
         draft = fit_lines([f"{self._headline(array)}{note}"], lines, budget, "lines")
         return Draft(draft.text, draft.cut_tokens, notes=("sampled",) if note else ())

@@ -54,7 +54,8 @@ class DaskFrameSource(_Lazy):
         meta = self.target._meta
         kinds = getattr(meta, "dtypes", None)
         if getattr(meta, "columns", None) is None:
-            return [f"{one_line(str(getattr(meta, 'name', None)), 80)}: {meta.dtype}"]
+            name: Any = getattr(meta, "name", None)
+            return [f"{'values' if name is None else one_line(str(name), 80)}: {meta.dtype}"]
         names = list(zip(map(str, meta.columns), map(str, kinds if kinds is not None else ()), strict=False))
         more = [f"[… {len(names) - _COLUMNS:,} more columns]"] if len(names) > _COLUMNS else []
         return [*(f"{one_line(name, 80)}: {kind}" for name, kind in names[:_COLUMNS]), *more]

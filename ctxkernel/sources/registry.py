@@ -33,7 +33,7 @@ from ctxkernel.sources.figures import FigureSource
 from ctxkernel.sources.files import FileSource
 from ctxkernel.sources.frames import FrameSource
 from ctxkernel.sources.globs import GlobSource, folder_of, is_pattern
-from ctxkernel.sources.labelled import LabelledSource
+from ctxkernel.sources.labelled import LabelledSource, TreeSource
 from ctxkernel.sources.notebooks import NotebookSource
 from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
 from ctxkernel.sources.openfiles import SUFFIXES, CompressedSource, HeldSource, held_by
@@ -43,7 +43,7 @@ from ctxkernel.sources.pilimages import PilImageSource
 from ctxkernel.sources.polarsframes import LazyFrameSource, PolarsSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
-from ctxkernel.sources.tensors import open_tensor
+from ctxkernel.sources.tensors import NetworkSource, open_tensor
 from ctxkernel.sources.uris import UriSource, scheme_of
 
 Predicate = Callable[[Any], bool]
@@ -303,7 +303,9 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("polars", "DataFrame", "Series"), _maker(PolarsSource)),
     (_of("polars", "LazyFrame"), _maker(LazyFrameSource)),
     (_of("torch", "Tensor"), _maker(open_tensor)),
+    (_of("torch.nn", "Module"), _maker(NetworkSource)),
     (_of("xarray", "Dataset", "DataArray"), _maker(LabelledSource)),
+    (_of("xarray", "DataTree"), _maker(TreeSource)),
     (_of("sklearn.base", "BaseEstimator"), _maker(EstimatorSource)),
     (_of("matplotlib.figure", "Figure"), _maker(FigureSource)),
     (_of("matplotlib.axes", "Axes"), _maker(FigureSource)),
