@@ -553,6 +553,16 @@ def test_a_ray_reference_is_not_fetched():
     assert structure.endswith("\na reference: ray.get(…) fetches what it stands for")
 
 
+def test_a_remote_function_of_ray_is_its_source():
+    ray = pytest.importorskip("ray")
+    function = ray.remote(test_a_ray_reference_is_not_fetched)
+
+    value, structure, _ = levels(function)
+
+    assert 'ray = pytest.importorskip("ray")' in value
+    assert "def test_a_ray_reference_is_not_fetched()" in structure
+
+
 # --- torch
 
 

@@ -26,7 +26,7 @@ from ctxkernel.core.ports import Source
 from ctxkernel.core.settings import Settings
 from ctxkernel.sources.arrays import ArraySource
 from ctxkernel.sources.columns import modules
-from ctxkernel.sources.delayed import DaskFrameSource, DaskSource, RaySource
+from ctxkernel.sources.delayed import ActorSource, DaskFrameSource, DaskSource, RaySource
 from ctxkernel.sources.directories import DirectorySource
 from ctxkernel.sources.estimators import EstimatorSource
 from ctxkernel.sources.figures import FigureSource
@@ -316,6 +316,8 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("dask.delayed", "Delayed"), _maker(DaskSource)),
     (_of("ray", "ObjectRef"), _maker(RaySource)),
     (_of("ray.data", "Dataset"), _maker(RaySource)),
+    (_of("ray.actor", "ActorHandle"), _maker(ActorSource)),
+    (_of("ray.remote_function", "RemoteFunction"), lambda target, *rest: _open_code(target._function, *rest)),
     (lambda target: bool(source_file(target)), _open_module),
     (has_source, _open_code),
     (lambda _: True, _maker(ObjectSource)),
