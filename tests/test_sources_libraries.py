@@ -218,6 +218,26 @@ def test_a_changed_value_of_a_dataset_is_in_the_diff(xr: Any):
     assert source.stamp() != stamp
 
 
+def test_labels_in_several_levels_are_told(xr: Any):
+    stacked = xr.Dataset({"t": (("a", "b"), np.zeros((2, 2)))}, {"a": [1, 2], "b": ["u", "v"]}).stack(z=("a", "b"))
+
+    _, structure, _ = levels(stacked)
+
+    assert "z (z): 4 object [(1, 'u'), (1, 'v'), (2, 'u'), (2, 'v')]" in structure
+    assert "a (z): 4 int64 [1, 1, 2, 2]" in structure
+    assert "b (z): 4 <U1 ['u', 'v', 'u', 'v']" in structure
+
+
+def test_a_tree_of_datasets_is_each_of_them_by_its_path(xr: Any):
+    tree = xr.DataTree.from_dict({"/": xr.Dataset({"t": ("x", [1, 2])}), "/a/b": xr.Dataset({"u": ("x", [3, 9])})})
+
+    value, structure, summary = levels(tree)
+
+    assert value.startswith("it · DataTree · 3 nodes · ")
+    assert "/a/b · Dataset · x 2 · 16 B\n  variables:\n    u (x): 2 int64 [3, 9]" in structure
+    assert "  - u: min 3, " in summary
+
+
 def test_an_array_with_labels_is_its_rows(xr: Any):
     assert "\n  [7] 21.0 22.0 23.0\n" in levels(dataset(xr)["t"])[0]
 
@@ -533,6 +553,16 @@ def test_a_ray_reference_is_not_fetched():
     assert structure.endswith("\na reference: ray.get(…) fetches what it stands for")
 
 
+def test_a_remote_function_of_ray_is_its_source():
+    ray = pytest.importorskip("ray")
+    function = ray.remote(test_a_ray_reference_is_not_fetched)
+
+    value, structure, _ = levels(function)
+
+    assert 'ray = pytest.importorskip("ray")' in value
+    assert "def test_a_ray_reference_is_not_fetched()" in structure
+
+
 # --- torch
 
 
@@ -601,3 +631,33 @@ def test_a_subclass_of_tensor_runs_no_code_of_its_own(torch: Any):
     levels(own)
 
     assert ran == []
+
+
+def test_a_network_is_its_parameters_and_modules_and_is_not_run(torch: Any):
+    class Own(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.BatchNorm1d(3))
+            self.again = self.inner[0]
+
+        def forward(self, x: Any) -> Any:
+            raise AssertionError("was run")
+
+        __repr__ = extra_repr = named_parameters = forward
+
+    network = Own()
+    source = open_source(network, namespace_name="it")
+    before = render(source)
+
+    value, structure, summary = levels(network)
+
+    assert value.startswith("it · Own · 15 parameters · 60 B · ")
+    assert re.search(r"^inner\.0\.bias: 3 float32 \[", value, re.MULTILINE)
+    assert "inner.2.running_mean: 3 float32 [0.0, 0.0, 0.0]" in value
+    assert "    0: Linear · weight 3 × 2, bias 3\n    1: ReLU\n" in structure
+    assert (
+        "- 1 Sequential, 1 Linear, 1 ReLU, 1 BatchNorm1d\n- 15 parameters with a gradient; in training mode" in summary
+    )
+    with torch.no_grad():
+        network.again.bias[1] = 7
+    assert re.search(r"^\+inner\.0\.bias: .*, 7\.0, ", render(source, 3, basis=before.basis).text, re.MULTILINE)

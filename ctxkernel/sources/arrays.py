@@ -19,11 +19,11 @@ from ctxkernel.sources.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cells
 from ctxkernel.sources.columnstats import numbers
 from ctxkernel.sources.frames import EXACT_CELLS
 from ctxkernel.sources.positions import no_place
-from ctxkernel.sources.rendering import PAST_END, BaseSource, Draft, Place, fit, fit_lines, marked, size_of, titled
+from ctxkernel.sources.rendering import BaseSource, Draft, Place, fit_lines, number_of, size_of, titled
 from ctxkernel.sources.tablediff import TableBasis, TableWindow, table_changes
+from ctxkernel.sources.tables import table_rows
 
 _SAMPLE_CELLS = 500_000
-_WINDOW_ROWS = 2_000
 _WINDOW_COLUMNS = 60
 _WINDOW_CELLS = 40_000
 _BASIS_CELLS = 2_000
@@ -79,7 +79,13 @@ class ArraySource(BaseSource):
         window = array_window(array, place, 50, _WINDOW_COLUMNS, _BASIS_CELLS)
         basis = TableBasis(fingerprint, array.shape, str(array.dtype), {"0 values": column}, column.exact, window)
         if request.lod == 0:
-            draft = self._rows(array, place, budget)
+
+            def part(place: Place, rows: int, columns: int) -> TableWindow:
+                return array_window(array, place, rows, columns)
+
+            head, shape = self._headline(array), _table_shape(array)
+            most, could = _WINDOW_COLUMNS, budget + 1
+            draft = table_rows(head, shape, place, budget, part, most=most, named=False, rows_of=lambda _: could)
         elif request.lod == 2:
             draft = self._statistics(array, budget)
         elif request.lod == 3 and isinstance(request.basis, TableBasis):
@@ -99,37 +105,6 @@ class ArraySource(BaseSource):
     def _headline(self, array: Any) -> str:
         shape = " × ".join(f"{side:,}" for side in array.shape) or "scalar"
         return f"{titled(self.label, self.target)} · {shape} · {array.dtype} · {size_of(int(array.nbytes))}"
-
-    def _rows(self, array: Any, place: Place, budget: int) -> Draft:
-        total, width = _table_shape(array)
-        if not total or not width:
-            return Draft(f"{self._headline(array)} · no elements")
-        past = place.line >= total
-        first = max(0, total - 10) if past else place.line
-        left = min(place.col, width - 1)
-        narrow = array_window(array, Place(first, left), 3, _WINDOW_COLUMNS)
-        shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)[1:]), max(1, budget // 2), guess=8)
-        shown = max(shown, 1)
-        window = array_window(array, Place(first, left), min(_WINDOW_ROWS, budget + 1), shown)
-        lines = window.lines(shown)[1:]
-        beside = width - left - shown
-        per_row = sum(map(len, lines[:5])) // max(len(lines[:5]), 1)
-
-        def build(k: int) -> str:
-            names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
-            span = f"rows {first}-{first + max(k, 1) - 1} of {total:,}{PAST_END if past else ''}"
-            head = " · ".join(part for part in (self._headline(array), span, names) if part)
-            side = [f'[… {beside:,} more columns; h.pos = "{first}:{left + shown}" shows them]'] if beside > 0 else []
-            rest = total - first - k
-            below = [marked(rest, "rows", max(1, rest * per_row // 2), str(Place(first + k, left)))] if rest else []
-            return "\n".join([head, *lines[:k], *side, *below])
-
-        k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
-        k = max(k, 0)
-        rest = total - first - k
-        if rest:
-            return Draft(text, max(1, rest * per_row // 2), str(Place(first + k, left)))
-        return Draft(text, max(1, k * beside) if beside > 0 else 0, f"0:{left + shown}" if beside > 0 else None)
 
     def _schema(self, array: Any, budget: int) -> Draft:
         order = "C order" if array.flags.c_contiguous else "Fortran order" if array.flags.f_contiguous else "strided"
@@ -158,7 +133,7 @@ class ArraySource(BaseSource):
         elif array.dtype.kind == "b":
             lines.append(f"- {about}{int(values.sum()):,} True of {len(values):,}")
         else:
-            lines.append(f"- {array.size:,} elements")
+            lines.append(f"- {number_of(array.size, 'elements')}")
         note = f" · sampled: {len(values):,} elements" if about else ""
         draft = fit_lines([f"{self._headline(array)}{note}"], lines, budget, "lines")
         return Draft(draft.text, draft.cut_tokens, notes=("sampled",) if note else ())

@@ -54,7 +54,8 @@ class DaskFrameSource(_Lazy):
         meta = self.target._meta
         kinds = getattr(meta, "dtypes", None)
         if getattr(meta, "columns", None) is None:
-            return [f"{one_line(str(getattr(meta, 'name', None)), 80)}: {meta.dtype}"]
+            name: Any = getattr(meta, "name", None)
+            return [f"{'values' if name is None else one_line(str(name), 80)}: {meta.dtype}"]
         names = list(zip(map(str, meta.columns), map(str, kinds if kinds is not None else ()), strict=False))
         more = [f"[… {len(names) - _COLUMNS:,} more columns]"] if len(names) > _COLUMNS else []
         return [*(f"{one_line(name, 80)}: {kind}" for name, kind in names[:_COLUMNS]), *more]
@@ -227,3 +228,29 @@ class RaySource(_Lazy):
     def summary(self) -> list[str]:
         """Return all that is known."""
         return [f"- {line.strip()}" for line in [*self.structure(), *self.value()]]
+
+
+class ActorSource(_Lazy):
+    """A handle of a Ray actor. 0: its class and id; 1: its methods; 2: both."""
+
+    kind = "lazy"
+
+    def headline(self) -> str:
+        """Return label and type."""
+        return f"{titled(self.label, self.target)} (ray)"
+
+    def value(self) -> list[str]:
+        """Return class and id."""
+        own = attributes(self.target)
+        found: Any = own.get("_ray_actor_id")
+        name = getattr(own.get("_ray_actor_creation_function_descriptor"), "class_name", "not known")
+        return [f"actor of class {one_line(str(name), 120)}", f"id {found.hex()}"]
+
+    def structure(self) -> list[str]:
+        """Return the names of its methods."""
+        names = [name for name in attributes(self.target).get("_ray_method_signatures", ()) if name[:2] != "__"]
+        return [f"methods: {', '.join(one_line(name, 60) for name in names[:_COLUMNS])}"] if names else ["no methods"]
+
+    def summary(self) -> list[str]:
+        """Return all that is known."""
+        return [f"- {line}" for line in [*self.value(), *self.structure()]]

@@ -32,19 +32,17 @@ from ctxkernel.sources.columns import (
 from ctxkernel.sources.columnstats import column_facts, describe, facts_by_parts
 from ctxkernel.sources.positions import MOST_NAMES, find_pattern, no_place, pattern_of
 from ctxkernel.sources.rendering import (
-    PAST_END,
     BaseSource,
     Draft,
     Names,
     Place,
-    fit,
     fit_lines,
-    marked,
     one_line,
     size_of,
     titled,
 )
 from ctxkernel.sources.tablediff import TableBasis, TableWindow, table_changes
+from ctxkernel.sources.tables import table_rows
 
 EXACT_CELLS = 5_000_000
 _SAMPLE_CELLS = 100_000
@@ -53,8 +51,6 @@ _HASHED_COLUMNS = 256
 _STAMPED_COLUMNS = 128
 _STAMP_HASHES = 1024
 _SHOWN_COLUMNS = 300
-_WINDOW_ROWS = 2_000
-_WINDOW_CELLS = 40_000
 _BASIS_CELLS = 4_000
 _LABELS = 100_000
 """So many labels are looked through as texts."""
@@ -173,7 +169,14 @@ class FrameSource(BaseSource):
         basis = TableBasis(hashes.fingerprint, frame.shape, _types(frame), hashes.columns, hashes.exact, window)
         notes = () if hashes.exact else ("content hash of a sample",)
         if request.lod == 0:
-            draft = self._rows(frame, place, budget)
+
+            def part(place: Place, rows: int, columns: int) -> TableWindow:
+                return frame_window(frame, place, rows * columns, rows=rows, columns=columns)
+
+            def could(columns: int) -> int:  # a row has a line end and, of each column, a space and a letter at least
+                return budget // (1 + columns // 2) + 2
+
+            draft = table_rows(self._headline(frame), frame.shape, place, budget, part, most=30, rows_of=could)
         elif request.lod == 1:
             draft = self._schema(frame, budget)
         elif request.lod == 2:
@@ -202,46 +205,6 @@ class FrameSource(BaseSource):
         rows, columns = frame.shape
         shape = f"{rows:,} rows" + (f" × {columns:,} columns" if isinstance(self.target, pandas.DataFrame) else "")
         return f"{titled(self.label, self.target)} · {shape} · {size_of(_bytes(frame))}"
-
-    def _rows(self, frame: Any, place: Place, budget: int) -> Draft:
-        total, width = frame.shape
-        if not total or not width:
-            return Draft(f"{self._headline(frame)} · no cells")
-        past = place.line >= total
-        first = max(0, total - 10) if past else place.line
-        # First how many columns fit beside each other, then how many rows below each other.
-        left = min(place.col, width - 1)
-        narrow = frame_window(frame, Place(first, left), 3 * min(width, _SHOWN_COLUMNS), rows=3)
-        shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)), max(1, budget // 2), guess=8)
-        shown = max(shown, 1)
-        # A row has a line end and, of each column, a space and a letter at least.
-        rows = min(_WINDOW_ROWS, budget // (1 + shown // 2) + 2, max(1, _WINDOW_CELLS // shown))
-        window = frame_window(frame, Place(first, left), rows * shown, rows=rows, columns=shown)
-        lines = window.lines(shown)
-        more_columns = width - left - shown
-
-        def build(k: int) -> str:
-            names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
-            span = f"rows {first}-{first + max(k, 1) - 1} of {total:,}{PAST_END if past else ''}"
-            head = " · ".join(part for part in (self._headline(frame), span, names) if part)
-            pos = f"{first}:{left + shown}" if more_columns > 0 else ""
-            side = [f'[… {more_columns:,} more columns; h.pos = "{pos}" shows them]'] if pos else []
-            rest = total - first - k
-            below = [marked(rest, "rows", cost(k, rest), str(Place(first + k, left)))] if rest > 0 else []
-            return "\n".join([head, *lines[: k + 1], *side, *below])
-
-        def cost(k: int, rest: int) -> int:
-            row = sum(map(len, lines[1:6])) // max(len(lines[1:6]), 1)
-            return max(1, rest * row // 2)
-
-        k, text = fit(len(window.labels), build, budget, guess=budget // 12 + 1)
-        k = max(k, 0)
-        rest = total - first - k
-        if rest <= 0:
-            wide = more_columns > 0
-            cut = max(1, len("\n".join(lines)) * more_columns // (2 * shown)) if wide else 0
-            return Draft(text, cut_tokens=cut, next_pos=f"0:{left + shown}" if wide else None)
-        return Draft(text, cut_tokens=cost(k, rest), next_pos=str(Place(first + k, left)))
 
     def _schema(self, frame: Any, budget: int) -> Draft:
         known, stamp = self.prepared.get("ranges"), self._seen[0] if self._seen is not None else ""

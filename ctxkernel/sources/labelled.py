@@ -1,4 +1,4 @@
-"""An xarray Dataset or DataArray as a source: 0 values, 1 dimensions, coordinates, variables and attributes, 2 ranges.
+"""What xarray makes as a source: 0 values, 1 dimensions, coordinates, variables and attributes, 2 ranges.
 
 Rule 1: what lies in a file or in a Dask graph is named, and never loaded.
 Rule 2: of an array in memory a hash of the content stands with it, so that a diff sees any change.
@@ -6,7 +6,7 @@ Rule 2: of an array in memory a hash of the content stands with it, so that a di
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ctxkernel.sources.arrays import array_window
@@ -22,6 +22,9 @@ _ROWS = 1_000
 _FEW_ROWS = 5
 _COLUMNS = 20
 _STATISTICS = 1_000_000
+_LABELS = 10_000
+_NODES = 200
+_ADAPTERS = ("PandasIndexingAdapter", "PandasMultiIndexingAdapter")
 
 
 class LabelledSource(FactsSource):
@@ -89,16 +92,54 @@ class LabelledSource(FactsSource):
         return [*([f"- {brief(title, 160)}"] if isinstance(title, str) else []), *found, *ends]
 
 
+class TreeSource(FactsSource):
+    """A view of a DataTree: each of its datasets, by path."""
+
+    kind = "labelled"
+
+    def _nodes(self) -> list[LabelledSource]:
+        waiting, found = [("/", self.target)], list[LabelledSource]()
+        while waiting and len(found) < _NODES:
+            path, node = waiting.pop()
+            found.append(LabelledSource(node.to_dataset(inherit=False), path))
+            inner = list(node.children.items())
+            waiting += [(f"{path.rstrip('/')}/{one_line(name, 60)}", one) for name, one in reversed(inner)]
+        return found
+
+    def _of_all(self, lines: Callable[[LabelledSource], list[str]]) -> list[str]:
+        return [line for node in self._nodes() for line in (node.headline(), *(f"  {one}" for one in lines(node)))]
+
+    def headline(self) -> str:
+        """Return label, type and number of nodes."""
+        return f"{titled(self.label, self.target)} · {number_of(len(self._nodes()), 'nodes')}"
+
+    def value(self) -> list[str]:
+        """Return rows of every variable, by node."""
+        return self._of_all(LabelledSource.value)
+
+    def structure(self) -> list[str]:
+        """Return coordinates, variables and attributes, by node."""
+        return self._of_all(LabelledSource.structure)
+
+    def summary(self) -> list[str]:
+        """Return statistics of what is in memory, by node."""
+        return self._of_all(LabelledSource.summary)
+
+
 def _in_memory(variable: Any) -> Any:
     """Return the ndarray of a variable, or None where it would have to be loaded."""
     data = attributes(variable).get("_data")
     if is_array(data):
         return data
-    held = attributes(data).get("array") if type_name(type(data)).endswith("PandasIndexingAdapter") else None
+    held = attributes(data).get("array") if type_name(type(data)).endswith(_ADAPTERS) else None
     _, pandas = modules()
-    if held is not None and pandas is not None and isinstance(held, pandas.Index) and held.nlevels == 1:
+    if held is None or pandas is None or not isinstance(held, pandas.Index):
+        return None
+    if held.nlevels == 1:
         return held.to_numpy()
-    return None
+    level = attributes(data).get("level")  # of labels in several levels
+    some = held[:_LABELS]
+    return (some if level is None else some.get_level_values(level)).to_numpy() if len(held) <= _LABELS else None
 
 
 def _line(name: Any, variable: Any) -> str:
@@ -110,7 +151,10 @@ def _line(name: Any, variable: Any) -> str:
     if array is not None:
         return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype} {brief(array.flat[:6].tolist(), 120)}"
     data: Any = attributes(variable).get("_data")
-    where = type_name(type(data)).partition(".")[0]
+    kind = type_name(type(data))
+    if kind.endswith(_ADAPTERS):
+        return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, labels in several levels"
+    where = kind.partition(".")[0]
     chunks = f", {number_of(data.npartitions, 'chunks')}" if where == "dask" else ""
     return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, not loaded ({where}{chunks})"
 

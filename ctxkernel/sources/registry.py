@@ -26,14 +26,14 @@ from ctxkernel.core.ports import Source
 from ctxkernel.core.settings import Settings
 from ctxkernel.sources.arrays import ArraySource
 from ctxkernel.sources.columns import modules
-from ctxkernel.sources.delayed import DaskFrameSource, DaskSource, RaySource
+from ctxkernel.sources.delayed import ActorSource, DaskFrameSource, DaskSource, RaySource
 from ctxkernel.sources.directories import DirectorySource
 from ctxkernel.sources.estimators import EstimatorSource
 from ctxkernel.sources.figures import FigureSource
 from ctxkernel.sources.files import FileSource
 from ctxkernel.sources.frames import FrameSource
 from ctxkernel.sources.globs import GlobSource, folder_of, is_pattern
-from ctxkernel.sources.labelled import LabelledSource
+from ctxkernel.sources.labelled import LabelledSource, TreeSource
 from ctxkernel.sources.notebooks import NotebookSource
 from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
 from ctxkernel.sources.openfiles import SUFFIXES, CompressedSource, HeldSource, held_by
@@ -43,7 +43,7 @@ from ctxkernel.sources.pilimages import PilImageSource
 from ctxkernel.sources.polarsframes import LazyFrameSource, PolarsSource
 from ctxkernel.sources.rendering import BaseSource
 from ctxkernel.sources.saferepr import defines, is_a, type_name
-from ctxkernel.sources.tensors import open_tensor
+from ctxkernel.sources.tensors import NetworkSource, open_tensor
 from ctxkernel.sources.uris import UriSource, scheme_of
 
 Predicate = Callable[[Any], bool]
@@ -308,7 +308,9 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("polars", "DataFrame", "Series"), _maker(PolarsSource)),
     (_of("polars", "LazyFrame"), _maker(LazyFrameSource)),
     (_of("torch", "Tensor"), _maker(open_tensor)),
+    (_of("torch.nn", "Module"), _maker(NetworkSource)),
     (_of("xarray", "Dataset", "DataArray"), _maker(LabelledSource)),
+    (_of("xarray", "DataTree"), _maker(TreeSource)),
     (_of("sklearn.base", "BaseEstimator"), _maker(EstimatorSource)),
     (_of("matplotlib.figure", "Figure"), _maker(FigureSource)),
     (_of("matplotlib.axes", "Axes"), _maker(FigureSource)),
@@ -319,6 +321,8 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("dask.delayed", "Delayed"), _maker(DaskSource)),
     (_of("ray", "ObjectRef"), _maker(RaySource)),
     (_of("ray.data", "Dataset"), _maker(RaySource)),
+    (_of("ray.actor", "ActorHandle"), _maker(ActorSource)),
+    (_of("ray.remote_function", "RemoteFunction"), lambda target, *rest: _open_code(target._function, *rest)),
     (lambda target: bool(source_file(target)), _open_module),
     (has_source, _open_code),
     (lambda _: True, _maker(ObjectSource)),

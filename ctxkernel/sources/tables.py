@@ -113,22 +113,37 @@ class TableSource(BaseSource):
         return fit_lines([self.headline()], lines, budget, "columns" if lod == 2 else "lines")
 
 
-def table_rows(headline: str, shape: tuple[int, int], place: Place, budget: int, window: Window) -> Draft:
-    """Level 0: as many columns, then rows, from the position on as fit."""
+def table_rows(
+    headline: str,
+    shape: tuple[int, int],
+    place: Place,
+    budget: int,
+    window: Window,
+    *,
+    most: int = _COLUMNS,
+    named: bool = True,
+    rows_of: Callable[[int], int] | None = None,
+) -> Draft:
+    """Level 0: as many columns, at most `most`, then rows, from the position on as fit; columns may have no names.
+
+    `rows_of(columns)` are as many rows as could fit, where the source knows better; columns are as wide as those take.
+    """
     total, width = shape
     if not total or not width:
-        return Draft(f"{headline} · no cells")
+        return Draft(f"{headline} · no {'cells' if named else 'elements'}")
+    top = 0 if named else 1
     past = place.line >= total
     first = max(0, total - 10) if past else place.line
     left = min(place.col, width - 1)
-    narrow = window(Place(first, left), 3, min(width - left, _COLUMNS))
-    shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)), max(1, budget // 2), guess=8)
+    narrow = window(Place(first, left), 3, min(width - left, most))
+    shown, _ = fit(len(narrow.names), lambda k: "\n".join(narrow.lines(k)[top:]), max(1, budget // 2), guess=8)
     shown = max(shown, 1)
-    rows = min(_WINDOW_ROWS, most_chars(budget) // 4 + 1, max(1, _WINDOW_CELLS // shown))
+    could = most_chars(budget) // 4 + 1 if rows_of is None else rows_of(shown)
+    rows = min(_WINDOW_ROWS, could, max(1, _WINDOW_CELLS // shown))
     found = window(Place(first, left), rows, shown)
     lines = found.lines(shown)
-    beside = width - left - shown
     price = sum(map(len, lines[1:6])) // max(len(lines[1:6]), 1)
+    beside = width - left - shown
 
     def build(k: int) -> str:
         names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
@@ -137,7 +152,7 @@ def table_rows(headline: str, shape: tuple[int, int], place: Place, budget: int,
         side = [f'[… {beside:,} more columns; h.pos = "{first}:{left + shown}" shows them]'] if beside > 0 else []
         rest = total - first - k
         below = [marked(rest, "rows", max(1, rest * price // 2), str(Place(first + k, left)))] if rest > 0 else []
-        return "\n".join([head, *lines[: k + 1], *side, *below])
+        return "\n".join([head, *lines[top : k + 1], *side, *below])
 
     k, text = fit(len(found.labels), build, budget, guess=budget // 12 + 1)
     k = max(k, 0)
