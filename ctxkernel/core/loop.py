@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.events import Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted
+from ctxkernel.core.handles import handle_states
 from ctxkernel.core.jobs import Preparer
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
@@ -25,6 +26,7 @@ from ctxkernel.core.nodes.base import Delta, show_value
 from ctxkernel.core.nodes.graph import AGAIN
 from ctxkernel.core.nodes.identity import Constructors, made_by
 from ctxkernel.core.nodes.naming import named_in
+from ctxkernel.core.nodes.since import tell_groups
 from ctxkernel.core.ports import (
     Budget,
     CountTokens,
@@ -293,7 +295,7 @@ class Loop:
         restored = restored or Restored()
         notices += restored.notices
         comparisons, self._compared = self._compared, []
-        guard("divergences", lambda: self._tell_groups(comparisons), None)
+        guard("divergences", lambda: tell_groups(self.graph.nodes(), self._namespace, comparisons), None)
         tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.preparer)
         # The handles are those of where HEAD goes; what they look at is, too.
         self._ahead = guard("timeline", lambda: self.log.path(move.to), None) if move is not None else None
@@ -508,24 +510,6 @@ class Loop:
         self.log.execution(comparison.execution_id)
         self._compared.append(comparison)
 
-    def _tell_groups(self, comparisons: Sequence[Comparison]) -> None:
-        """Begin the summaries of groups with how many of the differences are in what their members look at."""
-        differing = [one for one in comparisons if not one.same and not one.expected]
-        if not differing:
-            return
-        for group in self.graph.nodes():
-            if not isinstance(group, GroupHandle) or group.mode == "paused":
-                continue
-            views = [member for member in group.members if isinstance(member, ViewHandle)]
-            by_statement: dict[str, list[str]] = {}
-            for one in differing:
-                for found in one.divergences:
-                    if any(view.shows(found.kind, found.subject, self._namespace) for view in views):
-                        by_statement.setdefault(one.execution_id.rpartition(".")[0], []).append(found.subject)
-            if by_statement:
-                subjects = [subject for found in by_statement.values() for subject in found]
-                group.since(divergence_line(list(by_statement), subjects))
-
     def late(self, execution_id: str, stream: str, text: str, limit: int = 10_000) -> None:
         """Keep output that came after the end of its execution; told in the next delta feed.
 
@@ -546,35 +530,7 @@ class Loop:
     def handles(self) -> tuple[HandleState, ...]:
         """The handles as they stand: named ones, members of their groups, and running or pinned ones."""
         nodes = self.graph.nodes()
-        if not nodes:
-            return ()
-        names = self.names.first_names()
-        seen: dict[str, NodeBase] = {}
-        for node in nodes:
-            wanted = node.lasting or node.pinned or node.mode == "running" or node.obj_id in self.graph.requested
-            if node.obj_id in names or wanted:
-                for one in (node, *(node.nested() if isinstance(node, GroupHandle) else ())):
-                    seen.setdefault(one.obj_id, one)
-        return tuple(self._handle_state(node, names) for node in sorted(seen.values(), key=lambda node: node.serial))
-
-    def _handle_state(self, node: NodeBase, names: Mapping[str, str]) -> HandleState:
-        rendered = node.rendered
-        return HandleState(
-            name=names.get(node.obj_id, node.obj_id),
-            obj_id=node.obj_id,
-            obj_type=node.obj_type,
-            statement_id=node.statement_id,
-            digest=node.digest(),
-            text=rendered.text,
-            rendered_tokens=rendered.tokens,
-            pinned=node.pinned,
-            pin_reason=node.pin_reason,
-            changed=node.changed_in == self.graph.statement_id,
-            requested=node.obj_id in self.graph.requested,
-            members=tuple(member.obj_id for member in node.members) if isinstance(node, GroupHandle) else (),
-            notes=(*rendered.notes, *([node.fault] if node.fault else [])),
-            picture=rendered.picture,
-        )
+        return handle_states(nodes, self.names.first_names(), self.graph.requested) if nodes else ()
 
     @property
     def history(self) -> Sequence[tuple[Statement, Execution]]:
@@ -691,16 +647,6 @@ class Loop:
 for _name in ("view", "group", "note", "show", "pin", "tick", "ls"):
     # The user calls `view(…)`: an error about its arguments must not speak of a `Loop.view`.
     getattr(Loop, _name).__qualname__ = _name
-
-
-def divergence_line(statements: Sequence[str], subjects: Sequence[str]) -> str:
-    """Return the line that a group's summary begins with after re-runs that changed what it shows."""
-    count = len(subjects)
-    return one_line(
-        f"since the re-run of {', '.join(statements)}: {count} divergence{'s' * (count != 1)} "
-        f"({', '.join(dict.fromkeys(subjects))})",
-        160,
-    )
 
 
 def _made(events: Iterable[Event]) -> dict[str, int]:
