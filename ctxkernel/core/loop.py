@@ -23,8 +23,7 @@ from ctxkernel.core.jobs import Preparer
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
-from ctxkernel.core.nodes.graph import AGAIN
-from ctxkernel.core.nodes.identity import Constructors, made_by
+from ctxkernel.core.nodes.identity import Constructors, made_again, made_counts
 from ctxkernel.core.nodes.naming import named_in
 from ctxkernel.core.nodes.since import tell_groups
 from ctxkernel.core.ports import (
@@ -436,8 +435,8 @@ class Loop:
         self.turn_id = max(self.turn_id, self.log.executed if turn_id is None else turn_id)
         for statement in self.log:
             for execution in self.log.executions(statement.statement_id):
-                self.graph.continue_after(_made(execution.events))
-        self.graph.continue_after(_made_again(self.log))
+                self.graph.continue_after(made_counts(execution.events))
+        self.graph.continue_after(made_again(self.log))
         self._replay()
 
     def join(
@@ -461,8 +460,8 @@ class Loop:
         self.turn_id = max(self.turn_id, log.executed)
         for _, executions in earlier:
             for execution in executions:
-                self.graph.continue_after(_made(execution.events))
-        self.graph.continue_after(_made_again(log))
+                self.graph.continue_after(made_counts(execution.events))
+        self.graph.continue_after(made_again(log))
 
     def move(self, move: HeadMove, restored: Restored | None = None) -> None:
         """Move HEAD without a turn: when a session goes on. Builds the projection.
@@ -647,21 +646,6 @@ class Loop:
 for _name in ("view", "group", "note", "show", "pin", "tick", "ls"):
     # The user calls `view(…)`: an error about its arguments must not speak of a `Loop.view`.
     getattr(Loop, _name).__qualname__ = _name
-
-
-def _made(events: Iterable[Event]) -> dict[str, int]:
-    """Return by type the highest number of a handle that events tell of."""
-    counts: dict[str, int] = {}
-    for event in events:
-        if isinstance(event, MethodCalled) and event.obj_id[1:].isdecimal():
-            counts[event.obj_type] = max(counts.get(event.obj_type, 0), int(event.obj_id[1:]))
-    return counts
-
-
-def _made_again(log: StatementLog) -> dict[str, int]:
-    """Return how often a constructor gave an id that was there before."""
-    runs = [made_by(run.events) for statement in log for run in log.executions(statement.statement_id)]
-    return {AGAIN: sum(map(len, runs)) - len({obj_id for ids in runs for obj_id in ids.values()})}
 
 
 def _handle(obj: object, verb: str) -> NodeBase:
