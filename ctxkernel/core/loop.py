@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.events import Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted
-from ctxkernel.core.handles import handle_states
 from ctxkernel.core.jobs import Preparer
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
@@ -26,6 +25,7 @@ from ctxkernel.core.nodes.base import Delta, show_value
 from ctxkernel.core.nodes.identity import Constructors, made_again, made_counts
 from ctxkernel.core.nodes.naming import named_in
 from ctxkernel.core.nodes.since import tell_groups
+from ctxkernel.core.nodes.states import handle_states
 from ctxkernel.core.ports import (
     Budget,
     CountTokens,
@@ -294,7 +294,7 @@ class Loop:
         restored = restored or Restored()
         notices += restored.notices
         comparisons, self._compared = self._compared, []
-        guard("divergences", lambda: tell_groups(self.graph.nodes(), self._namespace, comparisons), None)
+        guard("divergences", lambda: self._tell_groups(comparisons), None)
         tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.preparer)
         # The handles are those of where HEAD goes; what they look at is, too.
         self._ahead = guard("timeline", lambda: self.log.path(move.to), None) if move is not None else None
@@ -508,6 +508,9 @@ class Loop:
         """
         self.log.execution(comparison.execution_id)
         self._compared.append(comparison)
+
+    def _tell_groups(self, comparisons: Sequence[Comparison]) -> None:
+        tell_groups(self.graph.nodes(), self._namespace, comparisons)
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = 10_000) -> None:
         """Keep output that came after the end of its execution; told in the next delta feed.

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.core.handles import handle_state
 from ctxkernel.core.nodes import NodeBase, ViewHandle
+from ctxkernel.core.nodes.states import handle_state
 from ctxkernel.core.nodes.supposing import suppose
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings

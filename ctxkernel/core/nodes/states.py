@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ctxkernel.core.nodes import GroupHandle, NodeBase
+from ctxkernel.core.nodes.base import NodeBase
+from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.turn import HandleState
 
 
