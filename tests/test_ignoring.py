@@ -108,5 +108,6 @@ def test_rules_of_the_repository_count_in_a_folder_of_it_unless_they_leave_that_
         written(tmp_path / folder / "a.log", "text")
         written(tmp_path / folder / "b.txt", "text")
 
+    assert render(tmp_path, tokens=All).text.split("\n")[1:] == [".git/ (not entered)", ".gitignore · 12 B", "src/"]
     assert render(tmp_path / "src", tokens=All).text.split("\n")[1:] == ["b.txt · 4 B"]
     assert render(tmp_path / "out", tokens=All).text.split("\n")[1:] == ["a.log · 4 B", "b.txt · 4 B"]

@@ -142,6 +142,18 @@ def test_entries_of_a_folder_are_what_it_scrolls_by(tmp_path: Path):
     assert scrolled(str(tmp_path), f"h.pos = 'f.txt'; h.scroll(delta_tokens=-{cost(entries[2:5])})").pos == "2:0"
 
 
+def test_the_tree_of_a_folder_is_scrolled_by_its_own_lines(tmp_path: Path):
+    for name in ("a.txt", "sub/b.txt", "sub/c.txt", "sub/d.txt", "z.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        written(tmp_path / name, "text")
+    tree = ["a.txt · 4 B", "sub/", "  b.txt · 4 B", "  c.txt · 4 B"]
+    code = f"h.lod = 1; h.scroll(delta_tokens={cost(tree)})"
+
+    assert scrolled(str(tmp_path), code).pos == "1:3"
+    assert scrolled(str(tmp_path), f"{code}; h.scroll(delta_tokens=-{cost(tree)})").pos == "0:0"
+    assert scrolled(str(tmp_path), code.replace("h.lod = 1; ", "")).pos == "2:0"
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

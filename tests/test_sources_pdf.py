@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import All
 from ctxkernel.sources import pdfs
 from ctxkernel.testing.renderings import opened, render, written
@@ -101,6 +102,21 @@ def test_structure_is_the_outline_with_pages_else_how_each_page_begins(tmp_path,
         "Introduction · page 1",
         "  Data · page 3",
     ]
+
+
+def test_a_page_and_an_entry_of_the_outline_are_positions(tmp_path, pypdf: Any):
+    def edit(writer: Any) -> None:
+        writer.add_outline_item(title="Introduction", page_number=0)
+        writer.add_outline_item(title="Data", page_number=2)
+
+    file = written(tmp_path / "b.pdf", edited(pypdf, paper(), edit))
+
+    assert [render(file, pos=pos).place for pos in ("Data", "page 2", "Page 3", "/drift by 1/")] == [
+        "2", "1", "2", "1:1"
+    ]  # fmt: skip
+    for pos, said in (("Dta", "Is it 'Data'"), ("page 9", "has no page 9: its 3 pages are told from 1")):
+        with pytest.raises(BadPolicy, match=said):
+            render(file, pos=pos)
 
 
 def test_summary_tells_the_page_of_each_line_and_a_change_is_a_diff(tmp_path, pypdf: Any):

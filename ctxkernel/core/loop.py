@@ -22,9 +22,10 @@ from ctxkernel.core.jobs import Preparer, Summarise
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
-from ctxkernel.core.nodes.graph import AGAIN
-from ctxkernel.core.nodes.identity import Constructors, made_by
+from ctxkernel.core.nodes.identity import Constructors, made_again, made_counts
 from ctxkernel.core.nodes.naming import named_in
+from ctxkernel.core.nodes.since import tell_groups
+from ctxkernel.core.nodes.states import handle_states
 from ctxkernel.core.ports import (
     Budget,
     CountTokens,
@@ -436,8 +437,8 @@ class Loop:
         self.turn_id = max(self.turn_id, self.log.executed if turn_id is None else turn_id)
         for statement in self.log:
             for execution in self.log.executions(statement.statement_id):
-                self.graph.continue_after(_made(execution.events))
-        self.graph.continue_after(_made_again(self.log))
+                self.graph.continue_after(made_counts(execution.events))
+        self.graph.continue_after(made_again(self.log))
         self._replay()
 
     def join(
@@ -461,8 +462,8 @@ class Loop:
         self.turn_id = max(self.turn_id, log.executed)
         for _, executions in earlier:
             for execution in executions:
-                self.graph.continue_after(_made(execution.events))
-        self.graph.continue_after(_made_again(log))
+                self.graph.continue_after(made_counts(execution.events))
+        self.graph.continue_after(made_again(log))
 
     def move(self, move: HeadMove, restored: Restored | None = None) -> None:
         """Move HEAD without a turn: when a session goes on. Builds the projection.
@@ -511,22 +512,7 @@ class Loop:
         self._compared.append(comparison)
 
     def _tell_groups(self, comparisons: Sequence[Comparison]) -> None:
-        """Begin the summaries of groups with how many of the differences are in what their members look at."""
-        differing = [one for one in comparisons if not one.same and not one.expected]
-        if not differing:
-            return
-        for group in self.graph.nodes():
-            if not isinstance(group, GroupHandle) or group.mode == "paused":
-                continue
-            views = [member for member in group.members if isinstance(member, ViewHandle)]
-            by_statement: dict[str, list[str]] = {}
-            for one in differing:
-                for found in one.divergences:
-                    if any(view.shows(found.kind, found.subject, self._namespace) for view in views):
-                        by_statement.setdefault(one.execution_id.rpartition(".")[0], []).append(found.subject)
-            if by_statement:
-                subjects = [subject for found in by_statement.values() for subject in found]
-                group.since(divergence_line(list(by_statement), subjects))
+        tell_groups(self.graph.nodes(), self._namespace, comparisons)
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = 10_000) -> None:
         """Keep output that came after the end of its execution; told in the next delta feed.
@@ -548,35 +534,7 @@ class Loop:
     def handles(self) -> tuple[HandleState, ...]:
         """The handles as they stand: named ones, members of their groups, and running or pinned ones."""
         nodes = self.graph.nodes()
-        if not nodes:
-            return ()
-        names = self.names.first_names()
-        seen: dict[str, NodeBase] = {}
-        for node in nodes:
-            wanted = node.lasting or node.pinned or node.mode == "running" or node.obj_id in self.graph.requested
-            if node.obj_id in names or wanted:
-                for one in (node, *(node.nested() if isinstance(node, GroupHandle) else ())):
-                    seen.setdefault(one.obj_id, one)
-        return tuple(self._handle_state(node, names) for node in sorted(seen.values(), key=lambda node: node.serial))
-
-    def _handle_state(self, node: NodeBase, names: Mapping[str, str]) -> HandleState:
-        rendered = node.rendered
-        return HandleState(
-            name=names.get(node.obj_id, node.obj_id),
-            obj_id=node.obj_id,
-            obj_type=node.obj_type,
-            statement_id=node.statement_id,
-            digest=node.digest(),
-            text=rendered.text,
-            rendered_tokens=rendered.tokens,
-            pinned=node.pinned,
-            pin_reason=node.pin_reason,
-            changed=node.changed_in == self.graph.statement_id,
-            requested=node.obj_id in self.graph.requested,
-            members=tuple(member.obj_id for member in node.members) if isinstance(node, GroupHandle) else (),
-            notes=(*rendered.notes, *([node.fault] if node.fault else [])),
-            picture=rendered.picture,
-        )
+        return handle_states(nodes, self.names.first_names(), self.graph.requested) if nodes else ()
 
     @property
     def history(self) -> Sequence[tuple[Statement, Execution]]:
@@ -693,31 +651,6 @@ class Loop:
 for _name in ("view", "group", "note", "show", "pin", "tick", "ls"):
     # The user calls `view(…)`: an error about its arguments must not speak of a `Loop.view`.
     getattr(Loop, _name).__qualname__ = _name
-
-
-def divergence_line(statements: Sequence[str], subjects: Sequence[str]) -> str:
-    """Return the line that a group's summary begins with after re-runs that changed what it shows."""
-    count = len(subjects)
-    return one_line(
-        f"since the re-run of {', '.join(statements)}: {count} divergence{'s' * (count != 1)} "
-        f"({', '.join(dict.fromkeys(subjects))})",
-        160,
-    )
-
-
-def _made(events: Iterable[Event]) -> dict[str, int]:
-    """Return by type the highest number of a handle that events tell of."""
-    counts: dict[str, int] = {}
-    for event in events:
-        if isinstance(event, MethodCalled) and event.obj_id[1:].isdecimal():
-            counts[event.obj_type] = max(counts.get(event.obj_type, 0), int(event.obj_id[1:]))
-    return counts
-
-
-def _made_again(log: StatementLog) -> dict[str, int]:
-    """Return how often a constructor gave an id that was there before."""
-    runs = [made_by(run.events) for statement in log for run in log.executions(statement.statement_id)]
-    return {AGAIN: sum(map(len, runs)) - len({obj_id for ids in runs for obj_id in ids.values()})}
 
 
 def _handle(obj: object, verb: str) -> NodeBase:

@@ -113,7 +113,7 @@ class Source(Protocol):
     `core.jobs` that it would have done, or None, and `accept(result)`, which takes one as far as it still holds, and
     says whether the next rendering is another one for it. Only the tick calls `accept` and `absorb`.
 
-    To move by tokens: `further(place, tokens)`, the position that is so many tokens on, or None (`ViewHandle.scroll`).
+    To move by tokens: `further(place, tokens, lod)`, the position so many tokens on, or None (`ViewHandle.scroll`).
     """
 
     kind: str

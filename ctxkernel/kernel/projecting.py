@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase, ViewHandle
+from ctxkernel.core.nodes.states import handle_state
 from ctxkernel.core.nodes.supposing import suppose
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
@@ -395,25 +396,9 @@ def with_handles(turn: Turn, nodes: Iterable[NodeBase], policies: Mapping[str, M
     found = suppose(nodes, own)
     states: list[HandleState] = []
     for state in turn.handles:
-        node, shown = found.get(state.obj_id), policies.get(state.obj_id, {}).get("shown", state.requested)
-        if node is None:
-            states.append(state)
-            continue
-        rendered = node.rendered
-        states.append(
-            dataclasses.replace(
-                state,
-                digest=node.digest(),
-                text=rendered.text,
-                rendered_tokens=rendered.tokens,
-                pinned=node.pinned,
-                pin_reason=node.pin_reason,
-                changed=node.changed_in == node.graph.statement_id,
-                requested=shown,
-                notes=(*rendered.notes, *([node.fault] if node.fault else [])),
-                picture=rendered.picture,
-            )
-        )
+        node, policy = found.get(state.obj_id), policies.get(state.obj_id, {})
+        shown = policy.get("shown", state.requested)
+        states.append(state if node is None else handle_state(node, state.name, shown))
     return dataclasses.replace(turn, handles=tuple(states))
 
 

@@ -21,7 +21,8 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.ignoring import Ignoring, above
 from ctxkernel.sources.positions import pattern_of
 from ctxkernel.sources.reading import content_hash, file_stamp, reason_of
-from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, size_of
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place, size_of
+from ctxkernel.sources.scrolling import moved
 
 MOST_NAMES = 20_000
 MOST_SHOWN = 2_000
@@ -108,6 +109,19 @@ class DirectorySource(BaseSource):
     def parts(self) -> list[str]:
         """Return its own entries. Raises OSError where it cannot be read."""
         return [entry.line() for entry in _list(self.path, MOST_SHOWN)[0] if not entry.depth]
+
+    def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
+        """Return the position that is `tokens` after `place`: of its own entries, at level 1 of the tree."""
+        at = parse_place(place)
+        if lod != 1 or at is None:
+            return super().further(place, tokens, lod)
+        try:
+            found, _ = _list(self.path, MOST_SHOWN)
+        except OSError:
+            return None
+        places = _places(found)
+        lines = [entry.line() for entry in found]
+        return str(places[moved(lines, _at(places, at), tokens)]) if lines else None
 
     def names(self) -> Names:
         """Return the entries by their paths in the directory. Raises OSError where it cannot be read."""

@@ -80,11 +80,11 @@ class FileSource(BaseSource):
         found = self._find()
         return found.text.lines if isinstance(found, Document) else ()
 
-    def further(self, place: str, tokens: int) -> str | None:
+    def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
         """Return the position that is `tokens` after `place`; of a large file at most 4 MB on. Never raises."""
         found, at = self._find(), parse_place(place)
         if self._large is None or at is None or not isinstance(found, Document):
-            return super().further(place, tokens)
+            return super().further(place, tokens, lod)
         return self._large.further(at, tokens) if found.text.encoding.startswith("utf-8") else None
 
     def _find(self) -> Gone | Binary | Document:

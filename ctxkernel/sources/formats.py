@@ -64,11 +64,11 @@ class FormatSource(FileSource, Generic[F]):
         found = self._now()
         return super().parts() if isinstance(found, (Gone, str)) else self.parts_of(found)
 
-    def further(self, place: str, tokens: int) -> str | None:
+    def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
         """Return the position that is `tokens` after `place`. Never raises."""
         if isinstance(self._now(), (Gone, str)):
-            return super().further(place, tokens)
-        return BaseSource.further(self, place, tokens)
+            return super().further(place, tokens, lod)
+        return BaseSource.further(self, place, tokens, lod)
 
     def names(self) -> Names:
         """Return what positions are called; of what is shown as it is, symbols and headings."""

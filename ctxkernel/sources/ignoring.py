@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from ctxkernel.sources.reading import Gone, open_regular, read_at
 
@@ -136,8 +137,7 @@ def above(folder: str) -> Ignoring:
     else:
         return Ignoring()
     found = Ignoring(files=tuple(os.path.join(one, NAME) for one in reversed(folders)))
-    child = ""
-    for one, child in zip(reversed(folders), [*reversed(folders[:-1]), folder], strict=True):
+    for one, child in pairwise([*reversed(folders), folder]):
         found = found.within(one)
         if found.leaves_out(child, True):
             return Ignoring(files=found.files)

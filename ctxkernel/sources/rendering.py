@@ -304,10 +304,11 @@ class BaseSource:
         """Return the text of each line, entry or cell that positions count; none where it is not at hand. May raise."""
         return ()
 
-    def further(self, place: str, tokens: int) -> str | None:
+    def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
         """Return the position that is `tokens` after `place` (before, if negative), by the rules of `scrolling`.
 
-        None where there is no text to measure by. Never raises.
+        `lod` is the level at which it is looked at: the tree of a folder has other lines than the folder. None where
+        there is no text to measure by. Never raises.
         """
         at = parse_place(place)
         if at is None or at.offset is not None:

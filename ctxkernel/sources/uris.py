@@ -67,11 +67,11 @@ class UriSource(BaseSource):
             state = self._known()
             return None if state.path is None else self._copy_at(state.path, self.label).find(pos)
 
-    def further(self, place: str, tokens: int) -> str | None:
+    def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
         """Return the position that is `tokens` after `place`, in what was fetched last. Never raises."""
         with self._lock:
             path = self._remote.state.path
-            return None if path is None else self._copy_at(path, self.label).further(place, tokens)
+            return None if path is None else self._copy_at(path, self.label).further(place, tokens, lod)
 
     def names(self) -> Names:
         """Return what positions are called in what was fetched last."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ctxkernel.core.events import Event, Json, MethodCalled
 from ctxkernel.core.nodes.base import NodeBase
+from ctxkernel.core.nodes.graph import AGAIN
 from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 
@@ -39,6 +40,21 @@ def made_by(events: Iterable[Event]) -> dict[Key, str]:
             found[(*kind, counts[kind])] = event.obj_id
             counts[kind] += 1
     return found
+
+
+def made_counts(events: Iterable[Event]) -> dict[str, int]:
+    """Return by type the highest number of a handle that events tell of."""
+    counts: dict[str, int] = {}
+    for event in events:
+        if isinstance(event, MethodCalled) and event.obj_id[1:].isdecimal():
+            counts[event.obj_type] = max(counts.get(event.obj_type, 0), int(event.obj_id[1:]))
+    return counts
+
+
+def made_again(log: StatementLog) -> dict[str, int]:
+    """Return how often a constructor gave an id that was there before."""
+    runs = [made_by(run.events) for statement in log for run in log.executions(statement.statement_id)]
+    return {AGAIN: sum(map(len, runs)) - len({obj_id for ids in runs for obj_id in ids.values()})}
 
 
 def is_same_cell(one: Statement, other: Statement) -> bool:

@@ -272,7 +272,7 @@ class ViewHandle(NodeBase):
             if type(delta_tokens) is not int:
                 raise BadPolicy(f"scroll(delta_tokens={delta_tokens!r}): give a whole number, negative for back")
             further = getattr(self._source, "further", None)
-            pos: str | None = None if further is None else further(self._place or self._pos, delta_tokens)
+            pos: str | None = None if further is None else further(self._place or self._pos, delta_tokens, self._lod)
             if pos is not None:
                 self._set({"pos": f"{pos}:0" if pos.isdigit() else pos})
                 return self

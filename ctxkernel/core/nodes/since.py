@@ -1,0 +1,41 @@
+"""What a re-run came out with, told by the groups over what it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ctxkernel.core.delta import one_line
+from ctxkernel.core.nodes.base import NodeBase
+from ctxkernel.core.nodes.group import GroupHandle
+from ctxkernel.core.nodes.view import ViewHandle
+from ctxkernel.core.replay import Comparison
+
+
+def tell_groups(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], comparisons: Sequence[Comparison]) -> None:
+    """Begin the summaries of groups with how many of the differences are in what their members look at."""
+    differing = [one for one in comparisons if not one.same and not one.expected]
+    if not differing:
+        return
+    for group in nodes:
+        if not isinstance(group, GroupHandle) or group.mode == "paused":
+            continue
+        views = [member for member in group.members if isinstance(member, ViewHandle)]
+        by_statement: dict[str, list[str]] = {}
+        for one in differing:
+            for found in one.divergences:
+                if any(view.shows(found.kind, found.subject, namespace) for view in views):
+                    by_statement.setdefault(one.execution_id.rpartition(".")[0], []).append(found.subject)
+        if by_statement:
+            subjects = [subject for found in by_statement.values() for subject in found]
+            group.since(divergence_line(list(by_statement), subjects))
+
+
+def divergence_line(statements: Sequence[str], subjects: Sequence[str]) -> str:
+    """Return the line that a group's summary begins with after re-runs that changed what it shows."""
+    count = len(subjects)
+    return one_line(
+        f"since the re-run of {', '.join(statements)}: {count} divergence{'s' * (count != 1)} "
+        f"({', '.join(dict.fromkeys(subjects))})",
+        160,
+    )
