@@ -440,10 +440,16 @@ def failing(axes: Any) -> None:
     axes.xaxis.set_major_formatter(lambda value, at: 1 / 0)
 
 
+def every_tick(axes: Any) -> None:
+    axes.xaxis.set_major_locator(sys.modules["matplotlib.ticker"].MultipleLocator(1e-3))
+
+
 NOT_SEEN = {
     "drawing fails": (failing, "drawing failed, ZeroDivisionError: division by zero"),
     "too many points": (lambda axes: axes.scatter(range(300_000), range(300_000)), "so many points are not drawn"),
     "too many artists": (lambda axes: [axes.text(0, 0, "a") for _ in range(2001)], "2,002 artists are not drawn"),
+    "too many ticks": (every_tick, "so many ticks are not drawn"),
+    "too many axes": (lambda axes: axes.figure.subplots(8, 8), "65 axes are not drawn"),
     "LaTeX": (lambda axes: axes.set_title("a", usetex=True), "its text is for LaTeX, which is not run"),
     "too large": (lambda axes: axes.figure.set_size_inches(1e5, 1e5), "it is too large"),
 }

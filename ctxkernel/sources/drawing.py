@@ -12,11 +12,13 @@ from __future__ import annotations
 import importlib
 import io
 import logging
+import math
 import pickle
 import sys
 import time
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import xxhash
@@ -27,12 +29,15 @@ from ctxkernel.sources.rendering import one_line
 SIDE = 768
 """Pixels: letters of a usual figure can be read."""
 _MOST_ARTISTS = 2_000
+_MOST_AXES = 50
 _MOST_WEIGHT = 200_000  # some two seconds
 _MOST_PIXELS = 12_000_000
 _LEAST_DPI = 16  # letters of a smaller size than a pixel are an error
-_SECONDS = 5.0
+_SECONDS = 3.0
+_MOST_TICKS = 300  # of an axis
+_IMAGE_VALUES = 4_000_000
 _SMALL_BYTES = 4096
-_COPIED = frozenset(("builtins", "collections", "functools", "itertools"))
+_COPIED = frozenset(("collections", "functools", "itertools"))
 
 
 class NotDrawn(Exception):
@@ -49,6 +54,8 @@ class Snapshot:
         count = sum(len(axes.__dict__.get("_children", ())) for axes in figure.axes)
         if count > _MOST_ARTISTS:
             raise NotDrawn(f"{count:,} artists are not drawn")
+        if len(figure.axes) > _MOST_AXES:
+            raise NotDrawn(f"{len(figure.axes):,} axes are not drawn")
         out = io.BytesIO()
         pickler = _Copier(out)
         pickler.dump(figure)
@@ -143,7 +150,7 @@ def drawn(snapshot: Snapshot, axes: int | None) -> Any:
         logging.disable(max(before, logging.WARNING))
         try:
             return _drawn(snapshot.copy(), axes)
-        except (NotDrawn, MemoryError):
+        except NotDrawn:
             raise
         except Exception as fault:  # of a formatter of the user's, a text that is no mathematics, …
             raise NotDrawn(f"drawing failed, {one_line(f'{type(fault).__name__}: {fault}', 120)}") from None
@@ -154,13 +161,18 @@ def drawn(snapshot: Snapshot, axes: int | None) -> Any:
 def _drawn(figure: Any, axes: int | None) -> Any:
     image: Any = importlib.import_module("PIL.Image")  # matplotlib needs it itself
     agg: Any = importlib.import_module("matplotlib.backends.backend_agg")
+    matplotlib: Any = sys.modules["matplotlib"]
+    for axis in (getattr(axes, name, None) for axes in figure.axes for name in ("xaxis", "yaxis", "zaxis")):
+        if axis is not None and len(axis.get_majorticklocs()) + len(axis.get_minorticklocs()) > _MOST_TICKS:
+            raise NotDrawn("so many ticks are not drawn")
     parts = figure.findobj()
+    for part in parts:
+        if type(part).__name__ == "AxesImage":
+            _thin(part)
     weight = sum(map(_weight, parts))
     if weight > _MOST_WEIGHT:
         raise NotDrawn("so many points are not drawn")
-    if sys.modules["matplotlib"].rcParams["text.usetex"] or any(
-        part.get_usetex() for part in parts if hasattr(part, "get_usetex")
-    ):
+    if matplotlib.rcParams["text.usetex"] or any(part.get_usetex() for part in parts if hasattr(part, "get_usetex")):
         raise NotDrawn("its text is for LaTeX, which is not run")
     wide, high = (float(side) for side in figure.get_size_inches())
     dpi = min(float(figure.dpi), max(SIDE / max(wide, high), _LEAST_DPI))
@@ -171,14 +183,17 @@ def _drawn(figure: Any, axes: int | None) -> Any:
     renderer = agg.RendererAgg(max(1, round(wide * dpi)), max(1, round(high * dpi)), dpi)
     canvas.get_renderer = lambda: renderer
     end = time.monotonic() + _SECONDS
-    make = renderer.new_gc
 
-    def new_gc() -> Any:  # every artist asks for one
-        if time.monotonic() > end:
-            raise NotDrawn(f"drawing takes more than {_SECONDS:g} s")
-        return make()
+    def bounded(step: Callable[..., Any]) -> Callable[..., Any]:
+        def bound(*args: Any, **options: Any) -> Any:
+            if time.monotonic() > end:
+                raise NotDrawn(f"drawing takes more than {_SECONDS:g} s")
+            return step(*args, **options)
 
-    renderer.new_gc = new_gc
+        return bound
+
+    for name in ("new_gc", "get_text_width_height_descent"):  # which every artist, and every layout, asks for
+        setattr(renderer, name, bounded(getattr(renderer, name)))
     figure.draw(renderer)
     found = image.fromarray(modules()[0].asarray(renderer.buffer_rgba()))
     white = image.new("RGB", found.size, "white")
@@ -194,6 +209,15 @@ def _drawn(figure: Any, axes: int | None) -> Any:
     part = white.crop(tuple(max(0, int(side)) for side in sides))
     part.thumbnail((SIDE, SIDE))
     return part
+
+
+def _thin(image: Any) -> None:
+    """Leave out rows and columns of a large image that is shown in a few pixels."""
+    values = image.__dict__.get("_A")
+    if values is not None and values.size > _IMAGE_VALUES:
+        step = math.ceil(math.sqrt(values.size / _IMAGE_VALUES))
+        image.set_extent(image.get_extent())  # which would follow from the number of values
+        image._A = values[::step, ::step]
 
 
 def _weight(artist: Any) -> float:

@@ -32,29 +32,25 @@ class FigureSource(PicturedSource):
 
     def __init__(self, target: Any, label: str) -> None:
         super().__init__(target, label)
-        self._snapshot: Snapshot | str = ""
         self._known: list[Any] = []
 
     def revision(self) -> str:
         """Return a hash of all that is drawn, as far as it was not computed yet: some milliseconds."""
         try:
-            self._snapshot = Snapshot(_figure_of(self.target))
+            snapshot = _snapshot(_figure_of(self.target))
         except NotDrawn as reason:
-            self._snapshot = str(reason)
-        except Exception as fault:  # what no pickle takes, or another thread changes meanwhile
-            self._snapshot = f"it cannot be copied, {type(fault).__name__}"
-        if isinstance(self._snapshot, str):
-            return self._snapshot
-        self._known = self._snapshot.known
-        return self._snapshot.revision
+            return str(reason)
+        self._known = snapshot.known
+        return snapshot.revision
 
     def draw(self) -> Any:
         """Return the figure, or what is within these axes, drawn. Raises NotDrawn."""
-        snapshot, self._snapshot = self._snapshot, ""
-        if isinstance(snapshot, str):
-            raise NotDrawn(snapshot)
         figure = _figure_of(self.target)
-        return drawn(snapshot, None if figure is self.target else figure.axes.index(self.target))
+        if figure is self.target:
+            return drawn(_snapshot(figure), None)
+        if self.target not in figure.axes:
+            raise NotDrawn("these axes are within others")
+        return drawn(_snapshot(figure), figure.axes.index(self.target))
 
     def _axes(self) -> list[Any]:
         return list(self.target.axes) if hasattr(self.target, "axes") and is_figure(self.target) else [self.target]
@@ -93,6 +89,15 @@ class FigureSource(PicturedSource):
 def is_figure(target: Any) -> bool:
     """Say whether it is a figure rather than an axes."""
     return "get_size_inches" in dir(type(target))
+
+
+def _snapshot(figure: Any) -> Snapshot:
+    try:
+        return Snapshot(figure)
+    except NotDrawn:
+        raise
+    except Exception as fault:  # what no pickle takes, or another thread changes meanwhile
+        raise NotDrawn(f"it cannot be copied, {type(fault).__name__}") from None
 
 
 def _figure_of(target: Any) -> Any:

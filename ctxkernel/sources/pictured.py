@@ -49,7 +49,7 @@ class PicturedSource(FactsSource):
     def seen(self, request: RenderRequest) -> list[str]:
         """Return a line that tells pictures apart, where the last rendering had one."""
         before = request.basis
-        asked = request.lod == 0 or (isinstance(before, TextBasis) and f"\n{_SEEN}" in (before.text or ""))
+        asked = request.lod == 0 or (isinstance(before, TextBasis) and f"\n{_SEEN}" in (before.text or f"\n{_SEEN}"))
         if not asked:
             return []
         image, why = self._picture()
