@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mutate_rules
 import pytest
@@ -70,6 +71,21 @@ if Path(ctxkernel.__file__).resolve().is_relative_to(ROOT):
 # The mutation check: these tests are to fail without it.
 if mutate_rules.WITHOUT in os.environ:
     mutate_rules.take_out(os.environ[mutate_rules.WITHOUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` the browser's files go to one worker, too: one JupyterLab, which is loaded once."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "browser" if "/browser/" in file else file
+
+    return ByFile(config, log)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
