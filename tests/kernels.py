@@ -14,6 +14,7 @@ from typing import Any
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
+from warm import warm
 
 
 def light(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -170,7 +171,7 @@ def starter(default_folder: Path) -> Iterator[StartKernel]:
         # With this variable ipykernel takes itself for a part of pytest, and does not watch fd 1 and 2.
         environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
         for tries_left in (2, 1, 0):
-            manager = KernelManager(kernel_name="ctxkernel", kernel_spec_manager=specs)
+            manager = warm(KernelManager(kernel_name="ctxkernel", kernel_spec_manager=specs))
             manager.start_kernel(
                 cwd=str(folder),
                 env={**environ, "JPY_SESSION_NAME": str(folder / notebook), **(env or {})},
