@@ -1,7 +1,8 @@
 """What all tests share: an isolated Jupyter, hypothesis profiles, and real kernels of this interpreter.
 
 Rule 1: no test reads or writes the settings, kernelspecs, sessions or keys of the person who runs it.
-Rule 2: a kernel here is a real process of this interpreter, found without any installed kernelspec.
+Rule 2: a kernel here is a real process of this interpreter, found without any installed kernelspec. On Linux
+        most are forked from one that has imported what every kernel imports (`warm.py`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Real kernels at a third of the price: forked from a process that has imported what every kernel imports.
 
-Rule 1: that process has modules and nothing else when it forks: no thread, no socket, no event loop, and no module that looks
-        at its process when it is imported.
-Rule 2: what Python itself reads at its start cannot be given to a fork: there is one such process for each set of `PYTHON…`.
-Rule 3: stock ipykernels, kernels of other programs (JupyterLab, nbconvert, `ctxkernel run`), and all kernels on macOS and
-        Windows, where a fork is not safe or not there, start as ever. So what a start from nothing needs is seen, too.
+Rule 1: that process has modules and nothing else when it forks: no thread, no socket, no event loop, and no module that
+        looks at its process when it is imported.
+Rule 2: what Python itself reads at its start cannot be given to a fork: there is such a process for each set of
+        `PYTHON…` variables.
+Rule 3: stock ipykernels, kernels of other programs (JupyterLab, nbconvert, `ctxkernel run`), and all kernels on macOS
+        and Windows, where a fork is not safe or not there, start as ever: what a start from nothing needs is seen, too.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def fork(arguments: list[str], env: Mapping[str, str], cwd: str) -> int:
 
 
 class Forked:
-    """What jupyter_client wants to know of a process. One that is gone was reaped by its parent, and takes no signal."""
+    """What jupyter_client wants to know of a process. Its parent reaps it: one that is gone takes no signal."""
 
     stdin = stdout = stderr = None
 
