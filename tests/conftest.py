@@ -1,7 +1,8 @@
 """What all tests share: an isolated Jupyter, hypothesis profiles, and real kernels of this interpreter.
 
 Rule 1: no test reads or writes the settings, kernelspecs, sessions or keys of the person who runs it.
-Rule 2: a kernel here is a real process of this interpreter, found without any installed kernelspec.
+Rule 2: a kernel here is a real process of this interpreter, found without any installed kernelspec. On Linux
+        most are forked from one that has imported what every kernel imports (`warm.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mutate_rules
 import pytest
@@ -70,6 +72,21 @@ if Path(ctxkernel.__file__).resolve().is_relative_to(ROOT):
 # The mutation check: these tests are to fail without it.
 if mutate_rules.WITHOUT in os.environ:
     mutate_rules.take_out(os.environ[mutate_rules.WITHOUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` the browser's files go to one worker, too: one JupyterLab, which is loaded once."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "browser" if "/browser/" in file else file
+
+    return ByFile(config, log)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

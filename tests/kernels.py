@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,17 @@ from typing import Any
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
+from warm import warm
+
+
+def light(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` for programs of others that import jsonschema: without its grammars, of which no test has a use.
+
+    To build them takes each such process 2.5 s (`ctxkernel.cli.light` has the story). `folder` is to be new.
+    """
+    folder.mkdir(parents=True)
+    (folder / "rfc3987_syntax.py").write_text("raise ImportError('left out by the tests')\n", "utf-8")
+    return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(folder), environ.get("PYTHONPATH")]))}
 
 
 @dataclass
@@ -160,7 +171,7 @@ def starter(default_folder: Path) -> Iterator[StartKernel]:
         # With this variable ipykernel takes itself for a part of pytest, and does not watch fd 1 and 2.
         environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
         for tries_left in (2, 1, 0):
-            manager = KernelManager(kernel_name="ctxkernel", kernel_spec_manager=specs)
+            manager = warm(KernelManager(kernel_name="ctxkernel", kernel_spec_manager=specs))
             manager.start_kernel(
                 cwd=str(folder),
                 env={**environ, "JPY_SESSION_NAME": str(folder / notebook), **(env or {})},

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from kernels import light
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.store.session import SessionReader
@@ -38,7 +39,7 @@ def desk(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     folder.mkdir()
     (folder / "data.md").write_text("# Title\n\nwords\n")
     environ = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
-    return folder, {**environ, "JUPYTER_PATH": str(tmp_path / "share")}
+    return folder, light(tmp_path / "light", {**environ, "JUPYTER_PATH": str(tmp_path / "share")})
 
 
 def write(path: Path, kernel: str, cells: list[str]) -> None:

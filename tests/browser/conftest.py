@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernels import light
 from playwright.sync_api import BrowserContext, Error, Locator, Page, expect, sync_playwright
 
 import ctxkernel
@@ -98,6 +99,7 @@ class Lab:
         if tree:
             env["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(tree), env.get("JUPYTER_PATH")]))
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
+        env = light(self.folder / "light", env)
         for _ in range(3):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
@@ -301,7 +303,9 @@ class Desk:
         if self.page.url == "about:blank":
             self.page.goto(self.lab.url(name, self.workspace))
         else:
-            self.page.evaluate("path => jupyterapp.commands.execute('docmanager:open', { path })", name)
+            # It returns nothing: the command's result is a widget, and Playwright would carry over its whole graph.
+            opens = "async path => { await jupyterapp.commands.execute('docmanager:open', { path }) }"
+            self.page.evaluate(opens, name)
         return self.settle()
 
     def settle(self) -> Desk:

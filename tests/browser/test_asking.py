@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from ctxkernel.testing import answer, call, say
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
 EVIL = "<img src=x onerror=window.__pwned=1></script><script>window.__pwned=1</script>"
 ASK = "%%ask\nWhat is the mean of the rows?"

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 import ctxkernel
 
 # One worker for all of them: two JupyterLabs at a time would make each other late.
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
 EVIL = "<img src=x onerror=window.__pwned=1><script>window.__pwned=1</script>"
 CELLS = [

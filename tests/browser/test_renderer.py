@@ -19,7 +19,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 import ctxkernel
 from ctxkernel.kernel.inline import STYLES, renderer
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 APP = Path(ctxkernel.__file__).parent / "lab/app"
 PAGE = f"""<!doctype html><html><head><meta charset="utf-8">

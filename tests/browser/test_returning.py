@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
 CELLS = [
     "import random\nrows = [1, 2, 3]\nalias = rows",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Locator, expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
 EVIL = "<img src=x onerror=window.__pwned=1>"
 CELLS = [

@@ -1,0 +1,160 @@
+"""Real kernels at a third of the price: forked from a process that has imported what every kernel imports.
+
+Rule 1: that process has modules and nothing else when it forks: no thread, no socket, no event loop, and no module that
+        looks at its process when it is imported.
+Rule 2: what Python itself reads at its start cannot be given to a fork: there is such a process for each set of
+        `PYTHON…` variables.
+Rule 3: stock ipykernels, kernels of other programs (JupyterLab, nbconvert, `ctxkernel run`), and all kernels on macOS
+        and Windows, where a fork is not safe or not there, start as ever: what a start from nothing needs is seen, too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+
+KERNEL = "ctxkernel.kernel"
+START = ["ctxkernel.kernel.app", "ctxkernel.kernel.magics", "ctxkernel.state.checkpoints", "ipykernel.debugger"]
+"""What every kernel has imported when it is ready, but for what looks at its process."""
+LOOKS = "ctxkernel.state.ambient"
+"""Remembers the environment as it is when it is imported."""
+ASK = ["ctxkernel.agent.middleware"]
+"""What a kernel imports for its first ask, with the SDK of the model: two seconds."""
+
+_parents: dict[str, subprocess.Popen[str]] = {}
+
+
+def parent(env: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Return the process that forks kernels with such an environment."""
+    names = START + ASK if "ANTHROPIC_BASE_URL" in env else START
+    given = {name: value for name, value in env.items() if name.startswith("PYTHON")}
+    key = json.dumps([names, given], sort_keys=True)
+    if key not in _parents:
+        others = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
+        _parents[key] = subprocess.Popen(
+            [sys.executable, __file__, *names],
+            env={**others, **given, "PYDEVD_DISABLE_FILE_VALIDATION": "1"},  # or its debugger warns
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # it ends when we do, not by a Ctrl-C of its own
+        )
+        atexit.register(_parents[key].communicate)
+    return _parents[key]
+
+
+def fork(arguments: list[str], env: Mapping[str, str], cwd: str) -> int:
+    """Start a kernel; returns its process id."""
+    forks = parent(env)
+    assert forks.stdin
+    assert forks.stdout
+    forks.stdin.write(json.dumps([arguments, dict(env), cwd]) + "\n")
+    forks.stdin.flush()
+    return int(forks.stdout.readline())
+
+
+class Forked:
+    """What jupyter_client wants to know of a process. Its parent reaps it: one that is gone takes no signal."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """Return None while it is there."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return 0
+        return None
+
+    wait = poll
+
+    def send_signal(self, signum: int) -> None:
+        """Send it a signal; nothing where it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signum)
+
+
+class WarmProvisioner(LocalProvisioner):
+    """Forks a kernel where that can be done."""
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
+        """Start it."""
+        if sys.platform != "linux" or cmd[1:3] != ["-m", KERNEL]:
+            return await super().launch_kernel(cmd, **kwargs)
+        self.pid = self.pgid = fork(cmd[3:], kwargs["env"], kwargs["cwd"])
+        self.process = Forked(self.pid)
+        self.cwd = kwargs["cwd"]
+        return self.connection_info
+
+
+def warm(manager: KernelManager) -> KernelManager:
+    """Let `manager` fork its kernel where that can be done."""
+    spec = manager.kernel_spec
+    manager.provisioner = WarmProvisioner(kernel_id=str(uuid.uuid4()), kernel_spec=spec, parent=manager)
+    return manager
+
+
+# ---------------------------------------------------------------- in the process that forks
+
+
+def reap(signum: int, frame: object) -> None:
+    """Let go of the children that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def become(arguments: list[str], env: dict[str, str], cwd: str) -> None:
+    """Go on as `python -m ctxkernel.kernel` would, with our standard error for its output."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    os.environ.clear()
+    os.environ.update({**env, "JPY_PARENT_PID": str(os.getppid())})
+    os.chdir(cwd)
+    sys.path[0] = cwd
+    sys.argv[1:] = arguments
+    runpy.run_module(KERNEL, run_name="__main__", alter_sys=True)
+
+
+def main() -> None:
+    """Import what is named, then fork for each line that comes."""
+    os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    assert len(os.listdir("/proc/self/task")) == 1
+    assert LOOKS not in sys.modules
+    signal.signal(signal.SIGCHLD, reap)
+    for line in sys.stdin:
+        leads, lead = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            os.close(leads)
+            os.close(lead)
+            become(*json.loads(line))
+            return
+        os.close(lead)
+        os.read(leads, 1)  # until it leads its own group, which is what is sent signals
+        os.close(leads)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    main()
