@@ -352,6 +352,27 @@ def test_resume_of_what_is_all_there_executes_nothing(tmp_path: Path, capsys):
     assert "nothing is executed" in err
 
 
+@pytest.mark.parametrize(("times", "expected"), [(2, 0), (3, 1)])
+def test_a_port_that_another_took_meanwhile_is_tried_again_thrice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, times: int, expected: int
+):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "sitecustomize.py").write_text(
+        "import pathlib, sys\n"
+        "taken = pathlib.Path(__file__).with_name('taken')\n"
+        f"if 'ctxkernel.kernel' in sys.orig_argv and (not taken.exists() or taken.stat().st_size < {times}):\n"
+        "    taken.open('a').write('x')\n"
+        "    sys.exit('zmq.error.ZMQError: Address already in use')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'first'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+
+    status, out, err = ran(capsys, "run", write(tmp_path / "n.ipynb", "print(1 + 1)"), "--json")
+
+    assert status == expected, err
+    assert (tmp_path / "first" / "taken").stat().st_size == min(times, 3)
+    assert "Address already in use" in err if expected else len(json.loads(out)["statements"]) == 1
+
+
 def test_resume_without_a_session_runs_everything(tmp_path: Path, capsys):
     status, out, err = ran(capsys, "run", write(tmp_path / "n.ipynb", "a = 1", "b = 2"), "--resume", "--json")
 

@@ -35,6 +35,7 @@ RESUME = "CTXKERNEL_RESUME"
 """The variable that makes a kernel bring back what an earlier one left, before its first cell."""
 STARTUP_SECONDS = 120
 _ANSWER_SECONDS = 60
+_PORT_TAKEN = "Address already in use"
 _ABOUT = (
     "(lambda ctx: __import__('json').dumps("
     "{'off': {'everything': 'the session could not be begun'}} if ctx is None else "
@@ -99,6 +100,29 @@ class OwnKernel(NotebookClient):
         `environment` is added to this process's, and what is None in it taken away; `seconds` bounds the wait for a
         cell that does not answer.
         """
+        merged = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
+        async with contextlib.AsyncExitStack() as stack:
+            for tries_left in (2, 1, 0):
+                kernel = cls._made(notebook, folder, seconds)
+                # nbclient leaves this behind where the kernel did not start, and it would fail at our exit.
+                stack.callback(atexit.unregister, kernel._cleanup_kernel)
+                try:
+                    await stack.enter_async_context(
+                        kernel.async_setup_kernel(env=merged, cleanup_kc=True, stdout=log, stderr=log)
+                    )
+                    break
+                except RuntimeError:
+                    if kernel.interrupted:
+                        raise Interrupted("while the kernel started") from None
+                    # Jupyter lets go of the ports that it picks until the kernel binds them: another may take one.
+                    if not tries_left or _PORT_TAKEN not in last_line(log):
+                        raise
+            if kernel.interrupted:
+                raise Interrupted("before the kernel was there")
+            yield kernel
+
+    @classmethod
+    def _made(cls, notebook: nbformat.NotebookNode, folder: Path, seconds: int | None) -> OwnKernel:
         kernel = cls(
             notebook,
             kernel_name="ctxkernel",
@@ -112,21 +136,7 @@ class OwnKernel(NotebookClient):
         # Every fault that nbclient logs, it raises too; we say it once.
         kernel.log = logging.getLogger("ctxkernel.cli")
         kernel.log.setLevel(logging.CRITICAL + 1)
-        merged = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
-        ready = False
-        try:
-            async with kernel.async_setup_kernel(env=merged, cleanup_kc=True, stdout=log, stderr=log):
-                ready = not kernel.interrupted
-                if not ready:
-                    raise Interrupted("before the kernel was there")
-                yield kernel
-        except RuntimeError:
-            if kernel.interrupted and not ready:
-                raise Interrupted("while the kernel started") from None
-            raise
-        finally:
-            # nbclient leaves this behind where the kernel did not start, and it would fail at our exit.
-            atexit.unregister(kernel._cleanup_kernel)
+        return kernel
 
     @property
     def client(self) -> _CellClient:
