@@ -543,6 +543,7 @@ def test_bad_input_gets_one_clear_sentence_and_no_traceback_of_ours(shared_kerne
         ("%ctx redact ", "--list", r"--[a-z]+|s\d+\.\d+"),
         ("%ctx diff ", "projection", r"projection|s\d+|--json"),
         ("%ctx diff projection ", "s1", r"s\d+|--json"),
+        ("h = view('.')\n%ctx summ", "summaries", "summaries"),
         ("x = 1\n%ctx sho", "show", "show"),
     ],
 )

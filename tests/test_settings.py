@@ -480,6 +480,8 @@ def test_gaps_that_are_none_are_a_fault(gaps: list):
         ("%ctx config dialect ", "script"),
         ("%ctx config message_pairing ", "true"),
         ("%ctx config model ", "claude-opus-5-5"),
+        ("%ctx config summary_model ", "claude-haiku-5-5"),
+        ("%ctx config summary_model ", "extractive"),
         ("%ctx config tolerance ", "--reset"),
         ("%ctx properties ", "add"),
         ("%ctx properties on ", "depth="),

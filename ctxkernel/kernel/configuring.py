@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, BadPolicy, CtxError
-from ctxkernel.core.settings import DEFAULTS, SPECS, Settings, Value, allowed, checked, from_text, shown
+from ctxkernel.core.settings import DEFAULTS, EXTRACTIVE, SPECS, Settings, Value, allowed, checked, from_text, shown
 from ctxkernel.core.turn import Turn, aligned
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.events import HistoryEvent
@@ -216,11 +216,17 @@ def _value(held: Configuration, name: str) -> Value:
     return value
 
 
+def _models(name: str) -> list[str]:
+    """Return the models that are known, where a setting is one."""
+    known = [row.model for row in MODELS]
+    return {"model": known, "summary_model": [EXTRACTIVE, *known]}.get(name, [])
+
+
 def _of_model(name: str, value: Value) -> list[str]:
     """Say that a model is not known, where it is not: a slip of the pen costs its capabilities."""
-    if name != "model" or capabilities_for(str(value)).model:
+    names = _models(name)
+    if not names or value in names or capabilities_for(str(value)).model:
         return []
-    names = [row.model for row in MODELS]
     return [f"{value} is no model that is known here{_near(str(value), names)}: the most cautious rules hold"]
 
 
@@ -341,7 +347,7 @@ def complete(ctx: Runtime, sub: str, words: Sequence[str]) -> list[str]:
         values = (
             ["true", "false"] if isinstance(DEFAULTS[name], bool) else [one or "auto" for one in SPECS[name].choices]
         )
-        return [*(values or ([row.model for row in MODELS] if name == "model" else [])), "--reset"]
+        return [*(values or _models(name)), "--reset"]
     match given[:1]:
         case []:
             return ["on", "off", "add", "remove"]

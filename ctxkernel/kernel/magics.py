@@ -591,7 +591,7 @@ def complete(ctx: Runtime, event: Any) -> list[str]:
     sub = words[1]
     if sub in ("pin", "unpin", "why", "whatif", "condense", "redact"):
         return projecting.complete(ctx, sub, words)
-    if sub in ("set", "refresh"):
+    if sub in ("set", "refresh", "summaries"):
         return widgets.complete(ctx, sub)
     if sub in ("config", "properties"):
         return configuring.complete(ctx, sub, words)

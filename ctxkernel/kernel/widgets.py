@@ -241,7 +241,7 @@ def refresh(ctx: Runtime, args: Sequence[str]) -> None:
 def complete(ctx: Runtime, sub: str) -> list[str]:
     """Return what may follow on a line of these commands."""
     states = ctx.loop.ls()
-    if sub == "refresh":
+    if sub != "set":
         return [state.name for state in states]
     return [
         f"{state.name}.{what}=" for state in states for what in SETTABLE if what != "pos" or state.obj_type == "view"
