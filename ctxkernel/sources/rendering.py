@@ -277,7 +277,7 @@ class BaseSource:
             place, missed = self._placed(request, stamp)
         basis = request.basis if request.lod == 3 else None
         before = (getattr(basis, "fingerprint", None), getattr(basis, "where", None))
-        key = (stamp, request.lod, request.pos, str(place), missed, budget, before, self.label)
+        key = (stamp, request.lod, request.pos, str(place), missed, budget, before, self.label, request.pictured)
         if (hit := self._renderings.get(key)) is not None:
             self._renderings.move_to_end(key)
             return hit
