@@ -222,3 +222,32 @@ def test_a_group_whose_members_a_damaged_session_lost_is_an_empty_one():
 
     assert g is not None
     assert g.rendered.text == "g1: 0 members"
+
+
+@pytest.mark.parametrize("kind", ["file", "image in memory"])
+def test_a_group_has_the_text_of_a_picture_only_and_no_line_that_promises_one(kind: str, tmp_path):
+    image = pytest.importorskip("PIL.Image").new("RGB", (400, 300), (9, 90, 200))
+    image.save(tmp_path / "plot.png")
+    turns = real(target=str(tmp_path / "plot.png") if kind == "file" else image)
+    turns.run("p = view(target)")
+    turns.run("g = group(p, tokens=500, lod=0)")
+    p, g = turns.namespace["p"], turns.namespace["g"]
+
+    assert p.rendered.picture is not None and "shown as" in p.rendered.text
+    assert g.rendered.picture is None and "400 × 300" in g.rendered.text and "shown as" not in g.rendered.text
+
+
+def test_what_a_picture_would_take_of_a_share_goes_to_the_text():
+    pytest.importorskip("PIL.Image")
+    pyplot = pytest.importorskip("matplotlib.figure")
+    figure = pyplot.Figure()
+    axes = figure.add_subplot()
+    for n in range(30):
+        axes.plot([0, n], label=f"series {n}")
+    turns = real(figure=figure)
+    turns.run("p = view(figure, tokens=400)")
+    turns.run("g = group(p, tokens=400, lod=0)")
+    p, g = turns.namespace["p"], turns.namespace["g"]
+
+    assert p.rendered.picture is not None
+    assert g.rendered.text.count("series") > p.rendered.text.count("series") and g.rendered.tokens > 350

@@ -134,3 +134,19 @@ def test_a_group_marks_what_it_left_out_at_every_budget(tokens: int, lod: int, m
     assert shown.tokens == count_tokens(shown.text) <= tokens
     assert shown.cut_tokens == 0 or "…" in shown.text
     assert shown.cut_tokens == 0 or tokens < 12 or "tokens shows more]" in shown.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lod", [0, 1])
+def test_where_a_rendering_goes_on_is_always_further_on_in_any_budget(zoo: dict[str, Any], kind: str, lod: int):
+    source = open_named(zoo[kind], {})
+    for budget in (5, 20, 30, 40, 50, 60, 80, 100, 150):
+        passed = [pos := "0:0"]
+        for _ in range(12):
+            shown = source.render(RenderRequest(lod, pos, budget))
+            if shown.next_pos is None:
+                assert " goes on" not in shown.text.rpartition("\n")[2]
+                break
+            pos = shown.next_pos
+            assert pos not in passed, f"{budget} tokens at {passed[-1]} go on at {pos}: {shown.text}"
+            passed.append(pos)

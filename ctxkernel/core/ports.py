@@ -61,6 +61,8 @@ class RenderRequest:
     """The `Rendered.basis` to diff against at LOD 3; None where nothing was rendered before."""
     last: str = ""
     """Where a name or pattern was found last, which is shown where it is gone; empty: then that is a BadPolicy."""
+    pictured: bool = True
+    """Whether a picture may go along; where not, the text has the whole budget and names none."""
 
 
 @dataclass(frozen=True, slots=True)

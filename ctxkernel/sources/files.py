@@ -229,7 +229,9 @@ def _binary(label: str, found: Binary, request: RenderRequest, budget: int, path
         return Draft(text, fingerprint=found.fingerprint, basis=basis, notes=("binary",))
     if found.image is not None:  # its bytes say no more
         room = budget - count_tokens(f"{label} · {about} · shown as 512 × 512, ~350 tokens")
-        shown, why = thumbnails.picture(path, found.image, room) if request.lod == 0 else (None, "")
+        shown, why = (
+            thumbnails.picture(path, found.image, room) if request.lod == 0 and request.pictured else (None, "")
+        )
         told = f" · shown as {shown.width:,} × {shown.height:,}, ~{shown.tokens:,} tokens" if shown is not None else ""
         notes = ("binary", why) if why else ("binary",)
         return Draft(f"{label} · {about}{told}", 0, None, found.fingerprint, basis, notes, shown)

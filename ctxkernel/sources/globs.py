@@ -151,7 +151,10 @@ class GlobSource(BaseSource):
             own = look or [_line(entry)]
             lines += own
             places += [str(at)] * len(own)
-        return fit_lines(heads, lines, budget, "lines", place=lambda k: places[k] if k < len(places) else None)
+        # What is left of the first look would begin it anew: the rest of it takes more tokens, and the next file goes on.
+        places = [str(max(int(at), first + 1)) for at in places]
+        known = first + 1 < len(found)
+        return fit_lines(heads, lines, budget, "lines", place=(lambda k: places[k]) if known else None)
 
     def _look(self, path: str, entry: Found) -> list[str]:
         """Return how a view of one match begins, at level 1: its first line, and what stands below it, indented."""

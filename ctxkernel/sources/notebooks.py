@@ -169,7 +169,13 @@ class NotebookSource(FormatSource[Notebook]):
         heads = [f"{head}{f' · from cell {first}' if first or skipped else ''}{PAST_END if past else ''}"]
         what = ("lines", "lines of the outline", "points")[lod]
         lines, places = lines[skipped:], places[skipped:]
-        draft = fit_lines(heads, lines, budget, what, place=lambda k: places[k] if k < len(places) else None)
+
+        def after(k: int) -> str | None:
+            if lod == 0 or int(places[k]) > first:
+                return places[k]
+            return str(first + 1) if first + 1 < len(cells) else None  # a part of an outline has no position
+
+        draft = fit_lines(heads, lines, budget, what, place=after)
         return Draft(draft.text, draft.cut_tokens, draft.next_pos, notes=found.remarks)
 
 

@@ -73,7 +73,7 @@ class PicturedSource(FactsSource):
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now, at level 0 with its picture."""
-        if request.lod != 0:
+        if request.lod != 0 or not request.pictured:
             return super().draft(request, place, budget)
         image, why = self._picture()
         if image is None:

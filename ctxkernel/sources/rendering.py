@@ -126,11 +126,12 @@ def fit_lines(
 ) -> Draft:
     """Return as many of `lines` after `head` as fit, with a mark that says how many `what` were left out.
 
-    `place(k)` is the position that shows line k first; without it the mark only names `tokens`.
+    `place(k)` is the position that shows line k first; without it, or where no line is shown and so the position would
+    be the same one again, the mark only names `tokens`.
     """
 
     def build(k: int) -> str:
-        mark = [marked(len(lines) - k, what, cut(k), place(k) if place else None)] if k < len(lines) else []
+        mark = [marked(len(lines) - k, what, cut(k), place(k) if place and k else None)] if k < len(lines) else []
         return "\n".join([*head, *lines[:k], *mark])
 
     def cut(k: int) -> int:
@@ -147,7 +148,7 @@ def fit_lines(
     if k == 0 and (n := largest(len(lines[0]), lambda n: count_tokens(part(n)) <= budget, budget)) > 0:
         return Draft(part(n), cut_tokens=cut(0), next_pos=place(1) if place and len(lines) > 1 else None)
     shown = max(k, 0)
-    return Draft(text, cut_tokens=cut(shown), next_pos=place(shown) if place else None)
+    return Draft(text, cut_tokens=cut(shown), next_pos=place(shown) if place and shown else None)
 
 
 def marked(count: int, what: str, tokens: int, pos: str | None = None) -> str:
@@ -277,7 +278,7 @@ class BaseSource:
             place, missed = self._placed(request, stamp)
         basis = request.basis if request.lod == 3 else None
         before = (getattr(basis, "fingerprint", None), getattr(basis, "where", None))
-        key = (stamp, request.lod, request.pos, str(place), missed, budget, before, self.label)
+        key = (stamp, request.lod, request.pos, str(place), missed, budget, before, self.label, request.pictured)
         if (hit := self._renderings.get(key)) is not None:
             self._renderings.move_to_end(key)
             return hit

@@ -145,19 +145,22 @@ def table_rows(
     price = sum(map(len, lines[1:6])) // max(len(lines[1:6]), 1)
     beside = width - left - shown
 
+    def after(k: int) -> str | None:
+        return str(Place(first + k, left)) if k else None  # not where it is already
+
     def build(k: int) -> str:
         names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
         span = f"rows {first}-{first + max(k, 1) - 1} of {total:,}{PAST_END if past else ''}"
         head = " · ".join(part for part in (headline, span, names) if part)
         side = [f'[… {beside:,} more columns; h.pos = "{first}:{left + shown}" shows them]'] if beside > 0 else []
         rest = total - first - k
-        below = [marked(rest, "rows", max(1, rest * price // 2), str(Place(first + k, left)))] if rest > 0 else []
+        below = [marked(rest, "rows", max(1, rest * price // 2), after(k))] if rest > 0 else []
         return "\n".join([head, *lines[top : k + 1], *side, *below])
 
     k, text = fit(len(found.labels), build, budget, guess=budget // 12 + 1)
     k = max(k, 0)
     rest = total - first - k
     if rest > 0:
-        return Draft(text, max(1, rest * price // 2), str(Place(first + k, left)))
+        return Draft(text, max(1, rest * price // 2), after(k))
     cut = max(1, price * k * beside // (2 * shown)) if beside > 0 else 0
     return Draft(text, cut, f"0:{left + shown}" if beside > 0 else None)

@@ -120,8 +120,14 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
         mark = [marked(count, "lines", rest(k), place)] if place is not None else []
         return "\n".join([document.headline(numbers(k)), *lines[:k], *mark])
 
+    def after(n: int) -> str | None:
+        """Return the position after `n` characters of the first line; None where that is where it is already."""
+        if n >= len(lines[0]):
+            return window.place_after(1)
+        return window.place_after(0, n) if n > 0 else None
+
     def build_long(n: int) -> str:
-        mark = marked(0, "", rest(0, n), window.place_after(0, n))
+        mark = marked(0, "", rest(0, n), after(n))
         return "\n".join([document.headline(numbers(1)), lines[0][:n], mark])
 
     everything = sum(map(len, lines)) + len(lines)
@@ -130,7 +136,7 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
         place = window.place_after(k)
         return Draft(text, cut_tokens=rest(k) if place is not None else 0, next_pos=place)
     n, text = fit(len(lines[0]), build_long, budget, guess=2 * budget)  # not one line fits: how the first begins
-    return Draft(text, cut_tokens=rest(0, max(n, 0)), next_pos=window.place_after(0, max(n, 0)))
+    return Draft(text, cut_tokens=rest(0, max(n, 0)), next_pos=after(max(n, 0)))
 
 
 def structure(document: Document, place: Place, budget: int) -> Draft:

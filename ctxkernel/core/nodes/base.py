@@ -190,6 +190,10 @@ class NodeBase(Identified):
         """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
         raise NotImplementedError
 
+    def part(self, lod: int, tokens: Budget) -> Rendered:
+        """Return the rendering that a group shows of it: text only, a group has no pictures."""
+        return self.render(lod, tokens)
+
     def _fetch(self) -> None:
         """Have the target itself looked at, where what is known of it is kept elsewhere."""
 

@@ -246,7 +246,7 @@ class GroupHandle(NodeBase):
     def _member(self, member: NodeBase, level: int, share: Budget) -> tuple[str, int]:
         """Return (text, tokens cut) of a member within its share."""
         if level != 3 or isinstance(member, GroupHandle):
-            shown = member.render(level, share)
+            shown = member.part(level, share)
             return shown.text, shown.cut_tokens
         text = member.last_change or "no change seen"
         if isinstance(share, AllTokens):

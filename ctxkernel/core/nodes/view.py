@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy, CtxError
@@ -299,6 +300,10 @@ class ViewHandle(NodeBase):
         if pos is not None:
             return self._source.render(RenderRequest(level, parse_pos(pos), budget, self._basis))
         return self._rendering(level, budget)
+
+    def part(self, lod: int, tokens: Budget) -> Rendered:
+        """Return its text as a group shows it."""
+        return self._source.render(replace(self._request(lod, tokens), pictured=False))
 
     def _rendering(self, lod: int, tokens: Budget) -> Rendered:
         return self._source.render(self._request(lod, tokens))
