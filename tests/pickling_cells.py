@@ -554,6 +554,13 @@ here = dict(globals())
 exec("def up():\n    global n\n    n = len(count)\n    return n", here)
 f = here['up']; f()
 => f.__globals__ is here and here['n'] == 1 and here['count'] is count
+## functions of a copy of the namespace that something else has
+count = [0]; other = [1]
+here = dict(globals())
+exec("def up(): return len(count) + n", here)
+held = [here]; f = here['up']; here['n'] = 1; del here
+=> f() == 2 and f.__globals__ is held[0] and held[0]['count'] is count and held[0]['other'] is other
+=> [held[0].update(n=5), f()][1] == 6
 ## functions of a copy of the namespace that has none
 count = [0]; other = [1]
 def make():
@@ -563,6 +570,7 @@ def make():
     return scope['up'], scope['now'], scope['all']
 f, g, h = make(); f()
 => g() == 1 and f.__globals__ is g.__globals__ and f.__globals__['count'] is count and h()['other'] is other
+=> h() is f.__globals__
 """)
 
 FRAMES = rows(r"""

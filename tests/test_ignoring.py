@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxkernel.core.ports import All
-from ctxkernel.sources.ignoring import Ignoring, rules_of
+from ctxkernel.sources import directories
+from ctxkernel.sources.ignoring import FILE_BYTES, Ignoring, rules_of
 from ctxkernel.testing.renderings import opened, render, written
 
 FILES = [
@@ -22,6 +23,8 @@ PATTERNS = [
     "*.log", "!keep.log", "build/", "/build", "build", "data/*", "!data/keep.csv", "**/three.tmp", "deep/**",
     "deep/**/three.tmp", "src/*.py", "\\#odd.txt", "\\[x].txt", "[!a-z]*.txt", "# a comment", "", "a b.txt  ", "*/raw",
     "**", "d?cs", "one/", "!*/", "/*.txt", "deep/*/two", "**/build/**", "ä*", "\\!no", "x/", "/",
+    "[^a-j]*.log", "[[:alpha:]].log", "*[[:digit:][:punct:]]*", "[[:nothing:]]*", "[k\\-z]*.log", "[]x]*", "[*",
+    "build\\", "data\\\\  ", "a b.txt\\  ",
 ]  # fmt: skip
 
 
@@ -79,6 +82,36 @@ def test_a_rule_made_to_hurt_is_matched_in_a_moment():
     rules = rules_of("*a*a*a*a*a*a*a*a*a*a*a*b\n" + "/".join(["**", "a"] * 30))
 
     assert not any(rule.matches(["a" * 250] * 30, folder=False) for rule in rules)
+
+
+@pytest.mark.parametrize(
+    "text", ["a" + " " * 60_000 + "x", "[" * 60_000, "[a-" * 20_000, "\\" * 60_001, "?*" * 30_000, "**/" * 20_000 + "x"]
+)
+def test_a_line_that_no_path_could_be_as_long_as_is_no_rule(text: str):
+    """Each of these took from a second to minutes, at the end of every cell."""
+    assert rules_of(text) == []
+    assert rules_of(text + "\n*.log")[0].matches(["a.log"], folder=False)
+
+
+def test_a_rule_that_the_end_of_what_is_read_goes_through_is_none(tmp_path):
+    written(tmp_path / "b.txt", "text")
+    written(tmp_path / ".gitignore", "#" * (FILE_BYTES - 3) + "\n*.log\n")
+
+    assert "b.txt" in render(tmp_path, 1, tokens=All).text
+
+
+def test_a_folder_of_very_many_ignored_files_is_looked_through_up_to_a_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(directories, "MOST_NAMES", 5)
+    for at in range(3):
+        (tmp_path / f"run{at}").mkdir()
+        for name in ("a.o", "b.o", "c.o", "d.txt"):
+            written(tmp_path / f"run{at}" / name, "text")
+    written(tmp_path / ".gitignore", "*.o\n")
+
+    shown = render(tmp_path, 1, tokens=All)
+
+    assert "5 ignored (.gitignore), the rest not looked at" in shown.text
+    assert "run0/" in shown.text and "run2/" not in shown.text
 
 
 def test_a_folder_counts_what_it_leaves_out_and_follows_its_rules(tmp_path):

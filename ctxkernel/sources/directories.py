@@ -2,7 +2,7 @@
 of what lies below one, in the order of the tree.
 
 Rule 1: no file but a `.gitignore` is opened, no link followed; at most `MOST_NAMES` names are read and `MOST_SHOWN`
-        looked at.
+        looked at, and so many names left out as are read of a folder.
 Rule 2: names are sorted, so the listing does not depend on the file system's order.
 Rule 3: hidden folders and caches are named but not entered. What a `.gitignore` leaves out is counted, and not named.
 """
@@ -147,7 +147,8 @@ class DirectorySource(BaseSource):
             reason = reason_of(fault)
             return Draft(f"{self.label} · {reason}", fingerprint=f"gone:{reason}", notes=(reason,))
         notes = (f"the first {MOST_SHOWN:,} entries",) if len(found) > MOST_SHOWN else ()
-        notes = (*notes, f"{ignored:,} ignored (.gitignore)") if ignored else notes
+        cut = ", the rest not looked at" if ignored >= MOST_NAMES else ""
+        notes = (*notes, f"{ignored:,} ignored (.gitignore){cut}") if ignored else notes
         found = found[:MOST_SHOWN]
         basis = basis_of(found)
         fingerprint = basis.fingerprint
@@ -207,23 +208,25 @@ def stamps_of(paths: list[str]) -> str:
 
 def _list(path: str, most: int) -> tuple[list[Found], int]:
     """Return the first entries of a tree, and how many were met that are ignored. Raises OSError."""
-    ignored = Counter[str]()
-    return list(islice(_walk(path, "", 0, above(path), ignored), most)), ignored.total()
+    ignored: list[str] = []
+    return list(islice(_walk(path, "", 0, above(path), ignored), most)), len(ignored)
 
 
-def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, ignored: Counter[str]) -> Iterator[Found]:
+def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, ignored: list[str]) -> Iterator[Found]:
     ignoring = ignoring.within(path)
     with os.scandir(path) as entries:
         some = sorted(islice(entries, MOST_NAMES), key=lambda entry: entry.name)
     for entry in some:
+        if len(ignored) >= MOST_NAMES:
+            return
         name = prefix + entry.name
         try:
+            if ignoring.leaves_out(entry.path, entry.is_dir(follow_symlinks=False)):
+                ignored.append(name)
+                continue
             about = entry.stat(follow_symlinks=False)
         except OSError as fault:
             yield Found(name, depth, False, 0, 0, reason_of(fault))
-            continue
-        if ignoring.leaves_out(entry.path, stat.S_ISDIR(about.st_mode)):
-            ignored[path] += 1
             continue
         if stat.S_ISDIR(about.st_mode):
             skipped = entry.name.startswith(".") or entry.name in NOT_ENTERED or depth + 1 >= _DEPTH

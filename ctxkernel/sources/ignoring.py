@@ -1,26 +1,46 @@
 """What `.gitignore` files leave out of a folder: the rules of git, as far as files say them.
 
-Rule 1: of a file at most `FILE_BYTES` and `MOST_RULES` rules are read; in a repository those of the folders above the
-        one that is viewed count too, unless they leave out that one itself: then it was asked for.
+Rule 1: of a file at most `FILE_BYTES` and `MOST_RULES` rules are read, each of at most `RULE_CHARS`; in a repository
+        those of the folders above the one that is viewed count too, unless they leave out that one itself: then it was
+        asked for.
 Rule 2: names are matched segment by segment, without backtracking over them, whatever a rule has.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from ctxkernel.sources.reading import Gone, open_regular, read_at
 
 FILE_BYTES = 64 << 10
 MOST_RULES = 1_000
+RULE_CHARS = 1_000
 NAME = ".gitignore"
 _ABOVE = 40  # folders that are looked through for the beginning of the repository
+_PIECE = re.compile(
+    r"\\(?P<plain>.)|(?P<class>\[(?P<not>[!^]?)(?P<body>\]?+(?:\\.|\[:\w*:\]|[^\]\\])*+)\])|.", re.DOTALL
+)
+_ITEM = re.compile(r"\[:(?P<named>\w*):\]|(?P<low>\\.|[^\\])(?:-(?P<high>\\.|[^\\]))?", re.DOTALL)
+_NAMED = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": " \\t",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r" \t-\r",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+_NEVER = "(?!)"  # what git matches nothing with
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +55,8 @@ class Rule:
 
     def matches(self, parts: Sequence[str], folder: bool) -> bool:
         """Say whether it is about a path, given by its parts from the folder that the rule is in."""
-        if self.folders_only and not folder:
+        last = self.segments[-1]
+        if (self.folders_only and not folder) or (last is not None and last.fullmatch(parts[-1]) is None):
             return False
         reached = {0}  # ends of the parts that the segments so far can stand for
         for at, segment in enumerate(self.segments):
@@ -54,8 +75,8 @@ def rules_of(text: str) -> list[Rule]:
     """Return the rules of a `.gitignore`, in their order."""
     rules: list[Rule] = []
     for line in text.split("\n"):
-        line = re.sub(r"(?<!\\) +$", "", line.rstrip("\r"))
-        if not line or line.startswith("#"):
+        line = _trimmed(line.rstrip("\r"))
+        if not line or line.startswith("#") or len(line) > RULE_CHARS:
             continue
         negated, line = line.startswith("!"), line.removeprefix("!")
         folders_only, line = line.endswith("/"), line.rstrip("/")
@@ -71,10 +92,45 @@ def rules_of(text: str) -> list[Rule]:
     return rules
 
 
+def _trimmed(line: str) -> str:
+    """Return a line without the spaces at its end, but for one that a backslash keeps."""
+    bare = line.rstrip(" ")
+    kept = bare != line and (len(bare) - len(bare.rstrip("\\"))) % 2
+    return f"{bare} " if kept else bare
+
+
 def _segment(part: str) -> re.Pattern[str]:
-    # What follows a backslash is meant as it is; a class of one character says so to fnmatch.
-    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], part)
-    return re.compile(fnmatch.translate(plain))
+    """Return what matches the names that one part of a rule is about."""
+    between = [""]  # the stars
+    for piece in _PIECE.finditer(part):
+        if piece[0] == "*":
+            between.append("")
+        elif piece[0] == "?":
+            between[-1] += "."
+        elif piece["class"]:
+            between[-1] += _class(piece["body"], bool(piece["not"]))
+        elif piece[0] in "[\\":  # neither has its end
+            return re.compile(_NEVER)
+        else:
+            between[-1] += re.escape(piece["plain"] or piece[0])
+    first, *middle, last = between if len(between) > 1 else (*between, None)
+    # What stands between two stars is taken where it is found first, for good.
+    stars = "".join(f"(?>.*?{one})" for one in middle if one) + ("" if last is None else f".*{last}")
+    return re.compile(f"(?s:{first}{stars})")
+
+
+def _class(body: str, negated: bool) -> str:
+    """Return the pattern of one character of a class, `a-z_` or `[:alpha:]`."""
+    found = ""
+    for item in _ITEM.finditer(body):
+        if item["named"] is not None:
+            if item["named"] not in _NAMED:
+                return _NEVER
+            found += _NAMED[item["named"]]
+            continue
+        low, high = item["low"][-1], (item["high"] or item["low"])[-1]
+        found += f"{re.escape(low)}-{re.escape(high)}" if low <= high else ""
+    return f"[{'^' * negated}{found}]" if found else "." if negated else _NEVER
 
 
 class Rules:
@@ -82,24 +138,25 @@ class Rules:
 
     def __init__(self, folder: str, text: str) -> None:
         self._depth = len(_parts(folder))
-        self._rules, self._maybe = _compiled(text)
+        self._rules, self._about = _compiled(text)
 
     def verdict(self, parts: Sequence[str], folder: bool) -> bool | None:
         """Say whether a path is left out, or taken back; None where no rule is about it."""
-        if self._maybe is not None and self._maybe.fullmatch(parts[-1]) is None:
+        found = self._about.fullmatch(parts[-1])
+        if found is None or found.lastindex is None:
             return None
-        below = parts[self._depth :]
-        return next((not rule.negated for rule in reversed(self._rules) if rule.matches(below, folder)), None)
+        below, rules = parts[self._depth :], islice(self._rules, found.lastindex - 1, None)
+        return next((not rule.negated for rule in rules if rule.matches(below, folder)), None)
 
 
 @lru_cache(maxsize=64)
-def _compiled(text: str) -> tuple[tuple[Rule, ...], re.Pattern[str] | None]:
-    """Return the rules of a text, and a pattern of the names that any can be about; None where that is any name."""
-    rules = tuple(rules_of(text))
-    lasts = [rule.segments[-1] for rule in rules]
-    # Thousands of names, hundreds of rules: most are about none of them, which one look at the name tells.
-    names = dict.fromkeys(last.pattern for last in lasts if last is not None)
-    return rules, re.compile("|".join(names)) if names and None not in lasts else None
+def _compiled(text: str) -> tuple[tuple[Rule, ...], re.Pattern[str]]:
+    """Return the rules of a text, the last first, and a pattern: which of its groups has a name is that of the first
+    rule that can be about it. Thousands of names, hundreds of rules: one look at a name is all that most cost.
+    """
+    rules = tuple(reversed(rules_of(text)))
+    lasts = ("(?s:.*)" if rule.segments[-1] is None else rule.segments[-1].pattern for rule in rules)
+    return rules, re.compile("|".join(f"({last})" for last in lasts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +210,10 @@ def _read(path: str) -> str:
     if isinstance(opened, Gone):
         return ""
     try:
-        return read_at(opened[0], 0, FILE_BYTES).decode("utf-8-sig", "replace")
+        data = read_at(opened[0], 0, FILE_BYTES)
+        if len(data) == FILE_BYTES:  # a part of a rule is another rule
+            data = data.rpartition(b"\n")[0]
+        return data.decode("utf-8-sig", "replace")
     except OSError:
         return ""
     finally:

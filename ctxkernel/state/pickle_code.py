@@ -2,8 +2,8 @@
 
 Rule 1: what a module that can be imported has under its name is that name.
 Rule 2: a function of the namespace comes back with the namespace as its globals; one of a module's code with the
-module's; one that was made by `exec` in a dict of its own with that dict. Where that dict is a copy of the namespace,
-as attrs makes one for its functions, only what their code names is stored of it.
+module's; one that was made by `exec` in a dict of its own with that dict. Of the copy of the namespace that attrs makes
+for the functions of a class, only what their code names is stored.
 Rule 3: a class of the user's is its uid. Its content is stored once, by the pack that is asked for `class:<uid>`, and
 comes back as it was: neither its metaclass nor `__init_subclass__` nor `__set_name__` is run a second time.
 """
@@ -84,7 +84,12 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
         name = dict.get(scope, "__name__")
         if type(name) is str and loaded(name) is scope:
             scope = name
-        elif (copied := _copied(taking, scope)) is not None and (names := _names(obj)) is not None:
+        elif (
+            # Only of those that attrs writes nobody else holds the globals: what others share stays shared.
+            obj.__code__.co_filename.startswith("<attrs generated ")
+            and (copied := _copied(taking, scope)) is not None
+            and (names := _names(obj)) is not None
+        ):
             scope, used = copied, ({one: scope[one] for one in sorted(names) if one in scope},)
     cells = obj.__closure__ or ()
     taking.cells.update(map(id, cells))
