@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self, cast
 
-from ctxkernel.core.errors import BadPolicy, CtxError
+from ctxkernel.core.errors import BadPolicy, BadTarget, CtxError
 from ctxkernel.core.events import Delta, Json
 from ctxkernel.core.jobs import RENDERING, Job, Preparation, Prepared, Summarised, Summary
 from ctxkernel.core.nodes.base import (
@@ -70,6 +70,11 @@ class ViewHandle(NodeBase):
         mode: object = None,
         freq: object = None,
     ) -> None:
+        if isinstance(target, NodeBase):
+            raise BadTarget(
+                f"{target.obj_id} is a handle already, of {target.target}: at the end of a cell it shows itself; "
+                f"view what it looks at for a second one"
+            )
         budget = graph.settings.view_tokens if tokens is None else tokens
         super().__init__(graph, tokens=budget, lod=lod, mode=mode, freq=freq)
         self._pos = parse_pos(pos)
@@ -301,7 +306,7 @@ class ViewHandle(NodeBase):
             return self._source.render(RenderRequest(level, parse_pos(pos), budget, self._basis))
         return self._rendering(level, budget)
 
-    def part(self, lod: int, tokens: Budget) -> Rendered:
+    def _part(self, lod: int, tokens: Budget) -> Rendered:
         """Return its text as a group shows it."""
         return self._source.render(replace(self._request(lod, tokens), pictured=False))
 
