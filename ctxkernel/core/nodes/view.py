@@ -467,10 +467,12 @@ class ViewHandle(NodeBase):
 def change_summary(diff: str) -> str:
     """Return one line for a unified diff, or its first line where it is none."""
     lines = diff.splitlines()
+    if len(lines) > 1 and lines[0].startswith("[position "):  # a remark, which the feed tells by itself
+        lines = lines[1:]
     if lines and (told := re.search(r" · changed, (.+)", lines[0])):  # counted by the source, whatever was cut below
         return told[1][:200]
     if len(lines) > 1 and lines[0].endswith(" · changed"):
-        return "; ".join(lines[1:3])[:200]
+        return "; ".join([*lines[1:3], *(["…"] if len(lines) > 3 else [])])[:200]
     added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
     if any(line.startswith("@@") for line in lines) and (added or removed):
