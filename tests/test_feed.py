@@ -143,6 +143,11 @@ def test_a_changed_variable_tells_how_much_it_grew():
         ("a.txt · changed, +12 −3 lines · 1.2 kB → 1.3 kB\n@@ -1 +1 @@\n-a", "+12 −3 lines · 1.2 kB → 1.3 kB"),
         ("@@ -1 +1 @@\n-a\n+b", "+1 −1 lines"),
         ("df · changed\nshape 3 × 1 → 4 × 1\n1 of 1 columns changed", "shape 3 × 1 → 4 × 1; 1 of 1 columns changed"),
+        (". · changed\n- a.txt\n+ b.txt · 8 B\n~ c.txt · 9 B", "- a.txt; + b.txt · 8 B; …"),
+        (
+            "[position 'a.txt' is not there any more; this is where it was, h.pos sets another]\n. · changed\n- a.txt",
+            "- a.txt",
+        ),
         ("a.txt · missing", "a.txt · missing"),
         ("", "content changed"),
     ],

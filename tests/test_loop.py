@@ -188,6 +188,7 @@ REFUSED = [
     ("group()", BadTarget, "at least one"),
     ("group(3)", BadTarget, "view"),
     ("show(3)", BadTarget, "view"),
+    ("view(h)", BadTarget, "already"),
     ("g = group(h); g.add(g)", CyclicGroup, "g1"),
     ("g = group(h); k = group(g); g.add(k)", CyclicGroup, "g2"),
     ("g = group(h); g.remove(h)", BadTarget, "empty"),

@@ -106,6 +106,16 @@ def test_a_dropped_note_is_out_and_a_pinned_one_comes_back_on_return():
     assert table(turns) == ["n1"]
 
 
+def test_a_dropped_note_is_out_though_a_name_stands_for_it_until_it_is_shown():
+    turns = with_note("n = note('a', pinned=True)")
+
+    turns.run("n.drop()")
+    assert table(turns) == []
+
+    turns.run("show(n)")
+    assert table(turns) == ["n1"]
+
+
 def test_a_note_is_there_again_after_a_restart_though_nothing_names_it():
     turns = with_note("note('kept', pinned=True); n = note('other'); n.text = 'edited'")
 

@@ -116,6 +116,9 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "glob": str(folder / "**" / "*.py"),
         "notebook": written(folder.parent / "n.ipynb", json.dumps({"cells": cells, "nbformat": 4})),
         "json": written(folder.parent / "a.json", json.dumps({"alpha": [1], "beta": {"c": 1}}, indent=1)),
+        "json in one line": written(
+            folder.parent / "b.json", json.dumps({"alpha": [1], "beta": {"c": "x: {", "d": [{"e": 2}]}})
+        ),
         "frame": pandas.DataFrame({"price": [1, 2], "n": [3, 4]}, index=["Paris", "Rome"]),
         "array": numpy.arange(24).reshape(2, 3, 4),
         "dict": {"alpha": 1, 7: 2, "b c": 3},
@@ -157,6 +160,9 @@ class StandInSource(FactsSource):
         ("notebook", "/ret.rn/", "1:3", "    return x"),
         ("json", "beta", "4", ' "beta": {'),
         ("json", "beta.c", "5", '  "c": 1'),
+        ("json in one line", "beta.c", "0:24", '"c": "x: {", "d": [{"e": 2}]}}'),
+        ("json in one line", "beta.d.e", "0:44", '"e": 2}]}}'),
+        ("json in one line", "d", "0:37", '"d": [{"e": 2}]}}'),
         ("frame", "n", "0:1", "      n"),
         ("array", "[1, 0]", "3", "[1, 0] 12 13 14 15"),
         ("array", "[1]", "3", "[1, 0] 12 13 14 15"),
@@ -336,3 +342,14 @@ def test_a_deleted_variable_is_told_by_the_view_that_still_holds_its_object(tmp_
     assert "d (deleted; this view still holds it)" in turns.namespace["h"].rendered.text
     assert any("is now d (deleted" in item.summary for item in result.deltas)
     assert not turns.run().deltas
+
+
+def test_a_file_that_matches_a_pattern_is_called_by_its_whole_path_too(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "data").mkdir(parents=True)
+    for name in ("a.csv", "b.csv", "data/b.csv"):
+        written(tmp_path / "data" / name, "x")
+
+    assert render(opened("data/*.csv", "g"), pos="data/b.csv").place == "1"
+    assert render(opened("data/*.csv", "g"), pos=str(tmp_path / "data" / "b.csv")).place == "1"
+    assert render(opened("data/**/*.csv", "g"), pos="data/b.csv").place == "2"  # as it is listed

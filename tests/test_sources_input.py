@@ -264,7 +264,7 @@ def test_a_directory_is_a_sorted_tree_with_sizes(tmp_path):
     assert here == [".git/ (not entered)", "a.csv · 5 B", "b/"]
     inner = ["  __pycache__/ (not entered)", "  x.py · 5 B", "  y/", "    z.txt · 5 B"]
     assert tree == [".git/ (not entered)", "a.csv · 5 B", "b/", *inner]
-    assert "- .csv: 1 files, 5 B" in counts
+    assert "- .csv: 1 file, 5 B" in counts
 
 
 def test_a_directory_shows_what_came_went_and_changed(tmp_path):

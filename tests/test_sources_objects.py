@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import io
+import linecache
 import math
 import os
 import re
@@ -364,6 +365,18 @@ def test_functions_and_classes_are_their_source():
 
     assert function.text.split("\n")[1] == "def frame(rows: int = 100) -> pd.DataFrame:"
     assert "\n1 @dataclasses.dataclass class Point — A point in the plane.\n4   x: int\n" in outline.text
+
+
+def test_a_class_of_a_cell_is_its_source_too():
+    ship = "@dataclasses.dataclass\nclass Ship:\n    tons: int\n\n    def sink(self):\n        pass\n"
+    cell = f"import dataclasses\n\n{ship}\nx = 1\n"
+    linecache.cache["<cell 7>"] = len(cell), None, cell.splitlines(keepends=True), "<cell 7>"
+    made: dict[str, Any] = {"__name__": "__main__"}  # which has no file in a kernel
+    exec(compile(cell, "<cell 7>", "exec"), made)
+
+    shown = render(open_source(made["Ship"], namespace_name="Ship")).text.split("\n")
+
+    assert shown[1] == "@dataclasses.dataclass" and shown[-1] == "        pass"
 
 
 def test_a_module_is_its_file_and_a_built_in_one_its_names():

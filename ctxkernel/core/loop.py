@@ -561,10 +561,10 @@ class Loop:
         mode: object = None,
         freq: object = None,
     ) -> ViewHandle:
-        """Look at a file, a directory or a Python object, at a level of detail, within a budget.
+        """Look at a file, a folder, a URI or a Python object, at a level of detail, within a budget.
 
-        target  path, open file, directory, data frame, array, or any other Python object
-        pos     where: a line from 0, "line:col", or a token of an earlier rendering
+        target  path, pattern ("data/*.csv"), URI, open file, folder, data frame, array, "s12", or any other object
+        pos     where: a line from 0, "line:col", a name ("Model.fit", a heading, a row label, an entry), "/pattern/"
         tokens  budget of the rendering in estimated tokens, or All
         lod     0 raw excerpt · 1 structure · 2 summary · 3 diff against the last rendering
         mode    "paused" (changes by calls only) or "running" (the tick after each cell updates it)
@@ -588,8 +588,12 @@ class Loop:
     ) -> GroupHandle:
         """Summarise one or more handles within one budget; the summary follows its members.
 
-        tokens  budget of the whole summary; lod  level at which the members are shown, whatever
-        their own; groups nest. Raises BadTarget, BadPolicy, CyclicGroup.
+        tokens  budget of the whole summary in estimated tokens, or All
+        lod     level at which the members are shown, whatever their own: 0, 1, 2 or 3
+        mode    "running" (follows its members) or "paused"
+        freq    "Sync" each turn · ("Periodic", seconds) · "Async"
+
+        Groups nest. Raises BadTarget, BadPolicy, CyclicGroup.
         """
         node = GroupHandle(self.graph, members, tokens=tokens, lod=lod, mode=mode, freq=freq)
         return self._made(node, "group", members, {"tokens": tokens, "lod": lod, "mode": mode, "freq": freq})

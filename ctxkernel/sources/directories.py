@@ -21,7 +21,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.ignoring import Ignoring, above
 from ctxkernel.sources.positions import pattern_of
 from ctxkernel.sources.reading import content_hash, file_stamp, reason_of
-from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place, size_of
+from ctxkernel.sources.rendering import BaseSource, Draft, Names, Place, fit_lines, number_of, parse_place, size_of
 from ctxkernel.sources.scrolling import moved
 
 MOST_NAMES = 20_000
@@ -166,7 +166,7 @@ class DirectorySource(BaseSource):
     ) -> Draft:
         files = [entry for entry in found if not entry.folder]
         total = size_of(sum(entry.size for entry in files))
-        head = " · ".join([f"{self.label}/".replace("//", "/"), f"{len(files):,} files", total, *notes])
+        head = " · ".join([f"{self.label}/".replace("//", "/"), number_of(len(files), "files"), total, *notes])
         basis = request.basis
         if request.lod == 3 and isinstance(basis, ListingBasis):
             if basis.fingerprint == fingerprint:
@@ -253,7 +253,7 @@ def totals(files: list[Found]) -> Iterator[str]:
         counts[suffix] += 1
         sizes[suffix] += entry.size
     for suffix, count in sorted(counts.items(), key=lambda item: (-sizes[item[0]], item[0]))[:20]:
-        yield f"- {suffix}: {count:,} files, {size_of(sizes[suffix])}"
+        yield f"- {suffix}: {number_of(count, 'files')}, {size_of(sizes[suffix])}"
     for entry in sorted(files, key=lambda entry: (-entry.size, entry.name))[:5]:
         yield f"- large: {entry.name} · {size_of(entry.size)}"
     # The newest, by order only: a time would differ from copy to copy.

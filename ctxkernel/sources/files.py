@@ -287,9 +287,9 @@ class TextSource(BaseSource):
 
 
 def names_in(document: Document) -> Names:
-    """Return the symbols and headings of a text; of JSON the keys, as far as each stands in a line of its own."""
+    """Return the symbols and headings of a text; of JSON the keys."""
     if document.language.name == "json":
-        return Names("keys", [(name, Place(line)) for name, line in keys_of(document.text.lines)])
+        return Names("keys", [(name, Place(line, col)) for name, line, col in keys_of(document.text.lines)])
     outline = document.outline
     return Names(outline.what, [(name, Place(line)) for name, line in symbols_of(outline)])
 

@@ -100,9 +100,13 @@ class GlobSource(BaseSource):
         return Names("matches", [(self._name(path), Place(at)) for at, path in enumerate(_Walk(self.spec).paths)], "/")
 
     def find(self, pos: str) -> Place | None:
-        """Return which match is called so: "run1/train.log", "train.log"."""
+        """Return which match is called so: "run1/train.log", "train.log", or the whole path as the pattern has it."""
         plain = pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
-        return self.names().find(self.label, plain or pos)
+        names = self.names()
+        if all(name != plain for name, _ in names.places):
+            for folder in (folder_of(self._label).lstrip(os.sep), self._folder):
+                plain = plain.removeprefix(f"{folder.replace(os.sep, '/')}/" if folder else "")
+        return names.find(self.label, plain or pos)
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render what matches now."""
@@ -151,7 +155,7 @@ class GlobSource(BaseSource):
             own = look or [_line(entry)]
             lines += own
             places += [str(at)] * len(own)
-        # What is left of the first look would begin it anew: the rest of it takes more tokens, and the next file goes on.
+        # What is left of the first look would begin it anew; more tokens show it. The next file goes on.
         places = [str(max(int(at), first + 1)) for at in places]
         known = first + 1 < len(found)
         return fit_lines(heads, lines, budget, "lines", place=(lambda k: places[k]) if known else None)

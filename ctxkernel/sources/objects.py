@@ -8,7 +8,9 @@ Rule 3: the stamp is of the bounded text of the value; a change deep inside of a
 
 from __future__ import annotations
 
+import ast
 import inspect
+import linecache
 import operator
 import textwrap
 import types
@@ -59,7 +61,7 @@ class CodeSource(TextSource):
 
     def text(self) -> Text:
         """Return the source. Raises OSError or TypeError where there is none."""
-        source = textwrap.dedent(inspect.getsource(self.target))
+        source = textwrap.dedent(_source_of(self.target))
         data = source.encode("utf-8", "replace")
         return make_text(source, size=len(data), fingerprint=content_hash(data))
 
@@ -272,12 +274,40 @@ def has_source(target: Any) -> bool:
     if type(target) not in _FUNCTIONS and (not is_a(target, type) or _answers_itself(type(target))):
         return False
     try:
-        inspect.getsource(target)
+        _source_of(target)
     except (OSError, TypeError, SyntaxError, IndentationError):
         return False
     except Exception:  # a class with a lying metaclass
         return False
     return True
+
+
+def _source_of(target: Any) -> str:
+    """Return the source code of a function or class. Raises what `inspect` does where there is none."""
+    try:
+        return inspect.getsource(target)
+    except (OSError, TypeError):
+        found = _class_in_cell(target) if is_a(target, type) else None
+        if found is None:
+            raise
+        return found
+
+
+def _class_in_cell(target: type) -> str | None:
+    """Return the source of a class that was made in a cell, which no file of its module has: its methods know where."""
+    name = type.__dict__["__qualname__"].__get__(target)
+    for member in list(type.__dict__["__dict__"].__get__(target).values()):
+        function = member.__func__ if type(member) in (staticmethod, classmethod) else member
+        if type(function) is not types.FunctionType or function.__qualname__.rpartition(".")[0] != name:
+            continue
+        lines = linecache.getlines(function.__code__.co_filename)
+        at = function.__code__.co_firstlineno
+        for node in ast.walk(ast.parse("".join(lines))):
+            if isinstance(node, ast.ClassDef) and node.name == name.rpartition(".")[2]:
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                if first <= at <= (node.end_lineno or at):
+                    return "".join(lines[first - 1 : node.end_lineno])
+    return None
 
 
 def _answers_itself(metaclass: type) -> bool:

@@ -26,7 +26,10 @@ MOST_NAMES = 20_000
 """So many names of one target are known."""
 _KEY = re.compile(r"""\s*(?:'([^']*)': |\.?([^\s:=(\['"{][^:=(\[{]*?)(?: \([^()]*\))?(?:: | = ))""")
 _KEY_CHARS = 400
-_JSON_KEY = re.compile(r'(\s*)"((?:[^"\\]|\\.){1,200})"\s*:')
+_JSON_PART = re.compile(r'"(?P<key>(?:[^"\\]|\\.)*)"(?P<colon>\s*:)?|[{}\[\]]')
+_JSON_KEY_CHARS = 200
+_JSON_DEPTH = 32
+"""Keys are known so deep, since each has the names of all that it is in."""
 _CLOSE = 3
 _LISTED = 10_000
 _FREE: Final = frozenset(("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "RANGE", "CATEGORY", "FAILURE"))
@@ -64,20 +67,26 @@ def key_of(line: str) -> str:
     return (found[1] or found[2] or "") if found else ""
 
 
-def keys_of(lines: Iterable[str]) -> list[tuple[str, int]]:
-    """Return the keys of JSON that is written a key a line, with what they are in before them: `beta`, `beta.c`."""
-    found: list[tuple[str, int]] = []
-    within: list[tuple[int, str]] = []
+def keys_of(lines: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Return the keys of JSON, with what they are in before them, and their line and column: `beta`, `beta.c`.
+
+    A key that begins its line is at column 0, so that its line is shown whole.
+    """
+    found: list[tuple[str, int, int]] = []
+    within: list[str] = []
+    """What each bracket that is open belongs to."""
+    name = ""
     for at, line in enumerate(lines):
-        key = _JSON_KEY.match(line)
-        if key is None:
-            continue
-        while within and within[-1][0] >= len(key[1]):
-            within.pop()
-        within.append((len(key[1]), key[2]))
-        found.append((".".join(name for _, name in within), at))
-        if len(found) >= MOST_NAMES:
-            break
+        for part in _JSON_PART.finditer(line):
+            if part[0] in "{[":
+                within.append(name)
+            elif part[0] in "}]":
+                name = within.pop() if within else ""
+            elif part["colon"] and len(part["key"]) <= _JSON_KEY_CHARS and len(within) <= _JSON_DEPTH:
+                name = ".".join(filter(None, (within[-1] if within else "", part["key"])))
+                found.append((name, at, part.start() if line[: part.start()].strip() else 0))
+                if len(found) >= MOST_NAMES:
+                    return found
     return found
 
 

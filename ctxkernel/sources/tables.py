@@ -16,7 +16,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import most_chars
 from ctxkernel.sources.columns import ColumnHash
 from ctxkernel.sources.formats import less
-from ctxkernel.sources.rendering import PAST_END, BaseSource, Draft, Place, fit, fit_lines, marked
+from ctxkernel.sources.rendering import PAST_END, BaseSource, Draft, Place, fit, fit_lines, marked, number_of
 from ctxkernel.sources.tablediff import TableBasis, TableWindow, table_changes
 
 _WINDOW_ROWS = 2_000
@@ -107,7 +107,7 @@ class TableSource(BaseSource):
         most = min(width, _COLUMNS, budget // 4 + 1)
         lines = list(self.statistics(most) if lod == 2 else self.schema(most))
         rest = width - most
-        lines += [f"[… {rest:,} more columns]"] if rest > 0 else []
+        lines += [f"[… {number_of(rest, 'more columns')}]"] if rest > 0 else []
         if lod != 2 and rows and width:
             lines += ["first rows:", *self.window(Place(), 5, 30).lines(30)]
         return fit_lines([self.headline()], lines, budget, "columns" if lod == 2 else "lines")
@@ -152,7 +152,11 @@ def table_rows(
         names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
         span = f"rows {first}-{first + max(k, 1) - 1} of {total:,}{PAST_END if past else ''}"
         head = " · ".join(part for part in (headline, span, names) if part)
-        side = [f'[… {beside:,} more columns; h.pos = "{first}:{left + shown}" shows them]'] if beside > 0 else []
+        side = (
+            [f'[… {number_of(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]']
+            if beside > 0
+            else []
+        )
         rest = total - first - k
         below = [marked(rest, "rows", max(1, rest * price // 2), after(k))] if rest > 0 else []
         return "\n".join([head, *lines[top : k + 1], *side, *below])

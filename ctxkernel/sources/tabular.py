@@ -58,15 +58,15 @@ class Table:
         """One line about the whole table."""
         parts = [
             f"{_DELIMITERS[self.delimiter]}-separated",
-            f"{'' if self.exact else '~'}{self.rows:,} rows × {len(self.columns):,} columns",
+            f"{'' if self.exact else '~'}{number_of(self.rows, 'rows')} × {number_of(len(self.columns), 'columns')}",
             "header row" if self.has_header else "no header row",
         ]
         if self.scanned < self.rows:
             parts.append(f"types and ranges from the first {self.scanned:,} rows")
         if self.preamble:
-            parts.append(f"{self.preamble} lines before the table")
+            parts.append(f"{number_of(self.preamble, 'lines')} before the table")
         if self.ragged:
-            parts.append(f"{self.ragged:,} rows of another length")
+            parts.append(f"{number_of(self.ragged, 'rows')} of another length")
         return ", ".join(parts)
 
     def column_lines(self) -> list[str]:

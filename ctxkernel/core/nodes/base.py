@@ -190,7 +190,7 @@ class NodeBase(Identified):
         """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
         raise NotImplementedError
 
-    def part(self, lod: int, tokens: Budget) -> Rendered:
+    def _part(self, lod: int, tokens: Budget) -> Rendered:
         """Return the rendering that a group shows of it: text only, a group has no pictures."""
         return self.render(lod, tokens)
 

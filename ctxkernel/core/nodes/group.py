@@ -246,12 +246,16 @@ class GroupHandle(NodeBase):
     def _member(self, member: NodeBase, level: int, share: Budget) -> tuple[str, int]:
         """Return (text, tokens cut) of a member within its share."""
         if level != 3 or isinstance(member, GroupHandle):
-            shown = member.part(level, share)
-            return shown.text, shown.cut_tokens
-        text = member.last_change or "no change seen"
-        if isinstance(share, AllTokens):
-            return text, 0
-        return self._cut(text, share, member.obj_id), max(0, self.graph.count_tokens(text) - share)
+            shown = member._part(level, share)
+            text, cut = shown.text, shown.cut_tokens
+            head, mark = parted(text)
+            if mark:  # its own budget counts for nothing here: that of the group shows more, and its place goes on
+                mark = mark.replace("h.tokens", f"{self.obj_id}.tokens").replace("h.pos", f"{member.obj_id}.pos")
+                text = f"{head}\n{mark}" if head != text else mark
+        else:
+            text = member.last_change or "no change seen"
+            cut = 0 if isinstance(share, AllTokens) else max(0, self.graph.count_tokens(text) - share)
+        return text if isinstance(share, AllTokens) else self._cut(text, share, self.obj_id), cut
 
     def _cut(self, text: str, budget: int, holder: str) -> str:
         """Return a text within a budget, with a mark of what was cut."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.group import GroupHandle
+from ctxkernel.core.nodes.note import NoteHandle
 from ctxkernel.core.turn import HandleState
 
 
@@ -14,10 +15,12 @@ def handle_states(
 ) -> tuple[HandleState, ...]:
     """Return named nodes, members of their groups, and running, pinned and requested ones, in their order.
 
-    `names` has the user's names by obj_id.
+    `names` has the user's names by obj_id. A note that was dropped is out, whatever names it, unless it is asked for.
     """
     seen: dict[str, NodeBase] = {}
     for node in nodes:
+        if isinstance(node, NoteHandle) and not node.lasting and node.obj_id not in requested:
+            continue
         wanted = node.lasting or node.pinned or node.mode == "running" or node.obj_id in requested
         if node.obj_id in names or wanted:
             for one in (node, *(node.nested() if isinstance(node, GroupHandle) else ())):

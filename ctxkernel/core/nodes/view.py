@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self, cast
 
-from ctxkernel.core.errors import BadPolicy, CtxError
+from ctxkernel.core.errors import BadPolicy, BadTarget, CtxError
 from ctxkernel.core.events import Delta, Json
 from ctxkernel.core.jobs import RENDERING, Job, Preparation, Prepared, Summarised, Summary
 from ctxkernel.core.nodes.base import (
@@ -70,6 +70,11 @@ class ViewHandle(NodeBase):
         mode: object = None,
         freq: object = None,
     ) -> None:
+        if isinstance(target, NodeBase):
+            raise BadTarget(
+                f"{target.obj_id} is a handle already, of {target.target}: at the end of a cell it shows itself; "
+                f"view what it looks at for a second one"
+            )
         budget = graph.settings.view_tokens if tokens is None else tokens
         super().__init__(graph, tokens=budget, lod=lod, mode=mode, freq=freq)
         self._pos = parse_pos(pos)
@@ -301,7 +306,7 @@ class ViewHandle(NodeBase):
             return self._source.render(RenderRequest(level, parse_pos(pos), budget, self._basis))
         return self._rendering(level, budget)
 
-    def part(self, lod: int, tokens: Budget) -> Rendered:
+    def _part(self, lod: int, tokens: Budget) -> Rendered:
         """Return its text as a group shows it."""
         return self._source.render(replace(self._request(lod, tokens), pictured=False))
 
@@ -462,10 +467,12 @@ class ViewHandle(NodeBase):
 def change_summary(diff: str) -> str:
     """Return one line for a unified diff, or its first line where it is none."""
     lines = diff.splitlines()
+    if len(lines) > 1 and lines[0].startswith("[position "):  # a remark, which the feed tells by itself
+        lines = lines[1:]
     if lines and (told := re.search(r" · changed, (.+)", lines[0])):  # counted by the source, whatever was cut below
         return told[1][:200]
     if len(lines) > 1 and lines[0].endswith(" · changed"):
-        return "; ".join(lines[1:3])[:200]
+        return "; ".join([*lines[1:3], *(["…"] if len(lines) > 3 else [])])[:200]
     added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
     if any(line.startswith("@@") for line in lines) and (added or removed):
