@@ -6,9 +6,12 @@ from __future__ import annotations
 import base64
 import datetime
 import io
+import logging
 import re
 import subprocess
 import sys
+import threading
+import warnings
 from decimal import Decimal
 from typing import Any
 
@@ -417,6 +420,28 @@ def test_a_figure_is_drawn_again_where_it_changed_and_only_there(monkeypatch, ch
     assert before.picture != after.picture
     assert len(calls) == 2
     assert "picture: 640 × 480, content " in render(source, 3, basis=before.basis).text
+
+
+def test_a_figure_is_drawn_on_a_worker_without_a_trace_in_what_a_cell_uses_meanwhile(monkeypatch):
+    """Warnings, log levels and the reader of formulas are of the whole process: a cell runs at the same time."""
+    figure = plotted()
+    axes, met = figure.axes[0], list[Any]()
+    mathtext = pytest.importorskip("matplotlib.mathtext")
+    monkeypatch.setattr(mathtext.MathTextParser, "_parser", "the cell's own, in the middle of a formula")
+
+    def told(value: float, _: int) -> str:
+        met.append((list(warnings.filters), logging.root.manager.disable))
+        return rf"$\alpha_{{{value:g}}}$"
+
+    axes.xaxis.set_major_formatter(told)
+    rendered = list[Any]()
+    worker = threading.Thread(target=lambda: rendered.append(render(figure)))
+    before = list(warnings.filters), logging.root.manager.disable
+    worker.start()
+    worker.join()
+
+    assert seen(rendered[0])
+    assert met and all(one == before for one in met)
 
 
 def test_a_figure_is_the_same_after_it_was_drawn_for_a_model():

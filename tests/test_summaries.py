@@ -97,6 +97,9 @@ IDLE = """(lambda ctx, worker: not (worker._queued or worker._running or worker.
     or (ctx._summaries and ctx._summaries._done)))(get_ipython().kernel.ctx, get_ipython().kernel.ctx.worker)"""
 
 
+SPENT = "get_ipython().kernel.ctx.summaries._spent()"
+
+
 class Desk:
     """A kernel, and the server of the model that writes its summaries."""
 
@@ -325,6 +328,19 @@ def test_a_bound_on_dollars_ends_the_asking(desk: Desk):
     desk.run("%ctx config ask_usd 2")
     assert "the bound is ask" in told or "(the bound is $1e-06)" in told
     assert desk.server.requests == []
+
+
+def test_a_bound_on_dollars_holds_for_many_texts_of_one_tick_too(desk: Desk):
+    using(desk)
+    bound = float(desk.kernel.evaluate(SPENT)) + 0.005  # each may cost 0.002
+    desk.run(f"%ctx config ask_usd {bound}")
+    desk.server.script = lambda body: answer(say("It began in 2019."), usage={"output_tokens": 4096})
+    names = [desk.write(f"many{at}.md", f"{PAPER}Part {at}.\n") for at in range(12)]
+    desk.settled(f"many = [view(name, lod=2).pin() for name in {names}]", "None", "None")
+    cost = float(desk.kernel.evaluate(SPENT))
+    desk.run("%ctx config ask_usd 2")
+    assert 1 < len(desk.server.requests) < 5
+    assert cost < bound + 0.0021
 
 
 def test_a_view_that_is_let_go_of_stops_its_request_and_that_is_written_down(desk: Desk):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ctxkernel.agent.asks import NOTHING, Spent, spent_on
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.keys import model_key
-from ctxkernel.agent.summaries import SYSTEM, Answered, SummaryRequest, ask, lines_of, request_for, said
+from ctxkernel.agent.summaries import MAX_TOKENS, SYSTEM, Answered, SummaryRequest, ask, lines_of, request_for, said
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.jobs import Preparation, Publish, Stopped, Summarised, Summary
 from ctxkernel.core.nodes import NodeBase
@@ -41,6 +41,7 @@ KEPT = 64
 """Requests that are remembered, the newest; older ones are found in the session's log."""
 AGAIN_SECONDS = 60.0
 """After a failure that may pass, nothing is asked for so long."""
+_SUMMARIES = " (summaries)"
 
 
 @dataclass(slots=True)
@@ -59,6 +60,8 @@ class _Asked:
     """The answer as it came."""
     summary: Summary | None = None
     spent: Spent = NOTHING
+    price: float = 0.0
+    """USD that it may cost; 0 where the model's price is not known."""
     again_at: float = field(default=0.0)
     """Monotonic seconds from which on it may be asked again; infinity: not by itself."""
 
@@ -90,12 +93,13 @@ class Summaries:
         wanted: list[_Asked | None] = []
         refusal: str | None = None
         for one in shown:
-            found = self._known(one) if self._is_due(one) else None
-            if found is None and self._is_due(one):
+            due = self._is_due(one)
+            found = self._known(one) if due else None
+            if found is None and due:
                 refusal = self._refusal() if refusal is None else refusal
                 if refusal:
                     self._tell(refusal)
-                else:
+                elif self._has_room():
                     found = self._made(one)
             wanted.append(found if found is not None and not found.again_at else None)
         self._drop(wanted)
@@ -122,13 +126,23 @@ class Summaries:
                 f"{model} cannot be asked for summaries; {stays}. Set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a "
                 "server of your own that speaks the Messages API"
             )
-        spent, bound = ctx.asking.spent.get(_cost_of(model), NOTHING), ctx.settings.ask_usd
-        if bound and (spent.usd or 0.0) >= bound:
+        spent, bound = self._spent(), ctx.settings.ask_usd
+        if bound and spent >= bound:
             return (
-                f"the summaries of this kernel have cost ${spent.usd:.2f} (the bound is ${bound:g}); {stays}. "
+                f"the summaries of this kernel have cost ${spent:.2f} (the bound is ${bound:g}); {stays}. "
                 "%ctx config ask_usd gives more"
             )
         return ""
+
+    def _spent(self) -> float:
+        """Return the USD that summaries have cost, by whatever model, as far as prices are known."""
+        return sum(one.usd or 0.0 for name, one in self._ctx.asking.spent.items() if name.endswith(_SUMMARIES))
+
+    def _has_room(self) -> bool:
+        """Whether the bound would hold if all that is asked for and not answered cost as much as it may."""
+        bound = self._ctx.settings.ask_usd
+        waiting = sum(one.price for one in self._asked.values() if one.state == "asked" and not one.dropped)
+        return not bound or not waiting or self._spent() + waiting < bound
 
     def _is_due(self, one: Summarised) -> bool:
         """Whether it is a text, has no summary by this model yet, and is not private."""
@@ -190,9 +204,10 @@ class Summaries:
             "session store", lambda: ctx.store.request(where, SUMMARY, 1, receipt, model, time.time(), body), None
         )
         ctx.asking.sent = True
+        count = estimate_tokens(request.text, model)
+        made.price = estimate(model, fresh=count, output=MAX_TOKENS).usd or 0.0
         if self._first:
             self._first = False
-            count = estimate_tokens(request.text, model)
             self._tell(
                 f"{model} writes the summaries now: ~{count:,} tokens of {made.obj_id} ({made.label}) go to it, "
                 f"{estimate(model, fresh=count).told()}. %ctx summaries shows each; "
@@ -323,4 +338,4 @@ class Summaries:
 
 def _cost_of(model: str) -> str:
     """Return the name under which `%ctx cost` has what summaries cost."""
-    return f"{model} (summaries)"
+    return model + _SUMMARIES

@@ -15,10 +15,12 @@ import logging
 import math
 import pickle
 import sys
+import threading
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import xxhash
@@ -144,16 +146,31 @@ def _add(state: xxhash.xxh3_64, one: Any) -> bool:
 
 def drawn(snapshot: Snapshot, axes: int | None) -> Any:
     """Return a PIL image of a figure, or of one of its axes, on white. Raises NotDrawn."""
-    before = logging.root.manager.disable
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a glyph that is missing: they are for whoever draws it himself
-        logging.disable(max(before, logging.WARNING))
+    with _quietly():
         try:
             return _drawn(snapshot.copy(), axes)
         except NotDrawn:
             raise
         except Exception as fault:  # of a formatter of the user's, a text that is no mathematics, …
             raise NotDrawn(f"drawing failed, {one_line(f'{type(fault).__name__}: {fault}', 120)}") from None
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep warnings back, of a glyph that is missing: they are for whoever draws it himself.
+
+    Not on a worker's thread: filters and levels are of the whole process, so a cell would lose its own warnings, and
+    one that sets filters meanwhile would find ours for good.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = logging.root.manager.disable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(max(before, logging.WARNING))
+        try:
+            yield
         finally:
             logging.disable(before)
 
@@ -182,6 +199,8 @@ def _drawn(figure: Any, axes: int | None) -> Any:
     canvas = agg.FigureCanvasAgg(figure)
     renderer = agg.RendererAgg(max(1, round(wide * dpi)), max(1, round(high * dpi)), dpi)
     canvas.get_renderer = lambda: renderer
+    # matplotlib has one for the process, which a cell may be using in the middle of a formula.
+    renderer.mathtext_parser._parser = importlib.import_module("matplotlib._mathtext").Parser()
     end = time.monotonic() + _SECONDS
 
     def bounded(step: Callable[..., Any]) -> Callable[..., Any]:
