@@ -353,3 +353,11 @@ def test_a_file_that_matches_a_pattern_is_called_by_its_whole_path_too(tmp_path,
     assert render(opened("data/*.csv", "g"), pos="data/b.csv").place == "1"
     assert render(opened("data/*.csv", "g"), pos=str(tmp_path / "data" / "b.csv")).place == "1"
     assert render(opened("data/**/*.csv", "g"), pos="data/b.csv").place == "2"  # as it is listed
+
+
+def test_an_entry_that_is_there_and_not_listed_is_said_to_be_so(tmp_path):
+    written(tmp_path / ".gitignore", "build/")
+    (tmp_path / "build").mkdir()
+
+    with pytest.raises(BadPolicy, match="does not list 'build': it is ignored or lies too deep; view it by its own"):
+        render(opened(tmp_path, "d"), pos="build")

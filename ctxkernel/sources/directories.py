@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.sources.ignoring import Ignoring, above
 from ctxkernel.sources.positions import pattern_of
@@ -135,7 +136,12 @@ class DirectorySource(BaseSource):
         except OSError:
             return None
         plain = pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
-        return names.find(self.label, plain or pos)
+        try:
+            return names.find(self.label, plain or pos)
+        except BadPolicy:
+            if pattern_of(pos) or not plain or not os.path.lexists(os.path.join(self.path, plain)):
+                raise
+        raise BadPolicy(f"{self.label} does not list {pos!r}: it is ignored or lies too deep; view it by its own path")
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the directory as it is now."""

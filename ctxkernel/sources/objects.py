@@ -284,17 +284,13 @@ def has_source(target: Any) -> bool:
 
 def _source_of(target: Any) -> str:
     """Return the source code of a function or class. Raises what `inspect` does where there is none."""
-    try:
-        return inspect.getsource(target)
-    except (OSError, TypeError):
-        found = _class_in_cell(target) if is_a(target, type) else None
-        if found is None:
-            raise
-        return found
+    # `inspect` looks into the file of the module: a session has none, or that of what started it.
+    in_cell = is_a(target, type) and type.__dict__["__module__"].__get__(target) == "__main__"
+    return (_class_in_cell(target) if in_cell else None) or inspect.getsource(target)
 
 
 def _class_in_cell(target: type) -> str | None:
-    """Return the source of a class that was made in a cell, which no file of its module has: its methods know where."""
+    """Return the source of a class that was made in a cell, or None: its methods know where it is."""
     name = type.__dict__["__qualname__"].__get__(target)
     for member in list(type.__dict__["__dict__"].__get__(target).values()):
         function = member.__func__ if type(member) in (staticmethod, classmethod) else member

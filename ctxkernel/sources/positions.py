@@ -26,7 +26,7 @@ MOST_NAMES = 20_000
 """So many names of one target are known."""
 _KEY = re.compile(r"""\s*(?:'([^']*)': |\.?([^\s:=(\['"{][^:=(\[{]*?)(?: \([^()]*\))?(?:: | = ))""")
 _KEY_CHARS = 400
-_JSON_PART = re.compile(r'"(?P<key>(?:[^"\\]|\\.)*)"(?P<colon>\s*:)?|[{}\[\]]')
+_JSON_PART = re.compile(r'"(?P<key>(?:[^"\\]++|\\.)*+)"(?P<colon>\s*:)?|[{}\[\]]')
 _JSON_KEY_CHARS = 200
 _JSON_DEPTH = 32
 """Keys are known so deep, since each has the names of all that it is in."""

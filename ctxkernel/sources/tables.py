@@ -150,7 +150,7 @@ def table_rows(
 
     def build(k: int) -> str:
         names = f"columns {left}-{left + shown - 1} of {width:,}" if shown < width else ""
-        span = f"rows {first}-{first + max(k, 1) - 1} of {total:,}{PAST_END if past else ''}"
+        span = f"rows {first}-{first + k - 1} of {total:,}{PAST_END if past else ''}" if k else ""
         head = " · ".join(part for part in (headline, span, names) if part)
         side = (
             [f'[… {number_of(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]']

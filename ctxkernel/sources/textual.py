@@ -128,7 +128,7 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
 
     def build_long(n: int) -> str:
         mark = marked(0, "", rest(0, n), after(n))
-        return "\n".join([document.headline(numbers(1)), lines[0][:n], mark])
+        return "\n".join([document.headline(numbers(1)), *([lines[0][:n]] if n else []), mark])
 
     everything = sum(map(len, lines)) + len(lines)
     k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
