@@ -321,7 +321,8 @@ def test_a_summary_that_is_asked_for_at_an_ask_is_no_part_of_the_ask(desk: Desk)
 def test_a_bound_on_dollars_ends_the_asking(desk: Desk):
     using(desk)
     name = desk.write("bound.md")
-    desk.settled(f"v = view({name!r}, lod=2)", "%ctx config ask_usd 0.000001")
+    desk.settled(f"v = view({name!r}, lod=2)")
+    desk.run("%ctx config ask_usd 0.000001")
     desk.server.requests.clear()
     name = desk.write("over.md", PAPER * 2)
     told = desk.settled(f"w = view({name!r}, lod=2)")
@@ -343,19 +344,35 @@ def test_a_bound_on_dollars_holds_for_many_texts_of_one_tick_too(desk: Desk):
     assert cost < bound + 0.0021
 
 
-def test_a_view_that_is_let_go_of_stops_its_request_and_that_is_written_down(desk: Desk):
+LET_GO = {
+    "a.lod = b.lod = 0": "",
+    "%ctx mode off": "since mode is off",
+    "%ctx config answers recorded": "since answers is recorded",
+    "%ctx config ask_usd 0.0000001": "the bound is",
+    "%ctx config summary_model extractive": "",
+    "%ctx private a b": "",
+}
+
+
+@pytest.mark.parametrize("last", LET_GO)
+def test_what_is_not_wanted_any_more_is_stopped_or_not_sent_and_that_is_written_down(desk: Desk, last: str):
     using(desk)
+    desk.run(f"{desk.write('spent.md', f'Before {last}')!r}")
+    desk.settled("c = view('spent.md', lod=2)", "del c")
+    desk.server.requests.clear()
     desk.server.script = lambda body: answer(say("late"), fault=Stall("start", 30))
-    first, second = desk.write("slow.md", PAPER + "Slow.\n"), desk.write("waits.md", PAPER + "Waits.\n")
+    first, second = desk.write("slow.md", f"{PAPER}Slow: {last}.\n"), desk.write("waits.md", f"{PAPER}Waits: {last}.\n")
     desk.run(f"a = view({first!r}, lod=2); b = view({second!r}, lod=2)")
     end = time.monotonic() + 30
     while not desk.server.requests:
         assert time.monotonic() < end
         time.sleep(0.02)
-    desk.settled("a.lod = b.lod = 0")
+    told = desk.settled(last)
     states = {row.split()[1]: row for row in desk.table().splitlines()[1:]}
+    desk.run("%ctx private a b --off", "%ctx config ask_usd 2")
     assert "stopped" in states["slow.md"] and "not sent" in states["waits.md"]
     assert len(desk.server.requests) == 1
+    assert LET_GO[last] in told
 
 
 def test_after_a_restart_nothing_is_asked_for_twice(tmp_path: Path, start_kernel):
