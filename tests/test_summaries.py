@@ -40,6 +40,7 @@ PAPER = f"# Residuals\n\nThe drift began in 2019 at 4.7 mm.\nToken: {SECRET}\nOf
         ("4.7 mm\n4.70 mm\n5 mm\nabout mm", ("4.7 mm", "about mm"), 2),
         ("1204 stayed, as 1,204 did", ("1204 stayed, as 1,204 did",), 0),
         ("12,04 stayed", (), 1),
+        ("-4.7 mm\n\u22124.7 mm\n4.7e3 mm\nin 2019-4.7", ("in 2019-4.7",), 3),
         ("- a point\n* another\n3. a third\n## a head", ("a point", "another", "a third", "a head"), 0),
         ("\n\n  \n", (), 0),
         ("\x1b[31mred\x1b[0m", ("red",), 0),
@@ -47,6 +48,14 @@ PAPER = f"# Residuals\n\nThe drift began in 2019 at 4.7 mm.\nToken: {SECRET}\nOf
 )
 def test_a_line_with_a_number_that_the_text_does_not_have_is_left_out(answer, kept, left_out):
     assert lines_of(answer, PAPER) == (kept, left_out)
+
+
+def test_a_number_is_the_same_with_its_sign_and_its_exponent_only():
+    text = "A slope of -0.3 (\u22121,200 in all), p = 1.5e-7."
+    for line in ("It is \u22120.3.", "-1200 of them", "p = 1.5e-7"):
+        assert lines_of(line, text) == ((line,), 0)
+    for line in ("It is 0.3.", "1200 of them", "p = 1.5", "p = 1.5e7"):
+        assert lines_of(line, text) == ((), 1)
 
 
 def test_an_answer_gives_a_bounded_summary():
