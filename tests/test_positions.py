@@ -15,7 +15,7 @@ import pytest
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import All, RenderRequest
 from ctxkernel.sources import FactsSource
-from ctxkernel.sources.positions import SEARCH_SECONDS, keys_of, pattern_of
+from ctxkernel.sources.positions import SEARCH_SECONDS, pattern_of
 from ctxkernel.sources.registry import open_named
 from ctxkernel.testing import Turns
 from ctxkernel.testing.renderings import opened, render, written
@@ -336,11 +336,3 @@ def test_a_deleted_variable_is_told_by_the_view_that_still_holds_its_object(tmp_
     assert "d (deleted; this view still holds it)" in turns.namespace["h"].rendered.text
     assert any("is now d (deleted" in item.summary for item in result.deltas)
     assert not turns.run().deltas
-
-
-def test_keys_of_json_in_very_many_levels_are_names_down_to_a_bound():
-    """A file of 4 MB, each key within the one before, made names of 700 MB."""
-    keys = keys_of(" " * at + f'"{"k" * 150}{at}": {{' for at in range(2_000))
-
-    assert [line for _, line in keys] == list(range(20))
-    assert keys_of(['{"a": {', '  "b": 1,', '  "c": 2},', '"d": 3}']) == [("b", 1), ("c", 2), ("d", 3)]

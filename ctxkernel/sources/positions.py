@@ -26,7 +26,6 @@ MOST_NAMES = 20_000
 """So many names of one target are known."""
 _KEY = re.compile(r"""\s*(?:'([^']*)': |\.?([^\s:=(\['"{][^:=(\[{]*?)(?: \([^()]*\))?(?:: | = ))""")
 _KEY_CHARS = 400
-_DEEPEST = 20
 _JSON_KEY = re.compile(r'(\s*)"((?:[^"\\]|\\.){1,200})"\s*:')
 _CLOSE = 3
 _LISTED = 10_000
@@ -66,10 +65,7 @@ def key_of(line: str) -> str:
 
 
 def keys_of(lines: Iterable[str]) -> list[tuple[str, int]]:
-    """Return the keys of JSON that is written a key a line, with what they are in before them: `beta`, `beta.c`.
-
-    Those within more than `_DEEPEST` others are left out: the longer the names, the more memory.
-    """
+    """Return the keys of JSON that is written a key a line, with what they are in before them: `beta`, `beta.c`."""
     found: list[tuple[str, int]] = []
     within: list[tuple[int, str]] = []
     for at, line in enumerate(lines):
@@ -79,9 +75,6 @@ def keys_of(lines: Iterable[str]) -> list[tuple[str, int]]:
         while within and within[-1][0] >= len(key[1]):
             within.pop()
         within.append((len(key[1]), key[2]))
-        if len(within) > _DEEPEST:
-            within.pop()
-            continue
         found.append((".".join(name for _, name in within), at))
         if len(found) >= MOST_NAMES:
             break
