@@ -366,8 +366,9 @@ LET_GO = {
 @pytest.mark.parametrize("last", LET_GO)
 def test_what_is_not_wanted_any_more_is_stopped_or_not_sent_and_that_is_written_down(desk: Desk, last: str):
     using(desk)
-    desk.run(f"{desk.write('spent.md', f'Before {last}')!r}")
-    desk.settled("c = view('spent.md', lod=2)", "del c")
+    desk.write("spent.md", f"Before {last}")
+    desk.settled("c = view('spent.md', lod=2)")
+    desk.settled("del c")
     desk.server.requests.clear()
     desk.server.script = lambda body: answer(say("late"), fault=Stall("start", 30))
     first, second = desk.write("slow.md", f"{PAPER}Slow: {last}.\n"), desk.write("waits.md", f"{PAPER}Waits: {last}.\n")
