@@ -40,6 +40,7 @@ PAPER = f"# Residuals\n\nThe drift began in 2019 at 4.7 mm.\nToken: {SECRET}\nOf
         ("4.7 mm\n4.70 mm\n5 mm\nabout mm", ("4.7 mm", "about mm"), 2),
         ("1204 stayed, as 1,204 did", ("1204 stayed, as 1,204 did",), 0),
         ("12,04 stayed", (), 1),
+        ("-4.7 mm\n\u22124.7 mm\n4.7e3 mm\nin 2019-4.7", ("in 2019-4.7",), 3),
         ("- a point\n* another\n3. a third\n## a head", ("a point", "another", "a third", "a head"), 0),
         ("\n\n  \n", (), 0),
         ("\x1b[31mred\x1b[0m", ("red",), 0),
@@ -47,6 +48,14 @@ PAPER = f"# Residuals\n\nThe drift began in 2019 at 4.7 mm.\nToken: {SECRET}\nOf
 )
 def test_a_line_with_a_number_that_the_text_does_not_have_is_left_out(answer, kept, left_out):
     assert lines_of(answer, PAPER) == (kept, left_out)
+
+
+def test_a_number_is_the_same_with_its_sign_and_its_exponent_only():
+    text = "A slope of -0.3 (\u22121,200 in all), p = 1.5e-7."
+    for line in ("It is \u22120.3.", "-1200 of them", "p = 1.5e-7"):
+        assert lines_of(line, text) == ((line,), 0)
+    for line in ("It is 0.3.", "1200 of them", "p = 1.5", "p = 1.5e7"):
+        assert lines_of(line, text) == ((), 1)
 
 
 def test_an_answer_gives_a_bounded_summary():
@@ -321,7 +330,8 @@ def test_a_summary_that_is_asked_for_at_an_ask_is_no_part_of_the_ask(desk: Desk)
 def test_a_bound_on_dollars_ends_the_asking(desk: Desk):
     using(desk)
     name = desk.write("bound.md")
-    desk.settled(f"v = view({name!r}, lod=2)", "%ctx config ask_usd 0.000001")
+    desk.settled(f"v = view({name!r}, lod=2)")
+    desk.run("%ctx config ask_usd 0.000001")
     desk.server.requests.clear()
     name = desk.write("over.md", PAPER * 2)
     told = desk.settled(f"w = view({name!r}, lod=2)")
@@ -343,19 +353,36 @@ def test_a_bound_on_dollars_holds_for_many_texts_of_one_tick_too(desk: Desk):
     assert cost < bound + 0.0021
 
 
-def test_a_view_that_is_let_go_of_stops_its_request_and_that_is_written_down(desk: Desk):
+LET_GO = {
+    "a.lod = b.lod = 0": "",
+    "%ctx mode off": "since mode is off",
+    "%ctx config answers recorded": "since answers is recorded",
+    "%ctx config ask_usd 0.0000001": "the bound is",
+    "%ctx config summary_model extractive": "",
+    "%ctx private a b": "",
+}
+
+
+@pytest.mark.parametrize("last", LET_GO)
+def test_what_is_not_wanted_any_more_is_stopped_or_not_sent_and_that_is_written_down(desk: Desk, last: str):
     using(desk)
+    desk.write("spent.md", f"Before {last}")
+    desk.settled("c = view('spent.md', lod=2)")
+    desk.settled("del c")
+    desk.server.requests.clear()
     desk.server.script = lambda body: answer(say("late"), fault=Stall("start", 30))
-    first, second = desk.write("slow.md", PAPER + "Slow.\n"), desk.write("waits.md", PAPER + "Waits.\n")
+    first, second = desk.write("slow.md", f"{PAPER}Slow: {last}.\n"), desk.write("waits.md", f"{PAPER}Waits: {last}.\n")
     desk.run(f"a = view({first!r}, lod=2); b = view({second!r}, lod=2)")
     end = time.monotonic() + 30
     while not desk.server.requests:
         assert time.monotonic() < end
         time.sleep(0.02)
-    desk.settled("a.lod = b.lod = 0")
+    told = desk.settled(last)
     states = {row.split()[1]: row for row in desk.table().splitlines()[1:]}
+    desk.run("%ctx private a b --off", "%ctx config ask_usd 2")
     assert "stopped" in states["slow.md"] and "not sent" in states["waits.md"]
     assert len(desk.server.requests) == 1
+    assert LET_GO[last] in told
 
 
 def test_after_a_restart_nothing_is_asked_for_twice(tmp_path: Path, start_kernel):

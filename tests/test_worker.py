@@ -12,9 +12,10 @@ import pytest
 
 from ctxkernel.core.errors import OutsideTurn
 from ctxkernel.core.jobs import Preparation
+from ctxkernel.core.settings import Settings
 from ctxkernel.kernel import worker as workers
 from ctxkernel.kernel.worker import Worker
-from ctxkernel.testing import FakeSource, Turns
+from ctxkernel.testing import FakeSource, HeldJobs, Turns
 
 
 def until(holds, seconds=20.0):
@@ -254,3 +255,27 @@ def test_what_two_views_want_of_one_file_is_made_once_and_stays_wanted_while_one
         until(lambda: turns.run() and "whole" in b.accepted)
 
         assert (a.stopped is None) or (b.stopped is None)
+
+
+def test_a_stamp_that_raises_holds_up_no_summary_and_no_tick():
+    """A source of the user's may raise whenever it is asked; each of the others is still summed up."""
+    asked = list[list[str]]()
+
+    def summarise(shown):
+        asked.append([one.obj_id for one in shown])
+        return [None for _ in shown], []
+
+    turns = Turns(Settings(summary_model="a-model"))
+    turns.loop.preparer = HeldJobs(turns.loop.ready)
+    turns.loop.summarise = summarise
+    turns.namespace.update(broken=FakeSource(), whole=FakeSource())
+    turns.run("a = view(broken, lod=2); b = view(whole, lod=2)")
+
+    def stamp() -> str:
+        raise OSError("gone")
+
+    turns.namespace["broken"].stamp = stamp
+    result = turns.run()
+
+    assert asked == [["v1", "v2"], ["v2"]]
+    assert "v1 (fake) was not updated: OSError: gone" in " ".join(result.notices)

@@ -235,14 +235,18 @@ def hand_out(tick: Tick) -> None:
 
 def _summaries(tick: Tick) -> list[Job]:
     """Return the jobs for summaries by a model: of what is shown at level 2, as itself or in a group."""
-    if tick.summarise is None or tick.graph.settings.summary_model == EXTRACTIVE:
+    if tick.summarise is None:
         return []
     views: dict[ViewHandle, Summarised] = {}
-    for node in tick.graph.nodes():
+    # Where no model writes any, what was asked for before is wanted no more.
+    for node in tick.graph.nodes() if tick.graph.settings.summary_model != EXTRACTIVE else ():
         if node.lod == 2:
             for one in (node, *(node.nested() if isinstance(node, GroupHandle) else ())):
-                if isinstance(one, ViewHandle) and (found := one.summarised()) is not None:
-                    views[one] = found
+                try:
+                    if isinstance(one, ViewHandle) and (found := one.summarised()) is not None:
+                        views[one] = found
+                except Exception as fault:  # a stamp that raises, say
+                    tick.failed(one, fault)
     try:
         wanted, notices = tick.summarise(list(views.values()))
     except Exception as fault:  # the extractive ones stay

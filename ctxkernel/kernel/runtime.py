@@ -531,7 +531,7 @@ class Runtime:
             self.guard("session store", lambda e=execution_id, s=stream, t=text: self.store.late(e, s, t), None)
 
     def _summarised(self, shown: Sequence[Summarised]) -> tuple[Sequence[Preparation | None], Sequence[str]]:
-        return self.summaries.want(shown)
+        return self.summaries.want(shown) if shown or self._summaries is not None else ((), ())
 
     def collect_summaries(self) -> None:
         """Write down which summaries came, and what they cost."""

@@ -93,13 +93,13 @@ class Summaries:
         wanted: list[_Asked | None] = []
         refusal: str | None = None
         for one in shown:
-            due = self._is_due(one)
-            found = self._known(one) if due else None
-            if found is None and due:
-                refusal = self._refusal() if refusal is None else refusal
-                if refusal:
+            found: _Asked | None = None
+            if self._is_due(one):
+                found, refusal = self._known(one), self._refusal() if refusal is None else refusal
+                if refusal and (found is None or found.state == "asked"):  # what waits to be sent is not sent either
+                    found = None
                     self._tell(refusal)
-                elif self._has_room():
+                elif found is None and self._has_room():
                     found = self._made(one)
             wanted.append(found if found is not None and not found.again_at else None)
         self._drop(wanted)
