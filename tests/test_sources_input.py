@@ -31,12 +31,16 @@ TEXTS = [
     ("aa\nbb\n".encode("utf-16-be"), "aa\nbb", "utf-16-be"),
     (b"a\r\nb\r\n", "a\nb", "CRLF line ends"),
     (b"a\r\nb\nc\rd", "a\nb\nc\nd", "mixed line ends: 1 CRLF, 1 LF, 1 CR"),
-    (b"caf\xe9\nb\n", "caf\ufffd\nb", "invalid utf-8: shown with U+FFFD"),
+    (b"caf\xe9\nb\n", "caf\xe9\nb", "windows-1252, as it seems"),
+    (b"\x93Stra\xdfe\x94 \x96 5 \x80\n", "\u201cStra\xdfe\u201d \u2013 5 \u20ac", "windows-1252, as it seems"),
+    (b"caf\xc3\xa9 or caf\xe9\nb\n", "caf\xe9 or caf\ufffd\nb", "invalid utf-8: shown with U+FFFD"),
+    (b"some bytes \xfe\xff\n", "some bytes \ufffd\ufffd", "invalid utf-8: shown with U+FFFD"),
+    ("\u041f\u0440\u0438\u0432\u0435\u0442".encode("cp1251"), "\ufffd" * 6, "invalid utf-8: shown with U+FFFD"),
     (b"a" * 9000 + b"\n\0\n", "\u2400", "NUL bytes: shown as U+2400"),
 ]
 
 
-@pytest.mark.parametrize(("data", "shown", "note"), TEXTS, ids=[row[2] for row in TEXTS])
+@pytest.mark.parametrize(("data", "shown", "note"), TEXTS)
 def test_an_unusual_text_is_shown_and_remarked_on(tmp_path, data: bytes, shown: str, note: str):
     rendered = render(written(tmp_path / "a.txt", data), tokens=All)
 

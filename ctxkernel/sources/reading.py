@@ -241,7 +241,9 @@ def load(path: str) -> Gone | Binary | Text:
     finally:
         os.close(descriptor)
     size = len(data) if whole else max(after.st_size, len(data))
-    text, encoding, remarks = decode(data if whole else cut_at_line(data[:EXCERPT_BYTES], encoding), encoding, path)
+    text, encoding, remarks = decode(
+        data if whole else cut_at_line(data[:EXCERPT_BYTES], encoding), encoding, path, whole=whole
+    )
     if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
         remarks = (*remarks, "changed while it was read")
     if not whole:
@@ -259,7 +261,7 @@ def text_of(data: bytes, size: int, name: str = "", remark: str = "") -> Binary 
     if what:
         image = read_image(lambda offset, count: data[offset : offset + count])
         return Binary(what, size, data[:64], content_hash(data), image)
-    text, encoding, remarks = decode(data if whole else cut_at_line(data, encoding), encoding, name)
+    text, encoding, remarks = decode(data if whole else cut_at_line(data, encoding), encoding, name, whole=whole)
     if not whole:
         remarks = (*remarks, remark or f"excerpt of {size_of(size)}")
     return make_text(text, size=size, fingerprint=content_hash(data), encoding=encoding, remarks=remarks, whole=whole)
@@ -283,8 +285,27 @@ def sniff(head: bytes, path: str = "") -> tuple[str, str]:
     return "utf-8", ""
 
 
-def decode(data: bytes, encoding: str, path: str = "") -> tuple[str, str, tuple[str, ...]]:
-    """Return (text, encoding, remarks). What cannot be decoded becomes U+FFFD and is remarked on."""
+# What UTF-8 has for a character of more than one byte; and bytes that Windows-1252 has for none, or that are as good as
+# never meant by it.
+_MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_UNLIKELY = re.compile(rb"[\x81\x8d\x8f\x90\x9d\xfe\xff]")
+_HIGH = bytes(range(128, 256))
+
+
+def _is_western(data: bytes) -> bool:
+    """Whether bytes that are no UTF-8 are likely Windows-1252: few are above 127, and none with another is a character.
+
+    What is broken UTF-8 has whole characters of it too; a text in Cyrillic or Chinese letters is above 127 mostly.
+    """
+    few = len(data) - len(data.translate(None, _HIGH)) <= len(data) // 3
+    return few and not _UNLIKELY.search(data) and not _MULTIBYTE.search(data)
+
+
+def decode(data: bytes, encoding: str, path: str = "", *, whole: bool = False) -> tuple[str, str, tuple[str, ...]]:
+    """Return (text, encoding, remarks). What cannot be decoded becomes U+FFFD and is remarked on.
+
+    Another encoding than UTF-8 and those with a mark is guessed of a `whole` text only: parts are read one by one.
+    """
     mark = next((bom for bom, name in _BOMS if name == encoding and data.startswith(bom)), b"")
     data = data[len(mark) :]
     remarks: tuple[str, ...] = (f"{encoding} with BOM",) if mark else ()
@@ -301,6 +322,8 @@ def decode(data: bytes, encoding: str, path: str = "") -> tuple[str, str, tuple[
             named = ""
         if named:
             return text, encoding, (*remarks, named)
+        if whole and encoding == "utf-8" and not mark and _is_western(data):
+            return data.decode("cp1252"), "cp1252", (*remarks, "windows-1252, as it seems")
         text = data.decode(encoding, "replace")
         remarks = (*remarks, f"invalid {encoding}: shown with U+FFFD")
     if "\0" in text:
