@@ -315,8 +315,8 @@ def test_a_plain_users_habits_are_untouched(habit_kernel, source, expected):
     [
         ("%view plain.txt", 4, "%view TARGET [--pos P]"),
         ("x = 1\nh = %group a b", 14, "%group HANDLE …"),
-        ("view('plain.txt')", 2, "Look at a file, a directory or a Python object"),
-        ("x = 7 %view", 9, "Look at a file, a directory or a Python object"),
+        ("view('plain.txt')", 2, "Look at a file, a folder, a URI or a Python object"),
+        ("x = 7 %view", 9, "Look at a file, a folder, a URI or a Python object"),
     ],
 )
 def test_the_help_at_the_cursor_is_that_of_the_magic_or_of_the_function(shared_kernel, code, cursor, expected):
