@@ -335,9 +335,9 @@ def test_a_bound_on_dollars_ends_the_asking(desk: Desk):
     desk.server.requests.clear()
     name = desk.write("over.md", PAPER * 2)
     told = desk.settled(f"w = view({name!r}, lod=2)")
-    desk.run("%ctx config ask_usd 2")
     assert "the bound is ask" in told or "(the bound is $1e-06)" in told
     assert desk.server.requests == []
+    desk.run("%ctx config ask_usd 2")
 
 
 def test_a_bound_on_dollars_holds_for_many_texts_of_one_tick_too(desk: Desk):
@@ -347,9 +347,9 @@ def test_a_bound_on_dollars_holds_for_many_texts_of_one_tick_too(desk: Desk):
     desk.server.script = lambda body: answer(say("It began in 2019."), usage={"output_tokens": 4096})
     names = [desk.write(f"many{at}.md", f"{PAPER}Part {at}.\n") for at in range(12)]
     desk.settled(f"many = [view(name, lod=2).pin() for name in {names}]", "None", "None")
-    cost = float(desk.kernel.evaluate(SPENT))
-    desk.run("%ctx config ask_usd 2")
-    assert 1 < len(desk.server.requests) < 5
+    cost, sent = float(desk.kernel.evaluate(SPENT)), len(desk.server.requests)
+    desk.run("%ctx config ask_usd 2")  # from here on the others go out
+    assert 1 < sent < 5
     assert cost < bound + 0.0021
 
 
@@ -379,9 +379,10 @@ def test_what_is_not_wanted_any_more_is_stopped_or_not_sent_and_that_is_written_
         time.sleep(0.02)
     told = desk.settled(last)
     states = {row.split()[1]: row for row in desk.table().splitlines()[1:]}
-    desk.run("%ctx private a b --off", "%ctx config ask_usd 2")
+    sent = len(desk.server.requests)
+    desk.run("%ctx private a b --off", "%ctx config ask_usd 2")  # from here on they are wanted again
     assert "stopped" in states["slow.md"] and "not sent" in states["waits.md"]
-    assert len(desk.server.requests) == 1
+    assert sent == 1
     assert LET_GO[last] in told
 
 
