@@ -68,11 +68,10 @@ class SummaryRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of a request: `lines` where there is a summary, else `failure`."""
+    """What came of a request: an answer, a failure, or neither where it was stopped."""
 
     response: Response | None = None
     failure: ModelFailure | None = None
-    stopped: bool = False
 
 
 def request_for(source: Source, label: str, model: str, hide: Callable[[str], str]) -> SummaryRequest:
@@ -128,7 +127,7 @@ async def ask(
                 await asyncio.wait({task})
         return Answered(task.result())
     except asyncio.CancelledError:
-        return Answered(stopped=True)
+        return Answered()
     except ModelFailure as failure:
         return Answered(failure=failure)
     finally:

@@ -11,17 +11,16 @@ Rule 3: all but the sending is done on the thread that cells run on; a worker le
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.asks import NOTHING, Spent, spent_on
 from ctxkernel.agent.client import ModelClient
-from ctxkernel.agent.keys import model_key
+from ctxkernel.agent.streaming import Response
 from ctxkernel.agent.summaries import MAX_TOKENS, SYSTEM, Answered, SummaryRequest, ask, lines_of, request_for, said
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.jobs import Preparation, Publish, Stopped, Summarised, Summary
@@ -62,7 +61,7 @@ class _Asked:
     spent: Spent = NOTHING
     price: float = 0.0
     """USD that it may cost; 0 where the model's price is not known."""
-    again_at: float = field(default=0.0)
+    again_at: float = 0.0
     """Monotonic seconds from which on it may be asked again; infinity: not by itself."""
 
 
@@ -188,15 +187,16 @@ class Summaries:
         made = _Asked(one.obj_id, one.label, request)
         kept = ctx.guard("session store", lambda: ctx.store.answered(receipt), None)
         if kept is not None:
-            self._read(made, str(kept.get("text", "")), "from the log")
+            self._read(made, str(kept.get("text", "")))
         if made.summary is None:
             self._written(made)
+        else:
+            made.state = "from the log"
         return made
 
     def _written(self, made: _Asked) -> None:
         """Write a request down, before it is sent, and tell of the first."""
         ctx, request = self._ctx, made.request
-        made.state = "asked"
         where = ctx.running.execution.execution_id if ctx.running is not None else ctx.loop.log.head or ""
         body: Mapping[str, Any] = {"body": request.bytes.decode()}
         receipt, model = request.receipt, request.model
@@ -227,7 +227,7 @@ class Summaries:
     # -- on a worker's thread ------------------------------------------------------------------
 
     def _preparation(self, one: _Asked) -> Preparation:
-        base_url, timeout = os.environ.get("ANTHROPIC_BASE_URL") or None, self._ctx.settings.stall_seconds
+        turns, timeout = self._ctx.asking.turns, self._ctx.settings.stall_seconds
 
         def work(stopped: Stopped, publish: Publish) -> Summary | None:
             if one.summary is not None:
@@ -237,16 +237,16 @@ class Summaries:
                     return None
                 one.begun = True
             start = time.monotonic()
-            client = ModelClient(model_key=lambda: model_key(os.environ), base_url=base_url, timeout=timeout)
+            client = ModelClient(model_key=turns.key, base_url=turns.base_url(), timeout=timeout)
             came = asyncio.run(ask(one.request, client, stopped, lambda: publish(None)))
             if came.response is not None:
-                self._read(one, said(came.response), "asked")
+                self._read(one, said(came.response))
             self._done.append((one, came, time.monotonic() - start))
             return one.summary
 
         return Preparation(one.request.receipt, work, "other")
 
-    def _read(self, one: _Asked, answer: str, state: str) -> None:
+    def _read(self, one: _Asked, answer: str) -> None:
         """Take from an answer what may be shown."""
         lines, left_out = lines_of(answer, one.request.text)
         one.told = answer
@@ -255,7 +255,6 @@ class Summaries:
                 several = "s" * (left_out != 1)
                 lines += (f"[{left_out} line{several} left out: with numbers that the text does not have]",)
             one.summary = Summary(one.request.fingerprint, one.request.model, lines)
-            one.state = state
 
     # -- what came back ------------------------------------------------------------------------
 
@@ -281,19 +280,18 @@ class Summaries:
                 f"%ctx config summary_model {model} tries again"
             )
             return
-        self._came(one, "answered", came, spent_on(model, response.usage, seconds))
+        self._came(one, "answered", response, spent_on(model, response.usage, seconds))
         if one.summary is None:
             why = "it declined" if response.stop_reason == "refusal" else "no line of its answer may be shown"
             one.state, one.again_at = f"not shown: {why}", float("inf")
             self._tell(f"{one.obj_id} ({one.label}) has no summary by {model}: {why}; the extractive one stays")
 
-    def _came(self, one: _Asked, state: str, came: Answered | None, spent: Spent) -> None:
+    def _came(self, one: _Asked, state: str, response: Response | None, spent: Spent) -> None:
         ctx, model = self._ctx, one.request.model
         one.state, one.spent = state, spent
         if spent.requests:
             name = _cost_of(model)
             ctx.asking.spent[name] = ctx.asking.spent.get(name, NOTHING) + spent
-        response = came.response if came is not None else None
         more: dict[str, Any] = {}
         if response is not None:
             more = {

@@ -22,7 +22,6 @@ import random
 import re
 import sqlite3
 import stat
-import sys
 import threading
 import types
 import uuid
@@ -36,6 +35,8 @@ from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.reflect import is_kind, loaded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ctxkernel.state.reducers import Kind, Taking
 
 _LOCK = Part("lock")
@@ -60,7 +61,7 @@ _STAND_IN = Part("stand_in")
 _ORDERED = Part("ordered")
 _FILL_ORDERED = Part("fill_ordered")
 
-_STANDARD = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
+_STANDARD = tuple(("sys", name) for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"))
 _DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
 _PATHS = (pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
 PLAIN: tuple[type, ...] = (
@@ -108,18 +109,8 @@ def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction
 # -- files --------------------------------------------------------------------------------------
 
 
-def _standard(taking: Taking, obj: Any) -> Reduction:
-    """A stream that a kernel has in the place of a standard one: whatever stands there, or lost."""
-    for name in _STANDARD:
-        if getattr(sys, name, None) is obj:
-            return _GLOBAL, ("sys", name)
-    return taking.refuse(obj, _PROCESS)
-
-
 def file(taking: Taking, obj: Any) -> Reduction:
     """An open file: for reading it is opened again where it stood; any other is alive or lost."""
-    if any(getattr(sys, name, None) is obj for name in _STANDARD):
-        return _standard(taking, obj)
     mode = getattr(obj, "mode", None)
     name = getattr(obj, "name", None)
     if obj.closed:
@@ -299,18 +290,19 @@ def _known(module: str, name: str) -> Any:
     return loaded(module).get(name)
 
 
-def _instance_or(*known: tuple[str, str]) -> Kind:
-    """Return a reducer that writes objects which live in a module as their name, and others as they say."""
+def _instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
+    """Return a reducer that writes objects which live in a module as their name, and others as `otherwise` does."""
 
     def reduce(taking: Taking, obj: Any) -> Reduction:
         for module, name in known:
             if _known(module, name) is obj:
                 return _GLOBAL, (module, name)
-        return careful(taking, obj)
+        return otherwise(taking, obj)
 
     return reduce
 
 
+_open_file = _instance_or(*_STANDARD, otherwise=file)
 _random = _instance_or(("random", "_inst"))
 _field_kind = _instance_or(
     *(("dataclasses", "_FIELD"), ("dataclasses", "_FIELD_CLASSVAR"), ("dataclasses", "_FIELD_INITVAR")),
@@ -370,7 +362,7 @@ KINDS: dict[Any, Kind] = {
     type(threading.Lock()): _lock,
     _RLOCK: _lock,
     collections.OrderedDict: ordered,
-    **dict.fromkeys(_FILES, file),
+    **dict.fromkeys(_FILES, _open_file),
     io.BytesIO: _memory_file,
     io.StringIO: _memory_file,
     array.array: machine_values,
@@ -393,7 +385,7 @@ KINDS: dict[Any, Kind] = {
 
 BELOW: dict[Any, Kind] = {
     BaseException: exception,
-    io.TextIOWrapper: file,
+    io.TextIOWrapper: _open_file,
     sqlite3.Connection: database,
     threading.Thread: _live("a thread"),
 }
@@ -428,7 +420,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("ipywidgets", "Widget", _live("a widget lives with its front end")),
     ("IPython.core.interactiveshell", "InteractiveShell", _shell),
     # What the kernel itself runs on: to load a copy would take it away under a kernel that has just started.
-    ("ipykernel.iostream", "OutStream", _standard),
+    ("ipykernel.iostream", "OutStream", _instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
     ("ipykernel.iostream", "IOPubThread", _live(_PROCESS)),
     ("ipykernel.kernelbase", "Kernel", _live(_PROCESS)),
     ("traitlets.config.application", "Application", _live(_PROCESS)),
