@@ -76,7 +76,7 @@ PLAIN: tuple[type, ...] = (
 # -- what is alive only -------------------------------------------------------------------------
 
 
-def _live(reason: str) -> Kind:
+def _live(reason: str) -> Callable[[Taking, Any], Reduction]:
     return lambda taking, obj: taking.refuse(obj, reason)
 
 
