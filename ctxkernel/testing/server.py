@@ -251,11 +251,13 @@ class MessagesServer:
                 if made.delay and step["type"] == "content_block_delta":
                     wire.pause(made.delay)
                 wire.event(step["type"], json.dumps(step, ensure_ascii=False))
+        # Before the end is written: who has read it may ask for the faults, or send the next request.
+        if fault is not None:
+            self.faults.append(f"the answer to {wire.request_id} never came to `{fault.at}`")
+        if streamed:
             wire.end()
         else:
             wire.json(200, message)
-        if fault is not None:
-            self.faults.append(f"the answer to {wire.request_id} never came to `{fault.at}`")
 
 
 class _Wire:
