@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -74,9 +75,19 @@ class RunningKernel:
         self.folder = folder
 
     def run(
-        self, source: str, *, timeout: float = 60, answer: str | None = None, metadata: Any = None, **options: Any
+        self,
+        source: str,
+        *,
+        timeout: float = 60,
+        answer: str | None = None,
+        at_output: Callable[[], object] | None = None,
+        metadata: Any = None,
+        **options: Any,
     ) -> Ran:
-        """Execute `source` as a cell and return what it gave. `answer` is typed at `input()`."""
+        """Execute `source` as a cell and return what it gave. `answer` is typed at `input()`.
+
+        `at_output` is called once, when the first text that the cell prints has come: from then on it surely runs.
+        """
         client = self.client
         if metadata is None:
             msg_id = client.execute(source, allow_stdin=answer is not None, **options)
@@ -107,15 +118,32 @@ class RunningKernel:
             if kind == "status" and content["execution_state"] == "idle":
                 break
             ran.outputs.append({"type": kind, **content})
+            if kind == "stream" and at_output is not None:
+                at_output()
+                at_output = None
         while True:
             reply = client.get_shell_msg(timeout=max(0.1, deadline - time.monotonic()))
             if reply["parent_header"].get("msg_id") == msg_id:
                 break
         if reply["content"]["status"] == "aborted":
             # Right after an error a kernel refuses what was queued, and for a moment what comes next.
-            return self.run(source, timeout=timeout, answer=answer, metadata=metadata, **options)
+            return self.run(source, timeout=timeout, answer=answer, at_output=at_output, metadata=metadata, **options)
         ran.reply = reply["content"]
         return ran
+
+    @contextlib.contextmanager
+    def running(self, source: str) -> Iterator[None]:
+        """Begin a cell, and stop it at the end; in between it runs, as the stop is what ends it."""
+        msg_id = self.client.execute(f"{source}\nprint('it runs', flush=True)\nimport time; time.sleep(100)")
+        while True:
+            message = self.client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") == msg_id and message["msg_type"] == "stream":
+                break
+        yield
+        self.manager.interrupt_kernel()
+        while (reply := self.client.get_shell_msg(timeout=60))["parent_header"].get("msg_id") != msg_id:
+            pass
+        assert reply["content"]["status"] == "error"
 
     def evaluate(self, expression: str) -> str:
         """Return `repr` of an expression by a silent request: it leaves no statement."""
@@ -136,6 +164,21 @@ class RunningKernel:
         self.client.stop_channels()
         if self.manager.has_kernel:
             self.manager.shutdown_kernel()
+
+
+def once(condition: Callable[[], object], then: Callable[[], object], *, after: float = 0) -> threading.Thread:
+    """Do `then` in a thread, `after` so many seconds since `condition` holds, or a minute went by. To be joined."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + 60
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(after)
+        then()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
 
 
 class _ThisInterpreter(KernelSpecManager):

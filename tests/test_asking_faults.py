@@ -6,14 +6,12 @@ The answers hold thinking, prose and two calls, so that a cut can leave half of 
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from kernels import starter
+from kernels import once, starter
 from test_kernel_asking import KEY, Bench, bench_in, cell
 
 from ctxkernel.testing import OVERFLOW, Cut, End, Garbage, MessagesServer, Stall, StreamError, answer, error, say, think
@@ -76,19 +74,6 @@ def test_after_every_error_and_every_cut_the_next_ask_works(tmp_path: Path, caps
     assert failed >= {name for name in ERRORS if name.startswith(("cut", "error", "ended", "no JSON"))}
 
 
-def once(condition: Callable[[], bool], then: Callable[[], None]) -> threading.Thread:
-    def wait() -> None:
-        deadline = time.monotonic() + 60
-        while not condition() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.2)
-        then()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
 def stalled(bench: Bench) -> bool:
     """Whether the server has said all that it says before it stalls."""
     return bool(bench.server.requests) and bench.server.requests[-1].body is not None
@@ -101,12 +86,12 @@ def test_wherever_the_stop_button_is_pressed_the_next_ask_works(tmp_path: Path, 
         bench.ask("hello?")
         for place in PLACES:
             bench.answers(answer(SPOKEN, fault=Stall(place, 30)))
-            presser = once(lambda: stalled(bench), bench.kernel.manager.interrupt_kernel)
+            presser = once(lambda: stalled(bench), bench.kernel.manager.interrupt_kernel, after=0.2)
             ran = bench.ask(f"now stop at {place}")
             presser.join()
             rows.append((f"stopped, {place}", ran.reply.get("ename", "answered"), goes_on(bench)))
         bench.answers([cell("import time; time.sleep(30)"), cell("never = 1")])
-        presser = once(lambda: len(bench.server.requests) == 1, bench.kernel.manager.interrupt_kernel)
+        presser = once(lambda: len(bench.server.requests) == 1, bench.kernel.manager.interrupt_kernel, after=0.2)
         ran = bench.ask("now stop in the cell")
         presser.join()
         rows.append(("stopped, in the model's cell", ran.reply.get("ename", "answered"), goes_on(bench)))
@@ -124,7 +109,7 @@ def kill(bench: Bench, script: list[Any], mode: str) -> None:
         assert bench.kernel.run("%ctx approve").reply["ename"] == "Waiting"
     else:
         bench.kernel.client.execute("%%ask --mode auto --again\ndie")
-        once(lambda: stalled(bench), lambda: None).join()
+        once(lambda: stalled(bench), lambda: None, after=0.2).join()
     bench.kernel.manager.shutdown_kernel(now=True)
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 
 import pytest
+from kernels import once
 
 from ctxkernel.store.session import SessionReader
 
@@ -102,8 +103,8 @@ def test_run_of_a_script_is_one_statement(kernel):
 
 def test_an_interrupted_cell_is_cancelled_and_the_kernel_goes_on(kernel):
     for source in ("import time; time.sleep(30)", "import asyncio; await asyncio.sleep(30)", "while True: pass"):
-        threading.Timer(0.7, kernel.manager.interrupt_kernel).start()
-        ran, _, execution = run_and_look(kernel, source, timeout=20)
+        seen = f"print('it runs', flush=True)\n{source}"
+        ran, _, execution = run_and_look(kernel, seen, timeout=20, at_output=kernel.manager.interrupt_kernel)
         assert ran.status == "error"
         assert execution["status"] == "cancelled"
         assert execution["exception"]["type"] in ("KeyboardInterrupt", "CancelledError")
@@ -416,14 +417,17 @@ rt = get_ipython().kernel.ctx
 import time
 real = rt.store.end
 def slow(result):
+    open('ends', 'w').close()
     end = time.time() + 1.0
     while time.time() < end: pass
     return real(result)
 rt.store.end = slow
 """
     )
-    threading.Timer(0.5, os.kill, (pid, signal.SIGINT)).start()
+    (kernel.folder / "ends").unlink(missing_ok=True)  # the cell above ended with it, too
+    stopper = once((kernel.folder / "ends").exists, lambda: os.kill(pid, signal.SIGINT))
     ran = kernel.run("x = 1", timeout=20)
+    stopper.join()
     assert ran.status == "ok"
     assert kernel.evaluate("x") == "1"
 
@@ -568,8 +572,8 @@ def test_load_ext_gives_a_stock_kernel_the_same(start_kernel):
     assert kernel.run("%load_ext ctxkernel").stdout.startswith("The ctxkernel extension is already loaded")
     kernel.run("x = [1]")
     kernel.run("x.append(2); print('said')\nimport os; _ = os.write(1, b'c level\\n')")
-    threading.Timer(0.7, kernel.manager.interrupt_kernel).start()
-    kernel.run("import time; time.sleep(20)", timeout=15)
+    stop = kernel.manager.interrupt_kernel
+    kernel.run("import time; print('it runs', flush=True); time.sleep(20)", timeout=15, at_output=stop)
     statements = timeline(kernel)
     assert [s["executions"][0]["status"] for s in statements][-3:] == ["ok", "ok", "cancelled"]
     assert statements[-2]["executions"][0]["stdout"] == "said\nc level\n"
@@ -649,14 +653,11 @@ def test_a_panel_gets_a_snapshot_on_opening_and_a_message_a_turn(kernel):
 
 def test_a_snapshot_can_be_had_while_a_cell_runs(kernel):
     kernel.run("first = 1")
-    kernel.client.execute("import time; time.sleep(3)")
-    time.sleep(0.7)
     client = kernel.client
-    start = time.monotonic()
-    client.control_channel.send(client.session.msg("ctxkernel_snapshot_request", {}))
-    reply = client.get_control_msg(timeout=10)
-    assert time.monotonic() - start < 2
+    with kernel.running("second = 2"):
+        client.control_channel.send(client.session.msg("ctxkernel_snapshot_request", {}))
+        reply = client.get_control_msg(timeout=30)
     assert reply["msg_type"] == "ctxkernel_snapshot_reply"
-    assert reply["content"]["running"]["source"].startswith("import time")
+    assert reply["content"]["running"]["source"].startswith("second = 2")
     assert [row["statement_id"] for row in reply["content"]["statements"]] == ["s1"]
     assert reply["content"]["sent"] is False

@@ -7,14 +7,13 @@ import json
 import os
 import re
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kernels import RunningKernel, starter
+from kernels import RunningKernel, once, starter
 
 from ctxkernel.agent.recorded import ask_key, dump, of_session
 from ctxkernel.cli import main
@@ -391,15 +390,10 @@ def interrupted(bench: Bench, question: str, when: Callable[[], bool]) -> tuple[
     pressed: list[float] = []
 
     def press() -> None:
-        deadline = time.monotonic() + 30
-        while not when() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        time.sleep(0.1)
         pressed.append(time.monotonic())
         bench.kernel.manager.interrupt_kernel()
 
-    presser = threading.Thread(target=press)
-    presser.start()
+    presser = once(when, press, after=0.1)
     ran = bench.ask(question)
     ended = time.monotonic()
     presser.join()

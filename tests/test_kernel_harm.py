@@ -86,16 +86,19 @@ def test_a_gesture_that_fails_is_a_statement_with_its_error(shared_kernel):
     assert (statement["kind"], statement["executions"][0]["status"]) == ("meta", "error")
 
 
-COMPUTES_AFTER_AWAIT = (
-    "import asyncio, time; await asyncio.sleep(0)\nend = time.time() + 8\nwhile time.time() < end: pass"
-)
+COMPUTES_AFTER_AWAIT = """
+    import asyncio, time
+    await asyncio.sleep(0); print('it runs', flush=True)
+    end = time.time() + 8
+    while time.time() < end: pass
+"""
 
 
 def test_a_cell_that_awaited_and_then_computes_can_be_interrupted(kernel):
     kernel.run("pass")
-    threading.Timer(0.6, kernel.manager.interrupt_kernel).start()
     started = time.monotonic()
-    ran, execution = run_and_look(kernel, COMPUTES_AFTER_AWAIT, timeout=20)
+    stop = kernel.manager.interrupt_kernel
+    ran, execution = run_and_look(kernel, COMPUTES_AFTER_AWAIT, timeout=20, at_output=stop)
     assert time.monotonic() - started < 6
     assert (ran.status, execution["status"]) == ("error", "cancelled")
     assert kernel.run("print('alive')").stdout == "alive\n"
@@ -109,15 +112,15 @@ def test_a_cell_that_awaited_and_then_computes_is_stopped_by_its_time_out(kernel
 
 
 def test_an_interrupt_while_another_task_computes_does_not_end_the_kernel(kernel):
-    threading.Timer(1.0, kernel.manager.interrupt_kernel).start()
     source = """
         import asyncio, time
         async def busy():
+            print('it runs', flush=True)
             end = time.time() + 2
             while time.time() < end: pass
         await asyncio.gather(busy(), asyncio.sleep(5))
     """
-    ran = kernel.run(textwrap.dedent(source), timeout=20)
+    ran = kernel.run(textwrap.dedent(source), timeout=20, at_output=kernel.manager.interrupt_kernel)
     assert ran.status == "error"
     assert kernel.run("print('alive')").stdout == "alive\n"
 

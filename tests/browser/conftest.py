@@ -323,9 +323,17 @@ class Desk:
         return self
 
     def select(self, index: int) -> None:
-        """Select a cell, in command mode."""
-        self.cell(index).locator(".jp-InputPrompt, .jp-InputArea-prompt").first.click()
-        self.page.keyboard.press("Escape")
+        """Select a cell, in command mode: by a second click where the cells moved under the first one.
+
+        While the button is down, JupyterLab takes that for a selection of several cells, and runs them all.
+        """
+        selected = self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell.jp-mod-selected")
+        for _ in range(3):
+            self.cell(index).locator(".jp-InputPrompt, .jp-InputArea-prompt").first.click()
+            self.page.keyboard.press("Escape")
+            if [one.get_attribute("data-windowed-list-index") for one in selected.all()] == [str(index)]:
+                return
+        raise AssertionError(f"the cells cannot be selected one by one: {selected.all_inner_texts()}")
 
     def cell(self, index: int) -> Locator:
         """The cell at `index` of the notebook in front."""

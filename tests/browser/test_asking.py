@@ -27,7 +27,7 @@ def asked(desk, messages):
     """Opens a notebook with an ask and lets it be sent; what the model says is given."""
 
     def ask(*script, cells=(ASK, "after = 1"), send=True):
-        messages.script, messages.requests[:] = list(script), []
+        messages.script, messages.requests[:], messages.faults[:] = list(script), [], []
         desk.open("ask.ipynb", ["rows = [1, 2, 3]", *cells]).live()
         desk.select(0)
         desk.enter("s1")
@@ -169,6 +169,7 @@ def test_stop_ends_the_ask(asked, messages):
     button(desk.cell(1), "Stop").click()
     expect(desk.view.locator(".ctxk-waits")).to_be_hidden()
     expect(desk.cell(1).locator(".ctxk-card-of-model", has_text="not run")).to_contain_text("total = sum(rows)")
+    expect(desk.cell(1)).to_contain_text("the ask of s2 is over")
     assert len(messages.requests) == 1
     desk.select(2)
     desk.enter()
