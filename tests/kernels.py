@@ -167,11 +167,13 @@ class RunningKernel:
 
 
 def once(condition: Callable[[], object], then: Callable[[], object], *, after: float = 0) -> threading.Thread:
-    """Do `then` in a thread, `after` so many seconds since `condition` holds, or a minute went by. To be joined."""
+    """Do `then` in a thread, `after` so many seconds since `condition` holds; not, if it does not within a minute."""
 
     def wait() -> None:
         deadline = time.monotonic() + 60
-        while not condition() and time.monotonic() < deadline:
+        while not condition():
+            if time.monotonic() > deadline:
+                return
             time.sleep(0.005)
         time.sleep(after)
         then()

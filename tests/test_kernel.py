@@ -416,11 +416,11 @@ def test_an_interrupt_in_the_end_phase_never_kills_the_kernel(kernel):
 rt = get_ipython().kernel.ctx
 import time
 real = rt.store.end
-def slow(result):
+def slow(*given, **named):
     open('ends', 'w').close()
     end = time.time() + 1.0
     while time.time() < end: pass
-    return real(result)
+    return real(*given, **named)
 rt.store.end = slow
 """
     )
@@ -428,8 +428,10 @@ rt.store.end = slow
     stopper = once((kernel.folder / "ends").exists, lambda: os.kill(pid, signal.SIGINT))
     ran = kernel.run("x = 1", timeout=20)
     stopper.join()
+    assert (kernel.folder / "ends").exists()
     assert ran.status == "ok"
-    assert kernel.evaluate("x") == "1"
+    assert kernel.evaluate("(x, dict(rt.guard.off))") == "(1, {})"
+    assert [one["source"] for one in timeline(kernel)][-1] == "x = 1"
 
 
 def test_the_end_phase_is_bounded_and_says_so(kernel):
