@@ -102,7 +102,7 @@ def test_addresses_under_way_are_pending(store, background):
     address = address_of(content(1))
 
     def job(store):
-        time.sleep(0.2)
+        time.sleep(1)
         return put(store, content(1))
 
     background.submit(job, nbytes=LARGE, addresses=[address])
@@ -251,7 +251,7 @@ def test_a_file_that_may_not_grow_is_a_fault_of_the_job(store, background):
 
 @linux
 def test_too_many_jobs_are_refused_after_a_bounded_wait(background):
-    slow = lambda store: time.sleep(1)  # noqa: E731
+    slow = lambda store: time.sleep(4)  # noqa: E731
     running = [background.submit(slow, nbytes=1) for _ in range(MOST_JOBS)]
     begin = time.monotonic()
 
@@ -382,7 +382,7 @@ def test_a_port_of_the_kernel_is_free_once_it_ended(background):
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         port = listening.getsockname()[1]
-        ticket = background.submit(lambda store: time.sleep(1), nbytes=1)
+        ticket = background.submit(lambda store: time.sleep(2), nbytes=1)
         time.sleep(0.2)
     with socket.socket() as again:
         again.bind(("127.0.0.1", port))
@@ -506,7 +506,7 @@ def test_a_child_that_the_user_forked_leaves_the_jobs_alone(store, background):
 
 @linux
 def test_polling_takes_no_time(background):
-    background.submit(lambda store: time.sleep(0.5), nbytes=1)
+    background.submit(lambda store: time.sleep(1), nbytes=1)
     background.settle()
     times = []
     for _ in range(20):

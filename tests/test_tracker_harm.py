@@ -269,12 +269,12 @@ def test_time_is_bounded_whatever_the_object(setup: str):
     for cell in (setup, "x; l.append(1)", "pass", "x"):
         notebook.tracker.before(cell)
         exec(cell, notebook.namespace)
-        start = time.monotonic()
-        diff = notebook.tracker.after(lambda start=start: time.monotonic() - start > 0.25)
-        spent.append(time.monotonic() - start)
+        start = time.thread_time()  # what others compute meanwhile on a busy machine is not ours
+        diff = notebook.tracker.after(lambda start=start: time.thread_time() - start > 0.25)
+        spent.append(time.thread_time() - start)
         assert all(len(info.repr) <= settings.repr_chars for info in (*diff.added.values(), *diff.changed.values()))
 
-    assert max(spent) < 2.5  # tenfold, as the machine may be busy
+    assert max(spent) < 2.5  # tenfold: a step that was begun is ended
     assert spent[2] < 0.1
 
 
