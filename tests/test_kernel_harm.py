@@ -94,6 +94,31 @@ COMPUTES_AFTER_AWAIT = """
 """
 
 
+def test_a_second_interrupt_while_ipython_shows_the_first_one_costs_no_reply(kernel):
+    """It has no result to return then; on ipykernel the reply never comes."""
+    kernel.run(
+        """
+        import IPython.core.interactiveshell as shell
+        kept = shell.ExecutionInfo, shell._pseudo_sync_runner
+        def second(*given, **named):
+            shell.ExecutionInfo, shell._pseudo_sync_runner = kept
+            raise KeyboardInterrupt
+        def first(coroutine):
+            shell.ExecutionInfo = second
+            coroutine.close()
+            raise KeyboardInterrupt
+        def arm(result):
+            get_ipython().events.unregister('post_run_cell', arm)
+            shell._pseudo_sync_runner = first
+        _ = get_ipython().events.register('post_run_cell', arm)
+        """
+    )
+    ran, execution = run_and_look(kernel, "x = 1", timeout=20)
+    assert (ran.status, ran.error["ename"]) == ("error", "KeyboardInterrupt")
+    assert execution["status"] == "cancelled"
+    assert kernel.run("print('alive')").stdout == "alive\n"
+
+
 def test_a_cell_that_awaited_and_then_computes_can_be_interrupted(kernel):
     kernel.run("pass")
     started = time.monotonic()

@@ -136,8 +136,9 @@ class CtxKernelMixin:
             task = asyncio.current_task()
             interrupted = True
             broken = fault if task is not None and task.cancelling() else None
-        except BaseException as fault:  # a malformed request: ipykernel itself failed
-            broken = fault
+        except BaseException as fault:
+            interrupted = _lost_result(fault)
+            broken = None if interrupted else fault  # a malformed request: ipykernel itself failed
         if ctx.interrupts.can_switch():
             ctx.interrupts.mask()
         timed_out = ctx.timeout.stop() if recorded else None
@@ -228,6 +229,14 @@ def runs_code_of(namespace: dict[str, Any], frame: Any) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _lost_result(fault: BaseException) -> bool:
+    """Whether a second interrupt hit while IPython showed the first one: it drops both, and has no result to return."""
+    last = fault.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return isinstance(fault, UnboundLocalError) and last is not None and last.tb_frame.f_code.co_name == "_run_cell"
 
 
 def interrupted_reply(kernel: Any, silent: bool) -> dict[str, Any]:
