@@ -334,6 +334,40 @@ def test_ambient_state_comes_back(kernel):
     )
 
 
+IS_SEEN = "(get_ipython().kernel.ctx.loop.graph.targets()[h.obj_id] is x, [1, 2] == x['a'])"
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param(["%ctx rerun 1..3"], id="it was run again"),
+        pytest.param(["%ctx goto 1", "h = view(x)", "z = 2"], id="one was made after a return"),
+        pytest.param(["%ctx goto 1 --before", "x = {'a': [1]}", "h = view(x)"], id="both were made after a return"),
+    ],
+)
+def test_a_view_and_its_variable_are_one_object_after_a_return_whatever_was_run_again(kernel, again):
+    """The view of before is gone, and the one that has its id looks at another object."""
+    run_all(kernel, "x = {'a': [1]}", "h = view(x)", "z = 1", *again)
+    ran = run_all(kernel, "x['a'].append(2)", "%ctx checkpoint there", "x['a'].append(3)", "%ctx goto there")
+
+    assert "x" in ran.stdout
+    assert kernel.evaluate(IS_SEEN) == "(True, True)"
+
+
+def test_a_view_whose_cell_is_run_again_and_its_variable_are_one_object_after_a_return(kernel):
+    for source, cell_id in (("x = {'a': [1, 2]}", "a"), ("h = view(x)", "b")) * 2:
+        assert kernel.run(source, metadata={"cellId": cell_id}).status == "ok"
+    run_all(kernel, "%ctx checkpoint there", "x['a'].append(3)", "%ctx goto there")
+
+    assert kernel.evaluate(IS_SEEN) == "(True, True)"
+
+
+def test_a_result_and_its_variable_are_one_object_after_a_return_when_they_were_run_again(kernel):
+    run_all(kernel, "x = [1]", "x", "%ctx rerun 1..2", "%ctx checkpoint there", "x.append(2)", "%ctx goto there")
+
+    assert kernel.evaluate("(_ is x, x)") == "(True, [1])"
+
+
 def test_an_interrupted_rerun_leaves_a_state_and_says_which(kernel, tmp_path):
     """Jupyter's interrupt ends the replay at the statement that it hit."""
     (tmp_path / "nap").write_text("0")

@@ -181,6 +181,21 @@ def test_a_group_is_what_shares_objects():
     assert notebook.tracker.group("z") == {"z"}
 
 
+@pytest.mark.parametrize(
+    "cell", ["a.append(b)", "a += [[n] for n in range(5_000)] + [b]", "a = [[n] for n in range(5_000)] + [b]"]
+)
+@pytest.mark.parametrize("looks", [0, 1, 3])
+def test_a_group_is_what_shares_objects_also_where_time_ran_out(cell: str, looks: int):
+    """The look at what changed was cut short; what is stored together must not depend on that."""
+    notebook = Notebook("a = []; b = [1]; z = [1]")
+    left = [True] * looks
+    notebook.run(cell, lambda: not (left and left.pop()))
+
+    assert notebook.tracker.group("b") == notebook.tracker.group("a") == {"a", "b"}
+    notebook.run("a.clear()")
+    assert notebook.tracker.group("a") == {"a"}
+
+
 def test_a_fingerprint_is_equal_for_equal_content():
     """Divergence compares variables of two runs by content."""
     one, other = Notebook("x = [1, {'k': 2.5}]; y = 3; l = print"), Notebook("x = [1, {'k': 2.5}]; y = 4; l = object()")

@@ -119,7 +119,8 @@ class Returning:
         """Execution → parts of the ambient state that it changed."""
         self._outs: set[int] = set()
         self._mementos: Mapping[str, Any] = {}
-        self._targets: set[str] = set()
+        self._targets: dict[str, int] = {}
+        """Pseudo-names of what handles look at, and its id."""
         common = {
             "tracker": ctx.tracker,
             "packer": self.packer,
@@ -163,17 +164,12 @@ class Returning:
 
     def _plain(self) -> tuple[dict[str, Any], list[str]]:
         """Return what changed of the plain parts of the state, and which went away; watch what is new."""
-        ctx, tracker = self._ctx, self._ctx.tracker
+        ctx = self._ctx
         changed: dict[str, Any] = {}
         gone: list[str] = []
         outs = ctx.shell.user_ns.get("_oh", {})
         if len(outs) != len(self._outs) or (outs and next(reversed(outs)) not in self._outs):
-            for number in [one for one in outs if one not in self._outs]:
-                tracker.watch(f"Out[{number}]")
-            for number in [one for one in self._outs if one not in outs]:
-                tracker.unwatch(f"Out[{number}]")
-                gone.append(f"Out[{number}]")
-            self._outs = set(outs)
+            gone += self._follow_outs()
             changed[LAST] = self._last_results(outs)
         mementos = ctx.loop.graph.memento()
         if mementos or self._mementos:
@@ -183,14 +179,41 @@ class Returning:
                     changed[f"handle:{obj_id}"] = memento
             gone += [f"handle:{obj_id}" for obj_id in old if obj_id not in mementos]
             self._mementos = mementos
-            targets = {one for one, target in ctx.loop.graph.targets().items() if not isinstance(target, str)}
-            for obj_id in targets - self._targets:
-                tracker.watch(f"target:{obj_id}")
-            for obj_id in self._targets - targets:
-                tracker.unwatch(f"target:{obj_id}")
-                gone.append(f"target:{obj_id}")
-            self._targets = targets
+            gone += self._follow_targets()
         return changed, gone
+
+    def _follow_outs(self) -> list[str]:
+        """Watch the entries of `Out` that are there now; return the names of those that went away."""
+        tracker, outs = self._ctx.tracker, self._ctx.shell.user_ns.get("_oh", {})
+        gone = [f"Out[{number}]" for number in self._outs if number not in outs]
+        for name in gone:
+            tracker.unwatch(name)
+        for number in outs:
+            if number not in self._outs:
+                tracker.watch(f"Out[{number}]")
+        self._outs = set(outs)
+        return gone
+
+    def _follow_targets(self) -> list[str]:
+        """Watch the objects that handles look at now; return the names of those that went away.
+
+        A handle holds its object until it has the next one, so another object has another id.
+        """
+        tracker = self._ctx.tracker
+        targets = {
+            f"target:{obj_id}": id(target)
+            for obj_id, target in self._ctx.loop.graph.targets().items()
+            if not isinstance(target, str)
+        }
+        for name, known in self._targets.items():
+            if targets.get(name) != known:
+                tracker.unwatch(name)
+        for name, now in targets.items():
+            if self._targets.get(name) != now:
+                tracker.watch(name)
+        gone = [name for name in self._targets if name not in targets]
+        self._targets = targets
+        return gone
 
     def _last_results(self, outs: Mapping[int, Any]) -> dict[str, int]:
         """Return which entries of `Out` the names `_`, `__` and `___` stand for."""
@@ -209,6 +232,8 @@ class Returning:
         ctx = self._ctx
         namespace = ctx.shell.user_ns
         outs = namespace.get("_oh", {})
+        # Where these are the same, their entries may be other objects.
+        last = values[LAST] if LAST in values else self._last_results(outs)
         for name in gone:
             if name.startswith("Out["):
                 number = int(name[4:-1])
@@ -222,7 +247,7 @@ class Returning:
                 outs[number] = namespace[f"_{number}"] = value
             elif ":" not in name:
                 namespace[name] = value
-        for name, number in values.get(LAST, {}).items():
+        for name, number in last.items():
             if number in outs:
                 namespace[name] = outs[number]
 
@@ -592,10 +617,11 @@ class Returning:
 
         notices = graph.restore(mementos, looked_at)
         graph.release()
+        # What they held shared its objects with other names; what they hold now may share with others.
+        self._follow_targets()
+        self._follow_outs()
         ctx.tracker.take_dirty()
         self._mementos = graph.memento()
-        self._targets = {one for one, target in graph.targets().items() if not isinstance(target, str)}
-        self._outs = set(ctx.shell.user_ns.get("_oh", {}))
         parts = {name.removeprefix("ambient:"): value for name, value in values.items() if name.startswith("ambient:")}
         parts.pop(LAST.removeprefix("ambient:"), None)
         if job.target.execution_id is None:

@@ -63,6 +63,10 @@ class Sharing:
         else:
             self._held.pop(name, None)
 
+    def held(self, name: str) -> Ids:
+        """Return what `name` holds."""
+        return self._wide.get(name) or self._held.get(name, NO_IDS)
+
     def remove(self, name: str) -> None:
         """Forget `name`."""
         self._wide.pop(name, None)

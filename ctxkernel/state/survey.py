@@ -52,6 +52,11 @@ class Survey(NamedTuple):
         return self.whole, self.walked, len(self.structure), len(self.body)
 
     @property
+    def ran_out(self) -> bool:
+        """Time ran out before the structure was seen: `ids` lacks some, and another look finds them."""
+        return not (self.walked or self.reason)
+
+    @property
     def cheap(self) -> bool:
         """Another look costs well under a millisecond."""
         return self.objects <= 300 and self.nbytes <= 256 * 1024

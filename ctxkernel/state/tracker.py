@@ -90,6 +90,8 @@ class NamespaceTracker:
         self._sharing = Sharing()
         self._unlooked: set[str] = set()
         """Names that were not looked at yet: there before us, or time had run out."""
+        self._cut: set[str] = set()
+        """Names of which it is not known what they hold now: time ran out in the middle of the last look."""
         self._snapshot = Snapshot(namespace)
         self._cell = Cell()
         self._candidates: set[str] = set()
@@ -138,14 +140,23 @@ class NamespaceTracker:
     def group(self, name: str) -> frozenset[str]:
         """The names that share an object with `name`, itself among them, directly or by way of others.
 
-        As of their last looks; what was never looked at is, now. Raises KeyError for what is no name of the user's.
+        As of their last looks; what was not looked at to its end is, now. Raises KeyError for what is no name of the
+        user's.
         """
+        if name not in self._variables:
+            raise KeyError(name)
         todo, found = [name], {name}
         self._baseline([one for one in self._unlooked if one in self._variables], lambda: False, hash_bodies=False)
+        for one in self._cut:
+            # Only what it holds is taken: what the last whole look saw is still what the next one is compared with.
+            survey = self.look(self._value(one))
+            if survey is not None:
+                self._sharing.put(one, survey.ids)
+        self._cut.clear()
         while todo:
-            survey = self._variables[todo.pop()].survey
-            if survey is not None and len(survey.ids):
-                fresh = self._sharing.owners(survey.ids) - found
+            ids = self._sharing.held(todo.pop())
+            if len(ids):
+                fresh = self._sharing.owners(ids) - found
                 found |= fresh
                 todo += fresh
         return frozenset(found)
@@ -267,6 +278,7 @@ class NamespaceTracker:
         for name in (*added, *moved, *known):
             self._variables[name] = Variable()
             self._sharing.remove(name)
+            self._cut.discard(name)
             self._unlooked.add(name)
 
     # -- which names --------------------------------------------------------------------------------
@@ -341,6 +353,7 @@ class NamespaceTracker:
 
     def _keep(self, name: str, variable: Variable, value: object, survey: Survey | None) -> None:
         self._unlooked.discard(name)
+        self._cut.discard(name)
         if is_atom(value):
             variable.atom, variable.survey, variable.weak = value, None, None
             self._sharing.remove(name)
@@ -348,6 +361,8 @@ class NamespaceTracker:
             variable.atom, variable.survey, variable.weak = NOTHING, survey, weak_reference(value)
             if survey is None:
                 self._unlooked.add(name)
+            elif survey.ran_out:
+                self._cut.add(name)
             self._sharing.put(name, NO_IDS if survey is None else survey.ids)
 
     def _baseline(self, names: Collection[str], expired: Expired, *, hash_bodies: bool = True) -> None:
@@ -444,7 +459,12 @@ class NamespaceTracker:
             self._judge(name, variable, value, survey, found)
             seen_less = survey is None or (old is not None and old.extent > survey.extent)
             if seen_less and name not in found.changed and name not in found.moved:
-                return  # as far as was seen the old look still holds, and it saw more
+                # As far as was seen the old look still holds, and it saw more: but not what the value holds now.
+                if survey is None or survey.ran_out:
+                    self._cut.add(name)
+                else:
+                    self._sharing.put(name, survey.ids)
+                return
         self._keep(name, variable, value, survey)
 
     def _in_order(self, added: Collection[str], moved: Collection[str], touched: Collection[str]) -> Iterable[str]:
@@ -510,6 +530,7 @@ class NamespaceTracker:
     def _forget(self, name: str) -> None:
         self._variables.pop(name, None)
         self._unlooked.discard(name)
+        self._cut.discard(name)
         self._sharing.remove(name)
 
 
