@@ -626,6 +626,19 @@ def test_where_the_content_is_not_known_its_description_is_compared():
     ]
 
 
+def test_what_was_not_described_as_time_ran_out_is_no_difference():
+    cut, whole, other = (
+        NamespaceDiff(added={"x": info})
+        for info in (TypeInfo("DataFrame", ""), TypeInfo("pandas.DataFrame", "3×2: a int64"), TypeInfo("dict", "{}"))
+    )
+
+    for one, two in ((cut, whole), (whole, cut), (cut, cut)):
+        assert states(ran(1, state_diff=one), ran(2, state_diff=two), {"x": "a"}, {"x": ""}) == []
+    assert states(ran(1, state_diff=cut), ran(2, state_diff=other), {"x": ""}, {"x": "b"}) == [
+        ("x", "DataFrame → dict")
+    ]
+
+
 def test_a_float_compares_with_the_tolerance():
     old, new = ran(1, state_diff=added(x="float 0.3")), ran(2, state_diff=added(x="float 0.30000000000000004"))
 

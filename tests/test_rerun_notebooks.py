@@ -41,7 +41,8 @@ class Desk:
 
     def _kernel(self):
         # Another order of sets, and another label, in each process.
-        env = {"PYTHONHASHSEED": str(self.runs + 1), "RUN_LABEL": f"run {self.runs}"}
+        # However busy the machine is, time does not run out after a cell: what is left out then cannot be compared.
+        env = {"PYTHONHASHSEED": str(self.runs + 1), "RUN_LABEL": f"run {self.runs}", "CTXKERNEL_END_PHASE_MS": "60000"}
         return self._start(folder=self.folder, notebook=self.name, env=env)
 
     def run(self) -> None:

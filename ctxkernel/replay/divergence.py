@@ -377,7 +377,7 @@ class _Comparing:
             whole = first is not None and second is not None and first.type == second.type and first.type in _SCALARS
             if whole and texts[0] != texts[1] and same_text(*texts, self.tolerance):
                 return
-        elif first is None or second is None or self.same(*texts):
+        elif first is None or second is None or self.same(*texts) or _undescribed(first, second):
             return  # nothing is known of the content, and what is told of it is the same
         if not any(texts) or texts[0] == texts[1]:
             summary = f"content differs: {texts[1]}" if texts[1] else "content differs"
@@ -516,6 +516,11 @@ def _plain_text(output: Mapping[str, Artifact] | None) -> str:
 
 def _said(output: Mapping[str, Artifact]) -> str:
     return min(output, key=_richness) if output else "nothing"
+
+
+def _undescribed(first: TypeInfo | ChangeInfo, second: TypeInfo | ChangeInfo) -> bool:
+    """Whether one of them was not described, as time had run out after its cell, and the types are the same."""
+    return not (first.repr and second.repr) and first.type.rpartition(".")[2] == second.type.rpartition(".")[2]
 
 
 def _said_of(info: TypeInfo | ChangeInfo | None) -> str:
