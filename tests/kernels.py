@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import KernelManager
@@ -226,11 +227,12 @@ def starter(default_folder: Path) -> Iterator[StartKernel]:
             kernel = RunningKernel(manager, client, folder)
             running.append(kernel)
             client.start_channels()
+            client.shell_channel.socket.setsockopt(zmq.SNDTIMEO, 20_000)
             try:
                 client.wait_for_ready(timeout=60)
-            except RuntimeError as died:
+            except (RuntimeError, zmq.Again) as died:
                 # Jupyter lets go of the ports it picked until the kernel binds them: two workers can get the same one.
-                if tries_left == 0 or "died" not in str(died):
+                if tries_left == 0 or not (isinstance(died, zmq.Again) or "died" in str(died)):
                     raise
                 continue
             return kernel

@@ -577,6 +577,31 @@ def test_gc_of_nothing_is_no_error(tmp_path: Path, capsys, monkeypatch: pytest.M
     assert not (tmp_path / "none").exists()
 
 
+def test_a_port_that_another_program_took_and_that_answers_otherwise_costs_a_start_and_not_the_run(tmp_path: Path):
+    """ZeroMQ drops the connection for good, and a message that is sent then waits for ever."""
+    notebook = write(tmp_path / "note.ipynb", "x = 1")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import json, pathlib, sys\n"
+        "taken = pathlib.Path(__file__).with_name('taken')\n"
+        "if 'ctxkernel.kernel' in sys.orig_argv and not taken.exists():\n"
+        "    taken.touch()\n"
+        "    import time, zmq\n"
+        "    port = json.loads(pathlib.Path(sys.argv[sys.argv.index('-f') + 1]).read_text())['shell_port']\n"
+        "    other = zmq.Context().socket(zmq.XPUB)\n"
+        "    other.bind(f'tcp://127.0.0.1:{port}')\n"
+        "    time.sleep(4)\n"
+        "    import os; os.write(2, b'zmq.error.ZMQError: Address already in use\\n'); os._exit(1)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))}
+    command = [sys.executable, "-m", "ctxkernel", "run", str(notebook), "--json"]
+
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "taken").exists()
+    assert len(json.loads(done.stdout)["statements"]) == 1
+
+
 @pytest.mark.parametrize("limit", ["-1", "inf", "much"])
 def test_gc_refuses_a_limit_that_is_none(limit: str, capsys):
     assert ran(capsys, "gc", "--limit", limit)[0] == 2

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import nbformat
+import zmq
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
@@ -35,6 +36,7 @@ RESUME = "CTXKERNEL_RESUME"
 """The variable that makes a kernel bring back what an earlier one left, before its first cell."""
 STARTUP_SECONDS = 120
 _ANSWER_SECONDS = 60
+_SEND_MS = 10_000
 _PORT_TAKEN = "Address already in use"
 _ABOUT = (
     "(lambda ctx: __import__('json').dumps("
@@ -48,6 +50,19 @@ class _CellClient(AsyncKernelClient):
     """Says which cell it executes, as JupyterLab does: nbclient does not, and two equal cells would be one."""
 
     cell_id: str | None = None
+
+    def connect_shell(self, identity: bytes | None = None) -> Any:
+        """As ever, but no message waits for ever: where the port is another program's, nobody takes one."""
+        socket: Any = super().connect_shell(identity)
+        socket.sndtimeo = _SEND_MS
+        return socket
+
+    async def wait_for_ready(self, *given: Any, **named: Any) -> None:
+        """As ever. Raises RuntimeError, too, where the kernel's port is another program's."""
+        try:
+            await super().wait_for_ready(*given, **named)
+        except zmq.Again:
+            raise RuntimeError("the kernel's port was taken by another program") from None
 
     def execute(self, code: str, *args: Any, **options: Any) -> str:  # noqa: D102
         plain_msg = self.session.msg
