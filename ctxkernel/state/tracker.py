@@ -147,12 +147,8 @@ class NamespaceTracker:
             raise KeyError(name)
         todo, found = [name], {name}
         self._baseline([one for one in self._unlooked if one in self._variables], lambda: False, hash_bodies=False)
-        for one in self._cut:
-            # Only what it holds is taken: what the last whole look saw is still what the next one is compared with.
-            survey = self.look(self._value(one))
-            if survey is not None:
-                self._sharing.put(one, survey.ids)
-        self._cut.clear()
+        if self._cut:
+            self._look_for_ids()
         while todo:
             ids = self._sharing.held(todo.pop())
             if len(ids):
@@ -160,6 +156,19 @@ class NamespaceTracker:
                 found |= fresh
                 todo += fresh
         return frozenset(found)
+
+    def _look_for_ids(self) -> None:
+        """Find out what the names hold whose last look was cut short.
+
+        Only that is taken: what the last whole look saw is still what the next one is compared with. Large data hold
+        nothing, so they are not read.
+        """
+        batch = self._looker.batch(lambda: False)
+        for name in self._cut:
+            survey = self._looker.finish(self._looker.start(batch, self._value(name)), hash_bodies=False)
+            if survey is not None:
+                self._sharing.put(name, survey.ids)
+        self._cut.clear()
 
     def hashes(self, address: int, nbytes: int) -> tuple[int, ...] | None:
         """The hashes (xxh3_128, one every `digest.CHUNK` bytes) of a block of memory that the last look read whole."""
