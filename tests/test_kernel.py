@@ -663,3 +663,29 @@ def test_a_snapshot_can_be_had_while_a_cell_runs(kernel):
     assert reply["content"]["running"]["source"].startswith("second = 2")
     assert [row["statement_id"] for row in reply["content"]["statements"]] == ["s1"]
     assert reply["content"]["sent"] is False
+
+
+TRANSFORMERS = """
+ip = get_ipython()
+calls = []
+def shout(lines):
+    calls.append("".join(lines))
+    return [line.replace("LOUD", "print('loud')") for line in lines]
+ip.input_transformers_post.append(shout)
+"""
+
+
+def test_a_cell_is_transformed_once_and_a_cell_that_it_runs_anew(start_kernel):
+    """Also where a cell adds a transformer, or takes one away, between two equal cells that it runs."""
+    kernel = start_kernel()
+    kernel.run(TRANSFORMERS)
+
+    assert kernel.run("LOUD").stdout == "loud\n"
+    assert kernel.run("LOUD").stdout == "loud\n"
+    assert kernel.run("print(sum(one.startswith('LO' 'UD') for one in calls))").stdout == "2\n"
+    told = kernel.run("s = 'LO' 'UD'; ip.run_cell(s); ip.input_transformers_post.remove(shout); ip.run_cell(s)")
+    assert told.stdout.startswith("loud\n")
+    assert "NameError" in told.stdout + told.stderr + str(told.outputs)
+    assert kernel.run("LOUD").error["ename"] == "NameError"
+    assert kernel.run("%pwd").status == "ok"
+    assert kernel.run("import asyncio; await asyncio.sleep(0); print('awaited')").stdout == "awaited\n"

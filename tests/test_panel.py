@@ -75,7 +75,7 @@ def test_a_row_says_where_it_hangs_and_what_is_kept_of_the_state_after_it(front)
     assert row["comparison"] is None
     assert row["moved"] is None
     assert row["marks"] == {"differs": False, "asks": False}
-    assert set(told["storage"]) == {"bytes", "quota", "pending_bytes", "pending_s", "folder"}
+    assert set(told["storage"]) == {"bytes", "quota", "pending_bytes", "pending_s", "folder", "faults"}
     assert told["storage"]["bytes"] > 0
 
 

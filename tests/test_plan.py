@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, acts_outside, make_plan, pure_enough, remake
+from ctxkernel.replay.plan import (
+    FileChange,
+    Load,
+    Plan,
+    Run,
+    Step,
+    Written,
+    acts_outside,
+    make_plan,
+    pure_enough,
+    remake,
+)
 
 WHY = {"g": "a generator cannot be stored"}
 
@@ -195,6 +206,40 @@ def test_a_plan_says_all_that_would_happen():
     assert as_json["again"] == ["s4"]
     assert as_json["nbytes"] == 120_000_000
     assert [step["action"] for step in as_json["statements"]] == ["run", "skip", "ask"]
+
+
+def test_a_plan_says_which_files_come_back_which_go_and_which_stay():
+    plan = make_plan(
+        "s4.1",
+        told="s4",
+        files=[Written("log.txt", "s6"), Written("out.csv", "s5", 5)],
+        file_changes=[
+            FileChange("out.csv", "back", "s4", 3_400_000),
+            FileChange("new.csv", "remove", "s6", 20),
+            FileChange("big.bin", "stays", "s6", 0, "it has more than 100 bytes"),
+            FileChange("data.csv", "back"),
+        ],
+    )
+
+    assert plan.text().splitlines()[1:] == [
+        "file back    out.csv (as of s4)",
+        "file removed new.csv (written by s6)",
+        "file stays   big.bin (written by s6; it has more than 100 bytes)",
+        "file back    data.csv (as before a cell wrote it)",
+        "file stays   log.txt (written by s6)",
+    ]
+    assert plan.files_that_stay() == "a file that was written since stays as it is: log.txt"
+    assert json.loads(json.dumps(plan.to_json()))["file_changes"][1]["action"] == "remove"
+
+
+def test_a_return_names_the_files_that_stay_in_one_line():
+    plan = make_plan("s1.1", files=[Written(f"{n}.txt", "s2") for n in range(10)])
+
+    assert plan.files_that_stay() == (
+        "10 files that were written since stay as they are: "
+        "0.txt, 1.txt, 2.txt, 3.txt, 4.txt, 5.txt, 6.txt, 7.txt and 2 more"
+    )
+    assert make_plan("s1.1").files_that_stay() == ""
 
 
 def test_a_plan_of_nothing_is_one_line():

@@ -39,7 +39,7 @@ from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM
 from ctxkernel.projection.receipt import marks
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.projection.value import Piece, Run, from_record
+from ctxkernel.projection.value import Piece, Rebuilder, Run, from_record
 
 Path = list[tuple[Statement, Execution]]
 
@@ -771,6 +771,54 @@ def test_a_record_and_its_texts_give_the_projection_back(session: list[Turn], bu
         assert back == projection
         assert back.parts() == projection.parts()
     assert all(hashlib.sha256(text.encode()).hexdigest() == name for name, text in stored.items())
+
+
+@given(turns(5), budgets, st.integers(0, 4))
+@profile(max_examples=40)
+def test_records_in_a_row_give_the_projections_that_each_gives_alone(session: list[Turn], budget: int, damaged: int):
+    """Also after one whose texts are not those that it was made of."""
+    stepwise = engine(budget)
+    stored: dict[str, str] = {}
+    made: list[Projection] = []
+    for step in session:
+        made.append(stepwise.project(step))
+        stored.update(made[-1].texts())
+    wrong: dict[str, str] = {}
+    rebuilder = Rebuilder(lambda name: wrong.get(name, stored[name]))
+
+    for number, projection in enumerate(made):
+        record = json.loads(json.dumps(projection.to_record()))
+        if number == damaged:
+            wrong = dict.fromkeys(stored, "[]")
+            with pytest.raises((StoreError, TypeError, ValueError)):
+                rebuilder.projection(record)
+            wrong = {}
+        back = rebuilder.projection(record)
+        assert back.to_json() == projection.to_json()
+        assert back == projection
+
+
+def test_records_in_a_row_read_each_text_of_their_history_once():
+    stepwise = engine(1_000_000)
+    stored: dict[str, str] = {}
+    asked: Counter[str] = Counter()
+    records = []
+    path = []
+    for index in range(1, 100):
+        path.append(ran(index, f"x = {index}"))
+        projection = stepwise.project(turn(path))
+        stored.update(projection.texts())
+        records.append(projection.to_record())
+
+    def load(name: str) -> str:
+        asked[name] += 1
+        return stored[name]
+
+    rebuilder = Rebuilder(load)
+    for record in records:
+        rebuilder.projection(record)
+
+    assert {asked[reference[5]] for record in records for reference in record["history"]} == {1}
 
 
 def test_a_record_of_a_long_session_is_short_and_adds_few_texts():

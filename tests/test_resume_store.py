@@ -20,6 +20,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison, Divergence, HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.store import opening, rows
+from ctxkernel.store.manifest import GIVEN_UP, skipped_manifest
 from ctxkernel.store.resume import load_run, unsettled
 from ctxkernel.store.session import CheckpointRow, SessionReader, SessionStore
 from ctxkernel.store.verify import verify
@@ -727,6 +728,9 @@ class FakeChunks:
     def has(self, address: str) -> bool:
         return address in self.there
 
+    def why_missing(self, address: str) -> str:
+        return f"{GIVEN_UP} today" if address == "gone" else f"chunk {address} is missing"
+
     def read(self, address: str) -> memoryview:
         if address not in self.there:
             raise StoreError(f"chunk {address} is missing")
@@ -747,31 +751,31 @@ def unit(name: str, *at: str) -> dict:
     return {"n": [name], "at": list(at)}
 
 
-def test_the_newest_state_whose_data_are_there_is_the_target(path):
+def test_the_newest_state_of_which_anything_is_there_is_the_target_and_its_gaps_are_named(path):
     kernel = Kernel(path)
     kernel.run(checkpoint={"units": [unit("a", "a1"), unit("b", "b1")]})
     kernel.run(checkpoint={"base": "cs1.1", "units": [unit("a", "a2")]})
     kernel.run(checkpoint={"base": "cs2.1", "units": [unit("b", "list1")]})
     kernel.run(checkpoint={"base": "cs3.1", "units": [unit("c", "c1")]}, state="writing")
-    kernel.run(checkpoint={"base": "cs4.1"}, state="skipped", reason="it would not fit")
+    kernel.run(checkpoint={"base": "cs4.1", "units": [unit("d", "d1")]}, state="skipped", reason="the disk is full")
+    kernel.run(checkpoint=skipped_manifest("a step failed"), state="skipped", reason="a step failed")
     kernel.run()
     kernel.store.close()
     whole = FakeChunks(a1=b"", b1=b"", a2=b"", c1=b"", list1=b"x1,x2", x1=b"", x2=b"")
 
-    def target(*without: str, **changed: bytes):
-        left = {**{name: data for name, data in whole.there.items() if name not in without}, **changed}
+    def target(*without: str):
+        left = {name: data for name, data in whole.there.items() if name not in without}
         found = load_run(path, chunks=FakeChunks(**left), references=addresses)
         assert found is not None
-        return found.target, dict(found.not_restorable)
+        return found.target, dict(found.gaps), dict(found.not_restorable)
 
-    assert target()[0] == "s4.1"  # all of it was written before the kernel ended
-    assert target()[1] == {"s6.1": "no checkpoint was taken after it", "s5.1": "skipped: it would not fit"}
-    assert target("c1")[0] == "s3.1"
-    assert target("c1")[1]["s4.1"] == "chunk c1 is missing"
-    assert target("c1", "x2")[0] == "s2.1"
-    assert target("b1")[0] == "s4.1"  # b was stored anew
-    assert target("b1", "list1")[0] is None
-    assert target("a2")[0] == "s1.1"
+    lost = {"s7.1": "no checkpoint was taken after it", "s6.1": "skipped: a step failed"}
+    assert target() == ("s5.1", {"d": "chunk d1 is missing"}, lost)
+    assert set(target("c1")[1]) == {"c", "d"}
+    assert target("x2")[1]["b"] == "chunk x2 is missing"
+    assert set(target("b1")[1]) == {"d"}  # b was stored anew
+    assert target("a2", "list1", "c1")[:2] == ("s2.1", {"a": "chunk a2 is missing"})  # nothing is there of those after
+    assert set(target("a1", "b1", "a2", "list1", "c1")[2]) == {f"s{index}.1" for index in range(1, 8)}
     assert load_run(path).target == "s3.1"  # without data to look at, what is being written is not believed
 
 
@@ -791,7 +795,7 @@ def test_what_became_of_data_that_were_being_written_is_found_out(path):
         ("cs3.1", "damaged"),
     ]
     assert "chunk b1 is missing" in found[1][2]
-    assert "c was still being written when the kernel ended" in found[2][2]
+    assert "c: it was still being written when the kernel ended" in found[2][2]
     for cid, state, reason in found:
         store.checkpoint_state(cid, state, reason, 5.0)
     with SessionReader(path) as reader:
@@ -810,7 +814,7 @@ def test_verify_says_what_is_damaged_and_what_can_still_be_returned_to(path):
     kernel.run(checkpoint={"units": [unit("a", "a1")]})
     kernel.run(checkpoint={"base": "cs1.1", "units": [unit("b", "b1", "b2")]})
     kernel.run(checkpoint={"base": "cs2.1", "units": [unit("b", "b3")]})
-    kernel.run(checkpoint={"base": "cs3.1"}, state="skipped", reason="it would not fit")
+    kernel.run(checkpoint=skipped_manifest("a step failed"), state="skipped", reason="a step failed")
     kernel.run(checkpoint={"base": "cs3.1", "units": [unit("c", "gone")]})
     kernel.store.checkpoint_state("cs5.1", "thinned", "old and large", 9.0)
     kernel.store.close()
@@ -818,16 +822,22 @@ def test_verify_says_what_is_damaged_and_what_can_still_be_returned_to(path):
     assert verify(path, FakeChunks(**there), addresses).sound
 
     report = verify(path, FakeChunks(**{**there, "b2": b"damaged"}), addresses)
-    assert report.damage == ("checkpoint cs2.1 cannot be returned to: chunk b2 is damaged",)
+    assert report.damage == ("checkpoint cs2.1 cannot be returned to whole: b: chunk b2 is damaged",)
     assert report.lines() == [
-        "damaged: checkpoint cs2.1 cannot be returned to: chunk b2 is damaged",
-        "restorable: 2 of 5 checkpoints",
-        "  checkpoint cs4.1 cannot: skipped: it would not fit",
-        "  checkpoint cs5.1 cannot: thinned: old and large",
+        "damaged: checkpoint cs2.1 cannot be returned to whole: b: chunk b2 is damaged",
+        "restorable: 4 of 5 checkpoints, 2 of them whole",
+        "  checkpoint cs4.1 cannot: skipped: a step failed",
+        "  checkpoint cs5.1 without: c: given up for space today",
         "5 statements can be read; what is damaged stands above",
     ]
     del there["a1"]
-    assert set(verify(path, FakeChunks(**there), addresses).lost) == {"cs1.1", "cs2.1", "cs3.1", "cs4.1", "cs5.1"}
+    report = verify(path, FakeChunks(**there), addresses)
+    assert set(report.lost) == {"cs1.1", "cs4.1"}
+    assert {one: set(gaps) for one, gaps in report.gaps.items()} == {
+        "cs2.1": {"a"},
+        "cs3.1": {"a"},
+        "cs5.1": {"a", "c"},
+    }
 
 
 @pytest.mark.parametrize(

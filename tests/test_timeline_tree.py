@@ -26,6 +26,7 @@ from ctxkernel.core.timeline import Branch, Execution, Statement, StatementLog
 from ctxkernel.core.turn import Turn
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.sources import open_named
+from ctxkernel.state.pickling import Packer
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.testing import AtOnce, FakeSource, Turns
 from ctxkernel.testing.turns import count_words
@@ -447,7 +448,7 @@ def test_the_real_tracker_and_the_path_agree_about_handles_and_who_changed_what(
         hidden=dict,
         settings=turns.loop.settings,
         transform=str,
-        is_handle=lambda value: issubclass(type(value), NodeBase),
+        packer=Packer(turns.namespace, is_handle=lambda value: issubclass(type(value), NodeBase)),
     )
     loop = turns.loop = Loop(
         namespace=turns.namespace,

@@ -6,6 +6,7 @@ Rule 1: a check changes nothing that stays: what it tries it tries in a temporar
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -17,8 +18,14 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.store import quota, trust
 from ctxkernel.store.background import SWITCH, Background
 from ctxkernel.store.chunks import CACHE, ChunkStore, address_of
+from ctxkernel.store.location import FOLDER
+from ctxkernel.store.reader import SessionReader
 
 _FORK_SECONDS = 20.0
+_LITTLE = 100 * 10**6
+"""Free bytes below which states are about to be lost."""
+_SESSIONS = 20
+"""The newest sessions of a folder, of which so many are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,25 @@ def check_checkpoints() -> Check:
     detail = f"{size(used)} of {size(limit)} in {root}"
     if used > limit:
         return warn("checkpoints", detail, "`ctxkernel gc` makes room; CTXKERNEL_QUOTA_GB sets another limit.")
+    above = next(folder for folder in (root, *root.parents) if folder.exists())
+    if (free := shutil.disk_usage(above).free) < _LITTLE:
+        return warn("checkpoints", f"{detail}, where {size(free)} are free", "free some space there: `ctxkernel gc`.")
     return ok("checkpoints", detail)
+
+
+def check_states() -> Check:
+    """Whether the states of this folder's sessions were all kept, as their logs have it."""
+    told: list[str] = []
+    logs = sorted(Path(FOLDER).glob("*.sqlite"), key=lambda path: path.stat().st_mtime)
+    for log in logs[-_SESSIONS:]:
+        with SessionReader(log) as reader:
+            found = reader.checkpoints()
+        kept_not = [info for info in found.values() if info.state in ("skipped", "damaged")]
+        if kept_not:
+            told.append(f"{log}: {len(kept_not)} of {len(found)} states were not kept ({kept_not[-1].reason})")
+    if told:
+        return warn("states", "; ".join(told), "`ctxkernel verify FILE` says which, and what can be returned to.")
+    return ok("states", "all kept" if logs else "no session in this folder")
 
 
 def check_background() -> Check:

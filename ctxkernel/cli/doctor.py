@@ -26,6 +26,7 @@ from ctxkernel.cli.checks import (
     check_background,
     check_checkpoints,
     check_secret,
+    check_states,
     fail,
     is_writable,
     ok,
@@ -133,10 +134,9 @@ def check_kernelspec() -> Check:
     return ok("kernelspec", f"{found.resource_dir} → {interpreter}")
 
 
-# The parts that a fault has switched off, as a list; everything where the session could not be begun at all.
+# The parts that are off, or failed when they last ran; everything where the session could not be begun at all.
 _WHAT_IS_OFF = (
-    "(lambda ctx: ['everything but plain IPython'] if ctx is None else "
-    "[f'{part}: {why}' for part, why in ctx.guard.off.items()])(get_ipython().kernel.ctx)"
+    "(lambda ctx: ['everything but plain IPython'] if ctx is None else ctx.guard.lines())(get_ipython().kernel.ctx)"
 )
 
 
@@ -328,6 +328,7 @@ CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
     ("SQLite", check_sqlite),
     ("session folder", check_session_folder),
     ("checkpoints", check_checkpoints),
+    ("states", check_states),
     ("large data", check_background),
     ("secret", check_secret),
     ("JupyterLab", check_jupyterlab),

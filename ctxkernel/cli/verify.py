@@ -56,6 +56,7 @@ def _as_json(report: Report, data: Path | None) -> dict[str, Any]:
         "checkpoints": report.checkpoints,
         "restorable": report.restorable if data else 0,
         "lost": dict(report.lost),
+        "gaps": {one: dict(names) for one, names in report.gaps.items()},
         "data": str(data) if data else None,
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 from ctxkernel.core.events import Event, GroupRecomputed, Json, NodeChanged, TickApplied
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
@@ -108,10 +109,13 @@ class Feed:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], tuple[DeltaItem, int, DeltaItem]] = {}
         self._dropped = 0
+        self._merged: dict[tuple[str, str], tuple[int, int, DeltaItem]] = {}
+        """The lines as `items` gave them, with what they are sorted by; not those that something was added to since."""
 
     def clear(self) -> None:
         """Forget all: it was told."""
         self._lines.clear()
+        self._merged.clear()
         self._dropped = 0
 
     def add(self, items: Sequence[DeltaItem]) -> None:
@@ -121,6 +125,7 @@ class Feed:
             kind = item.kind
             key = kind, item.subject + (f"\0{item.statement_id}" if kind in ("error", "divergence", "notice") else "")
             first, count, last = self._lines.pop(key, (item, 0, item))
+            self._merged.pop(key, None)
             if kind == "variable" and item.summary == "deleted" and first.summary.startswith("new "):
                 continue  # it came and went
             self._lines[key] = (item, 1, item) if last.summary == "deleted" else (first, count + 1, item)
@@ -128,16 +133,23 @@ class Feed:
         if over > 0:
             for key in sorted(self._lines, key=lambda key: -ORDER.index(self._lines[key][2].kind))[:over]:
                 del self._lines[key]
+                self._merged.pop(key, None)
             self._dropped += over
 
     def items(self) -> tuple[DeltaItem, ...]:
         """Return the lines: by kind, of one kind those of the newest statement first."""
-        lines = sorted(self._lines.values(), key=lambda line: (ORDER.index(line[2].kind), -_number(line[2])))
-        made = [_merged(*line) for line in lines]
-        newest = max((one[2] for one in lines), key=_number, default=None)
-        return _bounded(made, newest.statement_id, self._dropped) if newest is not None else ()
+        merged = self._merged
+        for key, line in self._lines.items() if len(merged) < len(self._lines) else ():
+            if key not in merged:
+                merged[key] = ORDER.index(line[2].kind), -_number(line[2]), _merged(*line)
+        if not merged:
+            return ()
+        # In the order of the lines, which is that of their changes: sorting keeps it among equals.
+        lines = sorted([merged[key] for key in self._lines], key=_RANK)
+        return _bounded([one[2] for one in lines], min(lines, key=_NUMBER)[2].statement_id, self._dropped)
 
 
+_RANK, _NUMBER = itemgetter(0, 1), itemgetter(1)
 _KEPT = 10 * LIMIT
 """Most subjects that a feed keeps; the least important ones go first."""
 _LINES = re.compile(r"\+(\d+) −(\d+) lines")

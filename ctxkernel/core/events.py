@@ -14,6 +14,14 @@ from typing import Any, cast
 
 Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]
 
+NONE: Mapping[str, Any] = {}
+"""Stands for every mapping of a fact that holds nothing: facts are never changed, and a long session has many."""
+
+
+def none() -> Mapping[str, Any]:
+    """Return `NONE`, as the default of a field."""
+    return NONE
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:
@@ -24,7 +32,7 @@ class Delta:
     """
 
     summary: str
-    fields: Mapping[str, tuple[Json, Json]] = field(default_factory=dict[str, tuple[Json, Json]])
+    fields: Mapping[str, tuple[Json, Json]] = field(default_factory=none)
     text: str = ""
 
 

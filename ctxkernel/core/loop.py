@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
-from ctxkernel.core.events import Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted
+from ctxkernel.core.events import NONE, Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted, none
 from ctxkernel.core.jobs import Preparer, Summarise
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
@@ -43,6 +43,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import (
     Artifact,
     Author,
+    ChangeInfo,
     Cost,
     ExceptionInfo,
     Execution,
@@ -51,6 +52,7 @@ from ctxkernel.core.timeline import (
     Statement,
     StatementLog,
     Status,
+    TypeInfo,
     fingerprint,
 )
 from ctxkernel.core.turn import DeltaItem, HandleState, HandleTable, Turn, TurnResult
@@ -62,7 +64,10 @@ Guard = Callable[[str, Callable[[], T], T], T]
 
 CACHE_SECONDS = 300.0
 """How long a provider keeps what it has cached."""
-OFF = NamespaceDiff(incomplete="the namespace diff is off")
+UNKNOWN = NamespaceDiff(incomplete="the namespace diff failed, so what this cell changed is not known")
+UNSEEN = NamespaceDiff(incomplete="the namespace diff failed before this cell, so what it changed is not known")
+NO_DIFF = NamespaceDiff()
+"""That of every statement that changed nothing."""
 
 
 def no_guard(step: str, run: Callable[[], T], otherwise: T) -> T:
@@ -80,7 +85,7 @@ class Outcome:
     exception: ExceptionInfo | None = None
     artifacts: tuple[Artifact, ...] = ()
     cost: Cost = field(default_factory=Cost)
-    cut: Mapping[str, int] = field(default_factory=dict[str, int])
+    cut: Mapping[str, int] = field(default_factory=none)
     notices: tuple[str, ...] = ()
 
 
@@ -132,6 +137,10 @@ class Loop:
         """Who has summaries written by a model, where `summary_model` names one."""
         self.turn_id = 0
         self.now = 0.0
+        self.blind = ""
+        """Why it is not known as a whole what the last statement changed; empty where it is."""
+        self._suspected = ""
+        """Why the tracker is to look at every name, until it was told so."""
         self.projection: Any = None
         self.state = Turn((), (), (), 0, ())
         """What the projection was built from."""
@@ -147,8 +156,8 @@ class Loop:
         self._open: OpenTurn | None = None
         self._history: list[tuple[Statement, Execution]] = []
         self._ahead: list[tuple[Statement, Execution]] | None = None
-        self._passed: set[str] = set()
-        """The executions of the history."""
+        self._passed: set[str] | None = set()
+        """The executions of the history; None until somebody asks, see `_on_path`."""
         self._late: dict[str, str] = {}
         self._feed = Feed()
         """What changed since the model was last asked."""
@@ -169,6 +178,11 @@ class Loop:
         """Have other settings from now on."""
         self.settings = self.graph.settings = settings
         self.names.resize(settings.variable_rows)
+
+    @property
+    def opened(self) -> OpenTurn | None:
+        """The statement that is open."""
+        return self._open
 
     # -- the turn -----------------------------------------------------------------------------
 
@@ -193,13 +207,18 @@ class Loop:
                 Outcome("cancelled", exception=ExceptionInfo("LostEnd", "the end of this cell was not seen", "")), now
             )
         self.now = now
-        outside = self._guard("namespace diff", lambda: self._masked(self._tracker.before(source)), NamespaceDiff())
+        self._warn_tracker()
+        self.blind = self._suspected
+        outside = self._guard("namespace diff", lambda: self._masked(self._tracker.before(source)), UNSEEN)
+        if outside is UNSEEN:
+            self.blind = UNSEEN.incomplete
+            self.suspect(self.blind)
         other = self._outside(outside, now) if outside else None
         again = self.log.get(rerun_of) if rerun_of is not None else None
         if again is not None and again.source == source:
             statement, execution = self._append_run(again, now)
         else:
-            tagged = {**(tags or {}), "rerun_of": again.statement_id} if again is not None else tags or {}
+            tagged = {**(tags or {}), "rerun_of": again.statement_id} if again is not None else tags or NONE
             statement, execution = self._append(source, now, kind, author, cell_id, tagged)
         self._events.clear()
         self.graph.open(statement.statement_id)
@@ -246,25 +265,40 @@ class Loop:
         self._finish(statement, execution)
         return statement, execution
 
+    def suspect(self, reason: str) -> None:
+        """Say that names may have changed without being seen: the tracker is to look at every one of them."""
+        self._suspected = reason
+        self._warn_tracker()
+
+    def _warn_tracker(self) -> None:
+        reason, look_at_all = self._suspected, getattr(self._tracker, "suspect_all", None)
+        if reason and (
+            look_at_all is None or self._guard("namespace diff", lambda: (look_at_all(reason), True)[1], False)
+        ):
+            self._suspected = ""
+
     def _masked(self, diff: NamespaceDiff) -> NamespaceDiff:
         """Mask values whose name or content says that they are credentials: nobody downstream sees them."""
         if not diff:
-            return diff
+            return diff if diff.incomplete else NO_DIFF
         mask = self._mask_value
-        added = {
-            name: info if (safe := mask(name, info.repr)) == info.repr else dataclasses.replace(info, repr=safe)
-            for name, info in diff.added.items()
-        }
-        changed = {
-            name: dataclasses.replace(info, repr=mask(name, info.repr), before=info.before and mask(name, info.before))
-            for name, info in diff.changed.items()
-        }
-        return dataclasses.replace(diff, added=added, changed=changed)
+        added: dict[str, TypeInfo] = {}
+        changed: dict[str, ChangeInfo] = {}
+        for name, new in diff.added.items():
+            if (safe := mask(name, new.repr)) != new.repr:
+                added[name] = dataclasses.replace(new, repr=safe)
+        for name, info in diff.changed.items():
+            safe, before = mask(name, info.repr), info.before and mask(name, info.before)
+            if (safe, before) != (info.repr, info.before):
+                changed[name] = dataclasses.replace(info, repr=safe, before=before)
+        if not added and not changed:  # as nearly always
+            return diff
+        return dataclasses.replace(diff, added={**diff.added, **added}, changed={**diff.changed, **changed})
 
     def _finish(self, statement: Statement, execution: Execution) -> None:
         self.log.finish(execution)
         self._history.append((statement, execution))
-        self._passed.add(execution.execution_id)
+        self._passed = None
         self.names.follow(statement.statement_id, execution.state_diff)
 
     def end(
@@ -290,9 +324,15 @@ class Loop:
         self.turn_id += 1
         self.now = now
         guard = self._guard
-        diff = guard("namespace diff", lambda: self._masked(self._tracker.after(expired)), OFF)
+        diff = guard("namespace diff", lambda: self._masked(self._tracker.after(expired)), UNKNOWN)
+        if diff is UNKNOWN:
+            self.blind = self.blind or diff.incomplete
+            self.suspect(self.blind)
+        elif self.blind:
+            self.suspect(self.blind)
+            diff = dataclasses.replace(diff, incomplete="; ".join(filter(None, (self.blind, diff.incomplete))))
         sid, eid = turn.statement.statement_id, turn.execution.execution_id
-        notices = [*outcome.notices, *([diff.incomplete] if diff.incomplete and diff is not OFF else [])]
+        notices = [*outcome.notices, *([diff.incomplete] if diff.incomplete else [])]
         restored = restored or Restored()
         notices += restored.notices
         comparisons, self._compared = self._compared, []
@@ -309,8 +349,11 @@ class Loop:
         self.bus.publish(StatementExecuted(sid, eid, outcome.status))
         events = tuple(self._events)
         self._events.clear()
-        execution = dataclasses.replace(
-            turn.execution,
+        execution = Execution(
+            eid,
+            sid,
+            turn.execution.parent_execution_id,
+            turn.execution.started_at,
             ended_at=now,
             status=outcome.status,
             stdout=outcome.stdout,
@@ -320,7 +363,7 @@ class Loop:
             state_diff=diff,
             artifacts=outcome.artifacts,
             cost=outcome.cost,
-            cut=outcome.cut,
+            cut=outcome.cut or NONE,
             notices=tuple(notices),
         )
         self._finish(turn.statement, execution)
@@ -335,7 +378,7 @@ class Loop:
             self._feed.clear()  # what the model knew, and what it did not, was of another place
         else:
             names = {obj_id: name for name, obj_id in self.names.handles.items()}
-            sizes = {row.name: row.size for row in self.state.variables}
+            sizes = {row.name: row.size for row in self.state.variables} if diff.changed else {}
             deltas = guard("delta feed", lambda: format_deltas(execution, events, names, late, comparisons, sizes), ())
         self._feed.add(deltas)
         state = self._state(handles, guard("delta feed", self._feed.items, deltas))
@@ -357,6 +400,46 @@ class Loop:
             tuple(notices),
             turn.outside,
             moved,
+            recorded=recorded,
+        )
+
+    def close(self, turn: OpenTurn, outcome: Outcome, now: float) -> TurnResult:
+        """Close a statement of which `end` failed: how it ended is kept, and nothing else."""
+        self._open = self._recording = self._ahead = None
+        self.blind = self.blind or UNKNOWN.incomplete
+        self.suspect(self.blind)
+        self._guard("tick", self.graph.close, None)
+        self._events.clear()
+        execution = self.log.execution(turn.execution.execution_id)
+        if execution.status == "running":
+            told = (*outcome.notices, UNKNOWN.incomplete)
+            execution = dataclasses.replace(
+                execution,
+                ended_at=now,
+                status=outcome.status,
+                stdout=outcome.stdout,
+                stderr=outcome.stderr,
+                exception=outcome.exception,
+                state_diff=UNKNOWN,
+                artifacts=outcome.artifacts,
+                cost=outcome.cost,
+                cut=outcome.cut,
+                notices=told,
+            )
+            self._finish(turn.statement, execution)
+        recorded, self._recorded = tuple(self._recorded), []
+        handles = self._guard("handles", self.handles, ())
+        notices, events = execution.notices, execution.events
+        return TurnResult(
+            self.turn_id,
+            turn.statement,
+            execution,
+            handles,
+            (),
+            events,
+            None,
+            notices,
+            turn.outside,
             recorded=recorded,
         )
 
@@ -489,7 +572,7 @@ class Loop:
     def _replay(self) -> None:
         """Be where HEAD is, whatever was before."""
         self._history = self.log.path()
-        self._passed = {execution.execution_id for _, execution in self._history}
+        self._passed = None
         self.names.replay(self._history)
         self.graph.release()
         records = self.log.records
@@ -501,7 +584,13 @@ class Loop:
     ) -> tuple[DeltaItem, ...]:
         here = {statement.statement_id for statement, _ in self._history}
         told = {statement_id: line for statement_id, line in late.items() if statement_id in here}
-        return format_move(move, restored, told, [one for one in comparisons if one.execution_id in self._passed])
+        return format_move(move, restored, told, [one for one in comparisons if self._on_path(one.execution_id)])
+
+    def _on_path(self, execution_id: str) -> bool:
+        """Whether an execution that ended leads to HEAD."""
+        if self._passed is None:
+            self._passed = {execution.execution_id for _, execution in self._history}
+        return execution_id in self._passed
 
     def compared(self, comparison: Comparison) -> None:
         """Tell what a re-run came out with, in the next delta feed and in the groups over what it changed.
@@ -522,7 +611,7 @@ class Loop:
         execution = self.log.execution(execution_id)
         kept = (execution.late.get(stream, "") + text)[:limit]
         self.log.replace_late(execution_id, {**execution.late, stream: kept})
-        if execution_id in self._passed or execution.status == "running":  # on another branch it is no news here
+        if self._on_path(execution_id) or execution.status == "running":  # on another branch it is no news here
             self._late[execution.statement_id] = one_line(kept, 80)
 
     # -- the state that a projection is built from -------------------------------------------

@@ -63,6 +63,13 @@ class Settings:
     artifacts_bytes: int = _is(8 * 1024**2, "bytes", "bound on all rich outputs of one statement")
     file_scan_entries: int = _is(1000, "entries", "most directory entries looked at for files that a cell wrote")
     file_hash_bytes: int = _is(32 * 1024**2, "bytes", "largest written file that is hashed", 0, 10**12)
+    files: str = _is(
+        "leave",
+        "",
+        "restore: a return brings back files that cells wrote in the notebook's folder; leave: it touches no file",
+        choices=("leave", "restore"),
+    )
+    file_keep_bytes: int = _is(10**9, "bytes", "largest file whose content is kept for `files = restore`", 0, 10**12)
     repr_chars: int = _is(120, "characters", "cap of a variable's repr in a namespace diff", 20, 10_000)
     end_phase_ms: int = _is(250, "ms", "bound on the work after a cell; then it goes on with less", 10, 60_000)
     view_tokens: int = _is(2000, "tokens", "default budget of a view (seed 002 §9.1)", 1)

@@ -14,10 +14,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar, cast
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.core.events import Event, Json, event_to_json, plain
+from ctxkernel.core.events import Event, Json, event_to_json, none, plain
 
 Kind = Literal["python", "meta"]
 Author = Literal["human", "model", "panel"]
@@ -30,7 +30,7 @@ class TypeInfo:
 
     type: str
     repr: str
-    size: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    size: Mapping[str, Json] = field(default_factory=none)
     """Any of `bytes` (int), `len` (int), `shape` (list of int)."""
 
 
@@ -40,7 +40,7 @@ class ChangeInfo:
 
     type: str
     repr: str
-    size: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    size: Mapping[str, Json] = field(default_factory=none)
     how: Literal["rebound", "mutated"] = "rebound"
     before: str = ""
     """The capped repr before, where one was kept; else empty."""
@@ -50,11 +50,11 @@ class ChangeInfo:
 class NamespaceDiff:
     """What a statement did to the user's names (seed 002 §3.2)."""
 
-    added: Mapping[str, TypeInfo] = field(default_factory=dict[str, TypeInfo])
-    changed: Mapping[str, ChangeInfo] = field(default_factory=dict[str, ChangeInfo])
+    added: Mapping[str, TypeInfo] = field(default_factory=none)
+    changed: Mapping[str, ChangeInfo] = field(default_factory=none)
     deleted: tuple[str, ...] = ()
     incomplete: str = ""
-    """Empty, or why changes may be missing (time ran out, a name was only sampled)."""
+    """Empty, or why changes may be missing: a step failed, or variables are still being compared."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.deleted)
@@ -110,7 +110,7 @@ class Statement:
     parent_id: str | None = None
     """Statement that the first execution came after; None at a root."""
     cell_id: str | None = None
-    tags: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    tags: Mapping[str, Json] = field(default_factory=none)
     fingerprint: str = ""
 
 
@@ -132,9 +132,9 @@ class Execution:
     state_diff: NamespaceDiff = field(default_factory=NamespaceDiff)
     artifacts: tuple[Artifact, ...] = ()
     cost: Cost = field(default_factory=Cost)
-    cut: Mapping[str, int] = field(default_factory=dict[str, int])
+    cut: Mapping[str, int] = field(default_factory=none)
     """Bytes left out, by stream; empty where nothing was cut."""
-    late: Mapping[str, str] = field(default_factory=dict[str, str])
+    late: Mapping[str, str] = field(default_factory=none)
     """Output that arrived after the end (threads, children), by stream."""
     notices: tuple[str, ...] = ()
     """What ctxkernel did less of in this turn, and why."""
@@ -142,10 +142,8 @@ class Execution:
 
 def fingerprint(source: str, environment: Mapping[str, Json]) -> str:
     """Return `sha256:<16 hex>` of the source and what it ran in (seed 002 §3.1)."""
-    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass"))
-    for key in sorted(environment):
-        digest.update(f"\0{key}={environment[key]}".encode("utf-8", "surrogatepass"))
-    return "sha256:" + digest.hexdigest()[:16]
+    text = source + "".join([f"\0{key}={environment[key]}" for key in sorted(environment)])
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def statement_to_json(statement: Statement, executions: tuple[Execution, ...]) -> dict[str, Json]:
@@ -158,6 +156,9 @@ def execution_to_json(execution: Execution) -> dict[str, Json]:
     out: dict[str, Any] = plain(execution)
     out["events"] = [event_to_json(event) for event in execution.events]
     return out
+
+
+T = TypeVar("T")
 
 
 class _Head(Enum):
@@ -194,9 +195,11 @@ class StatementLog:
     def __init__(self) -> None:
         self._statements: list[Statement] = []
         self._named: dict[str, Statement] = {}
-        self._executions: dict[str, list[Execution]] = {}
+        # Of a statement that ran once its run, of a state that one cell followed that cell: as nearly all, without a
+        # tuple round it.
+        self._executions: dict[str, Execution | tuple[Execution, ...]] = {}
         self._by_id: dict[str, Execution] = {}
-        self._children: dict[str | None, list[str]] = {}
+        self._children: dict[str | None, str | tuple[str, ...]] = {}
         self._movers: set[str] = set()
         self._records: dict[str, list[Any]] = {}
         self._recorded: set[str] = set()
@@ -237,8 +240,9 @@ class StatementLog:
         # A re-run of an early statement comes after the first run of a late one.
         for run in sorted(runs, key=lambda run: run.started_at):
             self._add_execution(run)
-        for of_one in self._executions.values():
-            of_one.sort(key=lambda run: _number(run.execution_id))
+        for statement_id, of_one in self._executions.items():
+            if isinstance(of_one, tuple):
+                self._executions[statement_id] = tuple(sorted(of_one, key=lambda run: _number(run.execution_id)))
         self._offset = offset
         self._movers.update(known.intersection(movers))
         for execution_id in known.intersection(records or ()):
@@ -278,12 +282,12 @@ class StatementLog:
 
     def next_execution_id(self, statement_id: str) -> str:
         """The id that the next execution of a statement will have. Raises KeyError."""
-        runs = self._executions[statement_id]
+        runs = _several(self._executions[statement_id])
         return f"{statement_id}.{max((_number(run.execution_id) for run in runs), default=0) + 1}"
 
     def executions(self, statement_id: str) -> tuple[Execution, ...]:
         """The executions of one statement, oldest first."""
-        return tuple(self._executions.get(statement_id, ()))
+        return _several(self._executions.get(statement_id, ()))
 
     def execution(self, execution_id: str) -> Execution:
         """The execution of that id. Raises KeyError."""
@@ -338,12 +342,15 @@ class StatementLog:
             raise CtxError(f"statement {statement.statement_id} is not after {self.next_index - 1}: a log only grows")
         self._statements.append(statement)
         self._named[statement.statement_id] = statement
-        self._executions[statement.statement_id] = []
+        self._executions[statement.statement_id] = ()
 
     def _add_execution(self, execution: Execution) -> None:
-        self._executions[execution.statement_id].append(execution)
-        self._by_id[execution.execution_id] = execution
-        self._children.setdefault(execution.parent_execution_id, []).append(execution.execution_id)
+        parent = execution.parent_execution_id
+        statement_id, execution_id = execution.statement_id, execution.execution_id
+        runs, others = self._executions[statement_id], self._children.get(parent)
+        self._executions[statement_id] = (*_several(runs), execution) if runs else execution
+        self._by_id[execution_id] = execution
+        self._children[parent] = execution_id if others is None else (*_several(others), execution_id)
 
     def finish(self, execution: Execution) -> None:
         """Put the ended execution in the place of the running one."""
@@ -360,8 +367,13 @@ class StatementLog:
 
     def _put(self, execution: Execution) -> None:
         runs = self._executions[execution.statement_id]
-        ids = [run.execution_id for run in runs]
-        runs[ids.index(execution.execution_id)] = execution
+        if isinstance(runs, tuple):
+            execution_id = execution.execution_id
+            self._executions[execution.statement_id] = tuple(
+                [execution if run.execution_id == execution_id else run for run in runs]
+            )
+        else:
+            self._executions[execution.statement_id] = execution
         self._by_id[execution.execution_id] = execution
 
     # -- the tree -----------------------------------------------------------------------------
@@ -402,7 +414,7 @@ class StatementLog:
         return tuple(run for parent in (None, *lost) for run in self._after(parent))
 
     def _after(self, execution_id: str | None) -> tuple[Execution, ...]:
-        return tuple(self._by_id[child] for child in self._children.get(execution_id, ()))
+        return tuple(self._by_id[child] for child in _several(self._children.get(execution_id, ())))
 
     def leaves(self) -> tuple[Execution, ...]:
         """The executions that no other one follows, oldest first."""
@@ -410,7 +422,8 @@ class StatementLog:
 
     def branches(self) -> tuple[Branch, ...]:
         """The branches, that with the newest leaf last. Executions that only moved HEAD make none."""
-        follow = {parent: [one for one in after if self._counts(one)] for parent, after in self._children.items()}
+        children = self._children.items()
+        follow = {parent: [one for one in _several(after) if self._counts(one)] for parent, after in children}
         found: list[Branch] = []
         for leaf in self._by_id:
             if not self._counts(leaf) or follow.get(leaf):
@@ -440,7 +453,11 @@ class StatementLog:
         for statement, execution in reversed(prefer or []):
             if statement.statement_id == statement_id:
                 return self._by_id[execution.execution_id]
-        return self._executions[statement_id][-1]
+        return _several(self._executions[statement_id])[-1]
+
+
+def _several(found: T | tuple[T, ...]) -> tuple[T, ...]:
+    return cast("tuple[T, ...]", found) if isinstance(found, tuple) else (found,)
 
 
 def _number(execution_id: str) -> int:

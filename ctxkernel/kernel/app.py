@@ -118,7 +118,7 @@ class CtxKernelMixin:
         """Run one cell, as a turn where it is to be recorded."""
         recorded = cell.recorded
         if recorded:
-            ctx.guard("timeline", lambda: ctx.begin(cell), None)
+            ctx.open(cell)
         reply: dict[str, Any] | None = None
         interrupted = False
         broken: BaseException | None = None
@@ -126,6 +126,7 @@ class CtxKernelMixin:
             with ctx.user_code():
                 if recorded:
                     ctx.guard("time-out", ctx.timeout.start, None)
+                ctx.transform.expect()
                 reply = await run(cell.code, keeps_number=cell.keeps_number)
                 if ctx.job is not None and reply.get("status") == "ok":
                     reply = ctx.load_job(reply)
@@ -138,7 +139,10 @@ class CtxKernelMixin:
             broken = fault if task is not None and task.cancelling() else None
         except BaseException as fault:
             interrupted = _lost_result(fault)
-            broken = None if interrupted else fault  # a malformed request: ipykernel itself failed
+            if ctx.interrupts.from_handler(fault):  # it hit IPython, before or after the user's code
+                reply = ctx.refused(str(fault), type(fault).__name__)
+            elif not interrupted:
+                broken = fault  # a malformed request: ipykernel itself failed
         if ctx.interrupts.can_switch():
             ctx.interrupts.mask()
         timed_out = ctx.timeout.stop() if recorded else None
@@ -150,8 +154,8 @@ class CtxKernelMixin:
             reply = interrupted_reply(self, cell.silent)
         if recorded:
             interrupted = interrupted or reply.get("ename") in ("KeyboardInterrupt", "CancelledError")
-            ended = reply
-            ctx.guard("timeline", lambda: ctx.end(ended, interrupted, timed_out), None)
+            reply = ctx.shut(reply, interrupted, timed_out)
+        ctx.tell_late_signals()
         if broken is not None:
             raise broken
         return reply
@@ -201,7 +205,17 @@ class CtxKernelMixin:
             return
         # Not by way of ipykernel's hook: that lets interrupts raise, and one in that moment ends the kernel.
         ctx.interrupts.pending = False
+        ctx.interrupts.busy = True
         self.saved_sigint_handler = ctx.interrupts.mask()
+
+    def post_handler_hook(self) -> None:
+        """Let the user's signal handlers be as they were, when all that follows a request is done."""
+        super().post_handler_hook()  # type: ignore[misc]
+        ctx = self.ctx
+        if ctx is not None and ctx.interrupts.busy:
+            ctx.interrupts.busy = False
+            # ipykernel still has to say that it is idle: a handler that raised now would keep it from that.
+            asyncio.get_running_loop().call_soon(ctx.idle)
 
 
 def _said(cell_meta: object) -> dict[str, Any]:
@@ -320,6 +334,11 @@ class CtxKernelApp(IPKernelApp):
 
     name = "ctxkernel"
     kernel_class = CtxKernel
+
+    def initialize(self, argv: Any = None) -> None:
+        """Start up; and have no records made that no handler shows: ipykernel makes four a cell, for debugging."""
+        super().initialize(argv)
+        self.log.setLevel(self.log_level)
 
 
 def main() -> None:

@@ -208,7 +208,7 @@ class Asking:
             try:
                 ending = await turn.go()
             except Exception as fault:  # ours: the cell's reply must come, and the history is whole
-                self._ctx.guard.switch_off("asks", fault)
+                self._ctx.guard.fail("asks", fault)
                 ending = Ending("failed", f"the ask could not go on ({type(fault).__name__}: {fault})")
             finally:
                 self._execute = self._outer = None
@@ -450,14 +450,14 @@ class Asking:
         assert outer is not None
         cell = CellText(source, outer.msg_id, recorded=True, kind="meta", author="model", tags=tags, observe=observe)
         cell.cost = cost
-        ctx.guard("timeline", lambda: ctx.begin(cell), None)
+        ctx.open(cell)
         running = ctx.running
         if running is None:
             raise CtxError("the timeline is off, so nothing of a model can be recorded; %ctx status says why")
         name = running.execution.execution_id
         for event in events(name, 1):
             ctx.loop.record(event)
-        ctx.guard("timeline", lambda: ctx.end(reply, stopped, None), None)
+        ctx.shut(reply, stopped)
         return name
 
     def _tags(self, action: Action) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -201,12 +201,20 @@ SHOWN = KEPT | {"error"}
 class Capture:
     """Sees every message to iopub and keeps what belongs to a cell."""
 
-    def __init__(self, kernel: Any, settings: Settings, on_fault: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        kernel: Any,
+        settings: Settings,
+        on_fault: Callable[[Exception], None],
+        from_handler: Callable[[BaseException], bool] = lambda _: False,
+    ) -> None:
         self._kernel = kernel
         self.settings = settings
         self._on_fault = on_fault
+        self._from_handler = from_handler
+        """Whether a signal handler of the user's raised something: it is for the user's code."""
         self._open: dict[str, Collector] = {}
-        self._closed: OrderedDict[str, str] = OrderedDict()
+        self._closed: dict[str, str] = {}
         self._mute = threading.local()
         self._unsent: set[str] = set()
         """Requests whose output is kept and not sent: statements that the log runs again."""
@@ -274,6 +282,8 @@ class Capture:
             elif msg_or_type in KEPT and parent:
                 self._take(parent.get("header", parent), msg_or_type, content)
         except Exception as fault:
+            if self._from_handler(fault):
+                raise
             self._on_fault(fault)
 
     def _keep_frames(self, frames: list[Any]) -> None:
@@ -316,8 +326,8 @@ class Capture:
         if collector is not None:
             # First where late output goes, then the end of the other way: nothing falls between.
             self._closed[msg_id] = collector.execution_id
-            while len(self._closed) > CLOSED_KEPT:
-                self._closed.popitem(last=False)
+            if len(self._closed) > CLOSED_KEPT:
+                del self._closed[next(iter(self._closed))]
             collector.close()
             del self._open[msg_id]
 

@@ -10,6 +10,7 @@ import hashlib
 import mimetypes
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact
@@ -19,6 +20,31 @@ CLOCK_SLACK_NS = 20_000_000
 """File systems stamp with a coarser clock than ours, so a stamp may lie a little before the cell's begin."""
 
 
+@dataclass(slots=True)
+class Listing:
+    """What a scan saw."""
+
+    folders: set[str] = field(default_factory=set[str])
+    """Folders whose entries were all seen."""
+    names: set[str] = field(default_factory=set[str])
+    """Paths of the entries, but for hidden ones."""
+
+    def lacks(self, path: str) -> bool:
+        """Return whether there surely was no file of that path."""
+        while path not in self.names:
+            folder = os.path.dirname(path)
+            if folder in self.folders:
+                return not os.path.basename(path).startswith(".") and os.path.basename(path) not in SKIPPED
+            if folder == path:
+                return False
+            path = folder
+        return False
+
+
+def _stamp(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_mtime_ns, stat.st_ctime_ns
+
+
 class FileScan:
     """Finds the files that were written since a moment."""
 
@@ -26,6 +52,8 @@ class FileScan:
         self.settings = settings
         self._session_path = session_path
         self._seen: dict[str, tuple[int, int]] = {}
+        self.listing = Listing()
+        """What the last scan saw."""
 
     def written(self, since: float, expired: Callable[[], bool]) -> tuple[Artifact, ...]:
         """Return the files below the working folder that were written since `since` (Unix seconds)."""
@@ -34,6 +62,31 @@ class FileScan:
         except OSError:  # the cell removed its own working folder
             return ()
         since_ns = int(since * 1e9) - CLOCK_SLACK_NS
+        found = [
+            (path, stat)
+            for path, stat in self.look(folder, expired)
+            if max(stat.st_mtime_ns, stat.st_ctime_ns) >= since_ns
+        ]
+        artifacts: list[Artifact] = []
+        for path, stat in found:
+            # Within the slack of the clock the cell before this one may have written it.
+            if self._seen.get(path) == _stamp(stat) or path.endswith(".ipynb") or path == self._session_path():
+                continue
+            self.note(path, stat)
+            mime = mimetypes.guess_type(path)[0] or "application/octet-stream"
+            name = os.path.relpath(path, folder)
+            artifacts.append(Artifact("file", name, mime, stat.st_size, self._hash(path, stat.st_size, expired)))
+        return tuple(sorted(artifacts, key=lambda artifact: artifact.name))
+
+    def note(self, path: str, stat: os.stat_result) -> None:
+        """Take a file as known as it is: no cell wrote it."""
+        self._seen[path] = _stamp(stat)
+        if len(self._seen) > 10_000:
+            self._seen.clear()
+
+    def look(self, folder: str, expired: Callable[[], bool]) -> list[tuple[str, os.stat_result]]:
+        """Scan a folder and those in it; return the files with their stat, and note what there is in `listing`."""
+        listing = self.listing = Listing()
         left = self.settings.file_scan_entries
         found: list[tuple[str, os.stat_result]] = []
         folders = [folder]
@@ -46,9 +99,10 @@ class FileScan:
                 for entry in entries:
                     left -= 1
                     if left < 0 or (left % 64 == 0 and expired()):
-                        break
+                        return found
                     if entry.name.startswith(".") or entry.name in SKIPPED:
                         continue
+                    listing.names.add(entry.path)
                     try:
                         if entry.is_dir(follow_symlinks=False):
                             if depth_folder is folder:
@@ -56,26 +110,13 @@ class FileScan:
                             continue
                         if not entry.is_file(follow_symlinks=False):
                             continue
-                        stat = entry.stat(follow_symlinks=False)
+                        found.append((entry.path, entry.stat(follow_symlinks=False)))
                     except OSError:
                         continue
-                    if max(stat.st_mtime_ns, stat.st_ctime_ns) >= since_ns:
-                        found.append((entry.path, stat))
-            if left < 0 or expired():
+            listing.folders.add(depth_folder)
+            if expired():
                 break
-        artifacts: list[Artifact] = []
-        for path, stat in found:
-            stamp = (stat.st_mtime_ns, stat.st_ctime_ns)
-            # Within the slack of the clock the cell before this one may have written it.
-            if self._seen.get(path) == stamp or path.endswith(".ipynb") or path == self._session_path():
-                continue
-            self._seen[path] = stamp
-            if len(self._seen) > 10_000:
-                self._seen.clear()
-            mime = mimetypes.guess_type(path)[0] or "application/octet-stream"
-            name = os.path.relpath(path, folder)
-            artifacts.append(Artifact("file", name, mime, stat.st_size, self._hash(path, stat.st_size, expired)))
-        return tuple(sorted(artifacts, key=lambda artifact: artifact.name))
+        return found
 
     def _hash(self, path: str, size: int, expired: Callable[[], bool]) -> str:
         if size > self.settings.file_hash_bytes:

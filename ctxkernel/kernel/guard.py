@@ -1,4 +1,8 @@
-"""Keeps faults of ours away from the user's cells: a step that fails is switched off, and told once."""
+"""Keeps internal faults away from the user's cells: a step that failed is tried again at the next cell.
+
+Rule 1: a fault costs its step, in this cell only; after `MOST` failures in a row the step is off.
+Rule 2: each failure is told once, in the cell in which it happened.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,88 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+MOST = 3
+"""Cells in a row in which a step may fail before it is switched off."""
 
 
 class Guard:
-    """Runs the steps round a cell. A step that raised once is off until the kernel restarts."""
+    """Runs the steps round a cell."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self.off: dict[str, str] = {}
-        """Step → what went wrong, in one line."""
+        """Step → the last failure in one line, of those that are off until the kernel restarts."""
+        self.failed: dict[str, str] = {}
+        """Step → its failure, of those that failed when they last ran, and are tried again."""
+        self._in_a_row: dict[str, int] = {}
+        self._ran: set[str] = set()
+        self._failed_now: set[str] = set()
+
+    def turn(self) -> None:
+        """Begin a cell: every step that is not off is tried again."""
+        for step in self._ran - self._failed_now:
+            self._in_a_row.pop(step, None)
+        self._ran.clear()
+        self._failed_now.clear()
 
     def __call__(self, step: str, run: Callable[[], T], otherwise: T) -> T:
-        """Return `run()`, or `otherwise` where the step fails now or failed before."""
+        """Return `run()`, or `otherwise` where the step fails or is off."""
         if step in self.off:
             return otherwise
+        self._ran.add(step)
+        try:
+            result = run()
+        except BaseException as fault:  # SystemExit too, out of a user's object; interrupts are masked here
+            self.fail(step, fault)
+            return otherwise
+        if step in self.failed and step not in self._failed_now:
+            del self.failed[step]
+        return result
+
+    def once(self, step: str, run: Callable[[], T], otherwise: T) -> T:
+        """Return `run()`, or `otherwise`: a step that is not tried again, such as an installation, is off then."""
         try:
             return run()
-        except BaseException as fault:  # SystemExit too, out of a user's object; interrupts are masked here
-            self.switch_off(step, fault)
+        except BaseException as fault:
+            self._switch_off(step, line_of(fault))
             return otherwise
 
-    def switch_off(self, step: str, fault: BaseException) -> None:
-        """Note that `step` is off because of `fault`, and tell the user."""
-        if step in self.off:
+    def fail(self, step: str, fault: BaseException) -> None:
+        """Count a failure of `step` in this cell, once, and tell the user."""
+        if step in self.off or step in self._failed_now:
             return
-        self.off[step] = f"{type(fault).__name__}: {fault}"[:300]
+        self._failed_now.add(step)
+        line = self.failed[step] = line_of(fault)
+        self._in_a_row[step] = self._in_a_row.get(step, 0) + 1
+        if self._in_a_row[step] >= MOST:
+            self._switch_off(step, line)
+        else:
+            self._say(f"{step} failed in this cell ({line}); it is tried again at the next one.")
+
+    def why(self, step: str) -> str:
+        """Return the failure of a step that is off, or that failed when it last ran; else an empty text."""
+        return self.off.get(step) or self.failed.get(step, "")
+
+    def lines(self) -> list[str]:
+        """Return what does not work now, a line for each step."""
+        off = [f"{step} is off until the kernel restarts: {why}" for step, why in self.off.items()]
+        return off + [f"{step} failed, and is tried again at the next cell: {why}" for step, why in self.failed.items()]
+
+    def _switch_off(self, step: str, line: str) -> None:
+        self.failed.pop(step, None)
+        self.off[step] = line
+        self._say(f"{step} is off until the kernel restarts ({line}). %ctx status shows what works.")
+
+    def _say(self, text: str) -> None:
         try:
-            self._tell(
-                f"ctxkernel: {step} is off until the kernel restarts ({self.off[step]}). "
-                "Your cells run as always; %ctx status shows what works."
-            )
+            self._tell(f"ctxkernel: {text}")
         except Exception as unheard:  # nobody is left to tell; the cell goes on all the same
-            self.off["notices"] = f"{type(unheard).__name__}: {unheard}"[:300]
+            self.off["notices"] = line_of(unheard)
+
+
+def line_of(fault: BaseException) -> str:
+    """Return an exception in one line."""
+    try:
+        return f"{type(fault).__name__}: {fault}"[:300]
+    except Exception:  # an exception of the user's whose text cannot be had
+        return type(fault).__name__

@@ -93,7 +93,8 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
         rows.append(("unsigned", f"checkpoints cannot be signed ({store.signer.fault}): a later kernel will ask first"))
     seconds = ctx.timeout.seconds
     rows.append(("time-out", f"{seconds:g} s a cell" if seconds else "none; %ctx timeout SECONDS sets one"))
-    rows += [("off", f"{step}: {why}") for step, why in ctx.guard.off.items()]
+    rows += ctx.health.rows()
+    rows += [("step", line) for line in ctx.guard.lines()]
     rows += [("notice", notice) for notice in ctx.notices[-5:]]
     return Shown(aligned([(f"{key}:", value) for key, value in rows]))
 
@@ -138,7 +139,7 @@ def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
                 *(f"−{name}" for name in diff.deleted),
             ]
             clock = datetime.datetime.fromtimestamp(run.started_at).strftime("%H:%M:%S")
-            info = ctx.returning.info(run.execution_id) if ctx.returning is not None else None
+            info = ctx.health.info(run.execution_id)
             rows.append(
                 [
                     "*" if run.execution_id == log.head else "" if run.execution_id in here else "·",

@@ -48,11 +48,31 @@ def _flags(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[set[str
     return flags, [arg for arg in args if not arg.startswith("--")]
 
 
+def _lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:
+    """Take `--lose NAME,NAME` out of the arguments: names that may be lost, as their data are missing."""
+    rest = list(args)
+    names: list[str] = []
+    for at in reversed(range(len(rest))):
+        if rest[at].startswith("--lose="):
+            names += rest.pop(at).removeprefix("--lose=").split(",")
+        elif rest[at] == "--lose":
+            if at + 1 >= len(rest):
+                raise BadCommand("--lose NAMES: which names may be lost? Write them with commas")
+            names += rest.pop(at + 1).split(",")
+            rest.pop(at)
+    return frozenset(filter(None, names)), rest
+
+
 def _plan(ctx: Runtime, job: Job, flags: set[str]) -> str | None:
     """Have the kernel carry out a job when the cell is over, or return its plan where only that is asked for."""
     if "--dry-run" in flags:
-        plan = _back(ctx).plan(job)
-        return json.dumps(plan.to_json(), indent=1) if "--json" in flags else plan.text()
+        plan, found = _back(ctx).plan(job), job.resumable
+        from ctxkernel.kernel.resuming import missing
+
+        lines = missing(found) if found is not None else []
+        if "--json" in flags:
+            return json.dumps({**plan.to_json(), "missing": lines}, indent=1)
+        return "\n".join([*lines, plan.text()])
     running = ctx.running
     if running is None or not moves_head(running.statement.source):
         raise BadCommand(f"%ctx {job.action} moves you to another state, so it needs a cell of its own")
@@ -76,41 +96,53 @@ def job_of(
     as_json, confirmed = "--json" in flags, "--yes" in flags
     if action == "goto":
         where = back.target(target, before=before)
+        ctx.health.check(where.execution_id)
         return Job("goto", where, back.difference(where), as_json=as_json)
     if action == "undo":
         if target and (not target.isdecimal() or int(target) < 1):
             raise BadCommand(f"%ctx undo {target}: how many steps? Use one whole number from 1")
         where, at = back.undone(int(target or 1))
+        ctx.health.check(where.execution_id)
         return Job("undo", where, back.difference(where), at=at, as_json=as_json)
     statements = _between(ctx, back, target, upto or "")
     where = Target(statements[0][1].parent_execution_id, f"before {statements[0][0].statement_id}")
+    ctx.health.check(where.execution_id)
     return Job("rerun", where, back.difference(where), tuple(statements), as_json=as_json, confirmed=confirmed)
 
 
 def goto(ctx: Runtime, args: Sequence[str]) -> str | None:
     """Go to the state after a statement, or before it."""
+    lose, args = _lose(args)
     flags, rest = _flags(args, ("--before", "--dry-run", "--json"), "goto")
     if len(rest) != 1:
         raise BadCommand("%ctx goto N: after which statement? %ctx timeline lists them; 0 is before all of them")
-    return _plan(ctx, job_of(ctx, "goto", rest[0], before="--before" in flags, flags=flags), flags)
+    job = job_of(ctx, "goto", rest[0], before="--before" in flags, flags=flags)
+    job.lose = lose
+    return _plan(ctx, job, flags)
 
 
 def undo(ctx: Runtime, args: Sequence[str]) -> str | None:
     """Go to where HEAD was before the last statements and returns."""
+    lose, args = _lose(args)
     flags, rest = _flags(args, ("--dry-run", "--json"), "undo")
     if len(rest) > 1:
         raise BadCommand(f"%ctx undo {' '.join(rest)}: how many steps? Use one whole number from 1")
-    return _plan(ctx, job_of(ctx, "undo", rest[0] if rest else "", flags=flags), flags)
+    job = job_of(ctx, "undo", rest[0] if rest else "", flags=flags)
+    job.lose = lose
+    return _plan(ctx, job, flags)
 
 
 def rerun(ctx: Runtime, args: Sequence[str]) -> str | None:
     """Go to the state before a statement, and run it and those after it again."""
+    lose, args = _lose(args)
     flags, rest = _flags(args, ("--dry-run", "--json", "--yes"), "rerun")
     if len(rest) != 1:
         raise BadCommand("%ctx rerun N, or N..M: from which statement on? %ctx timeline lists them")
     match = _RANGE.fullmatch(rest[0])
     first, last = (match["first"], match["last"]) if match else (rest[0], "")
-    return _plan(ctx, job_of(ctx, "rerun", first, upto=last, flags=flags), flags)
+    job = job_of(ctx, "rerun", first, upto=last, flags=flags)
+    job.lose = lose
+    return _plan(ctx, job, flags)
 
 
 def _between(ctx: Runtime, back: Returning, first: str, last: str) -> list[tuple[Statement, Execution]]:

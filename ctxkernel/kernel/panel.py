@@ -202,9 +202,8 @@ class Panel:
         """A turn is over."""
         self._recorded = self._recording.take(self._ctx.engine.past)
         execution = result.execution
-        told = Told(result.deltas, result.moved, result.comparison)
-        if told != Told():
-            self._told[execution.execution_id] = told
+        if result.deltas or result.moved is not None or result.comparison is not None:
+            self._told[execution.execution_id] = Told(result.deltas, result.moved, result.comparison)
             if len(self._told) > ROWS:
                 del self._told[next(iter(self._told))]
         if not self._watched:
@@ -274,7 +273,7 @@ class Panel:
             "handles": [handle(state, result.handles) for state in result.handles] if result else [],
             "deltas": [plain(item) for item in result.deltas] if result else [],
             "projection": projection,
-            "notices": [*ctx.notices, *(f"{step} is off: {why}" for step, why in ctx.guard.off.items())],
+            "notices": [*ctx.notices, *ctx.guard.lines()],
             "storage": self._storage(),
             "resume": self._resume(),
             "sent": self._sent(),
@@ -339,8 +338,7 @@ class Panel:
             moved = {"to": told.moved.to, "reason": told.moved.reason}
         elif execution.status == "ok" and moves_head(statement.source):  # by an earlier kernel
             moved = {"to": None, "reason": "goto"}
-        back = self._ctx.returning
-        info = back.info(execution.execution_id) if back is not None else None
+        info = self._ctx.health.info(execution.execution_id)
         return {
             **row(statement, execution, told.deltas),
             "moved": moved,
@@ -373,8 +371,7 @@ class Panel:
             return None
 
     def _storage(self) -> dict[str, Any] | None:
-        back = self._ctx.returning
-        return back.storage() if back is not None else None
+        return self._ctx.health.storage()
 
 
 def _answered(

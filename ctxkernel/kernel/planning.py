@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.kernel.facts import details
 from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
+from ctxkernel.state.variables import NOTHING
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning import Job, Returning
@@ -30,9 +32,13 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
     difference = job.difference
     log = job.log if job.log is not None else ctx.loop.log
     path = log.path(difference.execution_id)
-    missing = {name_of(place): why for place, why in difference.lost.items() if not _pseudo(place)}
+    # What is alive and in use stays what it is; a generator that ran on, or that has no name now, may be made again.
+    ran = {name: why for name, why in difference.stale.items() if _may_be_made(back.value(name))}
+    absent = {**ran, **difference.lost}
+    missing = {name_of(place): why for place, why in absent.items() if not _pseudo(place)}
     prints = _prints(back, path)
     load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load if _plain_names(unit.names)]
+    files, changes = ctx.file_states.plan_files(_kept_files(back, difference), _files(ctx, path))
     functions = {}
     if missing:
         functions = dict(details(ctx.shell.user_ns, "\n".join(missing), "", {}).functions)
@@ -46,10 +52,21 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
         path=_runs(ctx, back, path) if missing else (),
         then={name: prints.get(name, "") for name in difference.target},
         functions=functions,
-        ambient=(*_handles(ctx, difference), *back.ambient_of(difference)),
-        files=_files(ctx, path),
+        ambient=(*_handles(ctx, difference), *(one for one in back.ambient_of(difference) if one != "files")),
+        files=files,
+        file_changes=changes,
         statements=[_step(back, statement, execution) for statement, execution in job.statements],
     )
+
+
+def _may_be_made(value: Any) -> bool:
+    return value is NOTHING or type(value) is types.GeneratorType
+
+
+def _kept_files(back: Returning, difference: Difference) -> Any:
+    """Return what a state says of the files whose content is kept; None where it says nothing."""
+    unit = difference.target.get("ambient:files")
+    return back.restorer.plain(unit) if unit is not None else None
 
 
 def _handles(ctx: Runtime, difference: Difference) -> list[str]:
@@ -68,7 +85,7 @@ def name_of(place: str) -> str:
 
 
 def _pseudo(name: str) -> bool:
-    return name.startswith(("class:", "handle:", "target:", "ambient:", "Out["))
+    return ":" in name or name.startswith("Out[")
 
 
 def _plain_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -160,6 +160,8 @@ class Recording:
         if events is not self._events or len(events) < self._read:
             self._begin(events)
         for event in events[self._read :]:
+            if type(event) is HumanStatement:  # nearly all
+                continue
             match event:
                 case Condensation() | Redaction() | RedactionBatch() | Repair():
                     self._entries.append(event)

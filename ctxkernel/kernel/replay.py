@@ -93,8 +93,8 @@ class Replay:
         """Repeat what an ask or a response said; no model is asked."""
         ctx = self._ctx
         cell.observe = lambda execution: said_again(records, execution.execution_id)
-        ctx.guard("timeline", lambda: ctx.begin(cell), None)
-        ctx.guard("timeline", lambda: ctx.end({"status": "ok"}, False, None), None)
+        ctx.open(cell)
+        ctx.shut({"status": "ok"}, False, None)
 
     def _tell(self) -> None:
         head = self._ctx.loop.log.head

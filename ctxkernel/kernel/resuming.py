@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.left import left_open
@@ -17,7 +18,7 @@ from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel.returning import Job, Returning, Target
 from ctxkernel.kernel.trail import Trail
 from ctxkernel.state import units
-from ctxkernel.store.manifest import Manifest
+from ctxkernel.store.manifest import GIVEN_UP, Manifest, Presence, changes, some_gaps
 from ctxkernel.store.resume import Resumable, load_run, unsettled
 from ctxkernel.store.session import SessionReader
 
@@ -50,7 +51,7 @@ def offer(ctx: Runtime) -> dict[str, Any] | None:
         "at": max(run.ended_at or run.started_at for run in last[1]),
         "interrupted": sources[interrupted.execution_id] if interrupted is not None else None,
         "restorable": found.target,
-        "reason": found.why_not or "; ".join(f"{where}: {why}" for where, why in found.not_restorable[:3]),
+        "reason": found.why_not or "; ".join([*missing(found), *([some_gaps(found.gaps)] if found.gaps else [])]),
     }
 
 
@@ -75,7 +76,7 @@ def job(ctx: Runtime, back: Returning, *, trust: bool) -> Job:
     with SessionReader(ctx.store.path, before=ctx.store.run) as reader:
         for checkpoint_id, state, reason in unsettled(reader, back.chunks, units.references):
             ctx.store.checkpoint_state(checkpoint_id, state, reason, time.time())
-        _known(back, reader.all_manifests(), found)
+        _known(ctx, back, reader.all_manifests(), found)
     target = found.target
     told = target.rpartition(".")[0] if target else "before all statements"
     log = StatementLog()
@@ -84,15 +85,39 @@ def job(ctx: Runtime, back: Returning, *, trust: bool) -> Job:
     return Job("resume", place, back.difference(place), resumable=found, log=log)
 
 
-def _known(back: Returning, manifests: Mapping[str, Manifest], found: Resumable) -> None:
-    """Take in the manifests of the earlier kernel, those that are signed."""
+def _known(ctx: Runtime, back: Returning, manifests: Mapping[str, Manifest], found: Resumable) -> None:
+    """Take in the manifests of the earlier kernel, those that are signed; one that cannot be had says why."""
+    presence = Presence(back.chunks, units.references, verify=False)
+    lost: dict[str, str] = {}
+    """Checkpoint → why it cannot be had."""
+    for execution_id, why in found.not_restorable:
+        if execution_id in found.checkpoints:
+            ctx.health.know(replace(found.checkpoints[execution_id], state="damaged", reason=why))
     for execution_id, made in manifests.items():
-        if not made.signed:
-            continue
+        info = found.checkpoints[execution_id]
         try:
-            _load(back, execution_id, made, found.checkpoints[execution_id])
-        except (StoreError, KeyError, TypeError, ValueError):  # the return to that one says that it is not there
-            continue
+            if made.skipped:
+                ctx.health.know(replace(info, state="skipped", reason=made.skipped))
+            elif made.signed:
+                if why := lost.get(str(made.parse().get("base"))):
+                    raise StoreError(why)
+                _load(back, execution_id, made, _as_found(ctx, made, info, presence))
+        except (StoreError, KeyError, TypeError, ValueError) as fault:
+            lost[made.checkpoint_id] = str(fault)
+            ctx.health.know(replace(info, state="damaged", reason=str(fault)))
+
+
+def _as_found(ctx: Runtime, made: Manifest, info: CheckpointInfo, presence: Presence) -> CheckpointInfo:
+    """Return what is known of a checkpoint, with what became of its data since; the log is told of that."""
+    gaps = {unit["n"][0]: presence.fault(unit) for unit in changes(made)[1] if info.state == "durable"}
+    gone = {name: why for name, why in gaps.items() if why}
+    if not gone:
+        return info
+    given_up = all(why.startswith(GIVEN_UP) for why in gone.values())
+    found = replace(info, state="thinned" if given_up else "damaged", reason=some_gaps(gone))
+    if given_up:  # where it was moved without its data, they may still come
+        ctx.store.checkpoint_state(info.checkpoint_id, found.state, found.reason, time.time())
+    return found
 
 
 def _load(back: Returning, execution_id: str, made: Manifest, info: CheckpointInfo) -> None:
@@ -106,11 +131,29 @@ def _load(back: Returning, execution_id: str, made: Manifest, info: CheckpointIn
     back.touched[execution_id] = frozenset(map(str, manifest.get("t", ())))
 
 
+def missing(found: Resumable) -> list[str]:
+    """Return the lines that tell which states after the one that is brought back are not there, and why."""
+    reasons: dict[str, list[str]] = {}
+    for execution_id, why in found.not_restorable:
+        if execution_id not in found.movers:
+            reasons.setdefault(why, []).append(execution_id.rpartition(".")[0])
+    lines = [
+        f"no state after {', '.join(names[4::-1])}{' …' * (len(names) > 5)}: {why}" for why, names in reasons.items()
+    ]
+    if found.target is None and lines:
+        many = sum(map(len, reasons.values()))
+        told = "none of the states that the earlier kernel left is there"
+        lines.insert(
+            0, f"{told} ({many} of {many} are missing): only its timeline comes back; %ctx rerun 1 makes them again"
+        )
+    return lines
+
+
 def waited(found: Resumable) -> list[str]:
-    """Return the lines that tell what waited for the user when the earlier kernel ended."""
+    """Return the lines that tell what is not there, and what waited for the user, when an earlier kernel comes back."""
     runs = {run.execution_id: (statement, run) for statement, made in found.statements for run in made}
     path = [runs[name] for name in reversed(found.path_to_head)]
-    return left_open(path, found.records, [statement for statement, _ in found.statements])
+    return missing(found) + left_open(path, found.records, [statement for statement, _ in found.statements])
 
 
 def join(ctx: Runtime, back: Returning, found: Resumable) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,16 +21,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.events import MethodCalled
-from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.reading import on_handles, only_commands
 from ctxkernel.kernel.trail import Trail
-from ctxkernel.state.ambient import Ambient
+from ctxkernel.state import modules
+from ctxkernel.state.ambient import PARTS, Ambient, passive
+from ctxkernel.state.ambient.modules import OwnModules
 from ctxkernel.state.checkpoints import Checkpointer
-from ctxkernel.state.pickling import Packer
+from ctxkernel.state.modules import PREFIX, PYPLOT
 from ctxkernel.state.restore import Difference, Fetched, Restorer
+from ctxkernel.state.storing import BACKGROUND_SECONDS
 from ctxkernel.state.units import State
 from ctxkernel.state.variables import NOTHING
 from ctxkernel.store import origin, quota
@@ -49,8 +52,6 @@ _LAST = ("_", "__", "___")
 LAST = "ambient:last results"
 _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
-_ROOM_BYTES = 256 * 1024 * 1024
-"""So many bytes are stored before it is looked again whether all sessions take more than they may."""
 _MAKERS = frozenset(("view", "group", "note"))
 _LAST_SECONDS = 5.0
 """What the end of a kernel waits for data that are still being written."""
@@ -78,6 +79,8 @@ class Job:
     at: int | None = None
     """Where on HEAD's trail an undo goes."""
     as_json: bool = False
+    lose: frozenset[str] = frozenset()
+    """Names that may be lost, as their data are missing."""
     confirmed: bool = False
     """Statements that are marked as ones that ask may run."""
     resumable: Resumable | None = None
@@ -103,12 +106,7 @@ class Returning:
         self._ctx = ctx
         self.chunks = ChunkStore(quota.root_folder(os.environ) / ctx.store.session_id)
         self.background = Background(self.chunks)
-        namespace = ctx.shell.user_ns
-        self.packer = Packer(
-            namespace,
-            module=str(namespace.get("__name__", "__main__")),
-            is_handle=lambda value: issubclass(type(value), NodeBase),
-        )
+        self.packer = ctx.packer
         self.ambient = Ambient()
         self._ambient_first = self.ambient.capture()
         """As the process began; the first checkpoint holds it."""
@@ -118,6 +116,11 @@ class Returning:
         self.ambient_changed: dict[str, tuple[str, ...]] = {}
         """Execution → parts of the ambient state that it changed."""
         self._outs: set[int] = set()
+        self._own_modules = OwnModules()
+        self._modules_seen: tuple[Any, ...] = ()
+        self._gone: list[str] = []
+        """Pseudo-names that went away since the last checkpoint."""
+        self._last_seen = (0, 0)
         self._mementos: Mapping[str, Any] = {}
         self._targets: dict[str, int] = {}
         """Pseudo-names of what handles look at, and its id."""
@@ -142,8 +145,6 @@ class Returning:
         """Execution → names that it may have touched."""
         self._noted: Path | None = None
         """The log that is noted beside the data."""
-        self._since_room = 0
-        """Bytes that were stored since room was looked for last."""
         self.diverged: dict[str, str] = {}
         """Names that a re-run since the last return gave another value, and the cause."""
         self._renamed: dict[str, str] = {}
@@ -160,16 +161,19 @@ class Returning:
             return namespace.get("_oh", {}).get(int(name[4:-1]), NOTHING)
         if name.startswith("target:"):
             return self._ctx.loop.graph.targets().get(name[7:], NOTHING)
+        if name.startswith(modules.PREFIX):
+            return modules.variables_of(name)
         return namespace.get(name, NOTHING)
 
     def _plain(self) -> tuple[dict[str, Any], list[str]]:
         """Return what changed of the plain parts of the state, and which went away; watch what is new."""
         ctx = self._ctx
         changed: dict[str, Any] = {}
-        gone: list[str] = []
+        gone, self._gone = self._gone, []
         outs = ctx.shell.user_ns.get("_oh", {})
-        if len(outs) != len(self._outs) or (outs and next(reversed(outs)) not in self._outs):
-            gone += self._follow_outs()
+        gone += self._follow_outs()
+        if self._last_seen != (seen := (len(outs), next(reversed(outs), 0))):
+            self._last_seen = seen
             changed[LAST] = self._last_results(outs)
         mementos = ctx.loop.graph.memento()
         if mementos or self._mementos:
@@ -182,9 +186,29 @@ class Returning:
             gone += self._follow_targets()
         return changed, gone
 
+    def follow(self) -> None:
+        """Watch what the cell that just ended put into `Out`, and what handles look at now."""
+        self._gone += [*self._follow_outs(), *self._follow_targets()]
+        self._follow_modules()
+
+    def _follow_modules(self) -> None:
+        """Watch the variables of the user's own modules, and pyplot's figures."""
+        loaded = self._own_modules()
+        if loaded is not self._modules_seen or (PYPLOT in sys.modules) != (PYPLOT in self.packer.own_modules):
+            self._modules_seen = loaded
+            named = {module.__name__: module for module in loaded}
+            if PYPLOT in sys.modules:
+                named[PYPLOT] = sys.modules[PYPLOT]
+            for name, module in named.items():
+                if self.packer.own_modules.get(name) is not module:
+                    self.packer.own_modules[name] = module
+                    self._ctx.tracker.watch(PREFIX + name)
+
     def _follow_outs(self) -> list[str]:
         """Watch the entries of `Out` that are there now; return the names of those that went away."""
         tracker, outs = self._ctx.tracker, self._ctx.shell.user_ns.get("_oh", {})
+        if len(outs) == len(self._outs) and (not outs or next(reversed(outs)) in self._outs):
+            return []
         gone = [f"Out[{number}]" for number in self._outs if number not in outs]
         for name in gone:
             tracker.unwatch(name)
@@ -233,7 +257,11 @@ class Returning:
         namespace = ctx.shell.user_ns
         outs = namespace.get("_oh", {})
         # Where these are the same, their entries may be other objects.
-        last = values[LAST] if LAST in values else self._last_results(outs)
+        last = values[LAST] if LAST in values else {} if LAST in gone else self._last_results(outs)
+        results = {id(one) for one in outs.values()}
+        for name in _LAST:  # a result that the state did not have yet; what the user bound to `_` stays
+            if name not in last and id(namespace.get(name)) in results:
+                del namespace[name]
         for name in gone:
             if name.startswith("Out["):
                 number = int(name[4:-1])
@@ -245,6 +273,8 @@ class Returning:
             if name.startswith("Out["):
                 number = int(name[4:-1])
                 outs[number] = namespace[f"_{number}"] = value
+            elif name.startswith(PREFIX):
+                modules.put_back(name, value)
             elif ":" not in name:
                 namespace[name] = value
         for name, number in last.items():
@@ -258,7 +288,7 @@ class Returning:
         changed, gone = self._plain()
         # A cell that names nothing runs nothing that could draw a number or set an option.
         parts = {} if self._ambient_first == {} and self._ctx.tracker.named_nothing else self.ambient.capture()
-        if parts and (others := tuple(name for name in parts if name in self._ambient_known)):
+        if parts and (others := tuple(name for name in parts if name in self._ambient_known and not passive(name))):
             self.ambient_changed[execution_id] = others
         self._ambient_known.update(parts)
         parts, self._ambient_first = {**self._ambient_first, **parts}, {}
@@ -268,7 +298,6 @@ class Returning:
         taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
         self._note_log()
         info = taken.info
-        self._since_room += info.bytes_new
         diff = self._ctx.loop.log.execution(execution_id).state_diff
         names = [*diff.added, *diff.changed]
         if names:
@@ -316,6 +345,12 @@ class Returning:
         if comparison is not None:
             self._ctx.loop.compared(comparison)
         return replace(result, checkpoint=self.checkpoints.states.info(execution_id), comparison=comparison)
+
+    def wait_for_all(self) -> None:
+        """Wait until every state is known: what is packed in the background is compared with what is there now."""
+        if self.checkpoints.writing:
+            self.checkpoints.wait(BACKGROUND_SECONDS)
+            self._ctx.settle_checkpoints()
 
     def wait(self) -> None:
         """Give what is still being written a moment, at the end of the kernel."""
@@ -416,7 +451,10 @@ class Returning:
         """Whether a variable is what it was after an execution, floats within the tolerance; None: not known."""
         from ctxkernel.replay.values import same_values
 
-        then, now = self.restorer.then(against, name), self.value(name)
+        now = self.value(name)
+        if type(now).__module__.startswith("matplotlib."):
+            return True  # figures are compared by the pixels that a cell shows: their objects count what is drawn
+        then = self.restorer.then(against, name)
         return None if then is NOTHING or now is NOTHING else same_values(then, now, self.divergence.tolerance)
 
     def _other_generators(self, old: Execution, new: Execution) -> list[str] | None:
@@ -430,7 +468,7 @@ class Returning:
         return [
             name.removeprefix("ambient:")
             for name, unit in before[1].items()
-            if name.startswith("ambient:") and not unit.equals(before[0].get(name))
+            if name.startswith("ambient:") and not unit.equals(before[0].get(name)) and not passive(name[8:])
         ]
 
     def _as_before(self, old: Execution, new: Execution) -> Execution:
@@ -498,30 +536,9 @@ class Returning:
             self._ctx.configuration.tell_first("\n".join(waited))
 
     @property
-    def unfinished(self) -> bool:
-        """Whether data are on their way to the disk, or it is time to look for room."""
-        return self.checkpoints.writing or self._since_room >= _ROOM_BYTES
-
-    @property
     def quota(self) -> int:
         """Bytes that all sessions together may take."""
         return int(self._ctx.settings.quota_gb * 10**9)
-
-    def make_room(self) -> None:
-        """Give up old large data where all sessions together take more than they may. For idle time."""
-        if self._since_room < _ROOM_BYTES:
-            return
-        self._since_room = 0
-        limit = self.quota
-        root = self.chunks.folder.parent
-        if sum(quota.usage(root).values()) <= limit:
-            return
-        before = set(self.checkpoints.states.chunks())
-        keep = self.checkpoints.needed_now()
-        quota.collect(root, limit, live=(), own={self.chunks.folder.name: self.chunks}, keep=keep)
-        gone = set(self.chunks.missing(before))
-        for info in self.checkpoints.states.thin(gone):
-            self._ctx.store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time())
 
     def durable(self) -> list[tuple[CheckpointInfo, dict[str, Any]]]:
         """Return the checkpoints that the background has finished since the last call."""
@@ -573,6 +590,14 @@ class Returning:
 
     def prepare(self, job: Job) -> Prepared:
         """Load what a return needs; the user's state stays as it is. Raises CtxError."""
+        absent = {name: why for name, why in job.difference.absent.items() if name not in job.lose}
+        if absent:
+            name, why = next(iter(absent.items()))
+            raise BadCommand(
+                f"{job.target.told} has {_listed(absent)}, whose data are missing ({name}: {why}); this return would "
+                f"lose what {'it is' if len(absent) == 1 else 'they are'} now; %ctx {job.action} … --lose "
+                f"{','.join(absent)} goes there without {'it' if len(absent) == 1 else 'them'}"
+            )
         mementos = self._mementos_of(job.difference)
         self._ctx.loop.graph.revive({**self._ctx.loop.graph.memento(), **mementos})
         return Prepared(job, self.restorer.fetch(job.difference), self.plan(job))
@@ -587,6 +612,8 @@ class Returning:
 
     def commit(self, prepared: Prepared) -> tuple[HeadMove, Restored]:
         """Put a loaded state in place; says in the cell what was done."""
+        from ctxkernel.kernel.planning import name_of
+
         ctx, job, fetched = self._ctx, prepared.job, prepared.fetched
         waited: list[str] = []
         if job.resumable is not None:
@@ -596,11 +623,13 @@ class Returning:
             waited = resuming.waited(job.resumable)
             self._resumed = True
         mementos = self._mementos_of(job.difference)
+        before = {name: self.value(name) for name in fetched.values if ":" not in name}
         lost = self.restorer.settle(fetched)
+        self._adopt_copies(before, fetched.values)
         if job.resumable is not None:
             ctx.configuration.recall(job.resumable.marks)
         if prepared.plan.rerun:
-            from ctxkernel.kernel.planning import make_again, name_of
+            from ctxkernel.kernel.planning import make_again
 
             failed = make_again(ctx, prepared.plan)
             back = [name for name in prepared.plan.rerun if name not in failed]
@@ -608,6 +637,9 @@ class Returning:
             ctx.tracker.rebase(back)
             self.checkpoints.made_again(back)
         lost |= {name: why for name, why in prepared.plan.lost.items() if name in lost}
+        for name in ctx.packer.own_modules:  # one that was loaded later stays, with what it holds
+            if PREFIX + name not in job.difference.target:
+                ctx.tracker.store_again(PREFIX + name)
         graph = ctx.loop.graph
         values = fetched.values
 
@@ -620,10 +652,11 @@ class Returning:
         # What they held shared its objects with other names; what they hold now may share with others.
         self._follow_targets()
         self._follow_outs()
-        ctx.tracker.take_dirty()
+        target = job.difference.target
+        ctx.tracker.settle_loaded({unit.names for name, unit in target.items() if name.startswith(("target:", "Out["))})
         self._mementos = graph.memento()
-        parts = {name.removeprefix("ambient:"): value for name, value in values.items() if name.startswith("ambient:")}
-        parts.pop(LAST.removeprefix("ambient:"), None)
+        parts = self._ambient_values(job.difference, values)
+        self._adopt_figures(parts, values)
         if job.target.execution_id is None:
             parts = dict(self._ambient_start)
         gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
@@ -644,7 +677,10 @@ class Returning:
         if prepared.plan.again:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
         told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
-        told += [*notices, *waited]
+        again = set(prepared.plan.rerun)
+        stale = {name: why for name, why in job.difference.stale.items() if name_of(name) not in again}
+        told += [f"as it is now: {name} ({why})" for name, why in stale.items() if ":" not in name]
+        told += [*filter(None, [prepared.plan.files_that_stay()]), *notices, *waited]
         if job.as_json and not job.statements:
             whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}
             ctx.write(json.dumps(whole, indent=1) + "\n")
@@ -652,6 +688,36 @@ class Returning:
             ctx.write("\n".join(told) + "\n")
         move = HeadMove(job.target.execution_id, job.action, time.time())
         return move, Restored({n: why for n, why in lost.items() if not n.startswith("class:")}, tuple(notices))
+
+    def _ambient_values(self, difference: Difference, loaded: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of the ambient parts of a state: each is compared with what it is now."""
+        now = self.ambient.captured()
+        names = [name.removeprefix("ambient:") for name in difference.target if name.startswith("ambient:")]
+        known = {f"ambient:{name}": value for name, value in now.items()} | dict(loaded)
+        return {
+            name: known[f"ambient:{name}"] for name in names if f"ambient:{name}" in known and f"ambient:{name}" != LAST
+        }
+
+    @staticmethod
+    def _adopt_copies(before: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Tell the ambient parts which objects were loaded in the place of those that they hold."""
+        for live in [part.live for part in PARTS if hasattr(part, "live")]:  # type: ignore[attr-defined]
+            replaced = {id(old): values[name] for name, old in before.items() if type(values[name]) is type(old)}
+            for token, obj in live:
+                owner = getattr(obj, "__self__", None)  # a method, held as an observer is
+                if id(obj) in replaced:
+                    live.adopt(token, replaced[id(obj)])
+                elif owner is not None and id(owner) in replaced:
+                    live.adopt(token, getattr(replaced[id(owner)], obj.__name__))
+
+    def _adopt_figures(self, parts: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Tell the part that opens figures in pyplot which ones were loaded."""
+        figures = values.get(PREFIX + PYPLOT)
+        if figures:
+            live = next(part for part in PARTS if part.name == "pyplot").live  # type: ignore[attr-defined]
+            for number, _, token, _ in parts.get("pyplot", ()):
+                if str(number) in figures:
+                    live.adopt(token, figures[str(number)])
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """What is known of the checkpoint after an execution."""
@@ -670,6 +736,10 @@ class Returning:
             "pending_s": max((time.monotonic() - one.started for one in self.background.running), default=0.0),
             "folder": str(self.chunks.folder),
         }
+
+
+def _listed(names: Mapping[str, str]) -> str:
+    return ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _names(count: int) -> str:

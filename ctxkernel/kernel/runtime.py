@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -26,31 +27,39 @@ from ctxkernel.core.jobs import Preparation, Summarised
 from ctxkernel.core.loop import Loop, OpenTurn, Outcome
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
+from ctxkernel.core.replay import CheckpointInfo, HeadMove, Restored
 from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Execution, Kind, Statement, Status
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.history.events import UserQuestion
+from ctxkernel.kernel.activity import Activity
 from ctxkernel.kernel.capture import Capture, Collector
 from ctxkernel.kernel.configuring import Configuration
 from ctxkernel.kernel.display import LiveDisplays
 from ctxkernel.kernel.files import FileScan
-from ctxkernel.kernel.guard import Guard
+from ctxkernel.kernel.guard import Guard, line_of
+from ctxkernel.kernel.health import Health
 from ctxkernel.kernel.interrupts import Interrupts
 from ctxkernel.kernel.panel import Panel
+from ctxkernel.kernel.reading import moves_head
 from ctxkernel.kernel.reads import FileReads
+from ctxkernel.kernel.room import Room
 from ctxkernel.kernel.streams import Streams
 from ctxkernel.kernel.timeout import Timeout
+from ctxkernel.kernel.transform import SingleTransform
 from ctxkernel.kernel.widgets import Gestures, new_request_id
 from ctxkernel.kernel.worker import Worker
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.shown import Anchor
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
+from ctxkernel.state.pickling import Packer
 from ctxkernel.state.tracker import NamespaceTracker
-from ctxkernel.store.location import is_named, notebook_name, session_path
+from ctxkernel.store.location import is_named, notebook_folder, notebook_name, session_path
 from ctxkernel.store.session import CheckpointRow, SessionStore
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.asking import Asking
+    from ctxkernel.kernel.file_states import FileStates
     from ctxkernel.kernel.replay import Replay
     from ctxkernel.kernel.returning import Job, Prepared, Returning
     from ctxkernel.kernel.summaries import Summaries
@@ -123,9 +132,17 @@ class Runtime:
         self.settings = self.configuration.settings
         self.interrupts = Interrupts()
         self.timeout = Timeout()
-        self.capture = Capture(kernel, self.settings, lambda fault: self.guard.switch_off("output capture", fault))
+        self.capture = Capture(
+            kernel,
+            self.settings,
+            lambda fault: self.guard.fail("output capture", fault),
+            self.interrupts.from_handler,
+        )
         self.streams = Streams()
+        self.transform = SingleTransform(self.shell)
         self.notices: list[str] = []
+        self.health = Health(self)
+        self.room = Room(self)
         self.store = SessionStore.open(
             session_path(None, os.environ, os.getcwd()),
             environment=self.environment(),
@@ -135,13 +152,19 @@ class Runtime:
         namespace = self.shell.user_ns
         self.returning: Returning | None = None
         """The checkpoints; None where they are off."""
+        self.packer = Packer(
+            namespace,
+            module=str(namespace.get("__name__", "__main__")),
+            is_handle=lambda value: issubclass(type(value), NodeBase),
+        )
         self.tracker = NamespaceTracker(
             namespace,
             hidden=lambda: self.shell.user_ns_hidden,
             settings=self.settings,
             transform=self.shell.transform_cell,
-            is_handle=lambda value: issubclass(type(value), NodeBase),
+            packer=self.packer,
             extras=lambda name: self.returning.value(name) if self.returning is not None else None,
+            may_defer=lambda: self.returning is not None and self.returning.background.can_fork,
         )
         self.anchor: Anchor | None = None
         """What the last answer's usage says of our estimates; None before there is one."""
@@ -164,8 +187,11 @@ class Runtime:
         self.worker = Worker(self.loop.ready)
         self.loop.preparer = self.worker
         self.loop.summarise = self._summarised
+        self.activity = Activity(namespace)
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
+        self.file_states = self._file_states()
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
+        self.reads.before_write = self.file_states.before_write
         self.loop.question_of = lambda event: event.text if isinstance(event, UserQuestion) else ""
         self.executing = False
         """Whether an execute request is under way, between two cells of it too."""
@@ -188,9 +214,24 @@ class Runtime:
         """Whether the running cell is part of a re-run."""
         self._resting: Any = None
         self._outside_row: CheckpointRow | None = None
+        self._unstored: deque[Callable[[], str | None]] = deque()
+        """Writes the ends of turns that are not in the log yet."""
         self._cell: Cell | None = None
         self._pid = os.getpid()
         self.last: TurnResult | None = None
+
+    def _file_states(self) -> FileStates:
+        # Late: the ambient state remembers the process as it is when it is imported.
+        from ctxkernel.kernel.file_states import FileStates
+        from ctxkernel.state import ambient
+        from ctxkernel.store import quota
+        from ctxkernel.store.contents import FileContents
+
+        contents = FileContents(quota.root_folder(os.environ) / self.store.session_id)
+        folder = notebook_folder(os.environ, os.getcwd())
+        made = FileStates(folder, contents, self.files, lambda: self.settings)
+        ambient.register(made)
+        return made
 
     def _open(self, target: object) -> Source:
         # Late: most cells look at nothing, and a kernel that starts faster is worth more than a fast first view.
@@ -220,14 +261,16 @@ class Runtime:
 
     def install(self) -> None:
         """Switch everything on. A part that fails is told and left out."""
-        guard = self.guard
+        guard = self.guard.once
         guard("output capture", self.capture.install, None)
         guard("output of C code and subprocesses", self.streams.install, None)
+        guard("transforms of cells", self.transform.install, None)
         guard("files that cells read", self.reads.install, None)
         guard("handles", self._inject, None)
         guard("display of handles", self.displays.install, None)
         guard("magics", self._magics, None)
         guard("panel", self.panel.install, None)
+        guard("messages of widgets", self._watch_messages, None)
         self.returning = guard("checkpoints", self._checkpoints, None)
         # On the main thread, which is SQLite's: shutdown requests are served on the one of the control channel.
         atexit.register(self.close)
@@ -258,6 +301,18 @@ class Runtime:
         except CtxError as refused:
             self.notices.append(f"not resumed: {refused}")
 
+    def _watch_messages(self) -> None:
+        handlers = self.kernel.shell_handlers
+        handle = handlers.get("comm_msg")
+        if handle is None:
+            return
+
+        def noted(stream: Any, ident: Any, message: Any) -> Any:
+            self.activity.message()
+            return handle(stream, ident, message)
+
+        handlers["comm_msg"] = noted
+
     def _magics(self) -> None:
         from ctxkernel.kernel.magics import register
 
@@ -267,9 +322,10 @@ class Runtime:
         """Switch everything off that outlives the kernel object."""
         self.worker.close()
         self.collect_summaries()
-        self._returning(lambda back: back.wait())
-        self._durable()
-        self._returning(lambda back: back.close())
+        self._returning(lambda back: back.wait(), "end")
+        self.settle_checkpoints()
+        self._returning(lambda back: back.close(), "end")
+        self._store_ends()
         self.guard("timeline", self._fetch_late, None)  # no cell follows that would
         self.guard("session store", self.store.close, None)
 
@@ -285,40 +341,77 @@ class Runtime:
 
     # -- one cell -----------------------------------------------------------------------------
 
+    def open(self, cell: CellText) -> None:
+        """Begin the turn of a cell, whatever fails of it."""
+        self.guard.turn()
+        self.job = self.prepared = None
+        self.guard("timeline", lambda: self.begin(cell), None)
+        if self._cell is None:
+            self._suspect("its beginning")
+
+    def shut(self, reply: dict[str, Any], interrupted: bool = False, timed_out: float | None = None) -> dict[str, Any]:
+        """End the turn of a cell, whatever fails of it; returns the cell's reply."""
+        ended = self.guard("timeline", lambda: self.end(reply, interrupted, timed_out), None)
+        if ended is None:
+            self._suspect("its end")
+            self.guard("timeline", lambda: self._close(reply, interrupted, timed_out), None)
+        prepared, self.prepared = self.prepared, None
+        if prepared is not None:  # the end failed before it came to that
+            return self.refused(f"nothing was restored: {self.guard.why('timeline') or 'the timeline failed'}")
+        return ended or reply
+
+    def _suspect(self, what: str) -> None:
+        self.guard("namespace diff", lambda: self.loop.suspect(f"a cell ran of which {what} was not seen"), None)
+
     def begin(self, cell: CellText) -> None:
         """A cell is about to run."""
+        self._store_ends()
         self._fetch_late()
         self.collect_summaries()
         if self._resting is not None:
             self.kernel.io_loop.remove_timeout(self._resting)
             self._resting = None
-        self._durable()
+        self.settle_checkpoints()
         now = time.time()
         if cell.rerun:
-            self._returning(lambda back: back.pair(cell))
+            self._returning(lambda back: back.pair(cell), "comparison")
         again = cell.rerun_of
-        turn = self.loop.begin(
-            cell.code,
-            now=now,
-            author=cell.author,
-            kind=cell.kind,
-            cell_id=cell.cell_id,
-            tags=cell.tags,
-            rerun_of=again.statement_id if again is not None else None,
+        if reason := self.guard("threads and tasks", self.activity.ran, "it is not known what ran"):
+            self.tracker.look_outside(reason)
+        if moves_head(cell.code):
+            self._returning(lambda back: back.wait_for_all(), "checkpoints in the background")
+            self.tracker.verify_next()
+        turn = self.guard(
+            "timeline",
+            lambda: self.loop.begin(
+                cell.code,
+                now=now,
+                author=cell.author,
+                kind=cell.kind,
+                cell_id=cell.cell_id,
+                tags=cell.tags,
+                rerun_of=again.statement_id if again is not None else None,
+            ),
+            None,
         )
+        turn = turn or self.loop.opened
+        if turn is None:
+            return
         self._against = cell.against
         self._again = cell.rerun or again is not None
         stored = turn.statement, turn.execution, turn.outside
         self._notice(self.guard("session store", lambda: self.store.begin(*stored), None))
         if turn.outside is not None:
-            outside = turn.outside[1].execution_id
-            self._outside_row = self._returning(lambda back: back.take(outside))
+            self._outside_row = self._take(turn.outside[1])
         self._returning(lambda back: back.before_first())
-        self.configuration.tell_once()
+        self.tracker.release()
+        self.guard("settings", self.configuration.tell_once, None)
+        self.guard("kept files", self.file_states.begin, None)
         self.guard("files that cells read", self.reads.begin, None)
-        collector = self.capture.open(
-            cell.msg_id, turn.execution.execution_id, unsent=cell.rerun_of is not None and not cell.rerun
-        )
+        execution_id, unsent = turn.execution.execution_id, cell.rerun_of is not None and not cell.rerun
+        collector = self.guard(
+            "output capture", lambda: self.capture.open(cell.msg_id, execution_id, unsent=unsent), None
+        ) or Collector(execution_id, self.settings)
         self._cell = Cell(cell, turn, collector, cell.msg_id, now, time.perf_counter())
         self.guard("panel", lambda: self.panel.begin(turn), None)
 
@@ -360,41 +453,131 @@ class Runtime:
         """The turn of the cell that runs now."""
         return self._cell.turn if self._cell else None
 
-    def end(self, reply: dict[str, Any], interrupted: bool, timed_out: float | None) -> None:
-        """The cell has ended, by whatever way."""
+    def end(self, reply: dict[str, Any], interrupted: bool, timed_out: float | None) -> dict[str, Any]:
+        """The cell has ended, by whatever way. Returns its reply, which says so where its return failed."""
         cell, self._cell = self._cell, None
         if cell is None or os.getpid() != self._pid:  # a forked child that ran on: the timeline is its parent's
-            return
+            return reply
         elapsed = time.perf_counter() - cell.clock
         expired = self._deadline()
         self.guard("output of C code and subprocesses", self.streams.settle, None)
-        self.capture.close(cell.msg_id)
-        outcome = self._outcome(cell, reply, elapsed, interrupted, timed_out, expired)
+        move, restored = None, None
         prepared, self.prepared = self.prepared, None
-        went = self._returning(lambda back: back.commit(prepared)) if prepared is not None else None
-        move, restored = went or (None, None)
+        if prepared is not None:
+            try:
+                move, restored = self._commit(prepared)
+            except CtxError as fault:
+                reply = self.refused(str(fault))
+        self.guard("output capture", lambda: self.capture.close(cell.msg_id), None)
+        outcome = self._outcome(cell, reply, elapsed, interrupted, timed_out, expired)
         if cell.text.cost is not None:
             outcome = dataclasses.replace(outcome, cost=cell.text.cost)
         observe = cell.text.observe or _nothing
-        ended = self.loop.end(outcome, cell.started + elapsed, expired, move=move, restored=restored, observe=observe)
-        if prepared is not None and move is not None and prepared.job.statements:
+        if reason := self.guard("threads and tasks", self.activity.ran, "it is not known what ran"):
+            self.tracker.suspect_all(reason)
+        self._returning(lambda back: back.follow())
+        now = cell.started + elapsed
+        ended = self.guard(
+            "timeline",
+            lambda: self.loop.end(outcome, now, expired, move=move, restored=restored, observe=observe),
+            None,
+        )
+        if ended is None:
+            ended = self.loop.close(cell.turn, outcome, now)
+        if prepared is not None and ended.moved is not None and prepared.job.statements:
             self.then = self._replay(prepared.job)
-        row: CheckpointRow | None = None
-        if move is None:
-            row = self._returning(lambda back: back.take(ended.execution.execution_id))
-        result = self._returning(lambda back: back.took(ended, self._against, again=self._again)) or ended
+        self._finish(ended)
+        return reply
+
+    def _close(self, reply: dict[str, Any], interrupted: bool, timed_out: float | None) -> None:
+        """End the turn of a cell whose `end` failed: how it ended is kept, and nothing else."""
+        cell, self._cell = self._cell, None
+        if cell is not None:
+            self.guard("output capture", lambda: self.capture.close(cell.msg_id), None)
+        turn = self.loop.opened
+        if turn is not None:
+            status, exception = status_of(reply, interrupted, timed_out is not None)
+            self._finish(self.loop.close(turn, Outcome(status, exception=exception), time.time()))
+
+    def _finish(self, ended: TurnResult) -> None:
+        """Take the state after a turn, and tell store, displays and panel of it."""
+        row = self._take(ended.execution) if ended.moved is None else None
+        result = self._took(ended)
         self.last = result
         for text in ended.notices[len(ended.execution.notices) :]:  # of the model's history: nobody else tells them
             self.tell(f"ctxkernel: {text}")
         rows, self._outside_row = (row, self._outside_row), None
-        self._notice(
-            self.guard(
-                "session store", lambda: self.store.end(result, checkpoint=rows[0], outside_checkpoint=rows[1]), None
-            )
-        )
+        self._unstored.append(lambda: self.store.end(result, checkpoint=rows[0], outside_checkpoint=rows[1]))
+        self._store_ends()
         self.guard("display of handles", self.displays.update, None)
         self.guard("panel", lambda: self.panel.turn(result), None)
         self._rest()
+
+    def _commit(self, prepared: Prepared) -> tuple[HeadMove, Restored]:
+        """Put a prepared state in place. Raises CtxError where that fails: then the state is neither."""
+        assert self.returning is not None
+        try:
+            return self.returning.commit(prepared)
+        except BaseException as fault:  # of ours, or out of an object of the user's
+            told = prepared.job.target.told
+            why = self.loop.blind = f"the return to {told} failed on its way ({line_of(fault)})"
+            self.loop.suspect(why)
+            raise CtxError(
+                f"{why}: variables may have their values of before, or those of {told}. HEAD has not moved; "
+                "repeat the command, or restart the kernel and use %ctx resume"
+            ) from None
+
+    def _take(self, execution: Execution) -> CheckpointRow | None:
+        """Take the state after an execution, where it is known what changed; a skipped one says why it is not there."""
+        back, execution_id = self.returning, execution.execution_id
+        if back is None:
+            return None
+        row = None if self.loop.blind else self._returning(lambda back: back.take(execution_id))
+        if row is None:
+            step = "namespace diff" if self.loop.blind else "checkpoints"
+            why = self.loop.blind or "the checkpoint failed"
+            self.loop.suspect(why)
+            row = self.health.skip(execution_id, f"{why} ({found})" if (found := self.guard.why(step)) else why)
+            if step not in self.guard.off:
+                self.tell(f"ctxkernel: no state is kept after {execution.statement_id}: {row.reason}")
+        else:
+            self._told_of(row, execution_id)
+            self.room.stored(row.nbytes)
+        return row
+
+    def _told_of(self, made: CheckpointInfo | CheckpointRow, execution_id: str) -> None:
+        """Tell, once for each trouble, that the data of a checkpoint could not be stored."""
+        told = self.health.stored(made, execution_id.rpartition(".")[0])
+        if told:
+            self.tell(f"ctxkernel: {told}")
+
+    def _took(self, ended: TurnResult) -> TurnResult:
+        """Return the turn with its checkpoint, and how it compares with the execution that it re-ran."""
+        back, execution = self.returning, ended.execution
+        if back is None:
+            return ended
+        result = self._returning(lambda back: self._compared(back, ended), "comparison")
+        if result is None and ended.moved is None and back.trail.here != execution.execution_id:
+            self._returning(lambda back: back.trail.ran(ended.statement, execution, again=self._again), "comparison")
+        return dataclasses.replace(result or ended, checkpoint=self.health.info(execution.execution_id))
+
+    def _compared(self, back: Returning, ended: TurnResult) -> TurnResult | None:
+        try:
+            return back.took(ended, self._against, again=self._again)
+        except CtxError as missing:  # the state that it is to be compared with is not there
+            self.tell(f"ctxkernel: {ended.statement.statement_id} is not compared with its earlier run: {missing}")
+            return None
+
+    def _store_ends(self) -> None:
+        """Write the ends of turns to the log, in order; one that failed is tried again with the next."""
+        while self._unstored:
+            told = self.guard("session store", lambda: (self._unstored[0](),), None)
+            if told is None:
+                if "session store" in self.guard.off:
+                    self._unstored.clear()
+                return
+            self._unstored.popleft()
+            self._notice(told[0])
 
     def gesture(self, source: str, run: Callable[[], None]) -> str:
         """Carry out what the text of a gesture says, as a statement. Returns why it could not be, or nothing.
@@ -407,7 +590,7 @@ class Runtime:
         reply: dict[str, Any] = {"status": "ok"}
         try:
             cell = CellText(source, new_request_id(), recorded=True, kind="meta", author="panel")
-            self.guard("timeline", lambda: self.begin(cell), None)
+            self.open(cell)
             try:
                 with self.user_code():
                     run()
@@ -415,25 +598,48 @@ class Runtime:
                 told = str(fault) if isinstance(fault, CtxError) else f"{type(fault).__name__}: {fault}".rstrip(": ")
                 reply = {"status": "error", "ename": type(fault).__name__, "evalue": told, "traceback": [told]}
             interrupted = reply.get("ename") == "KeyboardInterrupt"
-            self.guard("timeline", lambda: self.end(reply, interrupted, None), None)
+            self.shut(reply, interrupted)
         finally:
             self.interrupts.pending = False
             signal.signal(signal.SIGINT, before)
+            self.idle()
         return str(reply.get("evalue", ""))
 
     def _rest(self) -> None:
         """Have what is left of the checkpoints done when no cell has come for a moment."""
         loop = getattr(self.kernel, "io_loop", None)
-        if loop is not None and self.returning is not None and self.returning.unfinished:
+        back = self.returning
+        if loop is not None and back is not None and (back.checkpoints.writing or self.room.due):
             self._resting = loop.call_later(REST_SECONDS, self._rested)
 
     def _rested(self) -> None:
         self._resting = None
         if self._cell is not None:
             return
-        self._durable()
-        self._returning(lambda back: back.make_room())
-        self._rest()
+        self.interrupts.hold()
+        try:
+            self.settle_checkpoints()
+            if self.room.due:
+                self._returning(self.room.look, "quota")
+            self._rest()
+        finally:
+            self.idle()
+
+    def idle(self) -> None:
+        """Nothing of ours runs any more: the user's signal handlers are in force again."""
+        if not self.interrupts.busy:
+            self.tell_late_signals()
+            self.interrupts.release()
+
+    def tell_late_signals(self) -> None:
+        """Call the user's handlers of signals that came while our code ran; what one raises is told."""
+        for name, fault in self.interrupts.deliver():
+            self.tell(
+                f"ctxkernel: {name} came when the cell had ended, while ctxkernel worked; "
+                f"its handler raised {line_of(fault)}"
+            )
+            if isinstance(fault, SystemExit):  # as it would end a kernel that waits
+                self.kernel.io_loop.asyncio_loop.call_soon(sys.exit, fault.code)
 
     def _replay(self, job: Job) -> Replay:
         from ctxkernel.kernel.replay import Replay
@@ -445,14 +651,15 @@ class Runtime:
         told = self.guard("session store", lambda: self.store.mark(subject, mark, value, time.time()), None)
         self._notice(told)
 
-    def _returning(self, step: Callable[[Returning], T]) -> T | None:
-        """Do something with the checkpoints; None where they are off."""
+    def _returning(self, run: Callable[[Returning], T], step: str = "checkpoints") -> T | None:
+        """Do something with the checkpoints; None where they, or this step, are off."""
         back = self.returning
-        return None if back is None else self.guard("checkpoints", lambda: step(back), None)
+        return None if back is None else self.guard(step, lambda: run(back), None)
 
-    def _durable(self) -> None:
+    def settle_checkpoints(self) -> None:
         """Tell the log which checkpoints the background has finished."""
-        for info, rows in self._returning(lambda back: back.durable()) or ():
+        for info, rows in self._returning(lambda back: back.durable(), "checkpoints in the background") or ():
+            self._told_of(info, info.execution_id)
             told = self.guard(
                 "session store",
                 lambda i=info, r=rows: self.store.checkpoint_state(
@@ -500,7 +707,9 @@ class Runtime:
         streams = cell.collector.streams
         artifacts = cell.collector.artifacts()
         read = self.guard("files that cells read", lambda: self.reads.end(expired), ())
+        seen, statement_id = self.files.listing, cell.turn.statement.statement_id
         written = self.guard("written files", lambda: self.files.written(cell.started, expired), ())
+        self.guard("kept files", lambda: self.file_states.record(statement_id, written, seen), None)
         notices: list[str] = []
         if timed_out is not None:
             told = "stopped" if status == "timeout" else "interrupted, and went on,"

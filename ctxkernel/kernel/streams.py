@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 if os.name == "posix":
@@ -31,8 +32,8 @@ class WatchedPipe:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._fid: int = stream._fid
-        self._busy = False
+        self.fid: int = stream._fid
+        self.busy = False
         self._read = 0
         self._idle = threading.Condition()
 
@@ -57,13 +58,13 @@ class WatchedPipe:
         stream = self._stream
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         poll = select.poll()
-        poll.register(self._fid, select.POLLIN)
+        poll.register(self.fid, select.POLLIN)
         try:
             while True:
                 poll.poll()
                 # Set before the bytes leave the pipe: see `drain`, which looks in the other order.
-                self._busy = True
-                data = os.read(self._fid, CHUNK)
+                self.busy = True
+                data = os.read(self.fid, CHUNK)
                 if not data or not stream._should_watch:
                     return
                 # What is there is delivered whole, a character split at its end with what follows.
@@ -71,26 +72,26 @@ class WatchedPipe:
                 os.write(stream._original_stdstream_copy, data)
                 with self._idle:
                     self._read += len(data)
-                    self._busy = False
+                    self.busy = False
                     self._idle.notify_all()
         except Exception:  # as ipykernel's reader: its close() shows what ended this thread
             stream._exc = sys.exc_info()
         finally:
-            self._busy = False
+            self.busy = False
 
     def drain(self) -> None:
         """Wait until what is in the pipe now has been delivered. A microsecond where it is empty."""
-        pending = _pending(self._fid)
-        if not pending and not self._busy:
+        pending = _pending(self.fid)
+        if not pending and not self.busy:
             return
         end = time.monotonic() + DRAIN_SECONDS
         with self._idle:
             target = self._read + pending
-            while (self._busy or self._read < target) and time.monotonic() < end:
+            while (self.busy or self._read < target) and time.monotonic() < end:
                 if not self._stream.watch_fd_thread.is_alive():
                     return
                 self._idle.wait(0.02)
-                if self._read >= target and not self._busy:
+                if self._read >= target and not self.busy:
                     return
 
 
@@ -114,7 +115,13 @@ def _libc_flush() -> Any:
         flush.argtypes = [ctypes.c_void_p]
     except (OSError, ValueError, AttributeError):
         return None
-    return lambda: flush(stdout)
+    try:
+        # Called with the GIL held, as it never waits; `fflush` may, and gives the GIL away: a switch of threads.
+        held = getattr(ctypes.PyDLL(None), "__fpending")  # noqa: B009 - a class would mangle the name
+        held.argtypes, held.restype = [ctypes.c_void_p], ctypes.c_size_t
+    except (OSError, AttributeError):  # not glibc or musl
+        return lambda: flush(stdout)
+    return lambda: flush(stdout) if held(stdout) else None
 
 
 class CheapFlush:
@@ -146,13 +153,21 @@ class CheapFlush:
         if self._stream._buffers or self._thread._events or self._busy:
             self._stock_flush()
 
+    def settle(self) -> None:
+        """Flush where something that was written has not reached the tap; other messages of the cell passed it."""
+        if self._stream._buffers or self._busy:
+            self._stock_flush()
+
 
 class Streams:
     """Brings all output of a cell to the tap before the cell ends."""
 
     def __init__(self) -> None:
         self._pipes: list[WatchedPipe] = []
-        self._stock: tuple[Any, Any] = (None, None)
+        self._poll: Any = None
+        """Says at one look whether anything waits in the pipes."""
+        self._stock: list[tuple[str, Any, Callable[[], None]]] = []
+        """The names of the streams, the stock ones, and what brings their text to the tap."""
         self._c_flush = _libc_flush()
 
     def install(self) -> None:
@@ -162,20 +177,27 @@ class Streams:
                 pipe = WatchedPipe.adopt(stream)
                 if pipe is not None:
                     self._pipes.append(pipe)
-        self._stock = (sys.stdout, sys.stderr)
-        for stream in self._stock:
+                    self._poll = self._poll or select.poll()
+                    self._poll.register(pipe.fid, select.POLLIN)
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
             if hasattr(stream, "_flush") and hasattr(stream, "_buffers") and hasattr(stream.pub_thread, "_events"):
-                CheapFlush(stream)
+                self._stock.append((name, stream, CheapFlush(stream).settle))
+            elif stream is not None:
+                self._stock.append((name, stream, stream.flush))
 
     def settle(self) -> None:
         """Deliver what C code, children and Python still hold."""
         if self._c_flush is not None and self._pipes:
             self._c_flush()
-        for pipe in self._pipes:
-            pipe.drain()
-        for now, stock in zip((sys.stdout, sys.stderr), self._stock, strict=True):
+        # First the pipes, then whether a reader is busy with what it took out: it says so before it does.
+        if self._pipes and (self._poll.poll(0) or any(pipe.busy for pipe in self._pipes)):
+            for pipe in self._pipes:
+                pipe.drain()
+        for name, stock, settle in self._stock:
+            now = getattr(sys, name, None)
             if now is not stock and now is not None:
                 with contextlib.suppress(Exception):  # the user put it there: it may lack flush, or be closed
                     now.flush()
-            if stock is not None and not stock.closed:
-                stock.flush()
+            if not stock.closed:
+                settle()

@@ -25,6 +25,11 @@ class Trail:
         self._returned = False
         """Whether the last step is a return."""
 
+    @property
+    def here(self) -> str | None:
+        """The place of HEAD."""
+        return self._places[self._at]
+
     def ran(self, statement: Statement, execution: Execution, *, again: bool) -> None:
         """An execution ended that moved HEAD nowhere else; `again`: it is part of a re-run."""
         if statement.author == "model" or _did_nothing(statement, execution) or (again and self._returned):

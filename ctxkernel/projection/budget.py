@@ -9,6 +9,7 @@ Rule 3: outputs are masked in batches. Masking one at a time would change the pr
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -145,7 +146,8 @@ class HistoryFold:
         """The newest entry whose coming changed earlier ones; -1 where none did."""
         self._stubs = 0
         """Tokens of masked entries that could be dropped."""
-        self._sizes: list[tuple[int, int]] = []
+        self._whole, self._least = array("q"), array("q")
+        """The tokens of each entry, whole and masked."""
         self._joined: list[bool] = []
         """Whether an entry stands and falls with the one before it."""
         self.let_go: list[int] = []
@@ -158,7 +160,7 @@ class HistoryFold:
         """… the tokens that these take."""
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self._whole)
 
     def stands(self, index: int) -> bool:
         """Whether an entry is shown at all."""
@@ -172,12 +174,12 @@ class HistoryFold:
         """Forget the entries after the first `count`; False, and nothing is done, where they changed earlier ones."""
         if self.last_batch >= count:
             return False
-        self.tokens -= sum([whole for whole, _ in self._sizes[count:]])
+        self.tokens -= sum(self._whole[count:])
         for index in [index for index in self._kept if index >= count]:
             self._loose_tokens -= self._kept.pop(index) if index in self._loose else 0
             self._loose.pop(index, None)
             self._kept.pop(index, None)
-        del self._sizes[count:], self._joined[count:]
+        del self._whole[count:], self._least[count:], self._joined[count:]
         return True
 
     def append(self, whole: int, masked: int, *, joined: bool = False, kept: bool = False, firm: bool = True) -> bool:
@@ -186,13 +188,14 @@ class HistoryFold:
         `joined`: it stands and falls with the entry before it; `kept`: it is dropped after all others only, and in
         batches too unless it is `firm`.
         """
-        newest = len(self._sizes)
+        newest = len(self._whole)
         if joined and newest and not self.stands(newest - 1):  # what it stands with is gone: so is it
             whole = masked = 0
             kept = False
             self.dropped, self.masked = newest + 1, max(self.masked, newest + 1)
             self.last_batch = newest
-        self._sizes.append((whole, masked))
+        self._whole.append(whole)
+        self._least.append(masked)
         self._joined.append(joined)
         if kept:
             self._kept[newest] = whole
@@ -242,7 +245,7 @@ class HistoryFold:
             self.let_go.append(at)
 
     def _mask(self) -> None:
-        whole, masked = self._sizes[self.masked]
+        whole, masked = self._whole[self.masked], self._least[self.masked]
         self.tokens += masked - whole
         if self.masked in self._kept:
             self._kept[self.masked] = masked
@@ -260,9 +263,8 @@ class HistoryFold:
     def _drop(self) -> None:
         for index in range(self.dropped, self._unit()):
             if index not in self._kept:
-                whole, masked = self._sizes[index]
-                self.tokens -= masked if index < self.masked else whole
-                self._stubs -= masked if index < self.masked else 0
+                self.tokens -= (self._least if index < self.masked else self._whole)[index]
+                self._stubs -= self._least[index] if index < self.masked else 0
             self.dropped += 1
         self.masked = max(self.masked, self.dropped)
 

@@ -57,7 +57,7 @@ Path = Sequence[tuple[Statement, Execution]]
 Records = Mapping[str, Sequence[Any]]
 """Execution → the history events that were recorded with it, in order."""
 
-_MOST_KEPT = 10_000
+_MOST_KEPT = 1_000
 """Rendered events that are kept at least, those of other branches included: coming back to one renders nothing anew."""
 _OPENING = "[What came before is condensed or left out.]"
 _STANDS_FOR = (UserQuestion, Context, AssistantMessage, Action, *RESULTS)
@@ -101,14 +101,6 @@ class Bound(NamedTuple):
     """Whether the newest request was built otherwise than those of now: what was thought then is bound to that."""
 
 
-class Fed(NamedTuple):
-    """How much of an execution the view was given."""
-
-    execution_id: str
-    ended: bool
-    records: int
-
-
 class Past:
     """The rendered history of one engine."""
 
@@ -131,7 +123,7 @@ class Past:
         self._bound = capabilities.bound_thinking and dialect.name == "tools"
         self._turn_notes = bool(capabilities.turn_notes)
         self.properties = tuple(properties)
-        self._rendered: dict[tuple[str, str, str], Rendered] = {}
+        self._rendered: dict[tuple[str, str, str] | str, Rendered] = {}
         self.run = Run()
         self.receipts = Receipts(opening)
         self.tokens = 0
@@ -154,7 +146,10 @@ class Past:
         self.view = HistoryView(properties=self.properties)
         self.events: list[HistoryEvent] = []
         """All that the path tells, in order, records among it."""
-        self._fed: list[Fed] = []
+        self._fed: list[str] = []
+        """The executions that the view was given …"""
+        self._last_fed = False, 0
+        """… of the last one whether its end was, and how many records …"""
         self._sources: dict[str, tuple[Statement, Execution]] = {}
         self.pins: dict[str, str] = {}
         """The pinned events, each with the reason."""
@@ -180,8 +175,8 @@ class Past:
         """Whether a call or a result was ever recorded: without, nothing can be broken."""
         self.newest = ""
         """The newest statement, or empty."""
-        self._open: list[int] = []
-        """Places in the path of what had not ended when it was fed."""
+        self._open: dict[int, int] = {}
+        """… and of those that had not ended: place in the path → how many records."""
 
     def _begin_entries(self, cap: int) -> None:
         self._shown: list[HistoryEvent] = []
@@ -216,7 +211,7 @@ class Past:
 
     def running(self) -> list[LeftOut]:
         """Why statements that have not ended are left out."""
-        return [LeftOut(attribute(self._fed[place].execution_id), "still running") for place in self._open]
+        return [LeftOut(attribute(self._fed[place]), "still running") for place in self._open]
 
     def hidden(self) -> list[LeftOut]:
         """What properties leave out that look at the whole history: extensions, and the user's own."""
@@ -348,14 +343,13 @@ class Past:
     def _continues(self, path: Path, records: Records) -> bool:
         """Whether `path` is what was fed, with something added at its end."""
         fed = self._fed
-        if len(path) < len(fed) or (fed and path[len(fed) - 1][1].execution_id != fed[-1].execution_id):
+        if len(path) < len(fed) or (fed and path[len(fed) - 1][1].execution_id != fed[-1]):
             return False
         # What was still open before the newest place must be as it was: what it adds would stand before other events.
         newest = len(fed) - 1
         return all(
-            place == newest
-            or (path[place][1].status == "running" and len(records.get(fed[place][0], ())) == fed[place].records)
-            for place in self._open
+            place == newest or (path[place][1].status == "running" and len(records.get(fed[place], ())) == told)
+            for place, told in self._open.items()
         )
 
     def _feed(self, path: Path, records: Records) -> None:
@@ -364,20 +358,23 @@ class Past:
             statement, execution = path[place]
             name = execution.execution_id
             told = records.get(name, ())
-            known = fed.pop() if place < len(fed) else Fed(name, False, 0)
+            if place == len(fed):
+                fed.append(name)
+                self._last_fed = False, 0
+            known_end, known = self._last_fed
             ended = execution.status != "running"
-            if ended and not known.ended:
+            if ended and not known_end:
                 self.newest = attribute(statement.statement_id)
                 if not any(_stands_for(one) for one in told) and not _bookkeeping(statement, told):
-                    self._sources[name] = statement, execution
+                    self._sources[name] = path[place]
                     self._append(from_execution(statement, execution))
-            for event in told[known.records :]:
+            for event in told[known:]:
                 self._append(event)
-            fed.append(Fed(name, ended, len(told)))
-            if self._open and self._open[-1] == place:
-                self._open.pop()
-            if not ended:
-                self._open.append(place)
+            self._last_fed = ended, len(told)
+            if ended:
+                self._open.pop(place, None)
+            else:
+                self._open[place] = len(told)
 
     def _append(self, event: HistoryEvent) -> None:
         self.events.append(event)
@@ -529,7 +526,7 @@ class Past:
     def _render(self, event: HistoryEvent, name: str, *, whole: bool = False) -> Rendered:
         """Return the blocks of an event, which are the same whenever they are asked for."""
         summary = None if whole else self._notes.get(event.event_id)
-        key = event.event_id, name, summary or ""
+        key = (event.event_id, name, summary or "") if name or summary else event.event_id
         entry = self._rendered.get(key)
         if entry is None:
             source = self._sources.get(event.event_id) if isinstance(event, HumanStatement) else None

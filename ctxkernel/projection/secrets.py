@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 # A prefix, then at least so many of these characters. The look-behind keeps words such as `task-…` whole, and makes
 # the search linear: a run of such characters is tried once.
@@ -79,7 +80,10 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(65, 91)}
 
 
 def _assignments(text: str, low: str) -> str:
-    if not any(word in low for word in _NAMES):
+    for word in _NAMES:
+        if word in low:
+            break
+    else:
         return text
     if len(low) != len(text):  # a few letters, as İ, grow in lower case; places must stay places
         low = text.translate(_ASCII_LOWER)
@@ -114,6 +118,13 @@ _TABLE: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[s
 
 def mask(text: str) -> str:
     """Return `text` with what looks like a credential replaced by `[masked…]`; the same object where nothing does."""
+    if len(text) > _SHORT:
+        return _masked(text)
+    masked = _known(text)
+    return text if masked == text else masked
+
+
+def _masked(text: str) -> str:
     low = text.lower()
     before = text
     for words, pattern, instead in _TABLE:
@@ -124,8 +135,14 @@ def mask(text: str) -> str:
     return _assignments(text, low if text is before else text.lower())
 
 
+_SHORT = 200
+_known = lru_cache(256)(_masked)  # a cell's source, and a name with its value, are looked at several times a turn
+
+
 def mask_value(name: str, value: str) -> str:
     """Return the repr of a variable, masked where its name or itself says that it is a credential."""
     opening = f"{name} = "
-    masked = mask(opening + value)
+    masked = mask(together := opening + value)
+    if masked is together:
+        return value
     return masked[len(opening) :] if masked.startswith(opening) else mask(value)

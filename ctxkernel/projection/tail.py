@@ -47,7 +47,7 @@ LEAST_CONTENT = 24
 """Fewer tokens than this for a content that wants more are not worth a block."""
 
 _DIGEST_KEYS = ("mode", "freq", "lod", "tokens", "pos", "revision")
-_MEMO = 1024
+_MEMO = 512
 _VALUE = 80
 """Most characters of one value in the handle table."""
 
@@ -86,6 +86,17 @@ class Tail:
         self._young: dict[str, Row] = {}
         self._old: dict[str, Row] = {}
         self._levels: dict[tuple[str, int, str], str | None] = {}
+        self._variables: tuple[Sequence[VariableLine], list[Row]] = (), []
+        """The newest table's variables, and their rows."""
+
+    def _rows_of(self, variables: Sequence[VariableLine]) -> list[Row]:
+        """Return the rows of variables. Most lines are the same objects as in the turn before."""
+        before, rows = self._variables
+        if variables is not before:
+            known = dict(zip(map(id, before), rows, strict=True))
+            made = [known.get(id(one)) or self.row(variable_row(one)) for one in variables]
+            self._variables = variables, made
+        return self._variables[1]
 
     def row(self, raw: str) -> Row:
         """Return one clean line with its line break."""
@@ -131,7 +142,7 @@ class Tail:
         row = self.row
         tables = {
             "handles": [row(handle_row(handle, names)) for handle in turn.handles],
-            "variables": [row(variable_row(variable)) for variable in turn.variables],
+            "variables": self._rows_of(turn.variables),
             "deltas": [row(delta_row(item)) for item in turn.deltas],
         }
         wants = {part: sum([content.tokens for content in by_part[part]]) if part in by_part else 0 for part in PARTS}

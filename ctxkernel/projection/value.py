@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, count, islice
 from operator import is_not
@@ -86,13 +86,17 @@ class Run:
     Whoever made it may append; a projection reads the first so many.
     """
 
-    __slots__ = ("_chunks", "_hashes", "_left", "_line", "_mark", "left_out", "pieces")
+    __slots__ = ("_chunks", "_left", "_line", "_mark", "_recent", "_text", "left_out", "pieces")
 
     def __init__(self, pieces: Sequence[Piece] = (), left_out: tuple[LeftOut, ...] = ()) -> None:
         self.pieces: list[Piece] = list(pieces)
         self.left_out = left_out
-        self._hashes: list[str] = []
-        self._chunks: list[tuple[str, str]] = []
+        self._chunks: list[str] = []
+        """The hashes of the texts of whole chunks."""
+        self._recent: list[Json] = []
+        """The references of the pieces after these chunks, as far as they were asked for."""
+        self._text = ""
+        """The text of the newest of these chunks: it is asked for once, right after its hash."""
         self._left: tuple[str, str] | None = None
         self._mark = object()
         self._line: list[tuple[object, int]] = []
@@ -117,24 +121,34 @@ class Run:
         other = Run(self.pieces[:count], left_out)
         if left_out is self.left_out:
             other._left = self._left
-        other._hashes = self._hashes[:count]
         other._chunks = self._chunks[: count // CHUNK]
         other._line = [(self._mark, count), *((mark, min(same, count)) for mark, same in self._line[:3])]
         return other
 
     def references(self, start: int, end: int) -> list[Json]:
         """Return the references of pieces `start` … `end`, each with the hash of its text."""
-        for piece in self.pieces[len(self._hashes) : end]:
-            self._hashes.append(_hash(piece.text))
-        return [_reference(self.pieces[i], self._hashes[i]) for i in range(start, end)]
+        known, recent = len(self._chunks) * CHUNK, self._recent
+        if start < known:
+            return [_reference(piece, _hash(piece.text)) for piece in self.pieces[start:end]]
+        recent += [_reference(piece, _hash(piece.text)) for piece in self.pieces[known + len(recent) : end]]
+        return recent[start - known : end - known]
 
-    def chunks(self, count: int) -> list[tuple[str, str]]:
-        """Return (hash, text) of the lists of references of all whole chunks among the first `count` pieces."""
+    def chunks(self, count: int) -> list[str]:
+        """Return the hashes of the texts of all whole chunks among the first `count` pieces."""
         whole = count // CHUNK
-        for index in range(len(self._chunks), whole):
-            text = _dump(self.references(index * CHUNK, (index + 1) * CHUNK))
-            self._chunks.append((_hash(text), text))
+        while len(self._chunks) < whole:
+            start = len(self._chunks) * CHUNK
+            self._text = _dump(self.references(start, start + CHUNK))
+            self._chunks.append(_hash(self._text))
+            del self._recent[:CHUNK]
         return self._chunks[:whole]
+
+    def chunk_texts(self, start: int, count: int) -> Iterator[tuple[str, str]]:
+        """Yield (hash, text) of the whole chunks from `start` on among the first `count` pieces."""
+        names = self.chunks(count)
+        for index in range(start, len(names)):
+            newest = index == len(self._chunks) - 1 and self._text
+            yield names[index], newest or _dump(self.references(index * CHUNK, (index + 1) * CHUNK))
 
 
 class Found(NamedTuple):
@@ -312,7 +326,6 @@ class Projection:
 
     def parts(self) -> tuple[tuple[str, str], ...]:
         """Return (block id, sha256 of its text) of all blocks, in order."""
-        self.run.references(0, self.count)
         return tuple((piece.id, _hash(piece.text)) for piece in self._pieces())
 
     def to_record(self) -> dict[str, Json]:
@@ -325,7 +338,7 @@ class Projection:
             "tools": _hash(self.tools) if self.tools else None,
             "betas": list(self.betas),
             "system": _reference(self.system, _hash(self.system.text)),
-            "chunks": [name for name, _ in self.run.chunks(self.count)],
+            "chunks": self.run.chunks(self.count),
             "history": self.run.references(whole, self.count),
             "tail": [_reference(piece, _hash(piece.text)) for piece in self.tail],
             "cached": self.cached,
@@ -353,7 +366,7 @@ class Projection:
                 out[_hash(self.tools)] = self.tools
         for index, reference in enumerate(self.run.references(start, self.count), start):
             out[reference[_TEXT]] = self.run.pieces[index].text
-        out.update(self.run.chunks(self.count)[start // CHUNK :])
+        out.update(self.run.chunk_texts(start // CHUNK, self.count))
         if self.run.left_out and not same:
             name, text = self.run.left()
             out[name] = text
@@ -362,38 +375,98 @@ class Projection:
         return out
 
 
-def from_record(record: dict[str, Json], load_text: Callable[[str], str]) -> Projection:
+def from_record(record: Mapping[str, Json], load_text: Callable[[str], str]) -> Projection:
     """Return the projection of a record; `load_text` gives a text by its hash.
 
     Raises StoreError for a record of a newer version and for texts that do not give the record's receipt.
     """
-    if record.get("version") != RECORD_VERSION:
-        raise StoreError(f"a projection of version {record.get('version')} needs a newer ctxkernel; update it")
-    pieces = [
-        _piece(reference, load_text) for chunk in record["chunks"] for reference in json.loads(load_text(chunk))
-    ] + [_piece(reference, load_text) for reference in record["history"]]
-    left: list[list[str]] = json.loads(load_text(record["history_left_out"])) if record["history_left_out"] else []
-    found = record["report"]["violations"]
-    projection = Projection(
-        model=record["model"],
-        max_tokens=record["max_tokens"],
-        tools=load_text(record["tools"]) if record.get("tools") else "",
-        betas=tuple(record.get("betas", ())),
-        system=_piece(record["system"], load_text),
-        tail=tuple(_piece(reference, load_text) for reference in record["tail"]),
-        report=Report(record["report"]["ok"], tuple(Violation(**violation) for violation in found)),
-        tokens=record["tokens"],
-        budget=record["budget"],
-        receipt=record["receipt"],
-        run=Run(pieces, tuple(LeftOut(one, why) for one, why in left)),
-        count=len(pieces),
-        cached=record["cached"],
-        tail_left_out=tuple(LeftOut(one, why) for one, why in record["left_out"]),
-        edge=record.get("edge", -1),
-    )
-    if "sha256:" + hashlib.sha256(projection.request_bytes).hexdigest() != projection.receipt:
-        raise StoreError(f"the stored texts of projection {projection.receipt[:23]} are not those that it was made of")
-    return projection
+    return Rebuilder(load_text).projection(record)
+
+
+class Rebuilder:
+    """Makes projections of their records, best in the order in which they were made.
+
+    What one begins with as the one before did is neither read nor hashed again: they share a run.
+    """
+
+    def __init__(self, load_text: Callable[[str], str]) -> None:
+        self._load = load_text
+        self._begin()
+
+    def _begin(self) -> None:
+        self._run = Run()
+        self._receipts = receipts.Receipts("")
+        self._opening = ""
+        self._chunks: list[str] = []
+        self._ends: list[int] = []
+        """Where in the run each chunk ends."""
+        self._references: list[Json] = []
+        """Those of all pieces of the run."""
+        self._left_name: Json = None
+
+    def projection(self, record: Mapping[str, Json]) -> Projection:
+        """Return the projection of a record.
+
+        Raises StoreError for a record of a newer version and for texts that do not give the record's receipt, KeyError,
+        TypeError or ValueError for one that is damaged.
+        """
+        if record.get("version") != RECORD_VERSION:
+            raise StoreError(f"a projection of version {record.get('version')} needs a newer ctxkernel; update it")
+        load_text = self._load
+        found = record["report"]["violations"]
+        tools = load_text(record["tools"]) if record.get("tools") else ""
+        system = _piece(record["system"], load_text)
+        tail = tuple([_piece(reference, load_text) for reference in record["tail"]])
+        self._go_on(record, receipts.head(record["model"], record["max_tokens"], system.text, tools))
+        projection = Projection(
+            model=record["model"],
+            max_tokens=record["max_tokens"],
+            tools=tools,
+            betas=tuple(record.get("betas", ())),
+            system=system,
+            tail=tail,
+            report=Report(record["report"]["ok"], tuple([Violation(**violation) for violation in found])),
+            tokens=record["tokens"],
+            budget=record["budget"],
+            receipt=record["receipt"],
+            run=self._run,
+            count=len(self._run.pieces),
+            cached=record["cached"],
+            tail_left_out=tuple([LeftOut(one, why) for one, why in record["left_out"]]),
+            edge=record.get("edge", -1),
+        )
+        if self._receipts.receipt(self._run.pieces, tail, projection.edge) != projection.receipt:
+            self._begin()
+            raise StoreError(
+                f"the stored texts of projection {projection.receipt[:23]} are not those that it was made of"
+            )
+        return projection
+
+    def _go_on(self, record: Mapping[str, Json], opening: str) -> None:
+        """Have the run of a record, and the receipts of that; where the record is damaged nothing is changed."""
+        chunks, name = record["chunks"], record["history_left_out"]
+        same = next((at for at, pair in enumerate(zip(chunks, self._chunks, strict=False)) if pair[0] != pair[1]), -1)
+        same = min(len(chunks), len(self._chunks)) if same < 0 else same
+        ends = self._ends[:same]
+        start = place = ends[-1] if ends else 0
+        references: list[Json] = []
+        for chunk in chunks[same:]:
+            references += json.loads(self._load(chunk))
+            ends.append(start + len(references))
+        references += record["history"]
+        for old, new in zip(self._references[start:], references, strict=False):
+            if old != new:
+                break
+            place += 1
+        pieces = [_piece(reference, self._load) for reference in references[place - start :]]
+        if name != self._left_name or place < len(self._run.pieces) or opening != self._opening:
+            left: list[list[str]] = json.loads(self._load(name)) if name else []
+            self._run = self._run.cut(place, tuple([LeftOut(one, why) for one, why in left]))
+            again = opening == self._opening and place
+            self._receipts = self._receipts.cut(place) if again else receipts.Receipts(opening)
+        self._run.pieces += pieces
+        self._references[start:] = references
+        self._chunks, self._ends, self._left_name, self._opening = chunks, ends, name, opening
 
 
 @functools.lru_cache(maxsize=64)  # a record and its texts ask for the same few hashes right after each other
@@ -401,8 +474,7 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _dump(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_dump: Callable[[Json], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 _TEXT = 5

@@ -77,6 +77,27 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class FileChange:
+    """What a return does with one file whose content is kept (setting `files = restore`)."""
+
+    name: str
+    """Its path below the notebook's folder."""
+    action: Literal["back", "remove", "stays"]
+    statement_id: str = ""
+    """The statement that left it as it is brought back; for the others, the one that wrote it."""
+    size: int = 0
+    reason: str = ""
+    """Why it stays; for one that is brought back, where its content is from if no statement left it so."""
+
+    def __str__(self) -> str:
+        if self.action == "back":
+            of = f"of {self.statement_id}" if self.statement_id else self.reason or "before a cell wrote it"
+            return f"{one_line(self.name, 80)} (as {of})"
+        wrote = f"written by {self.statement_id}" if self.statement_id else ""
+        return f"{one_line(self.name, 80)} ({'; '.join(filter(None, (wrote, self.reason)))})"
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One statement that runs again after the return."""
 
@@ -110,6 +131,8 @@ class Plan:
     ambient: tuple[str, ...] = ()
     """Handles, and parts of the ambient state, that are put back."""
     files: tuple[Written, ...] = ()
+    file_changes: tuple[FileChange, ...] = ()
+    """What happens to files whose content is kept; none of them is in `files`."""
     statements: tuple[Step, ...] = ()
     seconds: float = 0.0
     """How long it may take, from what was measured."""
@@ -140,15 +163,33 @@ class Plan:
             lines.append(f"not restored {one_line(name, 60)}: {one_line(why, 200)}")
         if self.ambient:
             lines.append(f"put back     {', '.join(self.ambient)}")
-        for file in self.files:
-            size = f", {_bytes(file.size)}" if file.size else ""
-            lines.append(f"file stays   {one_line(file.name, 80)} (written by {file.statement_id}{size})")
+        lines += self.file_lines()
         for step in self.statements:
             notes = [note for note in (step.reason, "expected to differ" if step.expected else "") if note]
             took = f", {_time(step.seconds)}" if step.action == "run" and step.seconds else ""
             told = f" ({'; '.join(notes)})" if notes else ""
             lines.append(f"{step.action:12} {step.statement_id}{took}{told}  {one_line(step.source, 60)}".rstrip())
         return "\n".join(lines)
+
+    def file_lines(self) -> list[str]:
+        """Return a line for each file that is brought back, removed, or stays as it is."""
+        words = {"back": "file back   ", "remove": "file removed", "stays": "file stays  "}
+        lines = [f"{words[one.action]} {one}" for one in self.file_changes]
+        for file in self.files:
+            size = f", {_bytes(file.size)}" if file.size else ""
+            lines.append(f"file stays   {one_line(file.name, 80)} (written by {file.statement_id}{size})")
+        return lines
+
+    def files_that_stay(self) -> str:
+        """Return one line that names the files written since that a return leaves as they are; empty for none."""
+        names = [one_line(one.name, 80) for one in self.files[:8]]
+        if not names:
+            return ""
+        more = f" and {len(self.files) - 8} more" if len(self.files) > 8 else ""
+        count = f"{len(self.files)} files that were written since stay as they are"
+        if len(self.files) == 1:
+            count = "a file that was written since stays as it is"
+        return f"{count}: {', '.join(names)}{more}"
 
     def to_json(self) -> dict[str, Json]:
         """Return the plan as JSON, with `nbytes` and `again` added."""
@@ -168,6 +209,7 @@ def make_plan(
     functions: Mapping[str, str] | None = None,
     ambient: Collection[str] = (),
     files: Sequence[Written] = (),
+    file_changes: Sequence[FileChange] = (),
     statements: Sequence[Step] = (),
     read_speed: float = READ_SPEED,
 ) -> Plan:
@@ -187,7 +229,8 @@ def make_plan(
         rerun=rerun,
         lost=lost,
         ambient=tuple(ambient),
-        files=_newest(files),
+        files=_newest([one for one in files if one.name not in {change.name for change in file_changes}]),
+        file_changes=tuple(file_changes),
         statements=tuple(statements),
     )
     seconds = sum(costs.get(one, 0.0) for one in plan.again)

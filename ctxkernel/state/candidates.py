@@ -13,14 +13,12 @@ import contextlib
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
 from ctxkernel.state.codes import attribute_names, cell_names, used_names
-from ctxkernel.state.sharing import Ids
-from ctxkernel.state.survey import Survey
 
 Transform = Callable[[str], str]
 
@@ -118,38 +116,6 @@ def names_used(source: str, transform: Transform | None = None) -> frozenset[str
 def is_python(source: str) -> bool:
     """Whether `source` can be compiled once its magics and shell lines are left out."""
     return _compile(source) is not None or _compile(_without_magics(source, None, _Found(), 0)) is not None
-
-
-def reachable(
-    cell: Cell,
-    names: Collection[str],
-    survey_of: Callable[[str], Survey | None],
-    owners: Callable[[Ids], set[str]],
-) -> tuple[set[str], str]:
-    """Return those of `names` that the cell can touch, and why it may touch any, or empty.
-
-    By name, by the code that it can call through these, and by sharing an object with one of these.
-    """
-    anything = cell.anything
-    reached: dict[int, Ids] = {}
-    touched: set[str] = set()
-    todo = [name for name in cell.names if name in names]
-    while todo:
-        name = todo.pop()
-        if name in touched:
-            continue
-        touched.add(name)
-        survey = survey_of(name)
-        if survey is None:
-            continue
-        reached.update((id(ids), ids) for ids in (survey.ids, survey.leads) if len(ids))
-        if not anything and not ANYTHING_IN_A_FUNCTION.isdisjoint(survey.deps):
-            anything = f"{name} ({min(ANYTHING_IN_A_FUNCTION & survey.deps)})"
-        todo += [each for each in survey.deps if each not in touched and each in names]
-    # A name that shares an object with these changes with it, but no code of its own is run by that.
-    for ids in reached.values():
-        touched |= owners(ids)
-    return touched, anything
 
 
 def _compile(source: str | ast.Module) -> CodeType | None:

@@ -1,18 +1,19 @@
 """Takes the state after every cell. `state.restore` brings one back.
 
-    names that may differ (`tracker.dirty`) → units of names that share objects → pickled, large buffers out of band
-    → what is not stored yet goes to the chunk store, large data outside of the user's time (`state.storing`)
+    what the tracker packed after the cell → units → what is not stored yet goes to the chunk store, large data and what
+    could not be packed in time outside of the user's time (`state.storing`)
 
 Rule 1: what cannot be stored is named with the reason, in the state and in every plan.
-Rule 2: the user's time is bounded: what takes longer than a moment is pickled in the background, or named as skipped.
-Rule 3: what cannot be stored is followed while it lives, with a version that another use of it changes.
+Rule 2: a state is whole, or what is not known of it yet or at all is named: nothing is believed to be unchanged.
+Rule 3: what has no stored form is held while a state within reach has it, and is there again as it is then.
 """
 
 from __future__ import annotations
 
+import io
 import pickle
+import socket
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,27 +21,22 @@ from typing import Any
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state import units
-from ctxkernel.state.pickling import OutOfTime, Packed, Packer
+from ctxkernel.state.faithful import unfaithful
+from ctxkernel.state.pickling import Packer
+from ctxkernel.state.pieces import Piece
+from ctxkernel.state.reflect import is_kind, loaded
 from ctxkernel.state.states import Known, States
 from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking
-from ctxkernel.state.survey import fingerprint
-from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.state.tracker import NamespaceTracker, Pending
 from ctxkernel.state.units import State, Unit, missing_of
 from ctxkernel.state.variables import NOTHING, is_atom
-from ctxkernel.state.verification import Verifier
 
-PACK_SECONDS = 0.06
-"""What pickling one unit may cost the user; longer ones are pickled in the background."""
-SLOW_SECONDS = 0.015
-"""What took longer the last time is pickled in the background at once, where that is to be had: a fork costs less."""
-VERIFIED_BYTES = 8 * 1024 * 1024
-"""Largest pack of a type not seen before of which a copy is made, to see whether it comes back equal."""
-LOOK_SECONDS = 0.005
-"""What looking at something that cannot be stored may take, to see whether it was used."""
-UNEQUAL = "unequal:"
-"""Begins the token of a name whose stored value is not used: it is had back only while nobody touched it."""
 PLAIN = "p:"
 """Begins the digest of a plain value: many of these share a stream, a dict by digest."""
+MOST_HELD = 1000
+"""Objects without a stored form that are held for a return to them, the newest ones."""
+MOST_STATES_HELD = 20
+"""States of which values without stored data are held."""
 
 
 @dataclass(slots=True)
@@ -71,30 +67,34 @@ class Checkpointer:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.states = States(chunks.read)
-        self.storage = Storage(tracker=tracker, packer=packer, chunks=chunks, background=background, address=address)
+        self.storage = Storage(packer=packer, chunks=chunks, background=background, address=address, value=self._any)
         self._tracker = tracker
         self._packer = packer
         self._background = background
         self._value = value
         self._handle = handle
         self._clock = clock
-        self._verifier = Verifier(packer, tracker.look)
         self._current: State = {}
         """What is live now, by what was stored of it last."""
         self._base: str | None = None
         """The execution whose state `_current` is, but for `_apart`."""
+        self._labels: set[str] = set()
+        """Shared objects that `_current` has."""
         self._apart: set[str] = set()
         """Names that the state of `_base` has and that could not be brought back."""
-        self._live: dict[str, tuple[Any, str]] = {}
-        """Token → (weak reference, version)."""
-        self._numbers: dict[str, int] = {}
-        """Execution → how many checkpoints had been taken by then …"""
-        self._class_from: dict[str, int] = {}
-        """… and by the time of what `_current` has of a class."""
-        self._slow: set[str] = set()
-        """Names whose unit took long to pickle."""
+        self._turns: dict[str, int] = {}
+        """Execution → the tracker's turn when its checkpoint was taken."""
+        self._used: dict[str, int] = {}
+        """Token → the turn in which a cell that may have used it ran last."""
+        self.shelf: dict[str, Any] = {}
+        """Token → an object that has no stored form, held so that a return finds it."""
+        self.held: dict[str | None, dict[str, Any]] = {}
+        """Execution → values of its state whose data are not stored, by name."""
         self._writing: dict[str, list[Any]] = {}
         """Execution → tickets that write data of its checkpoint."""
+
+    def _any(self, name: str) -> Any:
+        return self._value(name)
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -107,22 +107,31 @@ class Checkpointer:
         manifest is a difference, or the `whole` state. Never raises for a value that cannot be stored: it is named in
         the info.
         """
+        self._tracker.pack_rest()
+        pending = self._tracker.take_pending()
+        try:
+            return self._take(execution_id, pending, plain, gone, whole=whole)
+        except BaseException:
+            self._tracker.pending.names |= pending.names
+            raise
+
+    def _take(
+        self, execution_id: str, pending: Pending, plain: Mapping[str, Any], gone: Iterable[str], *, whole: bool
+    ) -> Taken:
         start = self._clock()
-        dirty, unsure = self._tracker.take_dirty()
-        taking = Taking(execution_id, dirty | unsure)
-        self._numbers[execution_id] = len(self._numbers) + 1
-        taking.gone |= {name for name in self._apart if self._value(name) is NOTHING}
-        self._apart = set()
-        for name in (*gone, *[name for name in sorted(dirty) if self._value(name) is NOTHING]):
-            dirty |= set(self._drop(name, taking))
-            dirty.discard(name)
+        taking = Taking(execution_id)
+        self._turns[execution_id] = self._tracker.turn
+        doubts = self._doubts(execution_id)
+        self._drop_gone(pending, gone, taking)
+        self._note_use(pending)
         fault = ""
         try:
-            self._atoms(dirty, plain, taking)
-            for names in self._groups(dirty):
-                values = {name: value for name in names if (value := self._value(name)) is not NOTHING}
-                if values:
-                    self._unit(values, taking)
+            self._atoms(pending, plain, taking)
+            for piece in {id(one): one for one in pending.pieces.values()}.values():
+                self._unit(piece, taking)
+            self._defer(pending, taking)
+            for name, why in pending.faults.items():
+                self._put(Unit((name,), missing={name: why}), taking)
             self.storage.write(taking, self._current)
         except StoreError as error:  # no room, a folder that is gone: the next checkpoint tries again
             fault = str(error)
@@ -131,9 +140,11 @@ class Checkpointer:
         manifest = {
             "v": units.VERSION,
             "base": None if whole or self._base is None else f"c{self._base}",
-            "units": [units.unit_to_json(unit, self.storage.recipe) for unit in listed],
+            "units": [] if fault else [units.unit_to_json(unit, self.storage.recipe) for unit in listed],
             "gone": [] if whole else sorted(taking.gone),
         }
+        if doubts:
+            manifest["u"] = doubts
         under_way = [one for one in taking.tickets if not (one.done and one.fault)]
         state: CheckpointState = "skipped" if fault else "writing" if under_way else "durable"
         elapsed = round((self._clock() - start) * 1000, 3)
@@ -147,34 +158,55 @@ class Checkpointer:
             self._writing[execution_id] = under_way
         return Taken(info, manifest)
 
-    def _drop(self, name: str, taking: Taking) -> Iterator[str]:
-        """Take a name out of the state; yield those that shared a unit with it, and are to be stored without it."""
-        unit = self._current.pop(name, None)
-        if unit is not None:
-            taking.gone.add(name)
-            yield from (other for other in unit.names if other != name and other in self._current)
+    def _doubts(self, execution_id: str) -> dict[str, list[str]]:
+        """Note which earlier states are in doubt: names changed without a cell that touched them, at a time unknown."""
+        found: dict[str, list[str]] = {}
+        doubts, self._tracker.doubts = self._tracker.doubts, {}
+        for name, turn in doubts.items():
+            between = [one for one, at in self._turns.items() if at > turn and one != execution_id]
+            between = [one for one in between if self.states.follows(self._base, one)]
+            if between:
+                found[name] = between
+        self.states.doubt(found)
+        return found
+
+    def _drop_gone(self, pending: Pending, gone: Iterable[str], taking: Taking) -> None:
+        taking.gone |= {name for name in self._apart if self._value(name) is NOTHING}
+        self._apart = set()
+        for label in [one for one in self._labels if self._packer.object_of(one) is None]:
+            self._labels.discard(label)
+            if self._current.pop(label, None) is not None:
+                taking.gone.add(label)
+        for name in (*gone, *sorted(pending.names)):
+            if name in self._current and not name.startswith(("class:", "shared:")) and self._value(name) is NOTHING:
+                self._current.pop(name)
+                taking.gone.add(name)
+
+    def _note_use(self, pending: Pending) -> None:
+        """Note when a cell last may have used what cannot be stored."""
+        for name in self._tracker.touched:
+            unit = self._current.get(name)
+            for token, _ in unit.live if unit is not None else ():
+                self._used[token] = self._tracker.turn
 
     def _put(self, unit: Unit, taking: Taking) -> None:
         """Make a unit that of its names."""
         taking.add(unit)
         taking.missing |= missing_of(unit)
         self._current |= dict.fromkeys(unit.names, unit)
+        self._labels.update(name for name in unit.names if name.startswith("shared:"))
 
-    def _atoms(self, dirty: set[str], plain: Mapping[str, Any], taking: Taking) -> None:
+    def _atoms(self, pending: Pending, plain: Mapping[str, Any], taking: Taking) -> None:
         """Store small immutables, and plain values, together in one stream."""
         values = dict(plain)
-        for name in sorted(dirty):
+        for name in sorted(pending.names):
             value = self._value(name)
-            if is_atom(value):
-                old = self._current.get(name)
-                if old is not None and len(old.names) > 1:
-                    dirty.update(other for other in old.names if other in self._current)
+            if value is not NOTHING and is_atom(value):
                 values[name] = value
-        dirty.difference_update(values)
         stored: dict[str, Any] = {}
         for name, value in values.items():
             digest = PLAIN + self.storage.address(pickle.dumps(value, 5))
-            place = self.storage.streams.get(digest)
+            place = self.storage.place(digest)
             if place is None:
                 stored[digest] = value
             unit = Unit((name,), digest, place or ("", 0))
@@ -183,105 +215,64 @@ class Checkpointer:
         if stored:
             taking.streams.append(("", pickle.dumps(stored, 5), tuple(stored)))
 
-    def _groups(self, dirty: set[str]) -> Iterator[tuple[str, ...]]:
-        """Yield the groups of names that have to be stored anew."""
-        todo, seen = sorted(dirty), set[str]()
-        while todo:
-            name = todo.pop()
-            if name in seen or self._value(name) is NOTHING:
-                continue
-            try:
-                group = self._tracker.group(name)
-            except KeyError:  # not the user's
-                continue
-            seen |= group
-            for member in group:
-                old = self._current.get(member)
-                if old is not None:
-                    todo += [other for other in old.names if other not in seen]
-            yield tuple(sorted(group))
-
-    def _unit(self, values: dict[str, Any], taking: Taking) -> None:
-        """Store values that share objects: now, or in the background where that took long before."""
-        later = not self._slow.isdisjoint(values)
-        if not later:
-            # The processor's time: on a busy machine a fork costs more than the wait.
-            end = time.thread_time() + PACK_SECONDS
-            try:
-                packed = self._packer.pack(values, expired=lambda: time.thread_time() > end)
-            except OutOfTime:
-                later = True
-                self._slow.update(values)
-            except Exception as fault:  # ours, or of a class that breaks the rules: it costs this unit
-                why = f"{type(fault).__name__} while it was stored: {fault}"[:200]
-                self._put(Unit(tuple(values), missing=dict.fromkeys(values, why)), taking)
-                return
-            else:
-                if time.thread_time() - end > SLOW_SECONDS - PACK_SECONDS and self._background.can_fork:
-                    self._slow.update(values)
-                later = self.storage.too_much(packed, taking.dirty)
-                if not later:
-                    self._keep(values, packed, taking)
-                    return
-        unit = Unit(tuple(values), job=f"{taking.execution_id}:{len(taking.later)}")
-        taking.later[unit.job] = values
-        self._put(unit, taking)
-
-    def _keep(self, values: dict[str, Any], packed: Packed, taking: Taking) -> None:
-        """Make a packed group the unit of its names."""
-        names = tuple(values)
+    def _unit(self, piece: Piece, taking: Taking) -> None:
+        """Make a piece the unit of its names."""
+        packed, names = piece.packed, piece.names
         old = self._current.get(names[0])
         digest = self.storage.address(packed.stream)
-        place = self.storage.streams.get(digest)
-        unequal = self._unequal(values, packed)
-        live = [(token, self._version(token, thing, taking.execution_id)) for token, thing in packed.live.items()]
-        for name in unequal:
-            self._live[UNEQUAL + name] = (lambda: True), taking.execution_id
-            live.append((UNEQUAL + name, taking.execution_id))
+        place = self.storage.place(digest)
+        for token, thing in packed.live.items():
+            self._used.setdefault(token, self._tracker.turn)
+            self._hold(token, thing)
+        faults = dict(packed.faults)
+        if packed.unproven:
+            values = {name: self._value(name) for name in names}
+            faults |= unfaithful(self._packer, packed, values, handles=self._handle)
         unit = Unit(
             names,
             digest,
             place or ("", 0),
-            tuple(self.storage.buffer(at, view, old, taking) for at, view in enumerate(packed.buffers)),
-            {**packed.faults, **unequal},
+            self.storage.buffers(piece, old, taking),
+            faults,
             packed.parts,
-            tuple(live),
+            tuple((token, taking.execution_id) for token in packed.live),
+            labels=tuple(label for label in packed.labels if label.startswith("shared:")),
         )
-        for uid, cls in packed.classes.items():
-            self._class(uid, cls, taking)
+        if faults.keys() - packed.faults.keys():
+            unit = replace(
+                unit, live=(*unit.live, *self._hold_unfaithful(faults.keys() - packed.faults.keys(), taking))
+            )
         if unit.equals(old):
             return
         if place is None:
             taking.streams.append((digest, packed.stream, ()))
         self._put(unit, taking)
 
-    def _unequal(self, values: dict[str, Any], packed: Packed) -> dict[str, str]:
-        """Return the names whose value can be stored and does not come back equal; each type is tried once."""
-        if self._verifier.known(packed) or packed.nbytes > VERIFIED_BYTES:
-            return {}
-        named = {name: value for name, value in values.items() if ":" not in name}
-        found = self._verifier.check(packed, named, handles=self._handle)
-        return {name: f"it can be stored, but {why}" for name, why in found.items()}
+    def _hold_unfaithful(self, names: Iterable[str], taking: Taking) -> Iterator[tuple[str, str]]:
+        """Hold the values whose copies are not equal to them; yields their tokens."""
+        for name in names:
+            value = self._value(name)
+            token = f"unequal:{name}:{self._packer.token(value)}"
+            self._hold(token, value)
+            self._used[token] = self._tracker.turn
+            yield token, taking.execution_id
 
-    def _class(self, uid: str, cls: type, taking: Taking) -> None:
-        name = f"class:{uid}"
-        if name not in taking.classes:
-            taking.classes.add(name)
-            self._class_from[name] = self._numbers[taking.execution_id]
-            self._unit({name: cls}, taking)
+    def _hold(self, token: str, thing: Any) -> None:
+        """Hold an object without a stored form, unless letting go of it is how the user ends it."""
+        if token in self.shelf or closes_when_it_goes(thing):
+            return
+        self.shelf[token] = thing
+        while len(self.shelf) > MOST_HELD:
+            del self.shelf[next(iter(self.shelf))]
 
-    def _version(self, token: str, thing: Any, execution_id: str) -> str:
-        """Return what tells whether something that cannot be stored was used since, and follow it."""
-        try:
-            reference: Any = weakref.ref(thing)
-        except TypeError:
-            reference = lambda: None  # noqa: E731 - it cannot be followed, so it cannot be had again
-        end = self._clock() + LOOK_SECONDS
-        survey = self._tracker.look(thing, lambda: self._clock() > end)
-        # What has no content that can be read may have been used by whoever touched the names that hold it.
-        version = (fingerprint(survey) if survey is not None else "") or execution_id
-        self._live[token] = reference, version
-        return version
+    def _defer(self, pending: Pending, taking: Taking) -> None:
+        """Have what could not be packed in time packed outside of the user's time."""
+        names = sorted(name for name in pending.deferred if self._value(name) is not NOTHING)
+        if not names:
+            return
+        taking.job = taking.execution_id
+        taking.groups = tuple((name,) for name in names)
+        self._put(Unit(tuple(names), job=taking.job), taking)
 
     # -- what became of it --------------------------------------------------------------------
 
@@ -307,7 +298,7 @@ class Checkpointer:
         missing = dict(known.info.missing)
         try:
             for job, result in rows.items():
-                for unit in self._taken_in(job, result, self._numbers[execution_id]):
+                for unit in self._taken_in(job, result):
                     missing |= missing_of(unit)
         except (StoreError, LookupError, ValueError, TypeError) as error:
             fault = fault or str(error)
@@ -317,17 +308,17 @@ class Checkpointer:
         known.info = replace(known.info, state="damaged" if fault else "durable", missing=missing, reason=told)
         return known.info, rows
 
-    def _taken_in(self, job: str, result: Mapping[str, Any], number: int) -> list[Unit]:
+    def _taken_in(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
+        if self.states.has_result(job):
+            return self.states.finish(job, result)
         made = self.states.finish(job, result)
-        for unit in made:
+        for unit, listed in zip(made, result["units"], strict=True):
             self.storage.streams.setdefault(unit.digest, unit.stream)
-            for name in unit.names:
-                now = self._current.get(name)
-                if name.startswith("class:"):
-                    if number >= self._class_from.get(name, 0):
-                        self._current[name], self._class_from[name] = unit, number
-                elif now is not None and now.job == job:
-                    self._current[name] = unit
+            fresh = [name for name in unit.names if (now := self._current.get(name)) is not None and now.job == job]
+            if len(fresh) == len(unit.names) or unit.names[0].startswith(("class:", "shared:")):
+                self._current |= dict.fromkeys(unit.names, unit)
+                if "k" in listed:
+                    self._tracker.take_result(unit.names, listed)
         return made
 
     def _store_again(self, known: Known, fault: str) -> None:
@@ -340,8 +331,7 @@ class Checkpointer:
                 for name in unit.names:
                     if self._current.get(name) is unit:
                         del self._current[name]
-                        self._tracker.dirty.add(name)
-        self.storage.forget_memory()
+                        self._tracker.store_again(name)
 
     def wait(self, seconds: float) -> None:
         """Wait until everything is durable, for `seconds` at most."""
@@ -362,7 +352,7 @@ class Checkpointer:
     @property
     def unstored(self) -> set[str]:
         """Names whose live value may differ from what is stored."""
-        return self._tracker.dirty | self._apart
+        return self._tracker.pending.names | self._apart
 
     def state(self, execution_id: str | None) -> State:
         """Return the state after an execution; that before all of them for None. Raises CheckpointError."""
@@ -370,11 +360,11 @@ class Checkpointer:
         def settle() -> None:
             self._background.wait(BACKGROUND_SECONDS)
             self._background.poll()
-            for one, tickets in list(self._writing.items()):
-                for job, result in [
-                    (j, r) for t in tickets if t.done and not t.fault for j, r in (t.result or {}).items()
-                ]:
-                    self._taken_in(job, result, self._numbers[one])
+            for tickets in list(self._writing.values()):
+                for ticket in tickets:
+                    if ticket.done and not ticket.fault:
+                        for job, result in (ticket.result or {}).items():
+                            self._taken_in(job, result)
 
         return self.states.state(execution_id, settle)
 
@@ -400,25 +390,52 @@ class Checkpointer:
                 self.storage.streams.setdefault(unit.digest, unit.stream)
 
     def living(self, unit: Unit) -> dict[str, Any]:
-        """Return by token what of a unit is not stored, but lives and was not used since."""
+        """Return by token what of a unit is not stored, but lives."""
         found: dict[str, Any] = {}
-        for token, version in unit.live:
-            reference, now = self._live.get(token, (lambda: None, ""))
-            thing = reference() if now == version else None
+        for token, _ in unit.live:
+            thing = self.shelf.get(token)
+            if thing is None:
+                thing = self._packer.living(token)
             if thing is not None:
                 found[token] = thing
         return found
 
+    def used_since(self, unit: Unit, execution_id: str | None) -> bool:
+        """Say whether a cell after that state may have used what the unit holds only alive."""
+        turn = self._turns.get(execution_id or "", -1)
+        return any(self._used.get(token, turn) > turn for token, _ in unit.live)
+
     def made_again(self, names: Iterable[str]) -> None:
         """These are live again, made anew: the next checkpoint stores them."""
         self._apart.difference_update(names)
-        self._tracker.dirty.update(names)
+        for name in names:
+            self._tracker.store_again(name)
+
+    def hold(self, values: Mapping[str, Any]) -> None:
+        """Hold values of the present state, which is about to be left, whose data are not stored."""
+        if values:
+            self.held[self._base] = {**self.held.pop(self._base, {}), **values}
+        while len(self.held) > MOST_STATES_HELD:
+            del self.held[next(iter(self.held))]
 
     def settled(self, execution_id: str | None, target: Mapping[str, Unit], lost: set[str]) -> None:
         """The present is `target` now, but for the names that were lost."""
         self._current = {name: unit for name, unit in target.items() if name not in lost}
+        self._labels = {name for name in target if name.startswith("shared:")}
         self._base = execution_id
         self._apart = {name for name in lost if name in target}
-        self._class_from = dict.fromkeys(target, len(self._numbers))
-        self.storage.forget_memory()
-        self._tracker.take_dirty()
+
+
+def closes_when_it_goes(thing: Any) -> bool:
+    """Say whether a program may rely on an object being closed when nobody holds it any more."""
+    kinds: list[Any] = [io.IOBase, socket.socket]
+    for module, name in _CLOSING:
+        kinds.append(loaded(module).get(name))
+    return any(isinstance(kind, type) and is_kind(type(thing), kind) for kind in kinds)
+
+
+_CLOSING = (
+    *(("tempfile", "_TemporaryFileWrapper"), ("tempfile", "SpooledTemporaryFile"), ("tempfile", "TemporaryDirectory")),
+    *(("zipfile", "ZipFile"), ("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory")),
+    *(("h5py", "HLObject"), ("sqlite3", "Connection"), ("mmap", "mmap")),
+)

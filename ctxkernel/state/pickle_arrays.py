@@ -134,6 +134,8 @@ def array(taking: Taking, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
     cls = type(obj)
+    if cls is _memory:
+        return _BLOCK, (_data(taking, memoryview(ndarray.view(obj, ndarray))),)
     if cls is ndarray:
         return _elements(taking, obj, obj, ())
     if _says_itself(cls):
@@ -176,7 +178,7 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
         root = _block(taking, obj, obj)
     elif is_kind(type(root), np.ndarray):
         if type(root) is _memory or not (root.flags.c_contiguous or root.flags.f_contiguous) or taking.blocks:
-            root = _block(taking, root, root) if type(root) is _memory or _in_block(taking, root) else root
+            root = _block(taking, root, root) if type(root) is not _memory and _in_block(taking, root) else root
     elif type(root) is mmap.mmap and not is_anonymous(root):
         return taking.refuse(obj, "it maps a file")
     elif not any(type(root) is one for one in _EXPORTERS):

@@ -75,8 +75,10 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
     used: tuple[dict[str, Any], ...] = ()
     module, path = obj.__module__, obj.__qualname__
     if type(module) is str and module != taking.module and _by_import(module, path, obj):
+        taking.uses_module(module)
         return NotImplemented
     if scope is taking.namespace:
+        taking.deps |= code_facts(obj.__code__).names
         owner = _owner(taking, path, obj)
         if owner is not None:
             return _MEMBER, (owner, path.rpartition(".")[2])
@@ -262,6 +264,7 @@ def class_(taking: Taking, obj: Any) -> Reduction:
     if singleton is not None:
         return type, (singleton[0],)
     if class_module(obj) != taking.module and _by_import(class_module(obj), class_qualname(obj), obj):
+        taking.uses_module(class_module(obj))
         return NotImplemented
     if _NAMELESS.get(class_name(obj)) is obj:
         return _NAMELESS_TYPE, (class_name(obj),)
@@ -269,7 +272,7 @@ def class_(taking: Taking, obj: Any) -> Reduction:
         raise TypeError("a type that no module has under its name")
     uid = taking.packer.uid(obj)
     taking.classes[uid] = obj
-    return _OWN_CLASS, (uid, class_qualname(obj))
+    return _OWN_CLASS, (taking.label(f"class:{uid}"), class_qualname(obj))
 
 
 _SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
@@ -383,6 +386,7 @@ def module_(taking: Taking, obj: Any) -> Reduction:
     """A module that can be imported: its name."""
     name = module_dict(obj).get("__name__")
     if type(name) is str and sys.modules.get(name) is obj:
+        taking.uses_module(name)
         return _MODULE, (name,)
     spec = module_dict(obj).get("__spec__")
     known = getattr(spec, "name", None)

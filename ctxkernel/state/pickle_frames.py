@@ -6,19 +6,21 @@ Rule 2: pandas keeps in mind which frames share memory, so that a write to one c
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_arrays import Block
-from ctxkernel.state.pickle_core import Part, Reduction
+from ctxkernel.state.pickle_core import SMALL, Part, Reduction
 from ctxkernel.state.pickle_instances import careful
 
 if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
 
 _FRAME_BLOCK = Part("frame_block")
-_REFERENCES = Part("frame_references")
+_FILL_FRAME = Part("fill_frame")
 _INDEX_REFERENCES = Part("index_references")
 _NEW = Part("new")
 _FILL = Part("fill")
@@ -30,15 +32,51 @@ _FILL_TENSOR = Part("fill_tensor")
 # -- pandas -------------------------------------------------------------------------------------
 
 
+def frame(taking: Taking, obj: Any) -> Reduction:
+    """A DataFrame or Series: as pandas stores it, and the attributes that pandas leaves out."""
+    made, args, state, *_ = obj.__reduce_ex__(5)
+    if "_metadata" in state:
+        state["_metadata"] = list(state["_metadata"])  # a list of the class, which all frames have
+    left_out = {name: one for name, one in obj.__dict__.items() if name not in _STORED and name not in state}
+    return made, args, (state, left_out), None, None, _FILL_FRAME
+
+
+_STORED = frozenset(("_mgr", "_item_cache", "_attrs", "_flags", "_cacher", "_is_copy", "_name"))
+
+
 def frame_block(taking: Taking, obj: Any) -> Reduction:
-    """A block of a frame: its values, and who else has them."""
-    refs = obj.refs
-    shared = refs if refs is not None and _alive(refs) > 1 else None
-    return _FRAME_BLOCK, (obj.values, obj.mgr_locs.indexer, obj.ndim, shared)
+    """A block of a frame. Who shares its memory follows from the memory."""
+    taking.packer.references[owner_of(obj.values)] = obj.refs
+    return _FRAME_BLOCK, (obj.values, obj.mgr_locs.indexer, obj.ndim)
 
 
-def _alive(refs: Any) -> int:
-    return sum(one() is not None for one in refs.referenced_blocks)
+class References:
+    """What pandas keeps of who shares a block of memory, by the object that owns the memory."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+    def __setitem__(self, owner: Any, refs: Any) -> None:
+        key = id(owner)
+        with contextlib.suppress(TypeError):  # no weak reference: nothing else can be found to share it
+            self._known[key] = weakref.ref(owner, lambda ref: self._forget(key, ref)), refs
+
+    def _forget(self, key: int, ref: object) -> None:
+        if (known := self._known.get(key)) is not None and known[0] is ref:
+            del self._known[key]
+
+    def get(self, owner: Any) -> Any:
+        """Return what is known; None where nothing is."""
+        known = self._known.get(id(owner))
+        return known[1] if known is not None and known[0]() is owner else None
+
+
+def owner_of(values: Any) -> Any:
+    """Return the object that owns the memory of an array."""
+    numpy = sys.modules["numpy"]
+    while isinstance(values, numpy.ndarray) and values.base is not None:
+        values = values.base
+    return values
 
 
 def series_manager(taking: Taking, obj: Any) -> Reduction:
@@ -46,18 +84,12 @@ def series_manager(taking: Taking, obj: Any) -> Reduction:
     return type(obj), (obj.blocks[0], obj.axes[0])
 
 
-def references(taking: Taking, obj: Any) -> Reduction:
-    """What pandas keeps of who shares a block: made anew, as each block enters itself."""
-    return _REFERENCES, ()
-
-
 def index(taking: Taking, obj: Any) -> Reduction:
     """An Index, which may share its values with a frame."""
-    reduction = careful(taking, obj)
-    refs = getattr(obj, "_references", None)
-    if refs is None or _alive(refs) < 2 or any(one is not None for one in reduction[2:]):
+    reduction = obj.__reduce_ex__(5)
+    if getattr(obj, "_references", None) is None or any(one is not None for one in reduction[2:]):
         return reduction
-    return (*reduction[:2], refs, None, None, _INDEX_REFERENCES)
+    return (*reduction[:2], True, None, None, _INDEX_REFERENCES)
 
 
 def arrow_extension(taking: Taking, obj: Any) -> Reduction:
@@ -72,6 +104,9 @@ def arrow(taking: Taking, obj: Any) -> Reduction:
     """An Array of pyarrow: the buffers that it looks into, which others may look into too."""
     pyarrow = sys.modules["pyarrow"]
     kind, buffers = obj.type, obj.buffers()
+    if sum(one.size for one in buffers if one is not None) > 2 * obj.nbytes + SMALL:  # a small part of a large array
+        obj = pyarrow.concat_arrays([obj])
+        buffers = obj.buffers()
     simple = not (kind.num_fields or isinstance(kind, pyarrow.DictionaryType | pyarrow.BaseExtensionType))
     if not simple or "view" in str(kind) or not all(one is None or one.is_cpu for one in buffers):
         return careful(taking, obj)
@@ -85,17 +120,17 @@ def _arrow_memory(taking: Taking, buffer: Any) -> Any:
         return None
     if not buffer.size:
         return None, 0, 0
-    held = memory_of(taking, buffer, buffer.address, buffer.size)
+    held = memory_of(taking.constant, buffer, buffer.address, buffer.size)
     return held, buffer.address - held.address, buffer.size
 
 
-def memory_of(taking: Taking, holder: Any, start: int, size: int) -> Block:
+def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> Block:
     """Return the memory that holds this part of itself."""
-    for known in taking.blocks:
+    for known in blocks:
         if size and known.holds(start, start + size):
             return known
     made = Block(holder, start, size)
-    taking.blocks.append(made)
+    blocks.append(made)
     return made
 
 
@@ -118,7 +153,7 @@ def tensor(taking: Taking, obj: Any) -> Reduction:
         return careful(taking, obj)
     storage = obj.untyped_storage()
     start, size = storage.data_ptr(), storage.nbytes()
-    held = memory_of(taking, storage, start, size)
+    held = memory_of(taking.blocks, storage, start, size)
     shift = start - held.address
     kind = str(obj.dtype).partition(".")[2]
     args = (held, shift, size, kind, obj.storage_offset(), tuple(obj.shape), obj.stride(), obj.requires_grad)
@@ -130,7 +165,8 @@ def tensor(taking: Taking, obj: Any) -> Reduction:
 
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("pandas._libs.internals", "Block", frame_block),
-    ("pandas._libs.internals", "BlockValuesRefs", references),
+    ("pandas", "DataFrame", frame),
+    ("pandas", "Series", frame),
     ("pandas.core.internals.managers", "SingleBlockManager", series_manager),
     ("pandas", "Index", index),
     ("pandas.core.arrays.arrow", "ArrowExtensionArray", arrow_extension),
@@ -145,34 +181,38 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 class FrameParts:
     """The constructors of frames and tensors."""
 
+    references: References
+
     def _numpy(self) -> Any:
         raise NotImplementedError
 
-    def frame_block(self, values: Any, placement: Any, ndim: int, refs: Any) -> Any:
-        """Return a block of a frame."""
+    def fill_frame(self, frame: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        """Give a frame what pandas stores of it, and its other attributes."""
+        frame.__setstate__(state[0])
+        frame.__dict__.update(state[1])
+
+    def frame_block(self, values: Any, placement: Any, ndim: int) -> Any:
+        """Return a block of a frame, entered with those that share its memory."""
         internals: Any = importlib.import_module("pandas._libs.internals")
         made = internals._unpickle_block(values, placement, ndim)
-        if refs is not None:
+        owner = owner_of(values)
+        refs = self.references.get(owner)
+        if refs is None:
+            self.references[owner] = made.refs
+        else:
             refs.add_reference(made)
             made.refs = refs
         return made
 
-    def frame_references(self) -> Any:
-        """Return a list of who shares a block, still empty."""
-        from pandas._libs.internals import BlockValuesRefs
-
-        return BlockValuesRefs()
-
-    def index_references(self, index: Any, refs: Any) -> None:
-        """Say that an index shares its values with blocks, where it does."""
-        np = self._numpy()
-        mine = getattr(index, "_values", None)
-        for one in refs.referenced_blocks:
-            other = getattr(one(), "values", None)
-            if isinstance(mine, np.ndarray) and isinstance(other, np.ndarray) and np.may_share_memory(mine, other):
-                index._references = refs
-                refs.add_index_reference(index)
-                return
+    def index_references(self, index: Any, _: Any) -> None:
+        """Enter an index with the blocks that share its memory."""
+        owner = owner_of(getattr(index, "_values", None))
+        refs = self.references.get(owner)
+        if refs is None:
+            self.references[owner] = index._references
+        else:
+            index._references = refs
+            refs.add_index_reference(index)
 
     def tensor(
         self,

@@ -22,6 +22,7 @@ from ctxkernel.state.reflect import (
     Plan,
     class_dict,
     class_flags,
+    class_module,
     class_mro,
     class_qualname,
     importable,
@@ -56,6 +57,7 @@ _CONTAINERS: dict[type, Callable[[Any], Any]] = {
 }
 """Built-in bases whose content is written down, and how it is read. The more special ones come first."""
 
+_OF_STATE = frozenset(("__getstate__", "__setstate__"))
 _CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 
 
@@ -97,14 +99,44 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
     if id(cls) in taking.by_value and _is_enum(cls):
         return _enum_member
     customs = _customs(cls)
+    solid = next(base for base in class_mro(cls) if not _python_made(base))
+    known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _IMMUTABLE
+    if taking.plain and known:
+        customs = set()
+    elif customs and customs <= _OF_STATE and known and plan.own and id(cls) not in taking.own_way:
+        # Its `__getstate__` may leave something out, and all that an instance holds are its attributes.
+        by_attributes = _by_attributes(taking, cls, plan, solid)
+        if by_attributes is not None:
+
+            def reduce(taking: Taking, obj: Any) -> Reduction:
+                taking.by_attributes.append(obj)
+                return by_attributes(taking, obj)
+
+            return reduce
     if plan.own:
         for name in sorted({*customs, *(one for one in ("__new__", "__del__") if _defines(cls, one))}):
             taking.runs.setdefault(f"{class_qualname(cls)}.{name}")
-    if _registered(cls) or customs:
-        return _careful_own if plan.own else _careful
+    if (_registered(cls) and not (taking.plain and known)) or customs:
+        return _way_of(plan)
     if not plan.own and _cleans_up(cls):
         return _cleaner
-    solid = next(base for base in class_mro(cls) if not _python_made(base))
+    return _by_attributes(taking, cls, plan, solid) or _way_of(plan)
+
+
+def _way_of(plan: Plan) -> Kind:
+    """Return the reducer that asks the class."""
+    if not plan.own:
+        return _careful
+    return _careful_own if plan.honest else guarded
+
+
+def guarded(taking: Taking, obj: Any) -> Reduction:
+    """Refuse an object whose class answers itself for its attributes: to ask it runs code of the user's."""
+    return taking.refuse(obj, "its class answers itself for what it is and has")
+
+
+def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
+    """Return the reducer that stores attributes and what a built-in base holds; None where a base holds more."""
     if solid is object:
         return _plain(taking, cls, plan)
     for base, read in _CONTAINERS.items():
@@ -113,7 +145,7 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
     for base in _IMMUTABLE:
         if solid is base:
             return _value(plan, base)
-    return _careful_own if plan.own else _careful
+    return None
 
 
 def _python_made(cls: type) -> bool:
@@ -149,8 +181,36 @@ def careful(taking: Taking, obj: Any) -> Reduction:
     """Do what the class of `obj` says, or what its type does by itself. Raises what that raises."""
     cls = type(obj)
     reducer = copyreg.dispatch_table.get(cls) if _registered(cls) else None
-    reduction = reducer(obj) if reducer is not None else obj.__reduce_ex__(5)
-    return checked(taking, obj, reduction)
+    reduction = checked(taking, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
+    if type(reduction) is tuple and not _holds_all(taking.plan(cls), obj, reduction):
+        taking.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
+    return reduction
+
+
+_TRUSTED = frozenset(
+    ("matplotlib", "polars", "pyarrow", "datetime", "zoneinfo", "decimal", "pathlib", "numpy", "torch", "uuid")
+)
+"""Libraries whose objects store all of their content, or leave out only what belongs to a front end."""
+
+
+def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
+    """Say whether the attributes of an object are in what its class stores of it, as the same objects."""
+    if not _python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
+        return True  # to ask an object made in C for its attributes could give it some
+    attributes = [value for name, value in plan.attributes(obj) if not is_cache(name)]
+    if not attributes:
+        return True
+    there: set[int] = set()
+    for part in reduction[1:3]:
+        for one in part if type(part) is tuple else (part,):
+            there.add(id(one))
+            there.update(map(id, dict.values(one) if type(one) is dict else one if type(one) in (list, tuple) else ()))
+    return all(id(one) in there for one in attributes)
+
+
+def is_cache(name: object) -> bool:
+    """Say whether an attribute of a library's object is called what libraries call their caches."""
+    return type(name) is str and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
 
 
 _careful = careful
@@ -252,8 +312,8 @@ def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
     get = plan.get_dict
     new: Any = _NEW if _defines(cls, "__new__") or not plan.honest else _NEWOBJ
     args = (cls,)
-    # The pickler would ask the empty instance for `__setstate__`.
-    asked = _defines(cls, "__getattr__", "__getattribute__")
+    # The unpickler would ask the empty instance for `__setstate__`.
+    asked = _defines(cls, "__getattr__", "__getattribute__", "__setstate__")
     if not plan.slots and get is not None and not asked:
 
         def reduce(taking: Taking, obj: Any) -> Reduction:

@@ -30,6 +30,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         live: Callable[[str], object | None],
         lost: Callable[[str], object],
         classes: Callable[[str], object | None],
+        shared: Callable[[str], object | None],
         adopt: Callable[[int, int], Any] | None,
         trial: bool,
     ) -> None:
@@ -40,8 +41,12 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         self._live = live
         self._lost = lost
         self._classes = classes
+        self._shared = shared
+        self.labels: list[str] = []
+        """What the numbers in the stream stand for."""
         self._adopt = adopt
         self._trial: dict[str, type] | None = {} if trial else None
+        self.references = packer.references
         self.said: list[str] = []
         """What could not be put together, and why."""
         self.stand_ins: list[object] = []
@@ -70,8 +75,9 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         else:
             self._trial[uid] = cls
 
-    def own_class(self, uid: str, name: str) -> Any:
+    def own_class(self, number: int, name: str) -> Any:
         """Return a class of the user's. Raises LookupError where it is gone."""
+        uid = self.labels[number].removeprefix("class:")
         found: Any = self._trial.get(uid) if self._trial else None
         if found is None:
             found = self.packer.class_of(uid)
@@ -85,9 +91,19 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         """Return a handle by its id."""
         return self._handles(obj_id)
 
-    def live(self, token: str, what: str) -> Any:
+    def shared(self, number: int) -> Any:
+        """Return an object that has a pack of its own. Raises LookupError where it is gone."""
+        found = self._shared(self.labels[number])
+        if found is None:
+            raise LookupError("an object that it shares with others is gone")
+        return found
+
+    def skip(self, obj: Any, state: Any) -> None:
+        """Do nothing with what was stored for comparisons only."""
+
+    def live(self, number: int, what: str) -> Any:
         """Return what is alive still, or a stand-in."""
-        found = self._live(token)
+        found = self._live(self.labels[number].removeprefix("live:"))
         return self.lose(what) if found is None else found
 
     def stand_in(self, what: str) -> Any:

@@ -12,6 +12,7 @@ import ctypes
 import datetime as dt
 import decimal
 import fractions
+import gc
 import io
 import itertools
 import mmap
@@ -83,6 +84,13 @@ def _live(reason: str) -> Callable[[Taking, Any], Reduction]:
 _RUNS = "it is running code, which has no stored form"
 
 
+def _running(taking: Taking, obj: Any) -> Reduction:
+    """A generator or coroutine: alive only. Where it stands and what it holds say whether it ran on."""
+    frame = next((one for name in ("gi_frame", "cr_frame", "ag_frame") if (one := getattr(obj, name, None))), None)
+    held = [one for one in gc.get_referents(obj) if type(one) not in (types.FrameType, types.CodeType)]
+    return taking.refuse(obj, _RUNS, [-2 if frame is None else frame.f_lasti, held])
+
+
 # -- locks --------------------------------------------------------------------------------------
 
 
@@ -138,6 +146,7 @@ def _file_kind(obj: Any) -> str:
 def _memory_file(taking: Taking, obj: Any) -> Reduction:
     if obj.closed:
         return _CLOSED_MEMORY, (type(obj),)
+    vars(obj)  # its state has this dict once somebody asked for it
     return careful(taking, obj)
 
 
@@ -351,6 +360,66 @@ def _figure(taking: Taking, obj: Any) -> Reduction:
     return (func, args, state, *rest)
 
 
+def _handler(taking: Taking, obj: Any) -> Reduction:
+    """A handler of logging: alive only; where it writes to says whether it changed."""
+    held = [vars(obj).get("stream"), vars(obj).get("level"), vars(obj).get("formatter")]
+    return taking.refuse(obj, "a handler of logging belongs to this process", held)
+
+
+def _widget(taking: Taking, obj: Any) -> Reduction:
+    """A widget: alive only; its values say whether it changed."""
+    values = {name: one for name, one in obj._trait_values.items() if _is_simple(one)}
+    observers = [
+        one
+        for by_type in obj._trait_notifiers.values()
+        for listed in by_type.values()
+        for one in listed
+        if _is_users(taking, one)
+    ]
+    return taking.refuse(obj, "a widget lives with its front end", [values, observers])
+
+
+def _is_users(taking: Taking, observer: Any) -> bool:
+    """Say whether an observer is the user's: what it holds may change with the widget."""
+    if type(observer) is types.FunctionType:
+        return observer.__globals__ is taking.namespace
+    owner = getattr(observer, "__self__", None) if type(observer) in _METHODS else None
+    return owner is not None and not is_kind(type(owner), types.ModuleType) and not hasattr(owner, "_trait_notifiers")
+
+
+_METHODS = (types.MethodType, types.BuiltinMethodType)
+
+
+def _is_simple(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return all(_is_simple(one) for one in value)
+    return type(value) in (bool, int, float, str, type(None))
+
+
+def _callbacks(taking: Taking, obj: Any) -> Reduction:
+    """A registry of callbacks of matplotlib, whose own way of being stored draws a number from its counter."""
+    members = vars(obj)
+    stored = {
+        signal: {cid: proxy() for cid, proxy in known.items() if cid in members["_pickled_cids"]}
+        for signal, known in members["callbacks"].items()
+    }
+    number = int(repr(members["_cid_gen"])[6:-1])
+    return _NEW, (type(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
+
+
+_NEW = Part("new")
+
+
+def _foreign(taking: Taking, obj: Any) -> Reduction:
+    """Data of ctypes: what lies in the memory of another object, or is an address, is alive only."""
+    if obj._b_base_ is not None or (obj._objects and not obj._b_needsfree_) or isinstance(obj, _POINTERS):
+        return taking.refuse(obj, "it looks into memory that is not its own", [bytes(obj), obj._b_base_, obj._objects])
+    return careful(taking, obj)
+
+
+_POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
+
+
 def _shell(taking: Taking, obj: Any) -> Reduction:
     return _GLOBAL, ("IPython", "get_ipython", True)
 
@@ -376,14 +445,15 @@ KINDS: dict[Any, Kind] = {
     **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), weak_proxy),
     **dict.fromkeys((weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary), weak_container),
     weakref.finalize: _live("it is registered with this process"),
-    **dict.fromkeys(
-        (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType), _live(_RUNS)
-    ),
+    **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _running),
+    types.FrameType: _live(_RUNS),
     types.TracebackType: _live("it holds frames of code that ran"),
     **dict.fromkeys(_ITERTOOLS, iterator),
 }
 
+_C_DATA: Any = ctypes.c_int.__mro__[2]
 BELOW: dict[Any, Kind] = {
+    _C_DATA: _foreign,
     BaseException: exception,
     io.TextIOWrapper: _open_file,
     sqlite3.Connection: database,
@@ -397,7 +467,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("dataclasses", "_KW_ONLY_TYPE", _field_kind),
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
     ("os", "_Environ", _instance_or(("os", "environ"), ("os", "environb"))),
-    ("logging", "Handler", _live("a handler of logging belongs to this process")),
+    ("logging", "Handler", _handler),
     ("subprocess", "Popen", _live(_PROCESS)),
     ("tempfile", "_TemporaryFileWrapper", _live("it deletes its file when it goes")),
     ("tempfile", "SpooledTemporaryFile", _live("it deletes its file when it goes")),
@@ -417,7 +487,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("bz2", "BZ2File", _live("it is an open archive")),
     ("lzma", "LZMAFile", _live("it is an open archive")),
     ("h5py", "HLObject", _live("it is an open file")),
-    ("ipywidgets", "Widget", _live("a widget lives with its front end")),
+    ("ipywidgets", "Widget", _widget),
     ("IPython.core.interactiveshell", "InteractiveShell", _shell),
     # What the kernel itself runs on: to load a copy would take it away under a kernel that has just started.
     ("ipykernel.iostream", "OutStream", _instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
@@ -434,6 +504,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("ctxkernel.kernel.runtime", "Runtime", _live(_PROCESS)),
     ("matplotlib", "RcParams", _instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
     ("matplotlib.figure", "Figure", _figure),
+    ("matplotlib.cbook", "CallbackRegistry", _callbacks),
 )
 
 

@@ -5,38 +5,44 @@ Rule 2: large memory is not copied: `Packed.buffers` are the user's own arrays a
 code runs again (a bytearray cannot be resized while it is looked at).
 Rule 3: packing changes nothing of the user's, and keeps nothing alive but `Packed.buffers` and `Packed.live`.
 
-A stream: magic, version, number of seeds, then the places at which large memory was cut out of the pickle, then which
-buffers the pickle asks for in turn, then the pickle of `(values, names that are faults)`.
+A stream: magic, version, number of seeds, bytes of the labels; the labels of what it refers to and does not hold; the
+places at which large memory was cut out of the pickle; which buffers the pickle asks for in turn; the pickle of
+`(values, names that are faults)`. The pickle has numbers in the place of labels: equal content gives equal bytes after
+the labels, whatever the labels are (`Packed.body`).
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
+import gc
 import io
 import itertools
 import operator
 import pickle
 import struct
 import sys
+import types
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.state import pickle_deep
 from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, never, part_seed, said
+from ctxkernel.state.pickle_frames import References
 from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.pickle_paths import places
 from ctxkernel.state.pickle_restore import Loader, Restorer
 from ctxkernel.state.reducers import Cache, Taking
 
-__all__ = ["Lost", "OutOfTime", "Packed", "Packer"]
+__all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
 
-_HEAD = struct.Struct("<4sBBII")
+_HEAD = struct.Struct("<4sBBIII")
 _CUT = struct.Struct("<QI")
 _MAGIC = b"ctxp"
-_VERSION = 1
+_VERSION = 2
 _SEED = b"\x97\x94\x30"
 """NEXT_BUFFER, MEMOIZE, POP: takes one seed into the memo."""
 _FRAME = 0x95
@@ -58,14 +64,38 @@ class Packed:
     """What is not stored inside of values that are: `generator in d['x']`."""
     live: Mapping[str, object] = field(default_factory=dict[str, object])
     """By token, what is not stored but alive in this process."""
+    labels: tuple[str, ...] = ()
+    """What the stream refers to: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
+    shared: Mapping[str, object] = field(default_factory=dict[str, object])
+    """By label, the objects that it refers to and that have packs of their own."""
+    deps: frozenset[str] = frozenset()
+    """Global names that the code in it mentions; `module:<name>` for the user's own modules."""
+    identities: frozenset[int] = frozenset()
+    """Ids of what can be changed in place, valid while `noted` is alive. Only where they were asked for."""
+    noted: tuple[object, ...] = ()
+    """Objects of other types than the pickler stores by itself."""
+    unproven: tuple[tuple[object, str], ...] = ()
+    """Objects of which it is not certain that all of them is stored, and why; see `state.faithful`."""
     classes: Mapping[str, type] = field(default_factory=dict[str, type])
     """By uid, the classes of the user's that it refers to."""
     rebuilt: tuple[str, ...] = ()
     """What is made anew rather than restored: `lock: a new, open one`."""
     runs: tuple[str, ...] = ()
     """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
-    types: frozenset[str] = frozenset()
-    """Types of what is in it, but for plain data."""
+
+    @property
+    def body(self) -> memoryview:
+        """The part of the stream that depends on the content only."""
+        return (
+            memoryview(self.stream)[_HEAD.size + _HEAD.unpack_from(self.stream)[3] :]
+            if self.stream
+            else memoryview(b"")
+        )
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether it holds more than plain data."""
+        return bool(self.noted)
 
     @property
     def nbytes(self) -> int:
@@ -158,10 +188,17 @@ class Packer:
         self.is_handle = is_handle
         self.part = part_seed
         self.cache = Cache()
+        self.own_modules: dict[str, types.ModuleType] = {}
+        """Modules of the user's own, by name: files in his folder."""
+        self.references = References()
+        self._labelled: dict[str, Any] = {}
+        self.shared: dict[int, tuple[Any, str]] = {}
+        """By id: a weak reference to an object with a pack of its own, and its label."""
         self._uids: dict[int, tuple[weakref.ref[type], str]] = {}
         self._classes: dict[str, list[weakref.ref[type]]] = {}
         """By uid, the classes that were made of it, the newest last."""
         self._tokens: dict[int, tuple[weakref.ref[object], str]] = {}
+        self._by_token: dict[str, weakref.ref[object]] = {}
         self._process = uuid.uuid4().hex[:8]
         self._count = itertools.count(1)
         self._found: tuple[object, ...] = (None,) * len(SEEDS)
@@ -194,10 +231,23 @@ class Packer:
         self._uids[key] = ref, uid
         self._classes[uid] = [*(one for one in self._classes.get(uid, ()) if one() is not cls), ref]
 
+    def forget(self, uid: str) -> None:
+        """Take no living class as the one with this uid."""
+        self._classes.pop(uid, None)
+
     def class_of(self, uid: str) -> type | None:
         """Return the class with this uid, where it is alive."""
         made = self._classes.get(uid)
         return made[-1]() if made else None
+
+    def begin_process(self, name: str) -> None:
+        """Give other tokens than the process that this one was forked from."""
+        self._process = name
+
+    def living(self, token: str) -> object | None:
+        """Return the living object with a token."""
+        ref = self._by_token.get(token)
+        return ref() if ref is not None else None
 
     def token(self, obj: object) -> str:
         """Return the token of an object that is alive only; the same one as long as it is."""
@@ -207,31 +257,89 @@ class Packer:
             return known[1]
         made = f"{self._process}-{next(self._count)}"
         try:
-            ref = weakref.ref(obj, lambda _: self._tokens.pop(key, None) and None)
+            ref = weakref.ref(obj, lambda ref: self._forget_token(key, ref))
         except TypeError:
             return made
         self._tokens[key] = ref, made
+        self._by_token[made] = ref
         return made
+
+    def _forget_token(self, key: int, ref: object) -> None:
+        known = self._tokens.get(key)
+        if known is not None and known[0] is ref:
+            del self._tokens[key]
+            self._by_token.pop(known[1], None)
+
+    # -- shared objects ---------------------------------------------------------------------------
+
+    def share(self, obj: object) -> str:
+        """Give an object a pack of its own from now on; returns its label. Raises TypeError without weak references."""
+        label = self.shared_label(obj)
+        if not label:
+            label = f"shared:{self.token(obj)}"
+            self.adopt_label(label, obj)
+        return label
+
+    def adopt_label(self, label: str, obj: object) -> None:
+        """Take `obj` as the object with this label."""
+        key = id(obj)
+        ref = weakref.ref(obj, lambda ref: self._unshare(key, ref))
+        self.shared[key] = ref, label
+        self._labelled[label] = ref
+
+    def object_of(self, label: str) -> object | None:
+        """Return the living object with this label."""
+        ref = self._labelled.get(label)
+        return ref() if ref is not None else None
+
+    def _unshare(self, key: int, ref: object) -> None:
+        known = self.shared.get(key)
+        if known is not None and known[0] is ref:
+            del self.shared[key]
+            if self._labelled.get(known[1]) is ref:
+                del self._labelled[known[1]]
+
+    def shared_label(self, obj: object) -> str:
+        """Return the label of an object with a pack of its own, or an empty text."""
+        known = self.shared.get(id(obj))
+        return known[1] if known is not None and known[0]() is obj else ""
 
     # -- packing ----------------------------------------------------------------------------------
 
-    def pack(self, values: Mapping[str, object], *, expired: Expired = never) -> Packed:
-        """Pack values by name. A name `class:<uid>` stores that class itself. Raises OutOfTime."""
+    def pack(
+        self,
+        values: Mapping[str, object],
+        *,
+        expired: Expired = never,
+        identities: bool = False,
+        blocks: list[Any] | None = None,
+        plain: bool = False,
+    ) -> Packed:
+        """Pack values by name. Raises OutOfTime.
+
+        A name `class:<uid>` stores that class itself, `shared:<token>` that object. `identities`: give those too.
+        `blocks`: memory that earlier packs met at the same moment. `plain`: store instances by their attributes.
+        """
         limit = sys.getrecursionlimit()
         try:
-            return self._pack(dict(values), expired)
+            with _no_collection():
+                return self._pack(dict(values), expired, identities, [] if blocks is None else blocks, plain)
         finally:
             if sys.getrecursionlimit() != limit:  # a `__reduce__` of the user's changed it
                 sys.setrecursionlimit(limit)
 
-    def _pack(self, values: dict[str, object], expired: Expired) -> Packed:
+    def _pack(
+        self, values: dict[str, object], expired: Expired, identities: bool, blocks: list[Any], plain: bool
+    ) -> Packed:
         refused: dict[int, str] = {}
+        own_way: set[int] = set()
         alone: dict[str, str] = {}
         members: set[int] | None = None
         culprits: list[object] = []
         deep = False
         for _ in range(_TRIES):
             taking = self._taking(values, expired, refused, members, deep=deep)
+            taking.blocks, taking.plain, taking.own_way, taking.identify = blocks, plain, own_way, identities
             out = _Out(taking)
             try:
                 pickler = self._dump(taking, out, values)
@@ -253,7 +361,11 @@ class Packer:
                 members = {id(one) for one in taking.targets if id(one) in known}
                 del known
                 continue
-            return _packed(taking, out, values, alone)
+            again = {id(type(one)) for one in taking.by_attributes} - own_way
+            if again and taking.missing:  # a class that says how it is stored may know what to do about these
+                own_way |= again
+                continue
+            return _packed(taking, out, values, alone, pickler.memo.copy() if identities else None)
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(b"", faults=dict.fromkeys(values, reason) | alone)
 
@@ -273,6 +385,7 @@ class Packer:
             if name.startswith("class:"):
                 by_value[id(value)] = name[6:]
         taking = Taking(self, expired, tops, by_value)
+        taking.root = next((value for name, value in values.items() if name.startswith("shared:")), None)
         taking.refused = refused
         taking.members = members
         taking.deep = deep
@@ -285,6 +398,7 @@ class Packer:
         pickler.memo = dict(self._seeds()) if taking.deep else self._seeds()
         faults: list[str] = []
         taking.fault_names = faults
+        taking.temporary |= {id(values), id(faults)}
         pickler.dump((values, faults))
         return pickler
 
@@ -327,6 +441,7 @@ class Packer:
         live: Callable[[str], object | None] = lambda _: None,
         lost: Callable[[str], object] = Lost,
         classes: Callable[[str], object | None] = lambda _: None,
+        shared: Callable[[str], object | None] = lambda _: None,
         adopt: Callable[[int, int], Any] | None = None,
         report: list[str] | None = None,
         trial: bool = False,
@@ -335,26 +450,18 @@ class Packer:
 
         `buffers` are those of the pack, in its order; one that can be written to becomes the memory of what is
         restored. `adopt(number, size)` may give other memory, with the same content, for a restored array.
-        `classes(uid)` may make a class that is not alive. What cannot be put together is a stand-in that `lost` makes;
+        `classes(uid)` may make a class that is not alive; `shared(label)` gives an object with a pack of its
+        own. What cannot be put together is a stand-in that `lost` makes;
         `report` is told. A `trial` leaves no trace: classes that it makes are not known by their uid. Raises ValueError
         for what is no stream of ours.
         """
-        whole = memoryview(stream)
-        head: tuple[bytes, int, int, int, int] = (b"", 0, 0, 0, 0)
-        if whole.nbytes >= _HEAD.size:
-            head = _HEAD.unpack_from(whole)  # type: ignore[assignment]
-        magic, version, seeds, cuts, turns = head
-        if magic != _MAGIC or version != _VERSION or seeds > len(SEEDS):
-            raise ValueError("not a pack that this version can read")
-        restorer = Restorer(self, buffers, handles, live, lost, classes, adopt, trial)
-        at = _HEAD.size
-        places_ = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
-        at += cuts * _CUT.size
-        order = struct.unpack_from(f"<{turns}I", whole, at)
-        body = whole[at + 4 * turns :]
+        opened = Opened(stream)
+        restorer = Restorer(self, buffers, handles, live, lost, classes, shared, adopt, trial)
+        restorer.labels = opened.labels
         limit = sys.getrecursionlimit()
         try:
-            values, faults = self._load(restorer, body, places_, order, seeds)
+            with _no_collection():
+                values, faults = self._load(restorer, opened)
         finally:
             if sys.getrecursionlimit() != limit:
                 sys.setrecursionlimit(limit)
@@ -363,26 +470,15 @@ class Packer:
         stand_ins = {id(one) for one in restorer.stand_ins}
         return {name: value for name, value in values.items() if name not in faults or id(value) not in stand_ins}
 
-    def _load(
-        self, restorer: Restorer, body: memoryview, cuts: list[Any], order: Sequence[int], seeds: int
-    ) -> tuple[dict[str, object], list[str]]:
+    def _load(self, restorer: Restorer, opened: Opened) -> tuple[dict[str, object], list[str]]:
         given = {"part": restorer.part}
-        known = self._seeds().values()
-        memo = [given.get(name, seed) for name, (_, seed) in zip(SEEDS, known, strict=True)][:seeds]
+        seeds = [given.get(name, seed) for name, (_, seed) in zip(SEEDS, self._seeds().values(), strict=True)]
 
         def turns() -> Any:
-            yield from memo
-            for number in order:
-                yield restorer.buffers[number]
+            yield from opened.turns(seeds, restorer.buffers)
 
         def source() -> Any:
-            if not cuts:
-                return io.BytesIO(_SEED * seeds + body)
-            pieces, start = [memoryview(_SEED * seeds)], 0
-            for at, number in cuts:
-                pieces += body[start:at], memoryview(restorer.buffers[number]).cast("B")
-                start = at
-            return _In([*pieces, body[start:]])
+            return opened.source(restorer.buffers)
 
         loader = Loader(source(), buffers=turns())
         loader.restorer = restorer
@@ -398,12 +494,66 @@ class Packer:
             return careful.load()
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from looking through what is made: hundreds of thousands of objects that all stay."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
 class _Pickler(pickle.Pickler):
     """The C pickler, as a class of its own so that it asks for `reducer_override`."""
 
 
-def _packed(taking: Taking, out: _Out, values: dict[str, object], alone: dict[str, str]) -> Packed:
-    head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(out.cuts), len(taking.ordered))]
+class Opened:
+    """A stream, taken apart. Raises ValueError for what is no stream of ours."""
+
+    def __init__(self, stream: Any) -> None:
+        whole = memoryview(stream)
+        head: tuple[bytes, int, int, int, int, int] = (b"", 0, 0, 0, 0, 0)
+        if whole.nbytes >= _HEAD.size:
+            head = _HEAD.unpack_from(whole)  # type: ignore[assignment]
+        magic, version, self.seeds, size, cuts, turns = head
+        if magic != _MAGIC or version != _VERSION or self.seeds > len(SEEDS):
+            raise ValueError("not a pack that this version can read")
+        text = bytes(whole[_HEAD.size : _HEAD.size + size]).decode()
+        self.labels = text.split("\n") if text else list[str]()
+        """What the numbers in the pickle stand for."""
+        at = _HEAD.size + size
+        self.cuts: list[Any] = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
+        """Places in the pickle, and the buffers that were cut out there."""
+        at += cuts * _CUT.size
+        self.order: tuple[int, ...] = struct.unpack_from(f"<{turns}I", whole, at)
+        """Buffers that the pickle asks for in turn."""
+        self.pickle = whole[at + 4 * turns :]
+
+    def turns(self, seeds: Sequence[Any], buffers: Sequence[Any]) -> Any:
+        """Yield what the unpickler asks for: the seeds, then buffers."""
+        yield from seeds[: self.seeds]
+        for number in self.order:
+            yield buffers[number]
+
+    def source(self, buffers: Sequence[Any]) -> Any:
+        """Return the file that the unpickler reads."""
+        if not self.cuts:
+            return io.BytesIO(_SEED * self.seeds + self.pickle)
+        pieces, start = [memoryview(_SEED * self.seeds)], 0
+        for at, number in self.cuts:
+            pieces += self.pickle[start:at], memoryview(buffers[number]).cast("B")
+            start = at
+        return _In([*pieces, self.pickle[start:]])
+
+
+def _packed(
+    taking: Taking, out: _Out, values: dict[str, object], alone: dict[str, str], memo: dict[int, Any] | None
+) -> Packed:
+    labels = "\n".join(taking.labels).encode()
+    head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(labels), len(out.cuts), len(taking.ordered)), labels]
     head += [_CUT.pack(*cut) for cut in out.cuts]
     head.append(struct.pack(f"<{len(taking.ordered)}I", *taking.ordered))
     parts: Iterable[str] = ()
@@ -418,5 +568,10 @@ def _packed(taking: Taking, out: _Out, values: dict[str, object], alone: dict[st
         classes=taking.classes,
         rebuilt=tuple(taking.rebuilt),
         runs=tuple(taking.runs),
-        types=taking.types() if taking.held or taking.known_types else frozenset(),
+        labels=tuple(taking.labels),
+        shared=taking.shared,
+        deps=frozenset(taking.deps),
+        identities=taking.identities(memo).union(map(id, taking.targets)) if memo is not None else frozenset(),
+        noted=tuple(taking.noted),
+        unproven=tuple(taking.unproven),
     )

@@ -8,14 +8,16 @@ here. So a reducer may be called a million times: the way to it is one look into
 
 from __future__ import annotations
 
+import collections
 import copyreg
 import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things
-from ctxkernel.state.pickle_core import SMALL, Expired, OutOfTime, Part, Reduction, said, short
-from ctxkernel.state.reflect import Plan, class_module, class_mro, class_qualname, is_kind, is_own_class, public_name
+from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, said, short
+from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_kind, is_own_class, public_name
 
 if TYPE_CHECKING:
     from ctxkernel.state.pickling import Packer
@@ -25,6 +27,18 @@ Kind = Callable[["Taking", Any], Reduction] | None
 
 _LIVE = Part("live")
 _HANDLE = Part("handle")
+_SHARED = Part("shared")
+_SKIP = Part("skip")
+
+_WITHOUT_IDENTITY = frozenset(
+    ("own_class", "module", "code", "code_from", "found", "live", "handle", "shared", "nameless_type", "member")
+)
+"""Constructors of what is looked up, so that it makes no difference who else refers to it."""
+_BUILTIN = (list, dict, set, bytearray, collections.deque, collections.defaultdict, collections.Counter)
+_VALUES: dict[int, type] = {id(Part): Part}
+"""By id: classes whose instances are values, so that it makes no difference whether two are one."""
+_MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNamespace)))
+"""Ids of the exact types that the pickler stores by itself and that can change in place."""
 
 
 class Taking:
@@ -68,14 +82,38 @@ class Taking:
         """By id: dicts that functions have as their globals and that are copies of the namespace, and what is stored
         in their place; None where they are stored as they are."""
         self.blocks: list[Any] = []
-        """Memory that is stored by itself, as arrays met it."""
+        """Memory that is stored by itself, as arrays met it …"""
+        self.constant: list[Any] = []
+        """… and such that nobody writes to, so that it makes no difference who shares it."""
         self.runs: dict[str, None] = {}
         """Code of the user's that runs when it is unpacked, or when what was unpacked goes."""
         self.current: object = None
         self.deep = False
         self._asked = 0
-        self.known_types: set[str] = set()
-        """Names of library classes met whose reducer was known."""
+        self.labels: dict[str, int] = {}
+        """What the stream refers to and does not hold, by its label, with its number in the stream."""
+        self.shared: dict[str, object] = {}
+        """By label, the objects that have packs of their own."""
+        self.root: object = None
+        """The object that this pack stores although it is shared."""
+        self.deps: set[str] = set()
+        """Global names that the code in it mentions."""
+        self.identify = False
+        """Whether `identities` will be asked for."""
+        self.temporary: set[int] = set()
+        """Ids of containers that were made for this pack: they are gone after it."""
+        self.values: dict[int, type] = {}
+        """As `_VALUES`, for classes of the user's."""
+        self.noted: list[object] = []
+        """Objects with an identity that matters, of other types than the pickler stores by itself."""
+        self.unproven: list[tuple[object, str]] = []
+        """Objects whose own way of being stored may leave something out."""
+        self.own_way: set[int] = set()
+        """Ids of classes of the user's that are stored by their `__getstate__`: their attributes alone cannot be."""
+        self.plain: bool = False
+        """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
+        self.by_attributes: list[object] = []
+        """Instances stored by their attributes although their class has a `__getstate__`."""
 
     def reduce(self, obj: Any) -> Reduction:
         """Take one object apart. Raises OutOfTime; KeyboardInterrupt and RecursionError go through."""
@@ -92,8 +130,18 @@ class Taking:
             raise OutOfTime
         if self.refused and id(obj) in self.refused:
             return self.refuse(obj, self.refused[id(obj)])
+        if self.packer.shared and obj is not self.root and (label := self.packer.shared_label(obj)):
+            self.shared[label] = obj
+            return _SHARED, (self.label(label),)
         try:
-            return kind(self, obj)
+            reduction = kind(self, obj)
+            if type(reduction) is tuple and id(cls) not in _VALUES and id(cls) not in self.values:
+                made = reduction[0]
+                if type(made) is not Part or made.name not in _WITHOUT_IDENTITY:
+                    self.noted.append(obj)
+            if self.identify and type(reduction) is tuple:
+                _temporaries(reduction[1:3], self.temporary, 0)
+            return reduction
         except (OutOfTime, KeyboardInterrupt):
             raise
         except RecursionError as fault:
@@ -117,8 +165,15 @@ class Taking:
 
     # -- outcomes ---------------------------------------------------------------------------------
 
-    def refuse(self, obj: object, reason: str) -> Reduction:
-        """Write a stand-in for `obj`; a restore in this process takes the object itself while it lives."""
+    def label(self, label: str) -> int:
+        """Return the number by which the stream refers to something outside of it."""
+        return self.labels.setdefault(label, len(self.labels))
+
+    def refuse(self, obj: object, reason: str, held: object = None) -> Reduction:
+        """Write a stand-in for `obj`; a restore in this process takes the object itself while it lives.
+
+        `held` is stored too, for nothing but to see whether it changed.
+        """
         what = short(public_name(type(obj), self.module), 80)
         names = self.tops.get(id(obj), ())
         self.fault_names.extend(names)
@@ -127,7 +182,13 @@ class Taking:
         self.missing.append((obj, what))
         token = self.packer.token(obj)
         self.live[token] = obj
-        return _LIVE, (token, f"{what} ({reason})")
+        made = _LIVE, (self.label(f"live:{token}"), f"{what} ({reason})")
+        return made if held is None else (*made, held, None, None, _SKIP)
+
+    def uses_module(self, name: str) -> None:
+        """Note that code of a module can run by what is stored: one of the user's own may change its variables."""
+        if name in self.packer.own_modules:
+            self.deps.add(f"module:{name}")
 
     def note(self, text: str) -> None:
         """Say that something is made anew rather than restored."""
@@ -157,13 +218,11 @@ class Taking:
             plan = self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
         return plan
 
-    def types(self) -> frozenset[str]:
-        """Return what the classes met are called; those of the user's with their uids."""
-        found: set[str] = set()
-        for cls in self.held:
-            name = f"{class_module(cls)}.{class_qualname(cls)}"
-            found.add(f"{name} {self.packer.uid(cls)}" if self.plan(cls).own else name)
-        return frozenset(found) | self.known_types
+    def identities(self, memo: dict[int, Any]) -> frozenset[int]:
+        """Return the ids of what can be changed in place; `memo` is the pickler's, by id."""
+        mutable, first = _MUTABLE, len(SEEDS)
+        found = {key for key, (number, one) in memo.items() if id(type(one)) in mutable and number >= first}
+        return frozenset(found - self.temporary).union(map(id, self.noted))
 
     # -- which reducer ----------------------------------------------------------------------------
 
@@ -172,38 +231,79 @@ class Taking:
         cache = self.packer.cache
         if cache.libraries is not libraries or cache.registered != len(copyreg.dispatch_table):
             cache.renew(libraries, len(copyreg.dispatch_table))
-        known = cache.kinds.get(id(cls))
+        known = None if self.plain else cache.kinds.get(id(cls))
         if known is not None:
-            self.known_types.add(known[2])
             kind = known[1]
         elif is_kind(cls, type):
             kind = pickle_code.class_
             self.metas.append(cls)
         else:
             kind = self._find_kind(cls, obj, libraries)
-            if self.plan(cls).own or "<locals>" in class_qualname(cls):
+            if self.plain or self.plan(cls).own or "<locals>" in class_qualname(cls):
                 self.held.append(cls)
             else:
-                cache.kinds[id(cls)] = cls, kind, f"{class_module(cls)}.{class_qualname(cls)}"
-                self.known_types.add(cache.kinds[id(cls)][2])
+                cache.kinds[id(cls)] = cls, kind
         self.kinds[id(cls)] = kind
+        if _is_value_type(cls):
+            (self.values if is_own_class(cls, self.module) else _VALUES)[id(cls)] = cls
         return kind
 
     def _find_kind(self, cls: type, obj: object, libraries: dict[int, Kind]) -> Kind:
         mro = class_mro(cls)
+        plan = self.plan(cls)
         for base in mro:
             kind = libraries.get(id(base), _MISSING)
             if kind is not _MISSING:
-                return kind
-        plan = self.plan(cls)
+                return kind if plan.honest or not plan.own else pickle_instances.guarded
         if plan.honest and self.packer.is_handle(obj):
             return _handle
         below = _below()
         for base in mro:
             kind = below.get(id(base))
             if kind is not None:
-                return kind
+                return kind if plan.honest or not plan.own else pickle_instances.guarded
         return pickle_instances.kind_of(self, cls, plan)
+
+
+def _temporaries(parts: Any, found: set[int], depth: int) -> None:
+    """Find the containers in what a reducer returned that nothing else refers to: they were made for it."""
+    for one in parts.values() if type(parts) is dict else parts:
+        kind = type(one)
+        if kind is tuple:
+            if depth < _DEEPEST:
+                _temporaries(one, found, depth + 1)
+        elif (kind is dict or kind is list or kind is set) and sys.getrefcount(one) <= _HELD_ONCE:
+            found.add(id(one))
+            if depth < _DEEPEST and len(one) < _WIDEST:
+                _temporaries(one, found, depth + 1)
+
+
+def _held_once() -> int:
+    for one in ([],):
+        return sys.getrefcount(one)
+    raise AssertionError
+
+
+_HELD_ONCE = _held_once()
+_DEEPEST = 5
+_WIDEST = 1000
+
+
+_VALUE_TYPES = (
+    *(("typing", "_BaseGenericAlias"), ("typing", "_SpecialForm"), ("typing", "TypeVar")),
+    *(("numpy", "dtype"), ("numpy", "generic"), ("numpy", "ufunc"), ("enum", "Enum"), ("datetime", "tzinfo")),
+    *(("pandas.api.extensions", "ExtensionDtype"), ("pandas", "Timestamp"), ("pandas", "Timedelta")),
+    *(("pandas", "Period"), ("pandas", "Interval"), ("pandas", "DateOffset"), ("pyarrow", "DataType")),
+    *(("pyarrow", "Array"), ("pyarrow", "ChunkedArray"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch")),
+)
+
+
+def _is_value_type(cls: type) -> bool:
+    for module, name in _VALUE_TYPES:
+        base = getattr(sys.modules.get(module), name, None)
+        if isinstance(base, type) and is_kind(cls, base):
+            return True
+    return False
 
 
 class Cache:
@@ -212,8 +312,8 @@ class Cache:
     def __init__(self) -> None:
         self.libraries: object = None
         self.registered = 0
-        self.kinds: dict[int, tuple[type, Kind, str]] = {}
-        """By id of a class: it, its reducer, its name."""
+        self.kinds: dict[int, tuple[type, Kind]] = {}
+        """By id of a class: it, and its reducer."""
 
     def renew(self, libraries: object, registered: int) -> None:
         """Forget all: another library is there, or `copyreg` was told something."""

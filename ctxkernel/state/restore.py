@@ -11,6 +11,7 @@ Rule 3: what could not be brought back is named with the reason; no restore pret
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import pickle
 import sys
@@ -21,10 +22,10 @@ from typing import Any
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.state import units
-from ctxkernel.state.checkpoints import PLAIN, UNEQUAL, Checkpointer
-from ctxkernel.state.digest import CHUNK
+from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
 from ctxkernel.state.pickling import Packer
+from ctxkernel.state.pieces import CHUNK
 from ctxkernel.state.reflect import class_dict, is_kind
 from ctxkernel.state.states import CheckpointError
 from ctxkernel.state.storing import Chunks
@@ -32,6 +33,7 @@ from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING
 
+_AS_NOW = "it cannot be stored, and was used since: it is as it is now"
 COPY_BYTES = 256 * 1024 * 1024
 """Up to so many bytes a value of another state is copied to be compared."""
 _MARGIN = 1.5
@@ -51,6 +53,12 @@ class Difference:
     """Names, or places in their values (`d['x']`), whose content the state had and that cannot be loaded; and why."""
     nbytes: int
     """Bytes of the buffers that differ."""
+    stale: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names that come back as they are now, since nothing else of them is there; and why."""
+    absent: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names of the state whose data are missing from the store, and why: a return would lose their present values."""
+    held: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Values of the state that were held, since their data are not stored."""
 
 
 @dataclass(slots=True)
@@ -95,39 +103,94 @@ class Restorer:
         self._bind = bind
         self._handle = handle
         self._free_memory = free_memory
+        self._made: set[str] = set()
+        """Uids of classes that were made anew for the return under way."""
 
     # -- before anything is touched -----------------------------------------------------------
 
     def compare(self, execution_id: str | None) -> Difference:
         """Return what lies between now and the state after an execution. Raises CheckpointError."""
-        target = self._checkpoints.state(execution_id)
-        current = self._checkpoints.known_now()
-        unstored = self._checkpoints.unstored
-        keep: list[str] = []
+        checkpoints = self._checkpoints
+        target = checkpoints.state(execution_id)
+        current = checkpoints.known_now()
+        keep = self._equal_now(target, current)
+        held = checkpoints.held.get(execution_id, {})
         load: dict[int, Unit] = {}
         lost: dict[str, str] = {}
+        stale: dict[str, str] = {}
+        absent: dict[str, str] = {}
+        values: dict[str, Any] = {}
         for name, unit in target.items():
-            if id(unit) in load:
-                continue
-            if name not in unstored and unit.equals(current.get(name)) and self._whole(unit):
-                keep.append(name)
+            if name in keep or id(unit) in load or name in lost:
                 continue
             why = self._unloadable(unit)
+            if why and all(each in held for each in unit.names):
+                values |= {each: held[each] for each in unit.names}
+                continue
             if why:
                 lost |= dict.fromkeys(unit.names, why)
+                if unit.digest or not unit.missing:
+                    absent |= dict.fromkeys((each for each in unit.names if each in current), why)
                 continue
-            if not unit.live or not self._whole(unit):
-                lost |= {each: f"{why}; what it was is gone, or was used since" for each, why in unit.missing.items()}
-                for part in unit.parts:
-                    what, _, where = part.rpartition(" in ")
-                    lost[where] = f"{what} cannot be stored; what it was is gone, or was used since"
+            self._not_stored(unit, current, stale, lost, execution_id)
             load[id(unit)] = unit
+        for name in keep:
+            unit = target[name]
+            if unit.live and checkpoints.used_since(unit, execution_id):
+                stale |= dict.fromkeys(unit.missing or unit.names, _AS_NOW)
+        stale |= {
+            name: f"it is as it was last known: {why}" for name, why in checkpoints.states.doubts(execution_id).items()
+        }
         nbytes = sum(self._differing(unit, current.get(unit.names[0])) for unit in load.values())
-        drop = tuple(sorted(name for name in current if name not in target))
-        return Difference(execution_id, target, tuple(keep), tuple(load.values()), drop, lost, nbytes)
+        live = {*current, *self._tracker.names()}
+        drop = tuple(sorted(name for name in live if name not in target))
+        kept = tuple(name for name in target if name in keep)
+        return Difference(execution_id, target, kept, tuple(load.values()), drop, lost, nbytes, stale, absent, values)
 
-    def _whole(self, unit: Unit) -> bool:
-        return not unit.live or len(self._checkpoints.living(unit)) == len(unit.live)
+    def _equal_now(self, target: State, current: State) -> set[str]:
+        """Return the names of a state that are equal to what is there now, with all that they share with others."""
+        unstored = self._checkpoints.unstored | self._tracker.changed_since()
+        keep = {name for name, unit in target.items() if name not in unstored and unit.equals(current.get(name))}
+        while True:
+            gone = {
+                name
+                for name in keep
+                if any(
+                    label not in keep and not self._can_patch(label, target, current) for label in target[name].labels
+                )
+                or not keep.issuperset(target[name].names)
+                or (name.startswith("shared:") and self._packer.object_of(name) is None)
+                or any(token not in self._checkpoints.living(target[name]) for token, _ in target[name].live)
+            }
+            if not gone:
+                return keep
+            keep -= gone
+
+    def _can_patch(self, label: str, target: State, current: State) -> bool:
+        """Say whether the content of a shared array can be written into it: who holds it keeps it then."""
+        obj, unit, now = self._packer.object_of(label), target.get(label), current.get(label)
+        flags = getattr(obj, "flags", None)
+        return (
+            unit is not None
+            and now is not None
+            and getattr(flags, "writeable", False)
+            and now.digest == unit.digest
+            and bool(unit.buffers)
+            and [one.nbytes for one in now.buffers] == [one.nbytes for one in unit.buffers]
+        )
+
+    def _not_stored(
+        self, unit: Unit, current: State, stale: dict[str, str], lost: dict[str, str], execution_id: str | None
+    ) -> None:
+        """Say what of a unit cannot be had as it was: alive, it is there as it is now; else it is lost."""
+        missing = units.missing_of(unit)
+        if not missing:
+            return
+        alive = bool(unit.live) and len(self._checkpoints.living(unit)) == len(unit.live)
+        if not alive:
+            lost |= {place: f"{why}; what it was is gone" for place, why in missing.items()}
+        elif not unit.equals(current.get(unit.names[0])) or self._checkpoints.used_since(unit, execution_id):
+            stale |= dict.fromkeys(missing, _AS_NOW)
 
     def _unloadable(self, unit: Unit) -> str:
         """Say why nothing of a unit can be loaded, or return an empty text."""
@@ -135,9 +198,7 @@ class Restorer:
             return next(iter(unit.missing.values()), "it was not stored")
         needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
         gone = self._checkpoints.storage.absent(needed)
-        if unit.stream[0] in gone:
-            return "its data are missing: removed to keep within the quota, or deleted"
-        return "its large data were removed to keep within the quota" if gone else ""
+        return f"its data are missing: {self._chunks.why_missing(gone[0])}" if gone else ""
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
@@ -149,7 +210,8 @@ class Restorer:
     def then(self, execution_id: str, name: str) -> Any:
         """Return a copy of what a variable was after an execution; NOTHING where that takes more than a moment."""
         try:
-            unit = self._checkpoints.state(execution_id).get(name)
+            state = self._checkpoints.state(execution_id)
+            unit = state.get(name)
             if unit is None or unit.live or unit.missing or unit.parts or self._unloadable(unit):
                 return NOTHING
             if unit.digest.startswith(PLAIN):
@@ -157,7 +219,16 @@ class Restorer:
             if sum(buffer.nbytes for buffer in unit.buffers) > COPY_BYTES:
                 return NOTHING
             buffers = [self._memory(buffer) for buffer in unit.buffers]
-            return self._packer.unpack(self._stream(unit), buffers, trial=True).get(name, NOTHING)
+            made: dict[str, Any] = {}
+
+            def shared(label: str) -> Any:
+                if label not in made:
+                    one = state[label]
+                    memory = [self._memory(buffer) for buffer in one.buffers]
+                    made.update(self._packer.unpack(self._stream(one), memory, shared=shared, trial=True))
+                return made[label]
+
+            return self._packer.unpack(self._stream(unit), buffers, shared=shared, trial=True).get(name, NOTHING)
         except Exception:  # code of the user's may run: a `__setstate__`
             return NOTHING
 
@@ -175,18 +246,34 @@ class Restorer:
                 f"{free / 1e9:.1f} GB are free; del what you do not need, or go to a state that is nearer"
             )
         self._checkpoints.storage.wait_for(difference.target)
-        fetched = Fetched(difference, lost=dict(difference.lost))
+        known = self._checkpoints.known_now()
+        self._made = set()
         for unit in difference.load:
-            if unit.names[0].startswith("class:"):
+            for name in unit.names:
+                if name.startswith("class:") and name not in known:
+                    self._packer.forget(name[6:])  # one that is only not collected yet
+        fetched = Fetched(difference, lost=dict(difference.lost), values=dict(difference.held))
+        for unit in sorted(difference.load, key=lambda unit: not unit.names[0].startswith("shared:")):
+            if all(name.startswith("class:") for name in unit.names):
                 fetched.classes.append(unit)
                 continue
+            classes = {name: self._packer.class_of(name[6:]) for name in unit.names if name.startswith("class:")}
+            if fetched.values.keys() >= set(unit.names):
+                continue  # loaded by what refers to it
             self._guarded(fetched, unit, lambda unit=unit: self._fetch(fetched, unit))
+            for label, old in classes.items():  # a class that is stored with values that it shares objects with
+                for name in self._tracker.names() if old is not None and label in fetched.values else ():
+                    if self._value(name) is old:
+                        fetched.values[name] = fetched.values[label]
         return fetched
 
     def _class(self, target: State, uid: str) -> type | None:
         """Make a class of a state that is not alive; instances of it are being loaded."""
         unit = target.get(f"class:{uid}")
-        return None if unit is None or not unit.digest else self._load_class(target, unit)
+        if unit is None or not unit.digest:
+            return None
+        self._made.add(uid)
+        return self._load_class(target, unit)
 
     def _load_class(self, target: State, unit: Unit) -> type:
         made = self._packer.unpack(
@@ -198,9 +285,15 @@ class Restorer:
         """Give a class that is alive what it had: instances of it may be kept in place, or be held by others."""
         uid = unit.names[0].removeprefix("class:")
         live = self._packer.class_of(uid)
+        if uid in self._made:
+            return  # it was made for this return
         made = self._load_class(target, unit)
-        if live is not None and live is not made and _take_members(live, made):
+        if live is None or live is made:
+            return
+        if not _is_enum(live) and _take_members(live, made):
             self._packer.know(uid, live)
+            if isinstance(live, abc.ABCMeta):
+                _take_registered(live, made)
 
     def _guarded(self, fetched: Fetched, unit: Unit, step: Callable[[], None]) -> None:
         try:
@@ -222,19 +315,37 @@ class Restorer:
         living = self._checkpoints.living(unit)
         buffers = [self._memory(buffer) for buffer in unit.buffers]
         target, said = fetched.difference.target, list[str]()
-        fetched.values |= self._packer.unpack(
+        values = self._packer.unpack(
             self._stream(unit),
             buffers,
             handles=self._handle,
             live=living.get,
             classes=lambda uid: self._class(target, uid),
+            shared=lambda label: self._shared(fetched, label),
             report=said,
         )
         for token, _ in unit.live:
-            if token.startswith(UNEQUAL) and token not in living:
-                fetched.values.pop(token.removeprefix(UNEQUAL), None)
+            if token.startswith("unequal:") and token in living:
+                values[token.split(":")[1]] = living[token]
+        fetched.values |= values
         if said and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit))):
             fetched.lost[unit.names[0]] = f"a part of it cannot be had back: {'; '.join(said[:3])}"
+
+    def _shared(self, fetched: Fetched, label: str) -> object | None:
+        """Return an object with a unit of its own: the living one where it is kept or patched, else a new one."""
+        if label in fetched.values:
+            return fetched.values[label]
+        unit = fetched.difference.target.get(label)
+        if unit is None:
+            return None
+        if label in fetched.difference.keep or label in fetched.patched:
+            return self._packer.object_of(label)
+        if (patches := self._patches(unit)) is not None:
+            fetched.patches += patches
+            fetched.patched.add(label)
+            return self._packer.object_of(label)
+        self._fetch(fetched, unit)
+        return fetched.values.get(label)
 
     def plain(self, unit: Unit) -> Any:
         """Return the value of a unit that holds plain values. Raises StoreError."""
@@ -253,6 +364,12 @@ class Restorer:
             self._chunks.read_into(chunk, memory[at * CHUNK : min((at + 1) * CHUNK, buffer.nbytes)])
         return memory
 
+    def _any(self, name: str) -> Any:
+        if not name.startswith("shared:"):
+            return self._value(name)
+        obj = self._packer.object_of(name)
+        return NOTHING if obj is None else obj
+
     def _patches(self, unit: Unit) -> list[tuple[memoryview, str]] | None:
         """Where a unit differs from now in the content of large buffers only, return what to write; else None."""
         now = self._checkpoints.known_now().get(unit.names[0])
@@ -260,7 +377,7 @@ class Restorer:
             return None
         if now.digest != unit.digest or [one.nbytes for one in now.buffers] != [one.nbytes for one in unit.buffers]:
             return None
-        values = {name: self._value(name) for name in unit.names}
+        values = {name: self._any(name) for name in unit.names}
         if any(value is NOTHING for value in values.values()) or _shares_lazily(values):
             return None
         if not self._checkpoints.unstored.isdisjoint(unit.names):
@@ -285,11 +402,37 @@ class Restorer:
         for unit in fetched.classes:
             self._guarded(fetched, unit, lambda unit=unit: self._redefine(difference.target, unit))
         gone = {name for name in lost if name in difference.target and name not in fetched.values}
+        self._hold(difference, gone)
+        for label, obj in fetched.values.items():
+            if label.startswith("shared:"):
+                self._packer.adopt_label(label, obj)
         self._bind(fetched.values, [*difference.drop, *gone])
         loaded = [name for unit in difference.load for name in unit.names]
-        self._tracker.rebase([name for name in loaded if ":" not in name or name.startswith("target:")])
+        self._tracker.rebase(
+            [name for name in (*loaded, *difference.held) if ":" not in name or name.startswith(("target:", "module:"))]
+        )
         self._checkpoints.settled(difference.execution_id, difference.target, gone)
+        self._tracker.settle_loaded([unit.names for unit in difference.load])
         return lost
+
+    def _hold(self, difference: Difference, gone: set[str]) -> None:
+        """Hold what the present loses and whose data are not stored, so that the way back finds it."""
+        current = self._checkpoints.known_now()
+        leaving = {
+            *difference.drop,
+            *gone,
+            *(name for unit in difference.load for name in unit.names),
+            *difference.held,
+        }
+        held: dict[str, Any] = {}
+        for name in leaving:
+            unit = current.get(name)
+            if name.startswith(("class:", "shared:")) or (unit is not None and not self._unloadable(unit)):
+                continue
+            value = self._value(name)
+            if value is not NOTHING:
+                held[name] = value
+        self._checkpoints.hold(held)
 
 
 def _places(unit: Unit) -> list[str]:
@@ -317,6 +460,22 @@ def _take_members(live: type, made: type) -> bool:
                     cell.cell_contents = live
         type.__setattr__(live, name, value)
     return True
+
+
+def _is_enum(cls: type) -> bool:
+    """Say whether a class holds its instances, so that one cannot take the members of another."""
+    enum = sys.modules.get("enum")
+    return enum is not None and is_kind(cls, enum.Enum)
+
+
+def _take_registered(live: type, made: type) -> None:
+    """Register with an abstract class what was registered with another making of it, and nothing else."""
+    dump: Any = abc._get_dump  # type: ignore[attr-defined]
+    abc._reset_registry(live)  # type: ignore[attr-defined]
+    abc._reset_caches(live)  # type: ignore[attr-defined]
+    for reference in dump(made)[0]:
+        if (one := reference()) is not None:
+            abc._abc_register(live, one)  # type: ignore[attr-defined]
 
 
 def _allocate(nbytes: int) -> memoryview:

@@ -6,7 +6,7 @@ Rule: a state is put together from the differences on its way, oldest first. Not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxkernel.core.errors import CtxError
@@ -27,6 +27,8 @@ class Known:
     units: list[Unit]
     gone: list[str]
     info: CheckpointInfo
+    doubts: dict[str, str] = field(default_factory=dict[str, str])
+    """Names whose value then is not certain, and why."""
 
 
 class States:
@@ -63,7 +65,35 @@ class States:
         made = self._units(manifest)
         gone = list(manifest.get("gone", ()))
         self._known[execution_id] = Known(str(base).removeprefix("c") if base else None, made, gone, info)
+        doubts = manifest.get("u")
+        if isinstance(doubts, dict):
+            self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()})
         return made
+
+    def doubt(self, found: Mapping[str, Iterable[str]]) -> None:
+        """Note that names changed at an unknown time in the course of these executions."""
+        for name, between in found.items():
+            for execution_id in between:
+                if execution_id in self._known:
+                    self._known[execution_id].doubts[name] = (
+                        "it changed without a cell that used it, at a time that is not known"
+                    )
+
+    def doubts(self, execution_id: str | None) -> Mapping[str, str]:
+        """Return the names whose value in a state is not certain, and why."""
+        known = self._known.get(execution_id or "")
+        return known.doubts if known is not None else {}
+
+    def follows(self, execution_id: str | None, earlier: str) -> bool:
+        """Say whether a state was reached by way of an earlier one."""
+        while execution_id is not None and execution_id != earlier:
+            known = self._known.get(execution_id)
+            execution_id = known.base if known is not None else None
+        return execution_id == earlier
+
+    def has_result(self, job: str) -> bool:
+        """Say whether it is known what a background job gave."""
+        return job in self._made
 
     def finish(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
         """Take in what a background job gave, and return its units. Raises as `load`."""

@@ -1,35 +1,28 @@
 """Puts what a checkpoint found to be new into the chunk store: small data at once, large data in the background.
 
-Rule 1: nothing is stored twice: an equal stream or chunk is the one that is there.
-Rule 2: a block of memory is hashed once: what the tracker hashed after the cell is not hashed again, and what no cell
-        touched since keeps its hashes.
+Rule: nothing is stored twice: an equal stream or chunk is the one that is there.
 """
 
 from __future__ import annotations
 
-import sys
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from xxhash import xxh3_128_hexdigest
-
 from ctxkernel.state import units
-from ctxkernel.state.digest import CHUNK
-from ctxkernel.state.pickling import Packed, Packer
+from ctxkernel.state.pickling import Packer
+from ctxkernel.state.pieces import CHUNK, Moment, Piece
 from ctxkernel.state.reflect import class_module
-from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.units import Buffer, State, Unit
 
 INLINE_BYTES = 4 * 1024 * 1024
 """Up to so many new bytes are written at once; more go to the background."""
-HASHED_BYTES = 512 * 1024 * 1024
-"""Up to so many bytes that are not hashed yet are hashed while the user waits: some 50 ms."""
 BACKGROUND_SECONDS = 120.0
 BASES_SECONDS = 30.0
 """What a job waits for chunks of an earlier one, to store the difference only."""
-PATIENCE_SECONDS = 0.05
+PATIENCE_SECONDS = 0.25
 """What the user waits for an earlier job to end, where as many as may be are under way."""
 
 
@@ -42,6 +35,7 @@ class Chunks(Protocol):
     def read_into(self, address: str, target: memoryview) -> None: ...  # noqa: D102
     def map_run(self, addresses: Sequence[str]) -> Any: ...  # noqa: D102
     def missing(self, addresses: Iterable[str]) -> list[str]: ...  # noqa: D102
+    def why_missing(self, address: str) -> str: ...  # noqa: D102
 
 
 class Background(Protocol):
@@ -57,69 +51,69 @@ class Background(Protocol):
     def has_or_pending(self, address: str) -> bool: ...  # noqa: D102
 
 
+@dataclass(slots=True)
+class Taking:
+    """What one `take` collects."""
+
+    execution_id: str
+    units: list[Unit] = field(default_factory=list[Unit])
+    gone: set[str] = field(default_factory=set[str])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+    streams: list[tuple[str, bytes, tuple[str, ...]]] = field(default_factory=list[tuple[str, bytes, tuple[str, ...]]])
+    """(digest, stream, digests of the atoms in it)."""
+    fresh: dict[str, tuple[memoryview, str | None]] = field(default_factory=dict[str, tuple[memoryview, str | None]])
+    """Chunks to be written: data, and the chunk that stood there before."""
+    job: str = ""
+    """The job that packs what could not be packed in time …"""
+    groups: tuple[tuple[str, ...], ...] = ()
+    """… and what it packs."""
+    tickets: list[Any] = field(default_factory=list[Any])
+    written: int = 0
+
+    def add(self, unit: Unit) -> None:
+        """Note a unit that differs from the state before."""
+        self.units.append(unit)
+        self.gone.difference_update(unit.names)
+
+
 class Storage:
     """Where the streams and buffers of one session are, and how new ones get there."""
 
     def __init__(
         self,
         *,
-        tracker: NamespaceTracker,
         packer: Packer,
         chunks: Chunks,
         background: Background,
         address: Callable[[Any], str],
+        value: Callable[[str], Any],
     ) -> None:
-        self._tracker = tracker
         self._packer = packer
         self._chunks = chunks
         self._background = background
+        self._value = value
         self.address = address
         self.streams: dict[str, tuple[str, int]] = {}
         """Digest → the blob that holds the stream, and which of its streams it is."""
-        self._buffers: dict[tuple[int, int], tuple[str, ...]] = {}
-        """(address, bytes) of live memory → its chunks, as of the last look."""
 
-    def forget_memory(self) -> None:
-        """Hash all memory anew: other data lie there now."""
-        self._buffers.clear()
+    def place(self, digest: str) -> tuple[str, int] | None:
+        """Return where the stream with a digest lies; None where it is not stored, or not any more."""
+        place = self.streams.get(digest)
+        return place if place is not None and self._chunks.has(place[0]) else None
 
-    def too_much(self, packed: Packed, dirty: Collection[str]) -> bool:
-        """Whether hashing the buffers of a pack would take more than a moment."""
-        views = packed.buffers
-        if sum(view.nbytes for view in views) <= HASHED_BYTES:
-            return False
-        left = [view.nbytes for view in views if self._hashed((_address_of(view), view.nbytes), dirty) is None]
-        return sum(left) > HASHED_BYTES
-
-    def buffer(self, at: int, view: memoryview, old: Unit | None, taking: Taking) -> Buffer:
-        """Return the chunks of a buffer, and note those that have to be written."""
-        key = _address_of(view), view.nbytes
-        chunks = self._chunks_of(key, view, taking.dirty)
-        before: Sequence[str] = ()
-        if old is not None and at < len(old.buffers) and old.buffers[at].nbytes == view.nbytes:
-            before = old.buffers[at].chunks
-        for place, chunk in enumerate(chunks):
-            if chunk in taking.fresh or self._background.has_or_pending(chunk):
-                continue
-            base = before[place] if place < len(before) else None
-            taking.fresh[chunk] = view[place * CHUNK : (place + 1) * CHUNK], base
-        return Buffer(view.nbytes, chunks)
-
-    def _hashed(self, key: tuple[int, int], dirty: Collection[str]) -> tuple[str, ...] | None:
-        """Return the chunks of a block of memory where they are known without hashing it."""
-        if not key[0]:
-            return None
-        hashed = self._tracker.hashes(*key)
-        if hashed is not None:
-            return tuple(f"x{one:032x}" for one in hashed)
-        owners = self._tracker.owners_of_memory(key[0])
-        return self._buffers.get(key) if owners and owners.isdisjoint(dirty) else None
-
-    def _chunks_of(self, key: tuple[int, int], view: memoryview, dirty: Collection[str]) -> tuple[str, ...]:
-        chunks = self._hashed(key, dirty) or chunks_of(view)
-        if key[0]:
-            self._buffers[key] = chunks
-        return chunks
+    def buffers(self, piece: Piece, old: Unit | None, taking: Taking) -> tuple[Buffer, ...]:
+        """Return the buffers of a piece, and note the chunks that have to be written."""
+        found: list[Buffer] = []
+        for at, (view, chunks) in enumerate(zip(piece.packed.buffers, piece.chunks, strict=True)):
+            before: Sequence[str] = ()
+            if old is not None and at < len(old.buffers) and old.buffers[at].nbytes == view.nbytes:
+                before = old.buffers[at].chunks
+            for place, chunk in enumerate(chunks):
+                if chunk not in taking.fresh and not self._background.has_or_pending(chunk):
+                    base = before[place] if place < len(before) else None
+                    taking.fresh[chunk] = view[place * CHUNK : (place + 1) * CHUNK], base
+            found.append(Buffer(view.nbytes, chunks))
+        return tuple(found)
 
     def recipe(self, chunks: Sequence[str]) -> str:
         """Store a long list of chunks, and return its address."""
@@ -130,29 +124,28 @@ class Storage:
         return address
 
     def write(self, taking: Taking, current: State) -> None:
-        """Store what is new: small data now, large data in the background."""
+        """Store what is new: small data now, large data in the background. Raises StoreError."""
         if taking.streams:
             self._bundle(taking, current)
-        fresh, later = taking.fresh, taking.later
+        fresh, groups = taking.fresh, taking.groups
         nbytes = sum(view.nbytes for view, _ in fresh.values())
         if nbytes <= INLINE_BYTES:
             for chunk, (view, base) in fresh.items():
                 taking.written += self._chunks.put(chunk, view, base=base)
             fresh = {}
-        if not fresh and not later:
+        if not fresh and not groups:
             return
-        packer, address = self._packer, self.address
-        if later:  # a class that the child names by itself would be another one here
+        packer, address, value = self._packer, self.address, self._value
+        if groups:  # a class that the child names by itself would be another one here
             for cls in own_classes(packer.module):
                 packer.uid(cls)
-
         bases = {base for _, base in fresh.values() if base is not None and not self._chunks.has(base)}
 
         def job(writer: Any) -> dict[str, Any]:
             _await(writer, bases)
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
-            return {name: pack_and_put(packer, address, writer, values) for name, values in later.items()}
+            return {taking.job: pack_and_put(packer, address, writer, value, groups)} if groups else {}
 
         ticket = self._background.submit(
             job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
@@ -186,62 +179,42 @@ class Storage:
             self._background.wait(BACKGROUND_SECONDS)
 
 
-@dataclass(slots=True)
-class Taking:
-    """What one `take` collects."""
-
-    execution_id: str
-    dirty: set[str] = field(default_factory=set[str])
-    units: list[Unit] = field(default_factory=list[Unit])
-    gone: set[str] = field(default_factory=set[str])
-    missing: dict[str, str] = field(default_factory=dict[str, str])
-    streams: list[tuple[str, bytes, tuple[str, ...]]] = field(default_factory=list[tuple[str, bytes, tuple[str, ...]]])
-    """(digest, stream, digests of the atoms in it)."""
-    fresh: dict[str, tuple[memoryview, str | None]] = field(default_factory=dict[str, tuple[memoryview, str | None]])
-    """Chunks to be written: data, and the chunk that stood there before."""
-    later: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    classes: set[str] = field(default_factory=set[str])
-    tickets: list[Any] = field(default_factory=list[Any])
-    written: int = 0
-
-    def add(self, unit: Unit) -> None:
-        """Note a unit that differs from the state before."""
-        self.units.append(unit)
-        self.gone.difference_update(unit.names)
-
-
 def pack_and_put(
-    packer: Packer, address: Callable[[Any], str], writer: Any, values: Mapping[str, Any]
+    packer: Packer,
+    address: Callable[[Any], str],
+    writer: Any,
+    value: Callable[[str], Any],
+    groups: Iterable[Sequence[str]],
 ) -> dict[str, Any]:
-    """Pickle a group and store all of it; returns the manifest's form of what it gave. For a background job."""
-    made: list[Unit] = []
-    todo: list[dict[str, Any]] = [dict(values)]
-    seen: set[str] = set()
+    """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
 
     def put_recipe(chunks: Sequence[str]) -> str:
         blob = units.recipe(chunks)
         writer.put(address(blob), blob)
         return address(blob)
 
-    while todo:
-        group = todo.pop()
-        packed = packer.pack(group)
+    packer.begin_process(uuid.uuid4().hex[:8])
+    moment = Moment(packer, value)
+    moment.pack(groups)
+    made: list[dict[str, Any]] = []
+    for piece in {id(one): one for one in moment.pieces.values()}.values():
+        packed = piece.packed
         blob = units.bundle([packed.stream])
         writer.put(address(blob), blob)
         buffers: list[Buffer] = []
-        for view in packed.buffers:
-            chunks = chunks_of(view)
+        for view, chunks in zip(packed.buffers, piece.chunks, strict=True):
             for at, chunk in enumerate(chunks):
                 writer.put(chunk, view[at * CHUNK : (at + 1) * CHUNK])
             buffers.append(Buffer(view.nbytes, chunks))
-        # No `live`: what only lives in this process has no token outside of the child that pickles it.
+        # No `live`: what only lives in this process has no token outside of the child that packs it.
+        labels = tuple(label for label in packed.labels if label.startswith("shared:"))
         place = address(blob), 0
-        made.append(Unit(tuple(group), address(packed.stream), place, tuple(buffers), packed.faults, packed.parts))
-        for uid, cls in packed.classes.items():
-            if uid not in seen:
-                seen.add(uid)
-                todo.append({f"class:{uid}": cls})
-    return {"units": [units.unit_to_json(unit, put_recipe) for unit in made]}
+        digest = address(packed.stream)
+        unit = Unit(piece.names, digest, place, tuple(buffers), packed.faults, packed.parts, labels=labels)
+        more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
+        made.append(units.unit_to_json(unit, put_recipe) | more)
+    made += [units.unit_to_json(Unit((name,), missing={name: why}), put_recipe) for name, why in moment.faults.items()]
+    return {"units": made}
 
 
 def _await(writer: Any, bases: Collection[str]) -> None:
@@ -262,16 +235,3 @@ def own_classes(module: str) -> Iterator[type]:
                 todo.append(cls)
                 if class_module(cls) == module:
                     yield cls
-
-
-def chunks_of(view: memoryview) -> tuple[str, ...]:
-    """Return the addresses of the chunks of a buffer."""
-    return tuple(f"x{xxh3_128_hexdigest(view[at : at + CHUNK])}" for at in range(0, view.nbytes, CHUNK))
-
-
-def _address_of(view: memoryview) -> int:
-    """Return where a buffer lies in memory; 0 where that cannot be told."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return 0
-    return int(numpy.frombuffer(view, numpy.uint8).__array_interface__["data"][0])

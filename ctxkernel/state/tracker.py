@@ -1,60 +1,95 @@
-"""What a cell did to the user's names: the one change detection, for the namespace diff and for checkpoints.
+"""What a cell did to the user's variables: the one detection of changes, for the namespace diff and for checkpoints.
 
-The namespace is not hooked; the user's code runs at full speed. Before a cell, its text says which names it can touch
-(`state.candidates`): those that it mentions, those that the functions, classes and instances behind them use, and
-every name that shares an object with one of these. After it, those are looked into (`state.digest`), and every other
-name is checked for standing at another address (`state.snapshot`).
+The namespace is not hooked; the user's code runs at full speed. Before a cell, its text says which variables it can
+touch (`state.candidates`): those that it mentions, those that the functions, classes and instances behind them use, and
+those that are stored together with one of these. After it, these are packed (`state.pieces`), and every other variable
+is checked for another address (`state.snapshot`). Equal bytes mean unchanged.
 
-Rule 1: nothing of the user's is run, kept alive or copied; small immutables alone are kept.
-Rule 2: a name is reported as changed where its content differs from the content before. Binding it to another object
-with equal content is no change of a name; `rebound` has those, as a checkpoint cares. What has no content that can
-be read (a lock, a socket) is changed where it is another object.
-Rule 3: an address is not an identity, since the next object may lie where the last one was: what a cell may have
-bound anew is compared by content as well, and by weak reference where its type allows.
-Rule 4: a fault with one object costs that name its digest, nothing else. What was left out is said in `incomplete`.
+Rule 1: nothing of the user's is run but what packing runs (a `__reduce__`), and nothing is kept alive or copied; small
+immutables alone are kept.
+Rule 2: a variable is reported as changed where its content differs. Binding it to another object with equal content is
+no change; `rebound` has those, as a checkpoint cares. What has no content that can be read (a socket) is changed where
+it is another object.
+Rule 3: an address is not an identity: what a cell may have bound anew is compared by content as well.
+Rule 4: no truncated result is believed. What could not be packed in time is `deferred`: a checkpoint finishes it.
 Rule 5: what a cell does not touch costs nothing that grows with its size.
-Rule 6: a checkpoint needs more than the diff: `dirty` also has the names that stand for equal content in other
-objects, whose content cannot be read, or that were not looked at whole. `watch` follows values that are no variables
-(`Out[5]`, what a view looks at) as if they were.
 
-Not found: what has no state that can be read (the position in an open file or in `itertools.cycle`, rows in a database,
-a C extension's own data, text that was moved in a figure); what a cell changes in a module or in a class that can be
-imported; what it reaches through `sys.modules` or attributes of modules only; what lies in the part that was left out
-of something too large to be looked at whole. What threads, callbacks and widgets do between two cells is found when a
-later cell touches the variable, or by `sweep`, as a change outside of a cell.
+What changes without a cell that touches it (threads, callbacks, C code) is found when it is packed the next time: by a
+cell that touches it, by `verify`, which every return calls, or after `suspect_all`. The states in between are `doubts`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+from types import FunctionType
 from typing import Any, Literal
+
+from xxhash import xxh3_128_digest
 
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
-from ctxkernel.state.candidates import Cell, Transform, reachable, read_cell
-from ctxkernel.state.digest import Batch, Look
-from ctxkernel.state.looking import HANDLE, Looker
-from ctxkernel.state.sharing import NO_IDS, Ids, Sharing
+from ctxkernel.state import content
+from ctxkernel.state.candidates import ANYTHING_IN_A_FUNCTION, Cell, Transform, read_cell
+from ctxkernel.state.codes import code_facts
+from ctxkernel.state.describe import describe
+from ctxkernel.state.pickling import Packer
+from ctxkernel.state.pieces import Moment, Piece
+from ctxkernel.state.reflect import Plan, is_kind
 from ctxkernel.state.snapshot import Hidden, Names, Snapshot, differences
-from ctxkernel.state.survey import Survey, compare, fingerprint
-from ctxkernel.state.variables import NOTHING, Found, Variable, is_atom, same_atoms, some_of, weak_reference
+from ctxkernel.state.variables import NOTHING, Variable, is_atom, same_atoms, some_of, weak_reference
 
-_REFRESH_S = 0.002
-"""Time for looking again, before a cell, at small things that it touches: what changed outside of any cell."""
-_ANYTHING_BYTES = 1024 * 1024
-_ANYTHING_OBJECTS = 5000
-"""Bounds on what is looked into for a cell that may touch anything."""
+PACK_SECONDS = 0.06
+"""Processor time that packing after one cell may take on the user's thread."""
+REFRESH_SECONDS = 0.002
+"""Processor time for packing again, before a cell, what it touches: changes outside of any cell."""
+HASHED_BYTES = 512 * 1024 * 1024
+"""Bytes of large data that may be hashed after one cell: some 50 ms."""
+SLOW_SECONDS = 0.03
+"""A group that took longer the last time is deferred at once where that costs less: a fork does."""
+COMPARED_BYTES = 512 * 1024
+PLAIN_BYTES = 16 * 1024
+"""Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
+VISIBLE_BYTES = 1024 * 1024
+_VERIFY = "a return"
+
+
+@dataclass(slots=True)
+class Group:
+    """Variables that are stored together, as they were packed last."""
+
+    names: tuple[str, ...]
+    key: bytes
+    stream_bytes: int
+    labels: tuple[str, ...]
+    deps: frozenset[str]
+    seconds: float
+    prints: dict[str, str] | None = None
+    """Fingerprints by name; None before they were asked for."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """What the next checkpoint has to store."""
+
+    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    """By name."""
+    names: set[str] = field(default_factory=set[str])
+    """Names whose state may not be the stored one."""
+    deferred: set[str] = field(default_factory=set[str])
+    """Those of them that have to be packed yet."""
+    faults: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class NamespaceTracker:
     """Implements `core.ports.Tracker` for one namespace, a plain dict.
 
     `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
-    plain Python. `is_handle(value)` says which objects are ours: they are followed by name, not looked into; it is
-    only asked of objects whose class leaves `isinstance` alone.
+    plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
+    `may_defer()`: whether packing can go on outside of the user's time; where it cannot, it is never deferred.
     """
 
     def __init__(
@@ -64,48 +99,43 @@ class NamespaceTracker:
         hidden: Hidden = frozenset(),
         settings: Settings | None = None,
         transform: Transform | None = None,
-        is_handle: Callable[[object], bool] = lambda _: False,
-        clock: Callable[[], float] = time.perf_counter,
+        packer: Packer | None = None,
         extras: Callable[[str], Any] = lambda _: NOTHING,
+        may_defer: Callable[[], bool] = lambda: False,
     ) -> None:
         self.settings = settings or Settings()
+        self.packer = packer or Packer(namespace, module=str(namespace.get("__name__", "__main__")))
         self.rebound: frozenset[str] = frozenset()
         """Names that the last cell bound to another object, whether its content is another or not."""
         self.touched: frozenset[str] = frozenset()
         """Names that the last cell may have touched."""
-        self.dirty: set[str] = set()
-        """Names whose state may not be the one of the last `take_dirty`."""
-        self.unsure: set[str] = set()
-        """Those of `dirty` that were not looked at whole."""
+        self.pending = Pending()
+        self.doubts: dict[str, int] = {}
+        """Names that changed without a cell that touched them, and the turn in which they were last known."""
+        self.turn = 0
         self._namespace = namespace
         self._names = Names(hidden)
         self._transform = transform
-        self._looker = Looker(namespace, self.settings, is_handle)
-        self._clock = clock
+        self._extras = extras
+        self._may_defer = may_defer
         self._variables: dict[str, Variable] = {}
         """Oldest change first."""
-        self._extras = extras
         self._watched: set[str] = set()
-        self._hashed: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._sharing = Sharing()
-        self._unlooked: set[str] = set()
-        """Names that were not looked at yet: there before us, or time had run out."""
-        self._cut: set[str] = set()
-        """Names of which it is not known what they hold now: time ran out in the middle of the last look."""
+        self._new: set[str] = set()
+        """Watched names since the last cell."""
+        self._groups: dict[str, Group] = {}
+        """By name, of variables, classes of the user's and objects with packs of their own."""
         self._snapshot = Snapshot(namespace)
         self._cell = Cell()
         self._candidates: set[str] = set()
-        self._maybe: set[str] = set()
-        """Those of the candidates that the cell does not mention, but may reach as it may reach anything."""
-        self._left_out: list[str] = []
-        self._last: NamespaceDiff = NamespaceDiff()
+        self._suspect = ""
+        self._outside = ""
+        self._verified = False
+        """Whether everything was packed since the last cell."""
+        self._unpacked = True
+        self._last = NamespaceDiff()
         for name in self._names.filter(self._snapshot.names):
-            variable = self._variables[name] = Variable()
-            value = namespace.get(name)
-            if is_atom(value):
-                variable.atom = value
-            else:
-                self._unlooked.add(name)
+            self._add(name)
 
     # -- what the kernel asks ---------------------------------------------------------------------
 
@@ -127,7 +157,7 @@ class NamespaceTracker:
         """Describe a variable as of its last change. Raises KeyError for what is no name of the user's."""
         variable = self._variables[name]
         if variable.info is None:
-            variable.info = self._looker.info(self._namespace.get(name))
+            variable.info = self._info(self._namespace.get(name))
         return variable.info
 
     def changed_objects(self) -> Iterator[tuple[str, Any]]:
@@ -137,160 +167,239 @@ class NamespaceTracker:
             if value is not NOTHING:
                 yield name, value
 
-    def group(self, name: str) -> frozenset[str]:
-        """The names that share an object with `name`, itself among them, directly or by way of others.
-
-        As of their last looks; what was not looked at to its end is, now. Raises KeyError for what is no name of the
-        user's.
-        """
-        if name not in self._variables:
-            raise KeyError(name)
-        todo, found = [name], {name}
-        self._baseline([one for one in self._unlooked if one in self._variables], lambda: False, hash_bodies=False)
-        if self._cut:
-            self._look_for_ids()
-        while todo:
-            ids = self._sharing.held(todo.pop())
-            if len(ids):
-                fresh = self._sharing.owners(ids) - found
-                found |= fresh
-                todo += fresh
-        return frozenset(found)
-
-    def _look_for_ids(self) -> None:
-        """Find out what the names hold whose last look was cut short.
-
-        Only that is taken: what the last whole look saw is still what the next one is compared with. Large data hold
-        nothing, so they are not read.
-        """
-        batch = self._looker.batch(lambda: False)
-        for name in self._cut:
-            survey = self._looker.finish(self._looker.start(batch, self._value(name)), hash_bodies=False)
-            if survey is not None:
-                self._sharing.put(name, survey.ids)
-        self._cut.clear()
-
-    def hashes(self, address: int, nbytes: int) -> tuple[int, ...] | None:
-        """The hashes (xxh3_128, one every `digest.CHUNK` bytes) of a block of memory that the last look read whole."""
-        return self._hashed.get((address, nbytes))
-
     @property
     def named_nothing(self) -> bool:
         """Whether the last cell mentioned no global name at all."""
         return not self._cell.names and not self._cell.anything
 
-    def look(self, value: object, expired: Expired = lambda: False) -> Survey | None:
-        """Look at any value as at one of the namespace; None where that cannot be done."""
-        return self._looker.look(self._looker.batch(expired), value)
-
-    def owners_of_memory(self, address: int) -> set[str]:
-        """The names whose values lie in the block of memory that begins at `address`."""
-        return self._sharing.owners(frozenset((-address,)))
+    def group(self, name: str) -> frozenset[str]:
+        """Return the names that are stored together with `name`. Raises KeyError for what was not packed yet."""
+        return frozenset(self._groups[name].names)
 
     def watch(self, name: str) -> None:
         """Follow what `extras(name)` gives, as if it were a variable. Never in a diff."""
         if name not in self._variables:
-            self._variables[name] = Variable()
             self._watched.add(name)
-            self._unlooked.add(name)
-        self.dirty.add(name)
+            self._add(name)
+            self._new.add(name)
+        self.pending.names.add(name)
 
     def unwatch(self, name: str) -> None:
         """End `watch`."""
         if name in self._watched:
             self._watched.discard(name)
             self._forget(name)
-            self.dirty.discard(name)
+            self.pending.names.discard(name)
+
+    def changed_since(self) -> set[str]:
+        """Return the names that are not what they were when they were packed last. Changes nothing."""
+        if self._verified:
+            return set()
+        moment = Moment(self.packer, self._value)
+        names = self._complex()
+        moment.pack(self._whole_groups(sorted(names)), join=False)
+        same = {name for name, piece in moment.pieces.items() if self._is_same(piece, name, {})}
+        atoms = {
+            name
+            for name, variable in self._variables.items()
+            if variable.atom is not NOTHING and not same_atoms(variable.atom, self._value(name))
+        }
+        return {*(moment.pieces.keys() - same), *(names - moment.pieces.keys()), *atoms}
+
+    def suspect_all(self, reason: str) -> None:
+        """Have the next cell treat every variable as touched: something may have changed any of them."""
+        self._suspect = self._suspect or reason
 
     def reconfigure(self, settings: Settings) -> None:
         """Have other settings from now on."""
-        self.settings = self._looker.settings = settings
+        self.settings = settings
 
-    def take_dirty(self) -> tuple[set[str], set[str]]:
-        """Return `dirty` and `unsure`, and begin them anew."""
-        taken = self.dirty, self.unsure
-        self.dirty, self.unsure = set(), set()
+    def pack_rest(self) -> None:
+        """Pack what the next checkpoint has to store and that is not packed yet."""
+        ready = self.pending.pieces.keys() | self.pending.deferred | self.pending.faults.keys()
+        lacking = [name for name in self.pending.names if name not in ready and self._is_complex(name)]
+        if not lacking:
+            return
+        moment = self._moment(PACK_SECONDS)
+        # They may share objects with what the cell touched, and with nothing else.
+        moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, self.touched)})))
+        deferred = {name for names in moment.deferred for name in names}
+        self._await(deferred)
+        self._take_pieces(moment, deferred, {}, _Found(frozenset(), ()))
+        self.pending.deferred |= deferred
+        self.pending.faults |= moment.faults
+
+    def settle_loaded(self, groups: Iterable[Sequence[str]]) -> None:
+        """Take what a restore loaded as what is stored: it is packed to see later whether it changed."""
+        self.pending = Pending()
+        moment = Moment(self.packer, self._value)
+        new = [names for names in groups if any(self._is_complex(one) and one not in self._groups for one in names)]
+        moment.pack(new, join=False)
+        for piece in _distinct(moment.pieces):
+            self._keep(piece)
+
+    def store_again(self, name: str) -> None:
+        """Have the next checkpoint store a name, whatever is known of it."""
+        self._groups.pop(name, None)
+        if name in self._variables:
+            self.pending.names.add(name)
+
+    def take_result(self, names: Sequence[str], listed: Mapping[str, Any]) -> None:
+        """Take in what a background job found these names to be, where no later cell touched them."""
+        if not self.pending.names.isdisjoint(names):
+            return
+        group = Group(
+            tuple(names), bytes.fromhex(listed["k"]), 0, tuple(listed["a"]), frozenset(listed["e"]), float(listed["z"])
+        )
+        self._groups |= dict.fromkeys(names, group)
+
+    def take_pending(self) -> Pending:
+        """Return what the next checkpoint has to store, and begin it anew."""
+        taken, self.pending = self.pending, Pending()
         return taken
 
-    def _value(self, name: str) -> Any:
-        return self._extras(name) if name in self._watched else self._namespace.get(name, NOTHING)
-
-    def survey(self, name: str) -> Survey | None:
-        """The last look at a variable; None for a small immutable, or where there was none yet."""
-        return self._variables[name].survey
-
     def fingerprint(self, name: str) -> str:
-        """A short text for the content, equal for equal content in any session; empty where it has none."""
+        """Return a short text for the content, equal for equal content in any session; empty where it has none."""
         variable = self._variables[name]
         if variable.atom is not NOTHING:
-            return fingerprint(Look(self._looker.batch(lambda: False), variable.atom).finish())
-        return fingerprint(variable.survey) if variable.survey else ""
+            return content.fingerprint(variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes)
+        group = self._groups.get(name)
+        found = (group.prints or {}).get(name, "") if group is not None else ""
+        return "" if found.startswith(content.LIVE) else found
 
     # -- around a cell ----------------------------------------------------------------------------
 
     def before(self, source: str) -> NamespaceDiff:
         """Get ready for `source`; returns what changed since the last `after`, outside of any cell."""
-        added, moved, deleted = self._moved()
-        self._left_out = []
-        self._hashed = {}
-        cell = self._cell = read_cell(source, self._transform)
-        if not (cell.names or cell.anything or added or moved or deleted):
-            self._candidates = set()
-            return NamespaceDiff()
-        start, limit = self._clock(), self.settings.end_phase_ms / 1000
-        expired: Expired = lambda: self._clock() - start > limit  # noqa: E731 - one line says it
-        diff = self._settle(added, moved, deleted, (), Cell(), expired)
-        touched = self._touched(cell, expired)
-        stale, refresh = self._lacking(touched)
-        self._baseline(stale, expired)
-        soon = self._clock() + _REFRESH_S
-        refreshed = self._settle((), (), (), refresh, Cell(), lambda: self._clock() > soon)
-        self._candidates = touched
-        self._hashed = {}  # of before the cell
-        if refreshed.changed:
-            diff = NamespaceDiff(diff.added, {**diff.changed, **refreshed.changed}, diff.deleted, diff.incomplete)
+        self.release()
+        diff = self._before(source)
+        if not diff:
+            self.release()
         return diff
 
-    def after(self, expired: Expired) -> NamespaceDiff:
-        """Return what changed since `before`. Goes on with less once `expired()`."""
+    def release(self) -> None:
+        """Let go of what was packed and not stored: the user's code runs next, and may resize what is looked at."""
+        self.pending.pieces = {}
+
+    def _everything(self, moved: list[str]) -> tuple[list[str], list[str], list[str], set[str]]:
+        """Return all names as added, moved, deleted and touched: by the namespace, and not by the last look at it."""
+        there = self._names.filter(tuple(self._namespace))
+        added = [name for name in there if name not in self._variables]
+        gone = self._variables.keys() - self._watched - set(there)
+        return added, moved, sorted(gone), self._variables.keys() - gone - set(moved)
+
+    def verify_next(self) -> None:
+        """Have the next cell begin with a look at everything, however long it takes."""
+        self._outside = _VERIFY
+
+    def look_outside(self, reason: str) -> None:
+        """Have the next cell begin with a look at everything: something ran that no cell shows."""
+        self._outside = self._outside or reason
+
+    def _before(self, source: str) -> NamespaceDiff:
         added, moved, deleted = self._moved()
-        touched, self._candidates = self._candidates, set()
+        cell = self._cell = read_cell(source, self._transform)
+        outside, self._outside = self._outside, ""
+        diff = NamespaceDiff()
+        if outside:
+            seconds = None if outside == _VERIFY else PACK_SECONDS
+            diff = self._settle(*self._everything(moved), Cell(), outside=True, seconds=seconds)
+            self._verified = outside == _VERIFY
+        elif added or moved or deleted:
+            diff = self._settle(added, moved, deleted, (), Cell(), outside=True)
+        if not (cell.names or cell.anything):
+            self._candidates = set()
+            return diff
+        if self._unpacked:
+            # What a name shares with another is known only where both were packed at one moment.
+            self._unpacked = False
+            self._baseline([name for name in sorted(self._complex()) if name not in self._groups])
+        self._candidates, anything = self._reachable(cell)
+        if anything:
+            self._cell = Cell(cell.names, cell.replaced, anything)
+            self._candidates |= self._complex()
+        new = [name for name in self._candidates if name not in self._groups and self._is_complex(name)]
+        if new:
+            self._baseline(new)
+        quick = [name for name in self._candidates if self._is_quick(name)]
+        if quick and not outside and not self._suspect:
+            refreshed = self._settle((), (), (), quick, Cell(), outside=True, seconds=REFRESH_SECONDS)
+            if refreshed.changed:
+                diff = NamespaceDiff(diff.added, {**diff.changed, **refreshed.changed}, diff.deleted, diff.incomplete)
+        return diff
+
+    def after(self, expired: Expired = lambda: False) -> NamespaceDiff:
+        """Return what changed since `before`."""
+        added, moved, deleted = self._moved()
+        touched, self._candidates = self._candidates | (self._new & self._variables.keys()), set()
+        self._new = set()
+        suspect, self._suspect = self._suspect, ""
+        if suspect:
+            added, moved, deleted, touched = self._everything(moved)
         self.rebound = frozenset(moved)
+        self._verified = False
+        self.turn += 1
+        diff = NamespaceDiff()
         if added or moved or deleted or touched:
-            diff = self._settle(added, moved, deleted, touched, self._cell, expired)
-        else:
-            diff = NamespaceDiff()
-        if self._left_out:
-            self.unsure.update(self._left_out)
-            said = f"{self._cell.anything} may have changed what is too large to look into: {some_of(self._left_out)}"
-            diff = NamespaceDiff(
-                diff.added, diff.changed, diff.deleted, "; ".join(filter(None, (diff.incomplete, said)))
-            )
+            diff = self._settle(added, moved, deleted, touched, self._cell, hurry=expired())
+        # A function that the cell got hold of may have run, and what that uses was not known before.
+        further, _ = self._reachable(Cell(frozenset((*added, *moved))))
+        further = further.difference(touched, added, moved)
+        if further:
+            more = self._settle((), (), (), further, self._cell, hurry=expired())
+            touched = touched | further
+            said = "; ".join(filter(None, (diff.incomplete, more.incomplete)))
+            diff = NamespaceDiff(diff.added, {**diff.changed, **more.changed}, diff.deleted, said)
         self.touched = frozenset(touched)
-        self.dirty |= self.unsure
         self._last = diff
         return diff
 
-    def sweep(self, expired: Expired) -> NamespaceDiff:
-        """Look at everything, for idle time: finds what changed without any cell that touched it."""
-        added, moved, deleted = self._moved()
-        self._baseline([name for name, kept in self._variables.items() if kept.survey is None], expired)
-        known = [name for name, kept in self._variables.items() if kept.survey is not None]
-        return self._settle(added, moved, deleted, known, Cell(), expired)
-
     def rebase(self, names: Iterable[str] | None = None) -> None:
-        """Take the namespace as it is, after a restore: nothing is reported; `names` (None: all) are looked at anew."""
+        """Take the namespace as it is, after a restore: nothing is reported; `names` (None: all) are new."""
         added, moved, deleted = self._moved()
         for name in deleted:
             self._forget(name)
-        known = [name for name in (self._variables if names is None else names) if self._value(name) is not NOTHING]
-        for name in (*added, *moved, *known):
-            self._variables[name] = Variable()
-            self._sharing.remove(name)
-            self._cut.discard(name)
-            self._unlooked.add(name)
+        for name in (*added, *moved, *(self._variables if names is None else names)):
+            if self._value(name) is not NOTHING:
+                self._dissolve(name)
+                self._add(name)
+        if names is None:
+            self._groups.clear()
+            self._unpacked = True
 
-    # -- which names --------------------------------------------------------------------------------
+    # -- which names ------------------------------------------------------------------------------
+
+    def _value(self, name: str) -> Any:
+        return self._extras(name) if name in self._watched else self._namespace.get(name, NOTHING)
+
+    def _add(self, name: str) -> None:
+        variable = self._variables[name] = Variable()
+        variable.turn = self.turn
+        self.pending.names.add(name)
+        if is_atom(value := self._value(name)):
+            variable.atom = value
+
+    def _is_complex(self, name: str) -> bool:
+        variable = self._variables.get(name)
+        return variable is not None and variable.atom is NOTHING
+
+    def _complex(self) -> set[str]:
+        return {name for name, variable in self._variables.items() if variable.atom is NOTHING}
+
+    def _is_quick(self, name: str) -> bool:
+        group = self._groups.get(name)
+        return group is not None and group.seconds < REFRESH_SECONDS / 4
+
+    def _forget(self, name: str) -> None:
+        self._variables.pop(name, None)
+        self._dissolve(name)
+
+    def _dissolve(self, name: str) -> set[str]:
+        """Take a name out of its group; returns the others, which have to be packed without it."""
+        group = self._groups.pop(name, None)
+        if group is None:
+            return set()
+        return {other for other in group.names if other != name and self._groups.get(other) is group}
 
     def _moved(self) -> tuple[list[str], list[str], list[str]]:
         """Return the user's names that were added, moved to another address, deleted since the last call."""
@@ -305,97 +414,90 @@ class NamespaceTracker:
         added, moved, deleted = differences(self._snapshot, new)
         self._snapshot = new
         names = self._names.filter
-        fresh = [name for name in names(added) if name not in self._variables]
-        again = [name for name in names(moved) if name in self._variables]
-        again += [name for name in names(added) if name in self._variables]
-        fresh += [name for name in names(moved) if name not in self._variables]
-        return fresh, again, [name for name in deleted if name in self._variables]
+        both = [*names(moved), *names(added)]
+        fresh = [name for name in both if name not in self._variables]
+        again = [name for name in both if name in self._variables]
+        return fresh, again, [name for name in deleted if name in self._variables and name not in self._watched]
 
-    def _touched(self, cell: Cell, expired: Expired) -> set[str]:
-        """Return the names that the cell can touch, and note those that are too large to be looked at for a maybe."""
-
-        def survey_of(name: str) -> Survey | None:
-            variable = self._variables.get(name)
-            if variable is None:  # not the user's, such as `_`: it can lead to what is
-                value = self._namespace.get(name)
-                return None if is_atom(value) else self._looker.look(self._looker.batch(expired), value)
-            if name in self._unlooked:
-                self._baseline((name,), expired, hash_bodies=False)
-            return variable.survey
-
-        def owners(ids: Ids) -> set[str]:
-            # What shares an object with another is only known where all were looked at.
-            self._baseline(list(self._unlooked), expired, hash_bodies=False)
-            return self._sharing.owners(ids)
-
-        self._maybe = set()
-        names, anything = reachable(cell, self._namespace, survey_of, owners)
-        touched = {name for name in names if name in self._variables}
-        if anything:
-            self._cell = Cell(cell.names, cell.replaced, anything)
-            for name, variable in self._variables.items():
-                if name in touched or variable.atom is not NOTHING:
+    def _reachable(self, cell: Cell) -> tuple[set[str], str]:
+        """Return the variables that a cell can touch, and why it may touch any, or an empty text."""
+        anything = cell.anything
+        touched: set[str] = set()
+        todo, seen = list(cell.names), set[str]()
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            group = self._groups.get(name)
+            if group is None and name not in self._variables:
+                todo += self._behind(name)
+                continue
+            if name in self._variables:
+                touched.add(name)
+            if group is None:
+                if self._is_complex(name):
+                    self._baseline([name])
+                    group = self._groups.get(name)
+                if group is None:
                     continue
-                survey = variable.survey
-                if survey is not None and (survey.nbytes > _ANYTHING_BYTES or survey.objects > _ANYTHING_OBJECTS):
-                    self._left_out.append(name)
-                else:
-                    self._maybe.add(name)
-        return touched | self._maybe
+            todo += group.names
+            todo += (label for label in group.labels if label.startswith("class:"))
+            reached = ANYTHING_IN_A_FUNCTION & group.deps
+            if reached and not anything:
+                anything = f"{name} ({min(reached)})"
+            todo += group.deps
+        return touched, anything
 
-    def _lacking(self, touched: set[str]) -> tuple[list[str], list[str]]:
-        """Return the touched names that have no whole look yet, and those that are cheap to look at again."""
-        stale: list[str] = []
-        cheap: list[str] = []
-        for name in touched:
-            variable = self._variables[name]
-            survey = variable.survey
-            if variable.atom is not NOTHING or survey is HANDLE:
-                continue
-            if survey is None or (survey.nbytes and not survey.body and survey.walked):
-                stale.append(name)
-            elif survey.cheap:
-                cheap.append(name)
-        return stale, cheap
+    def _behind(self, name: str) -> list[str]:
+        """Return what a name leads to that is no variable of the user's: `_5`, a function of a start-up file."""
+        value = self._namespace.get(name, NOTHING)
+        if type(value) is FunctionType and value.__globals__ is self._namespace:
+            return list(code_facts(value.__code__).names)
+        if name.startswith("_") and value is not NOTHING and not is_atom(value):
+            same = [one for one in self._variables if self._value(one) is value]
+            return same or list(self._complex())  # a part of something, or of nothing
+        if name.startswith("module:"):
+            return [name] if name in self._variables else []
+        return []
 
-    # -- looking ------------------------------------------------------------------------------------
+    # -- packing ----------------------------------------------------------------------------------
 
-    def _keep(self, name: str, variable: Variable, value: object, survey: Survey | None) -> None:
-        self._unlooked.discard(name)
-        self._cut.discard(name)
-        if is_atom(value):
-            variable.atom, variable.survey, variable.weak = value, None, None
-            self._sharing.remove(name)
-        else:
-            variable.atom, variable.survey, variable.weak = NOTHING, survey, weak_reference(value)
-            if survey is None:
-                self._unlooked.add(name)
-            elif survey.ran_out:
-                self._cut.add(name)
-            self._sharing.put(name, NO_IDS if survey is None else survey.ids)
+    def _moment(self, seconds: float | None) -> Moment:
+        bounded = seconds is not None and self._may_defer()
+        return Moment(self.packer, self._value, seconds if bounded else None, HASHED_BYTES if bounded else None)
 
-    def _baseline(self, names: Collection[str], expired: Expired, *, hash_bodies: bool = True) -> None:
-        """Look at names that have no whole look yet; reports nothing."""
-        if not names:
-            return
-        batch = self._looker.batch(expired)
-        large: list[_Waiting] = []
+    def _whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:
+        """Return the groups that these names are in, each once, with what each refers to."""
+        found: dict[tuple[str, ...], None] = {}
         for name in names:
-            variable, value = self._variables[name], self._value(name)
-            if value is NOTHING:
-                continue
-            if is_atom(value):
-                self._keep(name, variable, value, None)
-            elif not expired():
-                look = self._looker.start(batch, value)
-                if look is not None and look.nbytes and hash_bodies:
-                    large.append((name, variable, value, look))
-                else:
-                    self._keep(name, variable, value, self._looker.finish(look, hash_bodies=hash_bodies))
-        for name, variable, value, look in sorted(large, key=_cost):
-            self._keep(name, variable, value, self._looker.finish(look))
+            group = self._groups.get(name)
+            names = (name,) if group is None else tuple(one for one in group.names if self._groups.get(one) is group)
+            found[names] = None
+        return list(found)
 
-    # -- changes ------------------------------------------------------------------------------------
+    def _baseline(self, names: Sequence[str]) -> None:
+        """Pack names that were not packed yet; reports nothing."""
+        moment = self._moment(PACK_SECONDS)
+        moment.pack(self._whole_groups(names))
+        self._await({name for group in moment.deferred for name in group})
+        for piece in _distinct(moment.pieces):
+            if not any(name in self._groups for name in piece.names):
+                self._keep(piece)
+                for name in piece.names:
+                    self.pending.pieces[name] = piece
+
+    def _keep(self, piece: Piece) -> Group:
+        packed = piece.packed
+        group = Group(piece.names, piece.key, len(packed.stream), packed.labels, packed.deps, piece.seconds)
+        for name in piece.names:
+            self._groups[name] = group
+            if (variable := self._variables.get(name)) is not None:
+                variable.turn = self.turn
+                variable.visible = _visible(self._value(name)) if packed.shared else b""
+        if self._comparable(piece):
+            group.prints = self._prints(piece)
+        return group
 
     def _settle(
         self,
@@ -404,148 +506,289 @@ class NamespaceTracker:
         deleted: Collection[str],
         touched: Collection[str],
         cell: Cell,
-        expired: Expired,
+        *,
+        outside: bool = False,
+        seconds: float | None = PACK_SECONDS,
+        hurry: bool = False,
     ) -> NamespaceDiff:
-        """Look at all these names, take what is there as the state from now on, and return what is different."""
-        found = Found(moved, cell.replaced, expired)
+        """Pack all these names, take what is there as the state from now on, and return what is different."""
+        found = _Found(frozenset(moved), cell.replaced)
+        self.pending.names |= {*added, *moved, *deleted}
+        turns = {name: variable.turn for name, variable in self._variables.items()} if outside else {}
+        old: dict[str, Group] = {name: group for name in (*moved, *touched) if (group := self._groups.get(name))}
+        # What these referred to may have changed before they were bound anew.
+        left = [group for name in (*moved, *deleted) if (group := self._groups.get(name))]
+        again = {label for group in left for label in group.labels if label in self._groups}
         for name in deleted:
+            again |= self._dissolve(name)
             self._forget(name)
-        batch: Batch | None = None
-        large: list[_Waiting] = []
-        for name in self._in_order(added, moved, touched):
-            value = self._value(name)
-            if value is NOTHING:
-                continue
-            variable = self._variables.get(name)
-            fresh = variable is None
-            if variable is None:
-                variable = self._variables[name] = Variable()
-            elif variable.atom is not NOTHING and value is variable.atom:
-                continue
-            elif variable.survey is HANDLE and variable.weak is not None and variable.weak() is value:
-                continue  # a handle or a module: nothing inside is the user's
-            if is_atom(value):
-                self._atom(name, variable, value, fresh, found)
-                continue
-            look: Look | Survey | None = None
-            if expired():
-                if not fresh and name not in found.moved:
-                    found.late.append(name)
-            else:
-                batch = batch or self._looker.batch(expired)
-                look = self._looker.start(batch, value)
-                if look is None:
-                    found.faulty.append(name)
-            if fresh:
-                found.added[name] = self._describe_now(variable, value, expired)
-            if look is not None and look.nbytes:
-                large.append((name, variable, value, look))
-            else:
-                self._conclude(name, variable, value, look, found)
-        # Large buffers last, and the smaller ones first: by now every structure has been seen.
-        for name, variable, value, look in sorted(large, key=_cost):
-            self._conclude(name, variable, value, look, found)
+        todo = self._atoms(added, moved, touched, found)
+        for name in moved:
+            again |= self._dissolve(name)
+        groups = self._whole_groups(dict.fromkeys((*todo, *(again - set(deleted)))))
+        moment = self._moment(seconds)
+        if seconds is not None and self._may_defer() and (hurry or any(self._is_slow(names) for names in groups)):
+            moment.deferred = [names for names in groups if hurry or self._is_slow(names)]
+            groups = [names for names in groups if names not in moment.deferred]
+        moment.pack(groups)
+        deferred = {name for names in moment.deferred for name in names}
+        if deferred and len(groups) + len(moment.deferred) > 1:
+            # What these share is only known when all are packed at one moment.
+            deferred |= {name for names in groups for name in names}
+        self._await(deferred)
+        changed_parts = self._take_pieces(moment, deferred, old, found)
+        self._conclude(added, deferred, found)
+        self._relatives(changed_parts, moment, found)
+        for name in found.changed if outside else ():
+            turn = turns.get(name, self.turn)
+            if turn < self.turn:
+                self.doubts[name] = min(turn, self.doubts.get(name, turn))
         for name in (*found.added, *found.changed):
-            self._variables[name] = self._variables.pop(name)
-        if batch is not None:
-            self._hashed = batch.memo
-        self.dirty.update(found.added, found.changed, moved, deleted, found.unknown)
-        self.unsure.update(found.late, found.faulty)
-        changed = found.changed
-        if not self._watched.isdisjoint(changed):
-            changed = {name: info for name, info in changed.items() if name not in self._watched}
-        return NamespaceDiff(found.added, changed, tuple(deleted), found.said())
+            if name in self._variables:
+                self._variables[name] = self._variables.pop(name)
+        self.pending.deferred |= deferred
+        self.pending.names |= {*found.changed, *deferred, *moment.faults}
+        self.pending.faults |= moment.faults
+        changed = {name: info for name, info in found.changed.items() if name not in self._watched}
+        shown = {name: info for name, info in found.added.items() if name not in self._watched}
+        return NamespaceDiff(shown, changed, tuple(deleted), found.said(sorted(deferred - self._watched)))
 
-    def _conclude(self, name: str, variable: Variable, value: object, look: Look | Survey | None, found: Found) -> None:
-        """Finish a look, say whether the name is different, and take what was seen as its state."""
-        survey = self._looker.finish(look)
-        old = variable.survey
-        if survey is None or not survey.whole:
-            self.unsure.add(name)
-        elif survey.by_identity or old is None or survey.order != old.order:
-            self.dirty.add(name)
-        if name not in found.added:
-            self._judge(name, variable, value, survey, found)
-            seen_less = survey is None or (old is not None and old.extent > survey.extent)
-            if seen_less and name not in found.changed and name not in found.moved:
-                # As far as was seen the old look still holds, and it saw more: but not what the value holds now.
-                if survey is None or survey.ran_out:
-                    self._cut.add(name)
-                else:
-                    self._sharing.put(name, survey.ids)
-                return
-        self._keep(name, variable, value, survey)
-
-    def _in_order(self, added: Collection[str], moved: Collection[str], touched: Collection[str]) -> Iterable[str]:
-        """Return all these names once, what is known to be large last: a small change is not lost to a large object."""
-
-        def size(name: str) -> tuple[bool, int, str]:
-            survey = self._variables[name].survey if name in self._variables else None
-            return name in self._maybe, 1000 if survey is None else survey.objects, name
-
-        known = [name for name in touched if name in self._variables]
-        return dict.fromkeys((*added, *sorted({*moved, *known}, key=size)))
-
-    def _atom(self, name: str, variable: Variable, value: object, fresh: bool, found: Found) -> None:
-        """Settle a name that now stands for a small immutable."""
-        old, known = variable.atom, variable.atom is not NOTHING or variable.survey is not None
-        before = self._before(variable)
-        self._keep(name, variable, value, None)
-        if old is not NOTHING and same_atoms(old, value):
+    def _await(self, names: Collection[str]) -> None:
+        """Treat names as one group until it is known what they share."""
+        if not names:
             return
-        variable.info = info = self._looker.info(value)
-        if fresh:
-            found.added[name] = info
-        elif known or name in found.moved:
-            found.changed[name] = ChangeInfo(info.type, info.repr, info.size, "rebound", before)
+        known = [group for name in names if (group := self._groups.get(name))]
+        labels = dict.fromkeys(label for group in known for label in group.labels)
+        deps = frozenset().union(*(group.deps for group in known)) if known else frozenset[str]()
+        group = Group(tuple(sorted(names)), b"", 0, tuple(labels), deps, SLOW_SECONDS * 2)
+        self._groups |= dict.fromkeys(group.names, group)
 
-    def _before(self, variable: Variable) -> str:
-        if variable.info is not None:
-            return variable.info.repr
-        return self._looker.info(variable.atom).repr if variable.atom is not NOTHING else ""
+    def _is_slow(self, names: Sequence[str]) -> bool:
+        group = self._groups.get(names[0])
+        return group is not None and group.seconds > SLOW_SECONDS
 
-    def _judge(self, name: str, variable: Variable, value: object, survey: Survey | None, found: Found) -> None:
-        """Say whether a name that was there before is different now."""
-        old = variable.survey
-        gone = variable.weak is not None and variable.weak() is not value
-        another = name in found.moved or gone or variable.atom is not NOTHING
-        if old is None or survey is None:
-            # Nothing to compare with: another object counts as a change; the same one may be one.
-            differs, whole = another, another
-            if not another and survey is not None:
-                found.unknown.append(name)
-        else:
-            differs, whole = compare(old, survey)
-            if survey is HANDLE or old is HANDLE or survey.opaque:
-                differs = differs or another or (survey is HANDLE) is not (old is HANDLE)
-            elif another and not differs and not whole:
-                differs = True
-            if not whole and not differs:
-                found.partly(name, survey if not survey.whole else old)
-        if not differs:
-            return
+    def _take_pieces(
+        self, moment: Moment, deferred: Collection[str], old: Mapping[str, Group], found: _Found
+    ) -> set[str]:
+        """Take in what was packed; returns the labels of shared objects whose content is another."""
+        changed_parts: set[str] = set()
+        for piece in _distinct(moment.pieces):
+            if not set(piece.names).isdisjoint(deferred):
+                continue
+            before = self._groups.get(piece.names[0]) or old.get(piece.names[0])
+            awaited = before is not None and not before.key
+            same = before is not None and before.names == piece.names and before.key == piece.key
+            unchanged = {name for name in piece.names if self._is_same(moment.first[name], name, old)}
+            if same and before is not None and before.labels == piece.packed.labels:
+                before.seconds = piece.seconds
+                if not self.pending.names.isdisjoint(piece.names):  # it was not stored when it was packed
+                    self._store(piece)
+                for name in piece.names:
+                    self._groups[name] = before
+                    if (variable := self._variables.get(name)) is not None:
+                        variable.turn = self.turn
+                        if piece.packed.rebuilt and self._is_another(name, variable, found):
+                            self._change(name, found)  # what is made anew has no content that tells two apart
+                        elif name in found.moved:
+                            self._rebind(name, variable)
+                            self._store(piece)
+                continue
+            prints = {name: self._print_of(name, old) for name in piece.names}
+            there = {name for name in piece.names if name in self._groups or name in old}
+            self._store(piece)
+            group = self._keep(piece)
+            for name in piece.names:
+                if name not in self._variables:
+                    known = name in unchanged or (
+                        prints[name] and group.prints and prints[name] == group.prints.get(name)
+                    )
+                    if name in there and before is not None and before.key != piece.key and not known:
+                        changed_parts.add(name)
+                    continue
+                if name in found.added:
+                    continue
+                if changed_parts and self._holds_changed(name, changed_parts):
+                    self._change(name, found)
+                    continue
+                now = (group.prints or {}).get(name, "")
+                if name in unchanged or (prints[name] == now if prints[name] and now else same):
+                    self._rebind(name, self._variables[name])
+                    continue
+                if awaited or (name not in old and name not in found.moved):
+                    continue  # it was packed since it shares something now, or lost who it shared with
+                self._change(name, found)
+        return changed_parts
+
+    def _holds_changed(self, name: str, labels: Collection[str]) -> bool:
+        """Say whether a dict holds a class of the user's that is another now: the scope of an `exec`."""
+        value = self._value(name)
+        if type(value) is not dict:
+            return False
+        classes = [self.packer.class_of(label[6:]) for label in labels if label.startswith("class:")]
+        return any(one is cls for one in dict.values(value) for cls in classes)
+
+    def _is_same(self, piece: Piece, name: str, old: Mapping[str, Group]) -> bool:
+        group = self._groups.get(name) or old.get(name)
+        return group is not None and (group.names, group.key, group.labels) == (
+            *(piece.names, piece.key, piece.packed.labels),
+        )
+
+    def _store(self, piece: Piece) -> None:
+        for name in piece.names:
+            self.pending.pieces[name] = piece
+            self.pending.names.add(name)
+
+    def _rebind(self, name: str, variable: Variable) -> None:
+        value = self._value(name)
+        variable.atom, variable.weak = NOTHING, weak_reference(value)
+
+    def _is_another(self, name: str, variable: Variable, found: _Found) -> bool:
+        gone = variable.weak is not None and variable.weak() is not self._value(name)
+        return gone or name in found.moved or variable.atom is not NOTHING
+
+    def _change(self, name: str, found: _Found) -> None:
+        variable, value = self._variables[name], self._value(name)
+        another = self._is_another(name, variable, found)
         how: Literal["rebound", "mutated"] = "rebound" if another or name in found.replaced else "mutated"
-        before = self._before(variable)
-        info = self._describe_now(variable, value, found.expired)
+        before = self._text_before(variable)
+        variable.info = info = self._info(value)
+        self._rebind(name, variable)
         found.changed[name] = ChangeInfo(info.type, info.repr, info.size, how, before)
 
-    def _describe_now(self, variable: Variable, value: object, expired: Expired) -> TypeInfo:
-        if expired():
-            variable.info = None
-            return TypeInfo(type(value).__name__ if type(type(value)) is type else "object", "")
-        variable.info = self._looker.info(value)
-        return variable.info
+    def _conclude(self, added: Collection[str], deferred: Collection[str], found: _Found) -> None:
+        """Describe what is new, and what is another object but is not packed yet."""
+        for name in added:
+            if name in self._variables and name not in found.added:
+                variable = self._variables[name]
+                self._rebind(name, variable)
+                variable.info = found.added[name] = self._info(self._value(name))
+        for name in deferred:
+            if name in found.moved and name in self._variables:
+                self._change(name, found)
 
-    def _forget(self, name: str) -> None:
-        self._variables.pop(name, None)
-        self._unlooked.discard(name)
-        self._cut.discard(name)
-        self._sharing.remove(name)
+    def _relatives(self, changed_parts: Collection[str], moment: Moment, found: _Found) -> None:
+        """Report variables that hold a shared object whose content is another, or a class of that name."""
+        if not changed_parts:
+            return
+        changed_parts = set(changed_parts)
+        shared = {group.names[0]: group.labels for name, group in self._groups.items() if name.startswith("shared:")}
+        while more := {one for one, labels in shared.items() if not changed_parts.isdisjoint(labels)} - changed_parts:
+            changed_parts |= more
+        for name, variable in list(self._variables.items()):
+            group = self._groups.get(name)
+            if variable.atom is not NOTHING or group is None or changed_parts.isdisjoint(group.labels):
+                continue
+            labels = changed_parts & set(group.labels)
+            value = self._value(name)
+            of_class = is_kind(type(value), type) and self.packer.class_of(next(iter(labels)).removeprefix("class:"))
+            if all(label.startswith("class:") for label in labels) and of_class is not value:
+                continue
+            if name in found.changed or name in found.added:
+                continue
+            visible = _visible(value)
+            if not visible or visible != variable.visible:
+                self._change(name, found)
+            variable.visible = visible
+
+    def _atoms(
+        self, added: Collection[str], moved: Collection[str], touched: Collection[str], found: _Found
+    ) -> list[str]:
+        """Settle the names that stand for a small immutable; returns the others."""
+        todo: list[str] = []
+        for name in dict.fromkeys((*added, *moved, *sorted(touched))):
+            value = self._value(name)
+            variable = self._variables.get(name)
+            if value is NOTHING:
+                continue
+            if not is_atom(value):
+                if variable is None:
+                    variable = self._variables[name] = Variable()
+                    variable.turn = self.turn
+                todo.append(name)
+                continue
+            if variable is None:
+                variable = self._variables[name] = Variable()
+                variable.atom, variable.info = value, self._info(value)
+                found.added[name] = variable.info
+            elif variable.atom is NOTHING or not same_atoms(variable.atom, value):
+                before = self._text_before(variable)
+                variable.atom, variable.weak = value, None
+                variable.info = info = self._info(value)
+                found.changed[name] = ChangeInfo(info.type, info.repr, info.size, "rebound", before)
+            else:
+                variable.atom = value
+            variable.turn = self.turn
+        return todo
+
+    def _text_before(self, variable: Variable) -> str:
+        if variable.info is not None:
+            return variable.info.repr
+        return self._info(variable.atom).repr if variable.atom is not NOTHING else ""
+
+    def _info(self, value: object) -> TypeInfo:
+        return describe(value, self.settings.repr_chars, self.packer.module)
+
+    # -- fingerprints -----------------------------------------------------------------------------
+
+    def _comparable(self, piece: Piece) -> bool:
+        size = len(piece.packed.stream)
+        return size <= (COMPARED_BYTES if piece.packed.has_objects else PLAIN_BYTES)
+
+    def _prints(self, piece: Piece) -> dict[str, str]:
+        packed = piece.packed
+        try:
+            trees = content.values_of(packed.stream, [one.nbytes for one in packed.buffers], piece.chunks)
+        except Exception:  # a stream with what only its maker can read: nothing is known then
+            return {}
+        return {name: self._fingerprint(tree, piece) for name, tree in trees.items()}
+
+    def _fingerprint(self, tree: Any, piece: Piece) -> str:
+        if isinstance(tree, type) and not hasattr(tree, "content") and (uid := getattr(tree, "label", "")):
+            return self._shared_print(f"class:{uid}")
+        return content.fingerprint(
+            tree, buffers=piece.chunks, shared=self._shared_print, hidden=self._hidden_attributes
+        )
+
+    def _print_of(self, name: str, old: Mapping[str, Group]) -> str:
+        group = self._groups.get(name) or old.get(name)
+        return (group.prints or {}).get(name, "") if group is not None else ""
+
+    def _shared_print(self, label: str) -> str:
+        group = self._groups.get(label)
+        return (group.prints or {}).get(label, "") or group.key.hex() if group is not None else label
+
+    def _hidden_attributes(self, label: str) -> frozenset[str]:
+        """Return the attributes of instances of a class that follow from the others: of cached properties."""
+        cls = self.packer.class_of(label)
+        return Plan(cls, own=True).skip if cls is not None else frozenset()
 
 
-_Waiting = tuple[str, Variable, Any, Look | Survey]
-"""A name with a look that has large buffers to hash."""
+@dataclass(slots=True)
+class _Found:
+    """What `_settle` has found so far."""
+
+    moved: frozenset[str]
+    """Names that stand for another object."""
+    replaced: Collection[str]
+    """Names that the cell binds anew, at whatever address."""
+    added: dict[str, TypeInfo] = field(default_factory=dict[str, TypeInfo])
+    changed: dict[str, ChangeInfo] = field(default_factory=dict[str, ChangeInfo])
+
+    def said(self, deferred: list[str]) -> str:
+        """One line on what is not known yet; empty where all is."""
+        unknown = [name for name in deferred if name not in self.added and name not in self.changed]
+        return f"still being compared: {some_of(unknown)}" if unknown else ""
 
 
-def _cost(waiting: _Waiting) -> int:
-    return waiting[3].nbytes
+def _visible(value: Any) -> bytes:
+    """Return a hash of what an array shows of memory that others share; empty for what is large, or no array."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
+        return b""
+    return xxh3_128_digest(value.tobytes())
+
+
+def _distinct(pieces: Mapping[str, Piece]) -> list[Piece]:
+    """Return each piece once, those that others refer to first: their fingerprints need them."""
+    once = list({id(one): one for one in pieces.values()}.values())
+    return sorted(once, key=lambda piece: not piece.names[0].startswith(("shared:", "class:")))

@@ -2,9 +2,11 @@
 
 A state is a mapping from names to units. A manifest is the difference to the state of another checkpoint, as JSON:
 
-    {"v": 1, "base": "cs7.1" | null, "units": [Unit …], "gone": [name …]}
+    {"v": 2, "base": "cs7.1" | null, "units": [Unit …], "gone": [name …]}
     Unit  {"n": [name …], "d": digest, "s": [blob, part], "b": [[bytes, [chunk …] | blob] …], "m": {name: reason},
-           "p": [part that is not stored …], "l": [[token, version] …], "j": job}          empty fields are left out
+           "p": [part that is not stored …], "l": [[token, version] …], "j": job, "r": [label …]}
+
+Empty fields are left out. "u" of a manifest maps names to earlier executions in whose states their value is uncertain.
 
 Blobs hold streams (`bundle`); chunks hold `CHUNK` bytes of a buffer each. Both are addressed by their content.
 """
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 INLINE_CHUNKS = 16
 """A buffer of more chunks is listed in a blob of its own."""
 
@@ -47,6 +49,8 @@ class Unit:
     """(token, version) of what is not stored, but can be had while it lives and nobody touched it."""
     job: str = ""
     """What stores it, where that is still under way."""
+    labels: tuple[str, ...] = ()
+    """Objects with units of their own that it refers to: `shared:<token>`."""
 
     @property
     def nbytes(self) -> int:
@@ -59,7 +63,8 @@ class Unit:
             return False
         if self.job or other.job:
             return self.job == other.job
-        return (self.digest, self.buffers) == (other.digest, other.buffers) and bool(self.digest or self.live)
+        mine, theirs = (self.digest, self.buffers, self.labels), (other.digest, other.buffers, other.labels)
+        return mine == theirs and bool(self.digest or self.live)
 
 
 State = dict[str, Unit]
@@ -90,6 +95,8 @@ def unit_to_json(unit: Unit, recipe: Callable[[Sequence[str]], str]) -> dict[str
         out["l"] = [list(pair) for pair in unit.live]
     if unit.job:
         out["j"] = unit.job
+    if unit.labels:
+        out["r"] = list(unit.labels)
     return out
 
 
@@ -109,6 +116,7 @@ def unit_from_json(made: Mapping[str, Any], recipe: Callable[[str], Sequence[str
         tuple(made.get("p", ())),
         tuple((str(token), str(version)) for token, version in made.get("l", ())),
         str(made.get("j", "")),
+        tuple(map(str, made.get("r", ()))),
     )
 
 

@@ -22,7 +22,8 @@ from xxhash import xxh3_128_hexdigest
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store import packs, pages
-from ctxkernel.store.lock import SessionLock
+from ctxkernel.store.lock import SessionLock, lock_path
+from ctxkernel.store.manifest import GIVEN_UP
 from ctxkernel.store.packs import LARGE_BYTES, UNREAD, Entry, PackReader, PackWriter, ReadTo, depth_of, entry_of
 
 Buffer = bytes | bytearray | memoryview
@@ -36,6 +37,8 @@ PACK_BYTES = 256 * 1024 * 1024
 CACHE = "CTXKERNEL_CACHE"
 """The variable that moves the data elsewhere."""
 
+_GIVEN_UP = "given-up"
+"""The file of a folder that lists the chunks that were given up: a line each time, of the day, them, and why."""
 _ADDRESS = re.compile(r"[xb][0-9a-f]{32}")
 _LOCK_SECONDS = 0.3
 _MAPPED_BYTES = 1024 * 1024
@@ -78,6 +81,13 @@ class ChunkStore:
         self._verified: set[str] = set()
         self._damaged: dict[str, set[bytes]] = {}
         """The records of chunks that are not what they say."""
+        self.lost = ""
+        """What was deleted under the store while it was open; empty where nothing was."""
+        self.fault = ""
+        """Why the last thing could not be written; empty where it could."""
+        self._given_up: dict[str, str] | None = None
+        """The chunks that were given up, and why; None before somebody asked."""
+        self._seen = 0
         self._reader = PackReader(folder)
         self._writer: PackWriter | None = None
         self._rolls = True
@@ -104,8 +114,33 @@ class ChunkStore:
         return False
 
     def missing(self, addresses: Iterable[str]) -> list[str]:
-        """Return those that are not there, in the order given, each once."""
+        """Return those that are not there, in the order given, each once; looks whether packs were deleted.
+
+        Raises StoreError where the folder cannot be read.
+        """
+        now = _changed_at(self.folder)
+        if now != self._seen or not now:
+            self.refresh()
         return [address for address in dict.fromkeys(addresses) if not self.has(address)]
+
+    def why_missing(self, address: str) -> str:
+        """Return why a chunk is not there."""
+        if not self._given_up:
+            self._given_up = _read_given_up(self.folder)
+        if not self.folder.is_dir():
+            return f"its data are not on this machine: there is no {self.folder}"
+        return self._given_up.get(address) or f"chunk {address} is missing: deleted, or never copied to this machine"
+
+    def why_unwritable(self) -> str:
+        """Return why nothing can be written now, or an empty text. Writes nothing."""
+        folder = self.folder
+        while not folder.is_dir() and folder != folder.parent:
+            folder = folder.parent
+        if self.readonly or not os.access(folder, os.W_OK | os.X_OK):
+            return self._told(OSError(errno.EROFS, "it may only be read"))
+        if hasattr(os, "statvfs") and os.statvfs(folder).f_bavail == 0:
+            return self._told(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        return self.fault
 
     def size(self, address: str) -> int:
         """Return the bytes of a chunk's content. Raises StoreError where it is not there."""
@@ -133,10 +168,11 @@ class ChunkStore:
         """Take in what other processes wrote and removed. Raises StoreError where the folder cannot be read."""
         own = self._writer.number if self._writer is not None else None
         try:
+            self._seen = _changed_at(self.folder)
             there = packs.listing(self.folder)
             gone = {number for number in self._read_to if there.get(number) != {"pack", "index"}}
             if gone:
-                self._forget(gone)
+                self._lose(gone)
             for number, parts in there.items():
                 if number != own and len(parts) == 2:
                     self._load(number)
@@ -157,12 +193,6 @@ class ChunkStore:
             raise self._unwritable(fault) from fault
         if self._read_to.keys() <= there.keys():
             return
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close(keep=True)
-        if self._lock is not None:  # its file is gone too, perhaps
-            self._lock.release()
-            self._lock = None
         self.refresh()
         raise StoreError(
             f"the checkpoint data in {self.folder} were deleted while the kernel ran, and earlier checkpoints with "
@@ -189,6 +219,19 @@ class ChunkStore:
             if (old := self._records.get(address)) is None or depth_of(record) <= depth_of(old):
                 self._records[address] = record
         return len(found)
+
+    def _lose(self, numbers: set[int]) -> None:
+        """Packs are gone that another process did not move: somebody deleted them."""
+        if self._writer is not None and self._writer.number in numbers:
+            writer, self._writer = self._writer, None
+            writer.close(keep=True)
+        if self._lock is not None and not lock_path(self.folder).exists():
+            self._lock.release()
+            self._lock = None
+        before = len(self._records)
+        self._forget(numbers)
+        if not self.readonly and len(self._records) < before:
+            self.lost = f"checkpoint data in {self.folder} were deleted while the kernel ran"
 
     def _forget(self, numbers: set[int]) -> None:
         self._reader.forget(numbers)
@@ -252,6 +295,7 @@ class ChunkStore:
             raise self._unwritable(fault) from fault
         self._records[address] = record
         self._verified.discard(address)
+        self.fault = ""
         return entry.stored
 
     @contextlib.contextmanager
@@ -313,7 +357,11 @@ class ChunkStore:
             raise StoreError(f"the checkpoint data in {self.folder} are open for reading only; open them for writing")
 
     def _unwritable(self, fault: OSError) -> StoreError:
-        return StoreError(
+        self.fault = self._told(fault)
+        return StoreError(self.fault)
+
+    def _told(self, fault: OSError) -> str:
+        return (
             f"checkpoint data cannot be written to {self.folder} ({fault.strerror or fault}); "
             f"free some space there, or set {CACHE} to a folder that can be written, and restart the kernel"
         )
@@ -448,8 +496,8 @@ class ChunkStore:
 
     # Giving up chunks
 
-    def drop(self, addresses: Iterable[str]) -> Dropped:
-        """Give chunks up, and their space: packs that have some of them are written anew without.
+    def drop(self, addresses: Iterable[str], why: str = "") -> Dropped:
+        """Give chunks up, and their space: packs that have some of them are written anew without. `why` is recorded.
 
         A chunk stays where one that stays is a delta of it, and where its pack is being appended to. At any
         instant all that stays is on the disk, so a kill loses nothing. Raises StoreError where the disk is too full
@@ -472,12 +520,21 @@ class ChunkStore:
         }
         # Those that leave the least first: they give space for the others.
         for number in sorted(kept, key=lambda number: sum(entry.stored for entry in kept[number])):
+            # Before they go: what was taken is known for sure, and one that is there all the same is read.
+            self._record(doomed.intersection(entry.address for entry in of_pack[number]), why)
             self._rewrite(number, kept[number])
             for entry in of_pack[number]:
                 if entry.address in doomed:
                     del self._records[entry.address]
                     self._verified.discard(entry.address)
         return Dropped(frozenset(a for a in doomed if not self.has(a)), before - self.bytes_stored)
+
+    def _record(self, addresses: Iterable[str], why: str) -> None:
+        """Write down that chunks are given up; a disk that is too full for that gets the room first of all."""
+        line = " ".join((time.strftime("%Y-%m-%d"), *sorted(addresses))) + f"\t{' '.join(why.split())}\n"
+        with contextlib.suppress(OSError), (self.folder / _GIVEN_UP).open("a", encoding="utf-8") as file:
+            file.write(line)
+        self._given_up = None
 
     def _droppable(self, addresses: Iterable[str]) -> set[str]:
         doomed = {address for address in addresses if address in self._records}
@@ -581,6 +638,25 @@ class ChunkStore:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _changed_at(folder: Path) -> int:
+    """Return when something was last added to a folder or removed from it, in nanoseconds; 0 where it is not there."""
+    try:
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - for each state that is looked at
+    except OSError:
+        return 0
+
+
+def _read_given_up(folder: Path) -> dict[str, str]:
+    """Return the chunks of a folder that were given up, and why."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        for line in (folder / _GIVEN_UP).read_text("utf-8").splitlines():
+            listed, _, why = line.partition("\t")
+            day, *addresses = listed.split()
+            found.update(dict.fromkeys(addresses, f"{GIVEN_UP} on {day}{f' ({why})' if why else ''}"))
+    return found
 
 
 def _is_aligned(entry: Entry) -> bool:

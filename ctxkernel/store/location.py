@@ -207,9 +207,3 @@ def prepare_file(path: Path, *, fresh: bool = False) -> None:
     with contextlib.suppress(OSError):  # not ours: reading and writing may still be allowed
         if os.name == "posix" and path.stat().st_mode & 0o077:
             path.chmod(0o600)
-
-
-def read_only_uri(path: Path, **options: str) -> str:
-    """Return the SQLite URI of `path`; `?` and `#` in a folder's name are escaped."""
-    query = "&".join(f"{key}={value}" for key, value in options.items())
-    return f"{path.absolute().as_uri()}?{query}"

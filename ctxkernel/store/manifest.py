@@ -20,9 +20,17 @@ from ctxkernel.core.events import Json
 from ctxkernel.core.replay import CheckpointState
 
 FORMAT = 1
+GIVEN_UP = "given up for space"
+"""Begins the reason of data that were taken on purpose: no damage."""
 
 Read = Callable[[str], bytes | memoryview]
 """Returns the data of an address. Raises StoreError where it is missing or damaged."""
+
+
+def skipped_manifest(why: str) -> dict[str, Json]:
+    """Return the manifest of a checkpoint that was not taken: nothing builds on it, and nothing returns to it."""
+    return {"v": FORMAT, "base": None, "units": [], "gone": [], "skipped": why}
+
 
 References = Callable[[Mapping[str, Any], Read], Iterable[str]]
 """Returns the addresses that the units of a manifest need, those that only a blob of theirs names included."""
@@ -39,6 +47,10 @@ class Chunks(Protocol):
 
     def has(self, address: str) -> bool:
         """Say whether it holds the data of `address`."""
+        ...
+
+    def why_missing(self, address: str) -> str:
+        """Return why it does not hold the data of `address`."""
         ...
 
     def read(self, address: str) -> memoryview:
@@ -80,6 +92,11 @@ class Manifest:
         if not _is_manifest(made):
             raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
         return made
+
+    @property
+    def skipped(self) -> str:
+        """Why no checkpoint was taken; empty where one was. Raises StoreError."""
+        return str(self.parse().get("skipped", "")) if '"skipped"' in self.text else ""
 
     def results(self) -> dict[str, Any]:
         """Return job → `{"units": […]}`. Raises StoreError where it is not of the form above."""
@@ -135,7 +152,7 @@ def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest
     return out
 
 
-def _changes(made: Manifest) -> tuple[Iterable[str], list[Unit]]:
+def changes(made: Manifest) -> tuple[Iterable[str], list[Unit]]:
     """Return the names that are gone after a manifest, and its units, those of background jobs in their place."""
     parsed, results = made.parse(), made.results()
     units: list[Unit] = []
@@ -146,7 +163,7 @@ def _changes(made: Manifest) -> tuple[Iterable[str], list[Unit]]:
 
 def apply(units: dict[str, Unit], made: Manifest) -> dict[str, Unit]:
     """Take a manifest's changes into names → units, in place. Raises StoreError where it is damaged."""
-    gone, changed = _changes(made)
+    gone, changed = changes(made)
     for name in gone:
         units.pop(name, None)
     for unit in changed:
@@ -168,7 +185,7 @@ Lacks = Mapping[str, Mapping[str, str]]
 
 def lacks_after(before: Lacks, made: Manifest) -> Lacks:
     """Return what a state lacks, given what the one that it builds on lacks. Raises StoreError."""
-    gone, changed = _changes(made)
+    gone, changed = changes(made)
     out = dict(before)
     for name in gone:
         out.pop(name, None)
@@ -182,6 +199,14 @@ def lacks_after(before: Lacks, made: Manifest) -> Lacks:
             parts = dict.fromkeys((f"{first}: {part}" for part in unit["p"]), "cannot be stored")
             out[first] = {**out.get(first, {}), **parts}
     return out
+
+
+def some_gaps(gaps: Mapping[str, str]) -> str:
+    """Return gaps in one line, by their reasons."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in gaps.items():
+        reasons.setdefault(why, []).append(name)
+    return "; ".join(f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}: {why}" for why, names in reasons.items())
 
 
 class Presence:
@@ -199,25 +224,26 @@ class Presence:
         self._units: dict[int, tuple[Unit, str]] = {}
         self._addresses: dict[str, str] = {}
 
-    def fault(self, units: Iterable[Unit]) -> str:
-        """Return what is wrong with the data of units, or an empty text."""
-        for unit in units:
-            found = self._units.get(id(unit))
-            if found is None:
-                found = self._units[id(unit)] = unit, self._fault_of(unit)
-            if found[1]:
-                return found[1]
-        return ""
+    def gaps(self, state: Mapping[str, Unit]) -> dict[str, str]:
+        """Return the names of a state whose data are not there as they were stored, and why."""
+        return {name: why for name, unit in state.items() if (why := self.fault(unit))}
+
+    def fault(self, unit: Unit) -> str:
+        """Return what is wrong with the data of a unit, or an empty text."""
+        found = self._units.get(id(unit))
+        if found is None:
+            found = self._units[id(unit)] = unit, self._fault_of(unit)
+        return found[1]
 
     def _fault_of(self, unit: Unit) -> str:
         if unit.get("j"):
-            return f"{', '.join(unit['n'][:3])} was still being written when the kernel ended"
+            return "it was still being written when the kernel ended"
         try:
             addresses = list(self._references({"units": [unit]}, self._chunks.read))
         except StoreError as error:
             return str(error)
         except Exception as error:  # a damaged blob: whatever that makes of the reading of it
-            return f"what {', '.join(unit['n'][:3])} is made of cannot be read ({type(error).__name__}: {error})"
+            return f"its data cannot be read ({type(error).__name__}: {error})"
         for address in addresses:
             if address not in self._addresses:
                 self._addresses[address] = self._look_at(address)
@@ -227,7 +253,7 @@ class Presence:
 
     def _look_at(self, address: str) -> str:
         if not self._chunks.has(address):
-            return f"chunk {address} is missing"
+            return self._chunks.why_missing(address)
         if self._verify:
             try:
                 self._chunks.read(address)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.store import config
+from ctxkernel.store import config, contents
 from ctxkernel.store.chunks import CACHE, ChunkStore
 from ctxkernel.store.lock import SessionLock, UnlockableError
 from ctxkernel.store.packs import LARGE_BYTES, Entry
@@ -139,7 +139,7 @@ def collect(
                 # A writer of a kernel that was killed counts on what was there when it began.
                 if store is None or (store.growing and name not in own):
                     continue
-                addresses, freed = _thin(store, total - target, frozenset(keep), cost, dry_run=dry_run)
+                addresses, freed = _thin(store, limit, total - target, frozenset(keep), cost, dry_run=dry_run)
         except (StoreError, OSError) as fault:
             faults.append(f"{name}: {fault}")
             continue
@@ -172,7 +172,7 @@ def _store(folder: Path, own: ChunkStore | None, *, dry_run: bool) -> Generator[
 
 
 def _thin(
-    store: ChunkStore, excess: int, keep: frozenset[str], cost: Cost | None, *, dry_run: bool
+    store: ChunkStore, limit: int, excess: int, keep: frozenset[str], cost: Cost | None, *, dry_run: bool
 ) -> tuple[frozenset[str], int]:
     """Give up chunks of one session; return them and their bytes. Raises StoreError."""
     chosen: list[str] = []
@@ -182,7 +182,10 @@ def _thin(
             break
         chosen.append(entry.address)
         freed += entry.stored
-    return (frozenset(chosen) if dry_run else store.drop(chosen).addresses), freed
+    if freed < excess:
+        freed += contents.thin(store.folder, excess - freed, dry_run=dry_run)
+    why = f"to keep all sessions within {limit / _GB:g} GB"
+    return (frozenset(chosen) if dry_run else store.drop(chosen, why).addresses), freed
 
 
 def _order(entries: list[Entry], keep: frozenset[str], cost: Cost | None) -> list[Entry]:

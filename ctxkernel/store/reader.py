@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,11 +23,14 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, StatementLog, statement_to_json
 from ctxkernel.core.turn import DeltaItem, HandleState
 from ctxkernel.history.events import HistoryEvent
-from ctxkernel.projection.value import Projection
+from ctxkernel.projection.value import Projection, Rebuilder, from_record
 from ctxkernel.store import delta, manifest, rows, trust
 from ctxkernel.store.location import CHECK
 from ctxkernel.store.manifest import Manifest
 from ctxkernel.store.sessionfile import Found, SessionFile
+
+_MOST_TEXTS = 4096
+"""Texts of projections that are kept at once."""
 
 
 class SessionReader(SessionFile):
@@ -40,6 +44,9 @@ class SessionReader(SessionFile):
         super().__init__(path)
         self.before = before
         self._signer = signer
+        self._texts: dict[str, str] = {}
+        self._records: dict[int, dict[str, Json]] = {}
+        """What was read last of projections: each shares most with the one before."""
         with self.snapshot():
             meta = {row["key"]: row["value"] for row in self.rows("session")}
         self.session_id: str = meta.get("id") or ""
@@ -334,8 +341,6 @@ class SessionReader(SessionFile):
 
     def stored_projection(self, statement: str | int | None = None) -> Projection:
         """Return the same as a value. Raises StoreError where there is none."""
-        from ctxkernel.projection.engine import from_record
-
         with self.snapshot():
             seq = self._seq(statement, "projections")
             if seq is None:
@@ -344,14 +349,46 @@ class SessionReader(SessionFile):
                 return from_record(self._record(seq), self._text)
             except (KeyError, ValueError, TypeError, StoreError) as error:
                 which = f"statement {statement}" if statement is not None else "the newest statement"
-                raise StoreError(
-                    f"{self.path}: the projection of {which} is damaged ({error}); take another's"
-                ) from error
+                raise self._damaged(which, error) from error
+
+    def _damaged(self, which: str, error: Exception) -> StoreError:
+        return StoreError(f"{self.path}: the projection of {which} is damaged ({error}); take another's")
 
     def receipts(self) -> list[tuple[str, str]]:
         """Return (execution, receipt) of every projection that is stored, oldest first. Raises sqlite3.Error."""
         query = "SELECT e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq ORDER BY p.seq"
         return self.connection.execute(query).fetchall()
+
+    def stored_projections(self) -> Iterator[tuple[str, str, Projection | StoreError]]:
+        """Yield (execution, receipt, projection) of all, oldest first, or why one is damaged. Raises sqlite3.Error.
+
+        Each text of a history is read once, not at each projection that has it.
+        """
+        names = dict(self.connection.execute("SELECT seq, execution_id FROM executions").fetchall())
+        bases = self.connection.execute("SELECT base FROM projections WHERE base IS NOT NULL").fetchall()
+        needed = Counter(base for (base,) in bases)
+        records: dict[int, dict[str, Json]] = {}
+        rebuilder = Rebuilder(lru_cache(64)(self._text))
+        for row in self.each("projections", "1 ORDER BY seq"):
+            seq, base = row["seq"], row["base"]
+            found: Projection | StoreError
+            try:
+                record = json.loads(row["record"])
+                if base is not None:
+                    if base not in records:
+                        raise KeyError(f"there is no projection {base}")
+                    record = delta.restore(records[base], record)
+                if needed[seq]:
+                    records[seq] = record
+                found = rebuilder.projection(record)
+            except (KeyError, ValueError, TypeError, StoreError) as error:
+                found = self._damaged(f"statement {names.get(seq)}", error)
+            if base is not None:
+                needed[base] -= 1
+                if not needed[base]:
+                    records.pop(base, None)
+            if seq in names:
+                yield names[seq], row["receipt"], found
 
     def requests(self) -> list[dict[str, Any]]:
         """Return every request to a model with its response, oldest first. Raises sqlite3.Error.
@@ -411,17 +448,18 @@ class SessionReader(SessionFile):
         return tuple(made.values())
 
     def _record(self, seq: int) -> dict[str, Json]:
-        chain: list[str] = []
+        chain: list[dict[str, Json]] = []
         at: int | None = seq
-        while at is not None:
+        while at is not None and at not in self._records:
             row = self._one("projections", at)
             if row is None:
                 raise KeyError(f"there is no projection {at}")
-            chain.append(row["record"])
+            chain.append(json.loads(row["record"]))
             at = row["base"]
-        record: dict[str, Json] = json.loads(chain.pop())
+        record = chain.pop() if at is None else self._records[at]
         while chain:
-            record = delta.restore(record, json.loads(chain.pop()))
+            record = delta.restore(record, chain.pop())
+        self._records = {at: self._records[at], seq: record} if at is not None else {seq: record}
         return record
 
     def _seq(self, statement: str | int | None, table: str) -> int | None:
@@ -439,10 +477,15 @@ class SessionReader(SessionFile):
 
     def _text(self, address: str) -> str:
         """Return the text of an address. Raises KeyError."""
-        found = self.rows("blocks", "address = ?", address)
-        if not found:
-            raise KeyError(f"there is no text {address}")
-        return found[0]["text"]
+        text = self._texts.get(address)
+        if text is None:
+            found = self.rows("blocks", "address = ?", address)
+            if not found:
+                raise KeyError(f"there is no text {address}")
+            if len(self._texts) >= _MOST_TEXTS:
+                self._texts.clear()
+            text = self._texts[address] = found[0]["text"]
+        return text
 
     def _one(self, table: str, seq: int | None) -> Found | None:
         found = self.rows(table, "seq = ?", seq) if seq is not None else []

@@ -2,7 +2,7 @@
 
 Rule 1: reading only: nothing is unpickled, written or restored here.
 Rule 2: what cannot be returned to is named with its reason (law 9); whether the state may be loaded is told apart from
-        whether it is there.
+        whether it is there. The newest state of which anything is there is offered, with its gaps named.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from ctxkernel.store import manifest
 from ctxkernel.store.manifest import Chunks, Manifest, Presence, References
 from ctxkernel.store.opening import DIED
 from ctxkernel.store.reader import SessionReader, movers_of, names_of
-
-_RETURNABLE = frozenset({"durable", "writing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,9 @@ class Resumable:
     manifests: Mapping[str, Manifest]
     """By execution. One that is not `signed` must not be loaded."""
     target: str | None
-    """The newest execution on HEAD's path whose state is there; None where there is none."""
+    """The newest execution on HEAD's path of whose state anything is there; None where there is none."""
+    gaps: Mapping[str, str]
+    """The names of that state whose data are not there, and why."""
     not_restorable: tuple[tuple[str, str], ...]
     """The executions after `target` on HEAD's path, newest first, each with the reason."""
     interrupted: Execution | None
@@ -94,10 +94,10 @@ def _load(reader: SessionReader, chunks: Chunks | None, references: References |
         head, checkpoints, marks = reader.head(), reader.checkpoints(), reader.marks()
         manifests = reader.all_manifests()
         presence = Presence(chunks, references, verify=False) if chunks and references else None
-        target, lost, chain = None, list[tuple[str, str]](), list[Manifest]()
+        target, lost, chain, gaps = None, list[tuple[str, str]](), list[Manifest](), dict[str, str]()
         for execution_id in _back(executions, head):
             try:
-                chain = _chain(manifests, execution_id, executions[execution_id], checkpoints, presence)
+                chain, gaps = _chain(manifests, execution_id, executions[execution_id], checkpoints, presence)
             except StoreError as error:
                 lost.append((execution_id, str(error)))
                 continue
@@ -119,6 +119,7 @@ def _load(reader: SessionReader, chunks: Chunks | None, references: References |
             checkpoints,
             manifests,
             target,
+            gaps,
             tuple(lost),
             newest if _died(newest) else None,
             not why_not,
@@ -138,7 +139,7 @@ def unsettled(reader: SessionReader, chunks: Chunks, references: References) -> 
     for execution_id, info in infos.items():
         if info.state == "writing":
             try:
-                fault = presence.fault(manifest.resolve(manifest.chain(manifests, execution_id)).values())
+                fault = manifest.some_gaps(presence.gaps(manifest.resolve(manifest.chain(manifests, execution_id))))
             except StoreError as error:
                 fault = str(error)
             told = f"the kernel died while its data were written: {fault}" if fault else ""
@@ -161,17 +162,26 @@ def _chain(
     execution: Execution,
     checkpoints: Mapping[str, CheckpointInfo],
     presence: Presence | None,
-) -> list[Manifest]:
-    """Return what the state after an execution consists of. Raises StoreError with the reason where it is not there."""
+) -> tuple[list[Manifest], dict[str, str]]:
+    """Return what the state after an execution consists of, and its gaps.
+
+    Raises StoreError with the reason where nothing of it is there.
+    """
     info = checkpoints.get(execution_id)
     if info is None:
         raise StoreError("the kernel died while it ran" if _died(execution) else "no checkpoint was taken after it")
-    if info.state not in _RETURNABLE or (info.state == "writing" and presence is None):
-        raise StoreError(f"{info.state}: {info.reason}" if info.reason else f"it is {info.state}")
     chain = manifest.chain(manifests, execution_id)
-    if presence is not None and (fault := presence.fault(manifest.resolve(chain).values())):
-        raise StoreError(fault)
-    return chain
+    if why := chain[0].skipped:
+        raise StoreError(f"skipped: {why}")
+    if presence is None:
+        if info.state != "durable":
+            raise StoreError(f"{info.state}: {info.reason}" if info.reason else f"it is {info.state}")
+        return chain, {}
+    state = manifest.resolve(chain)
+    gaps = presence.gaps(state)
+    if gaps and len(gaps) == len(state):
+        raise StoreError(f"{info.state}: {info.reason}" if info.reason else next(iter(gaps.values())))
+    return chain, gaps
 
 
 def _why_not(reader: SessionReader, chain: Iterable[Manifest]) -> str:

@@ -58,15 +58,20 @@ class Masker:
     def gather(self, *values: object) -> None:
         """Collect every text in `values`, however deep."""
         for value in values:
-            _collect(value, self._texts)
+            if value:  # most of what a turn may hold is empty
+                _collect(value, self._texts)
 
     def ready(self) -> Mask:
         """Return the mask for what was gathered."""
+        if not self._texts:
+            return unmasked
         joined = "\n".join(text for text in self._texts if text)
         return self._each if joined and self._each(joined) != joined else unmasked
 
 
 _ATOMS = frozenset({int, float, bool, type(None)})
+_IDS = core_events.StatementExecuted
+"""Holds ids and a status of ours, and no text of anybody's: every statement has one."""
 
 
 @cache
@@ -79,7 +84,7 @@ def _collect(value: Any, into: list[str]) -> None:
     kind = cast("type[Any]", type(value))
     if kind is str:
         into.append(value)
-    elif kind in _ATOMS:
+    elif kind in _ATOMS or kind is _IDS:
         return
     elif kind is tuple or kind is list:
         for item in value:

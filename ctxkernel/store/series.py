@@ -32,6 +32,8 @@ class HandleSeries:
     def changed(self, handles: Sequence[HandleState]) -> list[HandleState]:
         """Return those of `handles` that will be stored."""
         last = self._last
+        if not handles and not last:
+            return []
         if self._whole(handles):
             return list(handles)
         return [one for one in handles if one.changed or one.requested or not _alike(last.get(one.obj_id), one)]
@@ -52,11 +54,11 @@ class HandleSeries:
 
         `changed` is what `changed(handles)` gave.
         """
+        if not handles and (self._base is None or not self._last):
+            return self._base, [], {}
         whole = self._whole(handles)
         there = {one.obj_id for one in handles}
         gone = [] if whole else [one for key, one in self._last.items() if key not in there]
-        if self._base is None and not handles:
-            return None, [], {}
         self._last = {one.obj_id: one for one in handles}
         if not changed and not gone and not whole:
             return self._base, [], {}

@@ -19,7 +19,9 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ctxkernel.core.events import Event, Json
 from ctxkernel.core.replay import CheckpointState, Comparison
@@ -38,7 +40,9 @@ from ctxkernel.store.writer import SPARE, Batch, Writer, add, both
 
 __all__ = ["CheckpointRow", "SessionReader", "SessionStore", "newest_session", "notebook_name", "session_path"]
 
-_MOST_KNOWN = 200_000
+_MOST_KNOWN = 2_000
+"""Most texts, executions and checkpoints that are known to be stored without a look: nearly all that is asked for is
+of the newest turns."""
 LATE_CHARS = 10_000
 """Output after the end of its execution that is kept, a stream."""
 
@@ -60,10 +64,10 @@ class SessionStore:
         self._seqs: dict[str, int] = {}
         self._handles = HandleSeries()
         self._records = RecordSeries()
-        self._known: set[str] = set()
+        self._known: dict[str, None] = {}
         self._projected: Projection | None = None
         self._late: dict[int, tuple[int, dict[str, int]]] = {}
-        self._checkpoints: set[str] = set()
+        self._checkpoints: dict[str, None] = {}
         self._idle = True
         batch: Batch = []
         add(batch, "notices", [(self.run, now, None, text) for text in place.notices])
@@ -148,7 +152,8 @@ class SessionStore:
         except Exception as fault:  # as above; that it ended, and how, is stored all the same
             lost = self._writer.lost(execution.execution_id, fault)
             self._reset()
-            self._checkpoints.difference_update(one.checkpoint_id for one in (checkpoint, outside_checkpoint) if one)
+            for one in (checkpoint, outside_checkpoint):
+                self._checkpoints.pop(one.checkpoint_id if one else "", None)
             batch = list[tuple[str, list[Row]]]()
             if execution.execution_id in self._seqs:
                 bare = rows.ending_row(self._seqs[execution.execution_id], _bare(execution), self._mask)
@@ -209,7 +214,7 @@ class SessionStore:
                     return False
             except Exception:  # whatever it is, a whole checkpoint is always right
                 return False
-            self._checkpoints.add(checkpoint_id)
+            self._checkpoints[checkpoint_id] = None
         return True
 
     def request(
@@ -351,6 +356,8 @@ class SessionStore:
         batch.append(("heads", [sealed((self.run, at, eid, "run"))]))
         self._idle = False
         self._seq = self._seqs[eid] = seq
+        if len(self._seqs) > _MOST_KNOWN and not self._writer.waits:  # the others are found in the file
+            _halve(self._seqs)
 
     def _turn(
         self, result: TurnResult, checkpoint: CheckpointRow | None, outside_checkpoint: CheckpointRow | None
@@ -410,7 +417,9 @@ class SessionStore:
         batch.append(("checkpoints", [row]))
         if states:
             batch.append(("checkpoint_states", states))
-        self._checkpoints.add(cid)
+        self._checkpoints[cid] = None
+        if len(self._checkpoints) > _MOST_KNOWN and not self._writer.waits:
+            _halve(self._checkpoints)
         return None
 
     def _add_comparison(self, batch: Batch, seq: int, made: Comparison) -> str | None:
@@ -466,15 +475,16 @@ class SessionStore:
         fresh: list[Row] = [(address, text) for address, text in texts.items() if address not in known]
         if fresh:
             if len(known) > _MOST_KNOWN:  # what was forgotten here, the database ignores
-                known.clear()
-            known.update(str(row[0]) for row in fresh)
+                _halve(known)
+            known.update(dict.fromkeys([str(row[0]) for row in fresh]))
             add(batch, "blocks", fresh)
 
     def _forget(self, lost: Batch) -> None:
         """Build on nothing that was lost."""
         for table, made in lost:
             if table == "checkpoints":
-                self._checkpoints.difference_update(str(row[1]) for row in made)
+                for row in made:
+                    self._checkpoints.pop(str(row[1]), None)
         if any(table not in SPARE for table, _ in lost):
             self._reset()
 
@@ -499,6 +509,12 @@ class SessionStore:
         for _, stream, length in found:
             kept[stream] = kept.get(stream, 0) + length
         return (found[-1][0] + 1 if found else 0), kept
+
+
+def _halve(known: dict[str, Any]) -> None:
+    """Forget the older half."""
+    for key in list(islice(known, len(known) // 2)):
+        del known[key]
 
 
 def _bare(execution: Execution) -> Execution:

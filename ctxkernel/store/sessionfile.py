@@ -142,7 +142,9 @@ class SessionFile:
         counted = table in schema.COUNTED
         read = ", ".join((*columns, "id") if counted else columns)
         for raw in self.connection.execute(f"SELECT {read} FROM {table} WHERE {where}", values):
-            row = tuple(_decoded(value) if isinstance(value, bytes) else value for value in raw)
+            row: tuple[Any, ...] = raw
+            if bytes in map(type, raw):
+                row = tuple([_decoded(value) if isinstance(value, bytes) else value for value in raw])
             found = dict(zip(columns, row, strict=False))
             if counted:
                 found["id"] = row[-1]

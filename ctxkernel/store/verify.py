@@ -8,6 +8,7 @@ Rule 3: nothing is unpickled.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from pathlib import Path
 from ctxkernel.core.errors import BadHistory, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.store import manifest, rows, schema
-from ctxkernel.store.manifest import Chunks, Manifest, Presence, References, Unit
+from ctxkernel.store.manifest import Chunks, Manifest, Presence, References
 from ctxkernel.store.reader import SessionReader
 
 _REFERENCES = (
@@ -63,7 +64,9 @@ class Report:
     """Projections whose bytes were made again from what is stored, and have the receipts of then."""
     checkpoints: int = 0
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Checkpoints that cannot be returned to, by their ids, and why."""
+    """Checkpoints of which nothing can be returned to, by their ids, and why."""
+    gaps: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    """Checkpoints that can be returned to but for some names, by their ids: name → why."""
     looked: bool = False
     """Whether the data of checkpoints were looked at."""
 
@@ -83,10 +86,12 @@ class Report:
         if self.projections:
             out.append(f"projections: {self.projections} made again from what is stored, byte for byte as they were")
         if self.checkpoints:
-            out.append(f"restorable: {self.restorable} of {self.checkpoints} checkpoints")
+            whole = f", {self.restorable - len(self.gaps)} of them whole" if self.gaps else ""
+            out.append(f"restorable: {self.restorable} of {self.checkpoints} checkpoints{whole}")
             damaged = "\n".join(self.damage)
-            given_up = {one: why for one, why in self.lost.items() if why not in damaged}
-            out += [f"  {_called(ids)} cannot: {why}" for why, ids in _by_reason(given_up)]
+            for verb, found in (("cannot", self.lost), ("without", _told(self.gaps))):
+                given_up = {one: why for one, why in found.items() if why not in damaged}
+                out += [f"  {_called(ids)} {verb}: {why}" for why, ids in _by_reason(given_up)]
         out += self.remarks
         many = f"{self.statements} statement{'' if self.statements == 1 else 's'}"
         out.append(f"{many}, all sound" if self.sound else f"{many} can be read; what is damaged stands above")
@@ -98,6 +103,10 @@ def _by_reason(lost: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     for checkpoint_id, why in lost.items():
         reasons.setdefault(why, []).append(checkpoint_id)
     return list(reasons.items())
+
+
+def _told(gaps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    return {one: manifest.some_gaps(names) for one, names in gaps.items()}
 
 
 def _called(ids: list[str]) -> str:
@@ -119,19 +128,20 @@ def verify(path: Path, chunks: Chunks | None = None, references: References | No
         looked = chunks is not None and references is not None
         try:
             checkpoints = _Checkpoints(reader, chunks, references)
-            lost, remarks = checkpoints.lost, checkpoints.remarks
+            lost, gaps, remarks = checkpoints.lost, checkpoints.gaps, checkpoints.remarks
             found += checkpoints.damage
             many = len(checkpoints.infos)
         except StoreError as error:
             found.append(f"checkpoints: {error}")
-            lost, remarks, many = {}, [], 0
+            lost, gaps, remarks, many = {}, {}, [], 0
         try:
             statements = len(reader.statements(all_roots=True))
         except StoreError as error:
             found.append(f"the timeline: {error}")
             statements = 0
         told = tuple(dict.fromkeys(found))
-        return Report(path, told, tuple(remarks), reader.session_id, statements, projections, many, lost, looked)
+        session = reader.session_id
+        return Report(path, told, tuple(remarks), session, statements, projections, many, lost, gaps, looked)
 
 
 def _structure(connection: sqlite3.Connection) -> list[str]:
@@ -173,20 +183,14 @@ def _projections(reader: SessionReader) -> tuple[int, list[str]]:
     """Make every projection again from what is stored; returns how many gave their receipts, and what is wrong."""
     found: list[str] = []
     good = 0
-    try:
-        stored = reader.receipts()
-    except sqlite3.Error:
-        return 0, []  # told by _rows
-    for execution_id, receipt in stored:
-        try:
-            made = reader.stored_projection(execution_id)
-        except StoreError as error:
-            found.append(str(error))
-            continue
-        if made.receipt == receipt:
-            good += 1
-        else:
-            found.append(f"projection after {execution_id}: its bytes give {made.receipt[:19]}, not {receipt[:19]}")
+    with contextlib.suppress(sqlite3.Error):  # told by _rows
+        for execution_id, receipt, made in reader.stored_projections():
+            if isinstance(made, StoreError):
+                found.append(str(made))
+            elif made.receipt == receipt:
+                good += 1
+            else:
+                found.append(f"projection after {execution_id}: its bytes give {made.receipt[:19]}, not {receipt[:19]}")
     return good, found
 
 
@@ -202,6 +206,27 @@ def _history(reader: SessionReader) -> Iterator[str]:
         return  # told by _rows
 
 
+@dataclass(frozen=True, slots=True)
+class _Faults:
+    """The names of a state, each with what is wrong with its data, or an empty text."""
+
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    bad: int = 0
+    """How many have something wrong, at most."""
+
+    def after(self, made: Manifest, presence: Presence | None) -> _Faults:
+        """Return those of the state that a manifest makes of this one. Raises StoreError where it is damaged."""
+        names, bad = dict(self.names), self.bad
+        gone, changed = manifest.changes(made)
+        for name in gone:
+            names.pop(name, None)
+        for unit in changed:
+            fault = presence.fault(unit) if presence is not None else ""
+            bad += bool(fault)
+            names.update(dict.fromkeys(unit["n"], fault))
+        return _Faults(names, bad)
+
+
 class _Checkpoints:
     """What is wrong with the checkpoints of a session, and which of them can be returned to. Raises StoreError."""
 
@@ -212,30 +237,34 @@ class _Checkpoints:
         self.damage: list[str] = []
         self.remarks: list[str] = []
         self.lost: dict[str, str] = {}
+        self.gaps: dict[str, dict[str, str]] = {}
         self._damaged: dict[str, str] = {}
         self._presence = Presence(chunks, references, verify=True) if chunks and references else None
         self._look()
-        self.damage += [f"{_called(ids)} cannot be returned to: {why}" for why, ids in _by_reason(self._damaged)]
+        self.damage += [
+            f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in self.gaps)}: {why}"
+            for why, ids in _by_reason(self._damaged)
+        ]
         self._signatures(reader)
 
     def _look(self) -> None:
         parsed = {one.checkpoint_id: self._parsed(one) for one in self._manifests.values()}
         waiting = Counter(base for base, _ in parsed.values() if base)
-        states: dict[str, dict[str, Unit] | str] = {}
+        states: dict[str, _Faults | str] = {}
         for execution_id, made in self._manifests.items():
             cid, info = made.checkpoint_id, self.infos[execution_id]
             base, broken = parsed[cid]
-            state: dict[str, Unit] | str = broken
+            state: _Faults | str = broken
             if not broken:
-                before = states.get(base, f"it builds on {base}, which is not there") if base else {}
-                state = before if isinstance(before, str) else manifest.apply(dict(before), made)
+                before = states.get(base, f"it builds on {base}, which is not there") if base else _Faults()
+                state = before if isinstance(before, str) else before.after(made, self._presence)
             if base:
                 waiting[base] -= 1
                 if not waiting[base]:  # else the states of a thousand cells are held at once
                     states.pop(base, None)
             if waiting[cid]:
                 states[cid] = state
-            self._judge(info, state)
+            self._judge(info, made, state)
 
     @staticmethod
     def _parsed(made: Manifest) -> tuple[str | None, str]:
@@ -246,22 +275,25 @@ class _Checkpoints:
         except StoreError as error:
             return None, str(error)
 
-    def _judge(self, info: CheckpointInfo, state: Mapping[str, Unit] | str) -> None:
-        """Take down a checkpoint that cannot be returned to, and whether that is damage."""
-        damaged = isinstance(state, str)
+    def _judge(self, info: CheckpointInfo, made: Manifest, state: _Faults | str) -> None:
+        """Take down a checkpoint that cannot be returned to as it was, and whether that is damage."""
+        cid = info.checkpoint_id
         if isinstance(state, str):
-            why = state
-        elif info.state in ("skipped", "thinned", "damaged"):
-            why = f"{info.state}: {info.reason}" if info.reason else info.state
-        elif self._presence is not None:
-            why = self._presence.fault(state.values())
-            damaged = info.state == "durable"
-        else:
-            why = "its data were being written when the kernel ended" if info.state == "writing" else ""
-        if why:
-            self.lost[info.checkpoint_id] = why
-        if why and damaged:
-            self._damaged[info.checkpoint_id] = why
+            self.lost[cid] = self._damaged[cid] = state
+            return
+        gaps = {name: why for name, why in state.names.items() if why} if state.bad else {}
+        told = f"{info.state}: {info.reason}" if info.reason else info.state
+        if made.skipped or (self._presence is None and info.state in ("skipped", "thinned", "damaged")):
+            self.lost[cid] = told
+        elif self._presence is None and info.state == "writing":
+            self.lost[cid] = "its data were being written when the kernel ended"
+        elif gaps and len(gaps) == len(state.names):
+            self.lost[cid] = manifest.some_gaps(gaps) if info.state == "durable" else told
+        elif gaps:
+            self.gaps[cid] = gaps
+        hurt = {name: why for name, why in gaps.items() if not why.startswith(manifest.GIVEN_UP)}
+        if hurt and info.state == "durable":
+            self._damaged[cid] = manifest.some_gaps(hurt)
 
     def _signatures(self, reader: SessionReader) -> None:
         unsigned = [one.checkpoint_id for one in self._manifests.values() if not one.signed]

@@ -66,6 +66,11 @@ class Writer:
         return self._connection is None or os.getpid() != self._pid
 
     @property
+    def waits(self) -> bool:
+        """Whether something is not in the file yet."""
+        return bool(self._waiting)
+
+    @property
     def name(self) -> str:
         """What notices call the session."""
         return str(self.path) if self.path is not None else "in memory"
@@ -127,11 +132,14 @@ class Writer:
         """Insert all rows in one transaction, or none."""
         connection = self._connection
         assert connection is not None
+        execute = connection.cursor().execute  # `executemany` costs more where most tables get one row
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            execute("BEGIN IMMEDIATE")
             for table, made in batch:
-                connection.executemany(INSERT[table], made)
-            connection.execute("COMMIT")
+                insert = INSERT[table]
+                for row in made:
+                    execute(insert, row)
+            execute("COMMIT")
         except BaseException:  # an interrupt too: the next call must find no open transaction
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
@@ -228,7 +236,7 @@ def both(one: str | None, other: str | None) -> str | None:
 
 
 def _size(batch: Batch) -> int:
-    return sum(len(value) for _, made in batch for row in made for value in row if type(value) is str)
+    return sum([len(value) for _, made in batch for row in made for value in row if type(value) is str])
 
 
 def _storable(row: Row) -> tuple[Any, ...]:

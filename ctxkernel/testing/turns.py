@@ -95,6 +95,9 @@ class FakeTracker:
             tuple(name for name in old if name not in new),
         )
 
+    def suspect_all(self, reason: str) -> None:
+        """Nothing to do: all names are always compared."""
+
     def adopt(self) -> None:
         """Take the namespace as what it was: it was restored, and no cell changed it."""
         old, self._before = self._before, dict(self._namespace)

@@ -208,6 +208,21 @@ def test_a_checkpoint_that_comes_to_the_disk_later_is_told(stage):
     expect(foot).to_have_class(re.compile("ctxk-full"))
 
 
+def test_what_could_not_be_stored_stands_at_the_foot(stage):
+    """Until it is over; the whole text is in the title, and it is text."""
+    foot = stage.locator(".ctxk-storage")
+    tell = """(faults) => view.message({type: 'checkpoint', execution_id: 's10.1',
+        checkpoint: {state: 'durable', bytes_new: 0, time_ms: 9, missing: {}, reason: ''},
+        storage: {bytes: 1e6, quota: 20e9, pending_bytes: 0, pending_s: 0, folder: '', faults}})"""
+
+    stage.evaluate(tell, ["not stored: since s4: <b>the disk is full</b>"])
+
+    expect(foot.locator(".ctxk-faulty")).to_contain_text("not stored: since s4: <b>the disk is full</b>")
+    expect(foot).to_have_attribute("title", re.compile("not stored: since s4: <b>the disk is full</b>"))
+    stage.evaluate(tell, [])
+    expect(foot.locator(".ctxk-faulty")).to_have_count(0)
+
+
 # ---------------------------------------------------------------- the tree
 
 

@@ -49,7 +49,8 @@ const SOON_MS = 500;
 export function isTrivial(plan) {
   const p = dict(plan);
   const runs = list(p.statements).some((one) => one?.action !== 'skip');
-  const costs = Object.keys(dict(p.lost)).length || Object.keys(dict(p.rerun)).length || runs;
+  const files = list(p.file_changes).some((one) => one?.action !== 'stays');
+  const costs = Object.keys(dict(p.lost)).length || Object.keys(dict(p.rerun)).length || runs || files;
   return !costs && (number(p.seconds) ?? Infinity) < AT_ONCE_S;
 }
 
@@ -106,12 +107,14 @@ export class Returning {
     const quota = number(s?.quota);
     const pending = number(s?.pending_bytes) ?? 0;
     const waited = number(s?.pending_s) ?? 0;
+    const faults = list(s?.faults).map(String);
     const full = used !== null && quota ? used / quota : 0;
     this.storage.replaceChildren();
     this.storage.classList.toggle('ctxk-full', full >= NEARLY_FULL);
     if (!s || used === null) return;
     this.storage.title = clean(
       [
+        ...faults,
         `Checkpoints: ${bytes(used)}${quota ? ` of ${bytes(quota)} (${Math.round(100 * full)} %)` : ''}`,
         s.folder && `in ${s.folder}`,
         pending ? `${bytes(pending)} are not on the disk yet; until then they end with the kernel` : '',
@@ -122,6 +125,7 @@ export class Returning {
     );
     this.storage.append(
       ...[
+        faults.length > 0 && h('span', { class: 'ctxk-faulty' }, `▲ ${clean(faults.join(' · '))}`),
         pending > 0 &&
           h(
             'span',
@@ -581,7 +585,8 @@ function planBody(raw, job) {
   const lost = Object.entries(dict(p.lost));
   const running = job.steps ? steps.reduce((sum, one) => sum + (number(one.expected_s) ?? 0), 0) : 0;
   const seconds = number(p.seconds) === null && !running ? null : (number(p.seconds) ?? 0) + running;
-  const nothing = !load.length && !list(p.drop).length && !again.length && !lost.length;
+  const changes = list(p.file_changes).map(dict);
+  const nothing = !load.length && !list(p.drop).length && !again.length && !lost.length && !changes.length;
   const pair = (name, said) => h('li', null, h('code', null, name), h('span', { class: 'ctxk-muted' }, said));
   return [
     job.detail && h('p', { class: 'ctxk-hint' }, job.detail),
@@ -607,9 +612,24 @@ function planBody(raw, job) {
     ),
     part('Also set back', 'ambient', names(list(p.ambient))),
     part(
+      'Files brought back',
+      'files-back',
+      changes
+        .filter((one) => one.action === 'back')
+        .map((one) => pair(one.name, one.statement_id ? `as of ${one.statement_id}` : one.reason || 'as it was before'))
+    ),
+    part(
+      'Files removed; their content is kept',
+      'files-back',
+      changes.filter((one) => one.action === 'remove').map((one) => pair(one.name, `written by ${one.statement_id}`))
+    ),
+    part(
       'Files written since: they stay as they are',
       'files',
-      names(list(p.files).map((one) => dict(one).name ?? one))
+      names([
+        ...list(p.files).map((one) => dict(one).name ?? one),
+        ...changes.filter((one) => one.action === 'stays').map((one) => `${one.name}: ${one.reason}`)
+      ])
     ),
     steps.length > 0 && !job.steps && steps.some((one) => one.asks) && askBox(job),
     part(

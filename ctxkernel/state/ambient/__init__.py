@@ -1,4 +1,4 @@
-"""State of the process that belongs to a checkpoint: generators, working directory, environment, options of libraries.
+"""State of the process that belongs to a checkpoint: generators, environment, options, handlers, figures, widgets.
 
 Rule 1: each part is one class with a name, a plain value that can be pickled, and a way to put it back. `register`
         takes more; `not_covered()` says what no part holds.
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ctxkernel.state.ambient.caches import FunctionCaches
 from ctxkernel.state.ambient.generators import NumpyRandom, PythonRandom, TorchRandom
 from ctxkernel.state.ambient.libraries import (
     MatplotlibOptions,
@@ -23,7 +24,9 @@ from ctxkernel.state.ambient.libraries import (
     PandasOptions,
     SklearnOptions,
 )
-from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.ambient.log import Logging
+from ctxkernel.state.ambient.outside import Outside
+from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part
 from ctxkernel.state.ambient.process import (
     DecimalContext,
     Environment,
@@ -33,8 +36,14 @@ from ctxkernel.state.ambient.process import (
     WarningFilters,
     WorkingFolder,
 )
+from ctxkernel.state.ambient.pyplot import OpenFigures
+from ctxkernel.state.ambient.widgets import WidgetValues
+from ctxkernel.state.reconnect import reconnect
 
-__all__ = ["PARTS", "Ambient", "Part", "not_covered", "register"]
+__all__ = ["PARTS", "UNKNOWN", "Ambient", "NotRestored", "Part", "not_covered", "passive", "reconnect", "register"]
+
+MOST_FAILURES = 3
+"""A part that fails so many times in a row is left out from then on."""
 
 PARTS: list[Part] = [
     PythonRandom(),
@@ -52,6 +61,11 @@ PARTS: list[Part] = [
     NumpyOptions(),
     SklearnOptions(),
     Notebook(),
+    Logging(),
+    OpenFigures(),
+    WidgetValues(),
+    FunctionCaches(),
+    Outside(),
 ]
 """The parts, in the order in which they are put back."""
 
@@ -66,27 +80,28 @@ def register(part: Part) -> None:
 
 
 class Ambient:
-    """The ambient state of this process, and what of it changed since it was last looked at."""
+    """The ambient state of this process, and what of it changed since it was last captured."""
 
     def __init__(self, parts: list[Part] | None = None) -> None:
         self._parts = PARTS if parts is None else parts
         self._stamps: dict[str, object] = {}
         self._values: dict[str, Any] = {}
+        self._failures: dict[str, int] = {}
         self.faults: dict[str, str] = {}
-        """Parts that failed, and why: they are left out from then on."""
+        """Parts that failed several times in a row, and why: they are left out from then on."""
 
     def capture(self, previous: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the values of the parts that are others than in `previous` (else: than when last looked at)."""
+        """Return the values of the parts that differ from `previous` (by default: from the last capture).
+
+        The value of a part that fails is unknown: `{UNKNOWN: reason}`.
+        """
         if previous is not None:
             self._values = dict(previous)
             self._stamps.clear()
         changed: dict[str, Any] = {}
-        loaded = sys.modules
         for part in self._parts:
-            if part.needs and part.needs not in loaded:
-                continue
             name = part.name
-            if name in self.faults:
+            if name in self.faults or not part.active:
                 continue
             try:
                 stamp = part.stamp()
@@ -94,60 +109,112 @@ class Ambient:
                     continue
                 value = part.capture()
                 self._stamps[name] = stamp
-                if name not in self._values or self._values[name] != value:
-                    changed[name] = self._values[name] = value
+                self._failures.pop(name, None)
             except Exception as fault:  # a library's own fault, or one of a part that somebody registered
-                self.faults[name] = f"{type(fault).__name__}: {fault}"[:200]
+                value = {UNKNOWN: self._failed(name, fault)}
+            if name not in self._values or self._values[name] != value:
+                changed[name] = self._values[name] = value
         return changed
 
+    def _failed(self, name: str, fault: Exception) -> str:
+        """Note a failure; return the reason. The part is tried again, until it failed several times in a row."""
+        reason = _reason(fault)
+        self._stamps.pop(name, None)
+        self._failures[name] = self._failures.get(name, 0) + 1
+        if self._failures[name] >= MOST_FAILURES:
+            self.faults[name] = reason
+        return reason
+
+    def captured(self) -> dict[str, Any]:
+        """Return the values of all parts as they were last captured."""
+        return dict(self._values)
+
     def differing(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the parts that are others now than in `values`, and those that cannot be looked at. Reads only."""
+        """Return the parts that differ now from `values`, and those that cannot be compared. Reads only."""
         known = {part.name: part for part in self._parts}
-        return tuple(name for name, value in values.items() if name not in known or not _is(known[name], value))
+        return tuple(name for name, value in values.items() if name not in known or not _matches(known[name], value))
 
     def restore(self, values: Mapping[str, Any], gone: Iterable[str] = ()) -> dict[str, str]:
-        """Put parts back where they differ from now; return those that could not be, and why.
+        """Restore the parts that differ from now; return by part what the user is to know: what could not be, and why.
 
-        `gone` are parts whose library was not loaded then: they get what the library began with, where that is known.
+        `gone` are parts whose library was not loaded then: they get the library's first values, where they are known.
         """
-        lost: dict[str, str] = {}
+        notices: dict[str, str] = {}
         known = {part.name: part for part in self._parts}
         for name in values:
             if name not in known:
-                lost[name] = "nothing here holds such a part"
+                notices[name] = "this kernel has no part of that name; register it and go there again"
         wanted = dict(values)
         for part in self._parts:
             name = part.name
             try:
-                if name in gone and name not in wanted and part.needs in sys.modules:
+                if name in gone and name not in wanted and part.active:
                     default = part.default()
                     if default is not None:
                         wanted[name] = default
+                    else:  # it stays as it is, so the states from here on have it
+                        self._forget(name)
+                if part.always and name not in wanted and name in self._values and part.active:
+                    wanted[name] = self._values[name]
                 if name not in wanted:
                     continue
+                value = wanted[name]
+                if isinstance(value, dict) and UNKNOWN in value:
+                    notices[name] = f"it was not captured then ({value[UNKNOWN]}); it stays as it is"
+                    self._forget(name)
+                    continue
                 if part.needs and part.needs not in sys.modules:
+                    if not part.imports:
+                        if missing := part.absent(value):
+                            notices[name] = missing
+                        continue
                     importlib.import_module(part.needs)
-                if part.capture() != wanted[name]:
-                    part.restore(wanted[name])
-                self._stamps[name] = part.stamp()
-                self._values[name] = part.capture()
+                if part.always or not part.matches(value):
+                    lines = part.restore(value)
+                    if lines:
+                        notices[name] = "; ".join(lines)
+                # Where the value is not quite the one that was wanted, the next capture tells it as a change.
+                self._values[name] = value
+                self._stamps.pop(name, None)
             except Exception as fault:
-                lost[name] = f"{type(fault).__name__}: {fault}"[:200]
-        return lost
+                notices[name] = _reason(fault)
+                self._forget(name)
+        return notices
+
+    def _forget(self, name: str) -> None:
+        """Make the next capture return this part: what it is now is not the value of the state that was restored."""
+        self._stamps.pop(name, None)
+        self._values.pop(name, None)
 
 
-def _is(part: Part, value: Any) -> bool:
+def _matches(part: Part, value: Any) -> bool:
     try:
-        return (not part.needs or part.needs in sys.modules) and part.capture() == value
+        if not part.active:
+            return not part.imports and not part.absent(value)
+        return part.matches(value)
     except Exception:  # a library's own fault; `restore` will say it
         return False
+
+
+def _reason(fault: Exception) -> str:
+    if isinstance(fault, NotRestored):
+        return str(fault)[:1000]
+    return f"{type(fault).__name__}: {fault}"[:200]
+
+
+def passive(name: str) -> bool:
+    """Return whether a change of a part says nothing about the cell that made it: its caches, its threads."""
+    return any(part.name == name and part.passive for part in PARTS)
 
 
 def not_covered() -> str:
     """Return what of the process a checkpoint does not hold, in words for the user."""
     return (
-        "Not part of a checkpoint: attributes of modules (what was patched, caches in them, modules that were imported "
-        "stay imported), logging handlers and levels, generators of libraries other than random, numpy and torch, "
-        "figures that pyplot still holds open, signal handlers, threads and child processes, "
-        "variables of the environment that look like credentials, files and databases."
+        "Not part of a checkpoint: attributes of installed libraries (what was patched, their caches; modules stay "
+        "imported, and loggers as the import configured them), generators of libraries other than random, numpy and "
+        "torch, attributes of logging's handlers besides level, formatter, filters, stream and file, signal handlers "
+        "and timers, threads, tasks of the event loop, child processes, memory of GPUs, variables of the environment "
+        "that look like credentials, databases, files outside of the notebook's folder, and those in it unless the "
+        "setting `files` is `restore`. In a new process, handlers and filters of logging, figures that pyplot had "
+        "open and widgets are named, not restored."
     )

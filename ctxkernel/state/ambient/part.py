@@ -1,15 +1,24 @@
-"""What a part of the ambient state is."""
+"""The interface of a part of the ambient state."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import Any, ClassVar
+
+UNKNOWN = "ctxkernel: not known"
+"""The key of a value that stands for a part that could not be captured: `{UNKNOWN: reason}`."""
+
+
+class NotRestored(Exception):
+    """Part of a value could not be restored. The text says which, and why, in one line."""
 
 
 class Part:
     """One part of the ambient state. Subclass it, and `register` an instance.
 
     Holds: `capture` returns a plain value (text, numbers, lists, dicts), a new one where something changed;
-    `restore(capture())` changes nothing.
+    `restore(capture())` changes nothing. A live object is in the value by its token (`LiveObjects`).
     """
 
     name: ClassVar[str]
@@ -17,14 +26,36 @@ class Part:
     """What it holds, in one line, for people."""
     needs: ClassVar[str] = ""
     """The module that must be loaded for it to mean anything; empty for none."""
+    imports: ClassVar[bool] = True
+    """Whether a restore imports that module; else it returns what `absent` says."""
+    always: ClassVar[bool] = False
+    """Whether a return restores it also where its value is the same in both states."""
+    passive: ClassVar[bool] = False
+    """Whether a cell that changes it does nothing that another run of it, or of another cell, depends on."""
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anything to capture."""
+        return not self.needs or self.needs in sys.modules
 
     def capture(self) -> Any:
-        """Return the value as it is now."""
+        """Return the current value."""
         raise NotImplementedError
 
-    def restore(self, value: Any) -> None:
-        """Put a value back that `capture` returned, maybe in another process. Raises whatever stands in the way."""
+    def restore(self, value: Any) -> Sequence[str] | None:
+        """Restore a value that `capture` returned, maybe in another process; return lines for the user, if any.
+
+        Raises NotRestored, or any other exception, for what could not be restored. The rest is restored then.
+        """
         raise NotImplementedError
+
+    def matches(self, value: Any) -> bool:
+        """Return whether restoring `value` would change nothing."""
+        return self.capture() == value
+
+    def absent(self, value: Any) -> str:
+        """Return what a process that has not loaded the library lacks of `value`, for people; empty for nothing."""
+        return ""
 
     def stamp(self) -> object:
         """Return something cheap that is equal as long as nothing changed; the value itself where that is cheap."""

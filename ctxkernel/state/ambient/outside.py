@@ -1,0 +1,89 @@
+"""What a return leaves as it is and can see: threads and child processes that were started, signal handlers.
+
+It is captured so that a return names it where it concerns the cells between, and only there.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ctxkernel.state.ambient.live import LiveObjects
+from ctxkernel.state.ambient.part import Part
+
+_SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.SIGINT]
+"""The kernel sets the handler of SIGINT itself, between cells."""
+_handler: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+"""Without the enumerations that the module `signal` makes of each number."""
+_OWN = "ctxkernel"
+_NAMED = 6
+
+
+class Outside(Part):
+    """Threads, child processes of multiprocessing, handlers of signals."""
+
+    name = "outside"
+    about = "names the threads, processes and signal handlers that stay as they are"
+    always = True
+    passive = True
+
+    def __init__(self) -> None:
+        self._live = LiveObjects()
+
+    def stamp(self) -> object:
+        """Return ids."""
+        return [*map(id, threading._active.values())], [*map(_handler, _SIGNALS)], [*map(id, _children())]  # type: ignore[attr-defined]
+
+    def capture(self) -> Any:
+        """Return tokens of what is there."""
+        return {
+            "threads": sorted(self._live.token(one) for one in _threads()),
+            "children": sorted(self._live.token(one) for one in _children()),
+            "signals": {str(number): self._told(_handler(number)) for number in _SIGNALS if _is_set(number)},
+        }
+
+    def _told(self, handler: Any) -> str:
+        return self._live.token(handler) if callable(handler) else str(handler)
+
+    def matches(self, value: Any) -> bool:
+        """Return True: nothing is ever changed."""
+        return True
+
+    def restore(self, value: Any) -> Sequence[str]:
+        """Change nothing; name what was started or set since."""
+        if not all(map(self._live.here, value["threads"])):  # of an earlier kernel: nothing was started since
+            return ()
+        lines: list[str] = []
+        now = self.capture()
+        for kind, word in (("threads", "thread"), ("children", "process")):
+            names = [str(self._live.get(token).name) for token in now[kind] if token not in value[kind]]
+            if names:
+                lines.append(f"{_listed(word, names)}: started since, not stopped by going back")
+        then = value["signals"]
+        changed = [name for name in {**then, **now["signals"]} if then.get(name) != now["signals"].get(name)]
+        if changed:
+            names = [signal.Signals(int(name)).name for name in sorted(changed, key=int)]
+            lines.append(f"{_listed('signal handler', names)}: set since, and left as it is")
+        return lines
+
+
+def _threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if not one.name.startswith(_OWN)]
+
+
+def _children() -> Any:
+    module = sys.modules.get("multiprocessing.process")
+    return list(getattr(module, "_children", ()))
+
+
+def _is_set(number: int) -> bool:
+    return _handler(number) not in (signal.SIG_DFL, None)
+
+
+def _listed(word: str, names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    plural = "es" if word.endswith("s") else "s"
+    return f"{word}{plural if len(names) > 1 else ''} {', '.join(names[:_NAMED])}{more}"

@@ -1,0 +1,209 @@
+"""Values and observers of the widgets of ipywidgets that are alive.
+
+Rule 1: a restore sets the values and tells the front end; it runs no observer, whose effects the state has already.
+Rule 2: a widget that the state did not have stays as it is, and one that was closed since is named.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ctxkernel.state.ambient.live import LiveObjects
+from ctxkernel.state.ambient.part import NotRestored, Part
+
+_PLAIN = (str, int, float, bool, type(None))
+_MOST_TEXT = 10_000
+"""Longest text that is stored; a longer one is kept alive, and a new process does not have it."""
+_LEFT_OUT = frozenset(("comm", "keys", "log", "_property_lock", "_states_to_send", "_msg_callbacks"))
+_OWN = ("_options_full", "_options_values")
+"""Attributes of selections that are no traits."""
+_CALLBACKS = ("_click_handlers", "_submission_callbacks")
+_TOKEN, _WIDGET, _TUPLE, _LIST, _DICT = "token", "widget", "tuple", "list", "dict"
+
+
+class _Values(list[Any]):
+    """Values that are compared as traitlets does: by identity, then by equality. They are kept alive meanwhile."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        try:
+            return isinstance(other, list) and list.__eq__(self, other)
+        except Exception:  # arrays, and classes whose equality fails: `capture` looks closer
+            return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class WidgetValues(Part):
+    """All traits of living widgets, and who observes them."""
+
+    name = "widgets"
+    about = "values and observers of ipywidgets"
+    needs = "ipywidgets"
+    imports = False
+
+    def __init__(self) -> None:
+        self.live = LiveObjects(20_000)
+
+    def stamp(self) -> object:
+        """Return all values and observers, and what they belong to: about a microsecond a widget."""
+        seen = _Values()
+        for model_id, widget in list(_widgets().items()):
+            own = widget.__dict__
+            seen.append(model_id)
+            seen += own["_trait_values"].values()
+            for by_type in own["_trait_notifiers"].values():
+                for observers in by_type.values():
+                    seen += observers
+            for name in _CALLBACKS:
+                if name in own:
+                    seen += own[name].callbacks
+        return seen
+
+    def capture(self) -> Any:
+        """Return what differs from the defaults of each widget's class, by model id."""
+        return {model_id: self._told(widget) for model_id, widget in list(_widgets().items())}
+
+    def default(self) -> Any:
+        """Return that there was no widget."""
+        return {}
+
+    def absent(self, value: Any) -> str:
+        """Name the widgets that there were."""
+        return _closed(value.values())
+
+    def matches(self, value: Any) -> bool:
+        """Return whether all widgets of the state are as they were."""
+        widgets = _widgets()
+        return all(one in widgets and self._told(widgets[one]) == told for one, told in value.items())
+
+    def restore(self, value: Any) -> None:
+        """Set values and observers. Raises NotRestored that names the widgets that are not there, or not whole."""
+        widgets = _widgets()
+        missing = [closed] if (closed := _closed(told for one, told in value.items() if one not in widgets)) else []
+        for model_id, told in value.items():
+            widget = widgets.get(model_id)
+            if widget is not None and self._told(widget) != told:
+                try:
+                    self._set(widget, told)
+                except KeyError:
+                    missing.append(f"{told['kind']}: a value or an observer is not held any more")
+        if missing:
+            raise NotRestored("; ".join(missing))
+
+    # -- one widget ---------------------------------------------------------------------------
+
+    def _told(self, widget: Any) -> dict[str, Any]:
+        own, defaults = widget.__dict__, _defaults(type(widget))
+        traits = {
+            name: self._stored(value)
+            for name, value in list(own["_trait_values"].items())
+            if name not in _LEFT_OUT and not (name in defaults and defaults[name] is value)
+        }
+        told = {
+            "kind": type(widget).__name__,
+            "traits": traits,
+            "observers": self._observers(own["_trait_notifiers"]),
+            "callbacks": {name: [*map(self.live.token, own[name].callbacks)] for name in _CALLBACKS if name in own},
+            "own": {name: self._stored(own[name]) for name in _OWN if name in own},
+        }
+        return {name: one for name, one in told.items() if one}
+
+    def _observers(self, notifiers: Any) -> list[Any]:
+        found: list[Any] = []
+        for name, by_type in notifiers.items():
+            for kind, observers in by_type.items():
+                if observers:
+                    found.append([_text(name), _text(kind), [*map(self.live.token, observers)]])
+        return sorted(found, key=lambda one: (one[0], one[1]))
+
+    def _set(self, widget: Any, told: dict[str, Any]) -> None:
+        """Set what differs. Raises KeyError for an object that is not held; nothing is changed then."""
+        own, defaults = widget.__dict__, _defaults(type(widget))
+        now, then = self._told(widget).get("traits", {}), told.get("traits", {})
+        names = [name for name in {**now, **then} if now.get(name) != then.get(name)]
+        # A trait that is neither stored nor has a simple default was made when somebody asked for it: it stays.
+        values = {
+            name: self._value(then[name]) if name in then else defaults[name]
+            for name in names
+            if name in then or name in defaults
+        }
+        notifiers: dict[Any, Any] = {}
+        for name, kind, tokens in told.get("observers", ()):
+            notifiers.setdefault(_name(name), {})[_name(kind)] = [*map(self.live.get, tokens)]
+        callbacks = {name: [*map(self.live.get, tokens)] for name, tokens in told.get("callbacks", {}).items()}
+        attributes = {name: self._value(one) for name, one in told.get("own", {}).items()}
+        own["_trait_values"].update(values)
+        own["_trait_notifiers"] = notifiers
+        own.update(attributes)
+        for name, ones in callbacks.items():
+            own[name].callbacks[:] = ones
+        synced = [name for name in values if name in widget.keys]
+        if synced and widget.comm is not None:
+            widget.send_state(synced)
+
+    # -- values -------------------------------------------------------------------------------
+
+    def _stored(self, value: Any) -> Any:
+        """Return a value as plain data: itself, or a list of what it is and what it holds."""
+        if type(value) in _PLAIN and (type(value) is not str or len(value) <= _MOST_TEXT):
+            return value
+        if (model_id := getattr(value, "_model_id", None)) is not None and _widgets().get(model_id) is value:
+            return [_WIDGET, model_id]
+        if type(value) is tuple and len(value) <= 100:
+            return [_TUPLE, [*map(self._stored, value)]]
+        if type(value) is list and len(value) <= 100:
+            return [_LIST, [*map(self._stored, value)]]
+        if type(value) is dict and len(value) <= 100 and all(type(key) is str for key in value):
+            return [_DICT, {key: self._stored(one) for key, one in value.items()}]
+        return [_TOKEN, self.live.token(value)]
+
+    def _value(self, stored: Any) -> Any:
+        """Return what `_stored` was given, or an equal value. Raises KeyError where it is not held any more."""
+        if not isinstance(stored, list):
+            return stored
+        kind, content = stored
+        if kind == _WIDGET:
+            return _widgets()[content]
+        if kind == _TUPLE:
+            return tuple(map(self._value, content))
+        if kind == _LIST:
+            return [*map(self._value, content)]
+        if kind == _DICT:
+            return {key: self._value(one) for key, one in content.items()}
+        return self.live.get(content)
+
+
+def _widgets() -> dict[str, Any]:
+    module = sys.modules["ipywidgets.widgets.widget"]
+    found = getattr(module, "_instances", None)
+    return found if found is not None else module.Widget.widgets  # type: ignore[attr-defined]
+
+
+def _defaults(kind: Any) -> Any:
+    return getattr(kind, "_static_immutable_initial_values", {})
+
+
+def _text(name: Any) -> str:
+    return name if isinstance(name, str) else ""
+
+
+def _name(text: str) -> Any:
+    return text or sys.modules["traitlets"].All  # type: ignore[attr-defined]
+
+
+def _closed(told: Iterator[Any] | Any) -> str:
+    """Return which widgets are not there, but for those that only say how another one looks."""
+    kinds = Counter(one["kind"] for one in told if not one["kind"].endswith(("Layout", "Style")))
+    if not kinds:
+        return ""
+    named = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.most_common(6))
+    more = f" and {len(kinds) - 6} more kinds" if len(kinds) > 6 else ""
+    return f"closed since, or of an earlier kernel: {named}{more}; run the cells that made them"

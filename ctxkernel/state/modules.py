@@ -1,0 +1,77 @@
+"""The variables of the user's own modules, as part of a state: files of his folder, not installed libraries.
+
+A module is a variable of the tracker's, `module:<name>`, whose value is made here: what its names hold, the attributes
+that its classes hold as data, and those of its functions. What other libraries hold is not part of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ctxkernel.state.reflect import HEAP_TYPE, class_dict, class_flags, class_module, is_kind, module_dict
+from ctxkernel.state.variables import NOTHING
+
+PREFIX = "module:"
+PYPLOT = "matplotlib.pyplot"
+"""Its open figures are treated as variables of it: what it draws on is shared with the user's names."""
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
+_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
+
+
+def variables_of(name: str) -> Any:
+    """Return what `module:<name>` stands for: a new dict of places and values; NOTHING where it is not loaded."""
+    module = sys.modules.get(name.removeprefix(PREFIX))
+    if module is None:
+        return NOTHING
+    if name == PREFIX + PYPLOT:
+        return dict(_figures())
+    return dict(_places(module))
+
+
+def _figures() -> Iterator[tuple[str, Any]]:
+    for number, manager in sys.modules["matplotlib._pylab_helpers"].Gcf.figs.items():  # type: ignore[attr-defined]
+        yield str(number), manager.canvas.figure
+
+
+def _places(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    value: Any
+    for name, value in list(module_dict(module).items()):
+        if type(name) is not str or name.startswith("__"):
+            continue
+        yield name, value
+        own = getattr(value, "__module__", None) == module.__name__ if type(value) is types.FunctionType else False
+        if own and value.__dict__:
+            yield f"{name}.__dict__", value.__dict__
+        if own and value.__defaults__:
+            yield f"{name}.__defaults__", value.__defaults__
+        cls: Any = value if is_kind(type(value), type) else None
+        if cls is not None and class_flags(cls) & HEAP_TYPE and class_module(cls) == module.__name__:
+            for member, held in list(class_dict(cls).items()):
+                if not member.startswith("__") and not isinstance(held, _CODE) and type(held) not in _DESCRIPTORS:
+                    yield f"{name}.{member}", held
+
+
+def put_back(name: str, values: Mapping[str, Any]) -> None:
+    """Make the variables of a module those of a state. A module that is not loaded is left alone."""
+    module = sys.modules.get(name.removeprefix(PREFIX))
+    if module is None or name == PREFIX + PYPLOT:
+        return
+    space = module_dict(module)
+    now = dict(_places(module))
+    for place in now.keys() - values.keys():
+        if "." not in place:
+            space.pop(place, None)
+    for place, value in values.items():
+        if now.get(place, NOTHING) is value:
+            continue
+        owner, _, member = place.partition(".")
+        if not member:
+            space[place] = value
+        elif member == "__dict__":
+            vars(space[owner]).clear()
+            vars(space[owner]).update(value)
+        else:
+            setattr(space[owner], member, value)

@@ -1,0 +1,224 @@
+"""Packs of several names at one moment: each name by itself, or together with what it shares objects with.
+
+Rule 1: no code of the user's runs between two packs of a moment, and its objects stay alive: an id is one object.
+Rule 2: two names that hold one mutable object are packed together. An array or an index that several names hold has a
+pack of its own, to which theirs refer: a change of it is no change of their packs.
+Rule 3: a pack is whole or it is not made: what takes longer than it may is returned as deferred.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
+
+from ctxkernel.state.pickle_core import OutOfTime
+from ctxkernel.state.pickling import Packed, Packer
+from ctxkernel.state.reflect import is_kind
+from ctxkernel.state.variables import NOTHING
+
+MOST_SHARED = 32
+"""Objects with packs of their own that two names may have in common: those that have more are packed together."""
+CHUNK = 4 * 1024 * 1024
+"""Bytes of a large buffer that are hashed and stored as one."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Names that are stored together, packed at one moment."""
+
+    names: tuple[str, ...]
+    packed: Packed
+    chunks: tuple[tuple[str, ...], ...]
+    """For each buffer: the addresses of its chunks."""
+    key: bytes
+    """Hash of the content: equal for equal bytes, whatever is shared with other pieces."""
+    seconds: float
+    """Processor time that packing took."""
+
+
+@dataclass(slots=True)
+class Moment:
+    """The packs of one moment. `seconds`: processor time for all of them, None for no bound."""
+
+    packer: Packer
+    value: Callable[[str], Any]
+    seconds: float | None = None
+    most_bytes: int | None = None
+    """Bytes of large buffers that may be hashed."""
+    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    """By name."""
+    first: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    """The piece of each name before it was known what it shares: comparable with an earlier piece of these names."""
+    deferred: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    faults: dict[str, str] = field(default_factory=dict[str, str])
+    """Names that could not be packed for a fault of ours, and why."""
+    _hashed: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict[tuple[int, int], tuple[str, ...]])
+    _blocks: list[Any] = field(default_factory=list[Any])
+    _alive: list[Any] = field(default_factory=list[Any])
+    _tried: set[str] = field(default_factory=set[str])
+
+    def pack(self, groups: Iterable[Sequence[str]], *, join: bool = True) -> None:
+        """Pack groups of names, and whatever they refer to that has a pack of its own. `join`: find what they share."""
+        todo = [tuple(group) for group in groups]
+        several = join and len(todo) > 1
+        while todo:
+            for names in todo:
+                self._pack(names, identities=several)
+            todo = self._referred()
+            several = several or (join and bool(todo))
+        while several and (again := self._shared()):
+            for names in again:
+                self._pack(names, identities=True)
+            while todo := self._referred():
+                for names in todo:
+                    self._pack(names, identities=True)
+
+    def _pack(self, names: tuple[str, ...], *, identities: bool) -> None:
+        values = {name: value for name in names if (value := self._value(name)) is not NOTHING}
+        if not values:
+            return
+        for name in values:  # one of before it was known what these share
+            self.pieces.pop(name, None)
+        start = time.thread_time()
+        end = None if self.seconds is None else start + self.seconds
+        try:
+            packed = self.packer.pack(
+                values,
+                expired=(lambda: time.thread_time() > end) if end is not None else (lambda: False),
+                identities=identities,
+                blocks=self._blocks,
+            )
+            chunks = self._hash(packed)
+        except OutOfTime:
+            self.deferred.append(tuple(values))
+            return
+        except Exception as fault:  # ours, or of a class that breaks the rules: it costs these names
+            why = f"{type(fault).__name__} while it was stored: {fault}"[:200]
+            self.faults |= dict.fromkeys(values, why)
+            return
+        finally:
+            if self.seconds is not None:
+                self.seconds = max(0.0, self.seconds - (time.thread_time() - start))
+        self._alive.append(packed.noted)
+        piece = Piece(tuple(values), packed, chunks, _key(packed, chunks), time.thread_time() - start)
+        self.pieces |= dict.fromkeys(values, piece)
+        for name in values:
+            self.first.setdefault(name, piece)
+
+    def _value(self, name: str) -> Any:
+        if name.startswith("class:"):
+            return self.packer.class_of(name[6:]) or NOTHING
+        if name.startswith("shared:"):
+            obj = self.packer.object_of(name)
+            return NOTHING if obj is None else obj
+        return self.value(name)
+
+    def _referred(self) -> list[tuple[str, ...]]:
+        """Return what the pieces refer to and that has no piece yet: shared objects, and classes of the user's."""
+        wanted: dict[str, None] = {}
+        for piece in {id(one): one for one in self.pieces.values()}.values():
+            for label in piece.packed.labels:
+                if not label.startswith("live:") and label not in self.pieces and label not in self._tried:
+                    wanted[label] = None
+        self._tried |= wanted.keys()  # one may be deferred, or fail, or be gone
+        return [(label,) for label in wanted]
+
+    def _shared(self) -> list[tuple[str, ...]]:
+        """Return the groups that have to be packed again, since they hold the same objects."""
+        pieces = list({id(one): one for one in self.pieces.values()}.values())
+        owner: dict[int, int] = {}
+        together = list(range(len(pieces)))
+        again: set[int] = set()
+
+        def first(at: int) -> int:
+            while together[at] != at:
+                at = together[at]
+            return at
+
+        roots = {id(self._value(name)) for piece in pieces for name in piece.names}
+        for at, piece in enumerate(pieces):
+            common: dict[int, list[int]] = {}
+            for key in owner.keys() & piece.packed.identities:
+                common.setdefault(owner[key], []).append(key)
+            for other, keys in common.items():
+                shareable = [one for one in (_object(piece.packed, key) for key in keys) if is_shareable(one)]
+                within = any(key in roots and not is_shareable(_object(piece.packed, key)) for key in keys)
+                fresh = any(not self.packer.shared_label(one) for one in shareable)
+                if not fresh or within or len(shareable) > MOST_SHARED:
+                    together[first(at)] = first(other)
+                    continue
+                for obj in shareable:
+                    self.packer.share(obj)
+                again |= {at, other}
+            owner |= dict.fromkeys(piece.packed.identities - owner.keys(), at)
+        groups: dict[int, list[int]] = {}
+        for at in range(len(pieces)):
+            groups.setdefault(first(at), []).append(at)
+        return [
+            tuple(sorted(name for at in members for name in pieces[at].names))
+            for members in groups.values()
+            if len(members) > 1 or not again.isdisjoint(members)
+        ]
+
+    def _hash(self, packed: Packed) -> tuple[tuple[str, ...], ...]:
+        found: list[tuple[str, ...]] = []
+        for view in packed.buffers:
+            key = address_of(view), view.nbytes
+            known = self._hashed.get(key) if key[0] else None
+            if known is None:
+                if self.most_bytes is not None:
+                    if view.nbytes > self.most_bytes:
+                        raise OutOfTime
+                    self.most_bytes -= view.nbytes
+                known = chunks_of(view)
+                if key[0]:
+                    self._hashed[key] = known
+            found.append(known)
+        return tuple(found)
+
+
+def _key(packed: Packed, chunks: Sequence[Sequence[str]]) -> bytes:
+    if not chunks and not packed.live:
+        return xxh3_128_digest(packed.body)
+    digest = xxh3_128(packed.body)
+    for one in chunks:
+        digest.update("\0".join(one).encode())
+    digest.update("\n".join(packed.live).encode())
+    return digest.digest()
+
+
+def _object(packed: Packed, key: int) -> object | None:
+    """Return the object with this id, where it could have a pack of its own."""
+    return next((one for one in packed.noted if id(one) == key), None)
+
+
+def is_shareable(obj: Any) -> bool:
+    """Say whether an object has a pack of its own where several names hold it: it holds no object of the user's."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return False
+    cls = type(obj)
+    if is_kind(cls, numpy.ndarray):
+        return not numpy.ndarray.dtype.__get__(obj).hasobject
+    pandas: Any = sys.modules.get("pandas")
+    if pandas is None or not (is_kind(cls, pandas.Index) or is_kind(cls, pandas.api.extensions.ExtensionArray)):
+        return False
+    return obj.dtype != object
+
+
+def chunks_of(view: memoryview) -> tuple[str, ...]:
+    """Return the addresses of the chunks of a buffer."""
+    return tuple(f"x{xxh3_128_hexdigest(view[at : at + CHUNK])}" for at in range(0, view.nbytes, CHUNK))
+
+
+def address_of(view: memoryview) -> int:
+    """Return where a buffer lies in memory; 0 where that cannot be told."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return 0
+    return int(numpy.frombuffer(view, numpy.uint8).__array_interface__["data"][0])

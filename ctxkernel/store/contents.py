@@ -1,0 +1,198 @@
+"""Contents of files, each whole and under an address, in the folder of a session's checkpoint data.
+
+Rule 1: a content is there once it is whole: it is written beside and renamed.
+Rule 2: a small file is known by the hash of its bytes. A large one is known by its stamp, so that it need not be read:
+        it is cloned where the file system can, else copied by a thread, and dropped where it changed meanwhile.
+Rule 3: a file is replaced in one step, by a content that was checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+import sys
+import threading
+from pathlib import Path
+
+from xxhash import xxh3_128_hexdigest
+
+from ctxkernel.core.errors import StoreError
+
+SMALL = 4 * 1024 * 1024
+"""Bytes up to which a file is read at once and known by its hash."""
+SUFFIX = ".content"
+_FICLONE = 0x40049409
+_BLOCK = 1 << 20
+_SECONDS = 60.0
+"""What a return waits for a copy under way."""
+
+
+class FileContents:
+    """The contents of one session's files. The folder is made by the first `keep`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._pending: dict[str, threading.Thread] = {}
+        self._failed: dict[str, str] = {}
+        self._one_at_a_time = threading.Lock()
+
+    def address(self, path: Path, found: os.stat_result) -> str:
+        """Return the address of a file's content: `x` and its hash, or `s` and a hash of its stamp. Raises OSError."""
+        if found.st_size <= SMALL:
+            return "x" + xxh3_128_hexdigest(_read(path))
+        told = (str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return "s" + xxh3_128_hexdigest(repr(told).encode())
+
+    def keep(self, path: Path, found: os.stat_result, *, copy_bytes: int | None = None) -> str:
+        """Keep a file's content and return its address; that of a large file may be on its way still.
+
+        `copy_bytes`: a larger file is kept only where it can be cloned. Raises StoreError where it is not kept.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if found.st_size <= SMALL:
+                data = _read(path)
+                address = "x" + xxh3_128_hexdigest(data)
+                if not self._at(address).is_file():
+                    part = self._part(address)
+                    _write(part, data)
+                    part.replace(self._at(address))
+                return address
+            address = self.address(path, found)
+            if self.has(address):
+                return address
+            if self._clone(path, address):
+                return address
+        except OSError as fault:
+            raise StoreError(f"it cannot be kept in {self.folder} ({fault.strerror or fault})") from fault
+        if copy_bytes is not None and found.st_size > copy_bytes:
+            raise StoreError(f"it has more than {copy_bytes >> 20} MB, and the file system cannot clone it")
+        self._failed.pop(address, None)
+        thread = threading.Thread(
+            target=self._copy, args=(path, found, address), name="ctxkernel keeps a file", daemon=True
+        )
+        self._pending[address] = thread
+        thread.start()
+        return address
+
+    def has(self, address: str) -> bool:
+        """Return whether a content is there, or on its way."""
+        return address in self._pending or self._at(address).is_file()
+
+    def why_not(self, address: str) -> str:
+        """Return why a content is not there."""
+        return self._failed.get(address, "its content is not kept any more")
+
+    def settled(self, address: str) -> bool:
+        """Wait for a content that is on its way; return whether it is there."""
+        thread = self._pending.get(address)
+        if thread is not None:
+            thread.join(_SECONDS)
+        return self._at(address).is_file()
+
+    def put(self, address: str, path: Path, *, mode: int, mtime_ns: int) -> os.stat_result:
+        """Make `path` a file of that content, in one step; return its stat. Raises StoreError, OSError."""
+        if not self.settled(address):
+            raise StoreError(self.why_not(address))
+        source = self._at(address)
+        beside = path.with_name(f".{path.name[:100]}.{os.getpid()}.ctxkernel")
+        try:
+            _copy_file(source, beside)
+            if address[0] == "x" and "x" + xxh3_128_hexdigest(_read(beside)) != address:
+                raise StoreError(f"its content in {self.folder} is damaged")
+            beside.chmod(stat.S_IMODE(mode))
+            os.utime(beside, ns=(mtime_ns, mtime_ns))
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+        return path.stat()
+
+    def _at(self, address: str) -> Path:
+        return self.folder / (address + SUFFIX)
+
+    def _part(self, address: str) -> Path:
+        return self.folder / f"{address}.{os.getpid()}.part"
+
+    def _clone(self, path: Path, address: str) -> bool:
+        """Keep a content by sharing the file's blocks; return whether the file system can."""
+        part = self._part(address)
+        try:
+            if not clone(path, part):
+                return False
+            part.replace(self._at(address))
+        finally:
+            part.unlink(missing_ok=True)
+        return True
+
+    def _copy(self, path: Path, found: os.stat_result, address: str) -> None:
+        part = self._part(address)
+        try:
+            with self._one_at_a_time:
+                _copy_file(path, part)
+            now = path.stat()
+            if _stamp(now) != _stamp(found):
+                self._failed[address] = "it was changed while its content was copied"
+            else:
+                part.replace(self._at(address))
+        except OSError as fault:
+            self._failed[address] = f"its content could not be copied ({fault.strerror or fault})"
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            self._pending.pop(address, None)
+
+
+def thin(folder: Path, nbytes: int, *, dry_run: bool = False) -> int:
+    """Remove large contents from a session's folder, the oldest first, until `nbytes` are free; return how many are."""
+    freed = 0
+    with contextlib.suppress(OSError):
+        kept = [(one, one.stat()) for one in folder.glob(f"*{SUFFIX}")]
+        for path, found in sorted(kept, key=lambda one: one[1].st_mtime):
+            if freed >= nbytes:
+                break
+            if found.st_size >= 64 * 1024:
+                freed += found.st_size
+                if not dry_run:
+                    path.unlink(missing_ok=True)
+    return freed
+
+
+def clone(source: Path, target: Path) -> bool:
+    """Make `target` a file that shares the blocks of `source`; return whether the file system can."""
+    if not sys.platform.startswith("linux"):
+        return False
+    import fcntl
+
+    with io.FileIO(source) as old, io.FileIO(target, "w") as new:
+        try:
+            fcntl.ioctl(new, _FICLONE, old.fileno())
+        except OSError:
+            return False
+    return True
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    if clone(source, target):
+        return
+    with io.FileIO(source) as old, io.FileIO(target, "w") as new:
+        while block := old.read(_BLOCK):
+            left = memoryview(block)
+            while left:
+                left = left[new.write(left) :]
+
+
+def _read(path: Path) -> bytes:
+    # Not by `open`, which notes what a cell reads.
+    with io.FileIO(path) as file:
+        return file.readall()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with io.BufferedWriter(io.FileIO(path, "w")) as file:
+        file.write(data)
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

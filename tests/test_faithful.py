@@ -1,0 +1,114 @@
+"""A value whose class says itself how it is stored is compared with a copy, each time that it is stored."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+from pickling_rows import Box
+
+from ctxkernel.state.faithful import unfaithful
+
+LIBRARY = """
+class Forgets:
+    def __init__(self, x): self.x = x
+    def __reduce__(self): return Forgets, (0,)
+class Keeps:
+    def __init__(self, x): self.x = x
+class Fails:
+    def __init__(self, x): self.x = x; self.y = 2
+    def __getstate__(self): return {'x': self.x}
+    def __setstate__(self, state): raise ValueError('never')
+class Alone:
+    def __init__(self, x): self.x = x
+    def __reduce__(self): return Alone, (list(self.x),)
+class Cached:
+    def __init__(self): self.held = {}
+    def __getstate__(self): return {'held': {}}
+"""
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module as if it had been imported."""
+    module = types.ModuleType("some_library")
+    exec(LIBRARY, module.__dict__)
+    monkeypatch.setitem(sys.modules, "some_library", module)
+    return module
+
+
+def check(box: Box, *names: str) -> dict[str, str]:
+    packed = box.pack(*names)
+    return unfaithful(box.packer, packed, box.values(*names)) if packed.unproven else {}
+
+
+@pytest.mark.parametrize(
+    ("cell", "names", "told"),
+    [
+        ("a = Forgets(5)", "a", {"a": "its copy is not equal to it"}),
+        ("b = [Fails(1)]", "b", {"b": "ValueError: never"}),
+        ("c = Keeps([1]); d = [1]", "cd", {}),
+        ("x = [1]; a = Alone(x)", "ax", {"a": "share", "x": "share"}),
+        ("e = Cached()", "e", {}),
+        ("e = Cached(); e.held['k'] = 1", "e", {"e": "its copy is not equal to it"}),
+    ],
+)
+def test_a_value_that_does_not_come_back_equal_is_named(library: Any, cell: str, names: str, told: dict[str, str]):
+    """Of the names in a pack those are named whose copy differs, or that share no more."""
+    found = check(Box(f"from some_library import *\n{cell}"), *names)
+
+    assert found.keys() == told.keys()
+    assert all(text in found[name] for name, text in told.items())
+
+
+def test_each_value_is_compared_and_not_each_type(library: Any):
+    """A cache that was empty when a value was stored first may be full the next time."""
+    box = Box("from some_library import *\ne = Cached()")
+    assert check(box, "e") == {}
+
+    box.run("e.held['k'] = [1]")
+
+    assert set(check(box, "e")) == {"e"}
+
+
+def test_a_class_of_the_users_is_stored_by_its_attributes_whatever_its_getstate_says():
+    """What it would leave out comes back, and its code does not run."""
+    box = Box("""
+        class A:
+            def __init__(self): self.kept, self.lost = 1, [2]
+            def __getstate__(self): raise ValueError
+            def __setstate__(self, state): raise ValueError
+        a = A()
+    """)
+
+    back = box.back("a")["a"]
+
+    assert (back.kept, back.lost) == (1, [2])
+
+
+def test_a_comparison_runs_no_more_of_the_users_code_than_a_return_would():
+    """What would run when the copy goes is left alone."""
+    box = Box("""
+        ran = []
+        class B:
+            def __del__(self): ran.append('del')
+            def __reduce__(self): return B, ()
+        b = B(); b.x = 1
+    """)
+
+    assert check(box, "b") == {}
+    assert box.namespace["ran"] == []
+
+
+def test_a_comparison_leaves_classes_as_they_are():
+    """The class that is in a pack is not taken for the one that has its uid."""
+    box = Box("class A: pass\na = A()")
+    cls = box.namespace["A"]
+    uid = box.packer.uid(cls)
+    packed = box.packer.pack({f"class:{uid}": cls})
+
+    unfaithful(box.packer, packed, {f"class:{uid}": cls})
+
+    assert box.packer.class_of(uid) is cls

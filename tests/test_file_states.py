@@ -1,0 +1,381 @@
+"""Files that cells wrote come back with a return where the setting `files` says so, and nothing else is touched."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sqlite3
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ctxkernel.core.settings import Settings
+from ctxkernel.kernel.file_states import FileStates
+from ctxkernel.kernel.files import FileScan
+from ctxkernel.replay.plan import Written
+from ctxkernel.state.ambient import UNKNOWN, Ambient
+from ctxkernel.store import contents, quota
+from ctxkernel.store.contents import FileContents
+
+
+class Cells:
+    """Runs functions as cells in a folder, with the steps that the kernel does around each."""
+
+    def __init__(self, folder: Path, store: Path, **settings) -> None:
+        self.settings = Settings(files="restore", **settings)
+        self.scan = FileScan(self.settings, lambda: None)
+        self.part = FileStates(folder, FileContents(store), self.scan, lambda: self.settings)
+        self.ambient = Ambient([self.part])
+        self.states: dict[str, object] = {}
+        self.count = 0
+        self.head = self._take("s0")
+
+    def _take(self, name: str):
+        value = self.ambient.capture().get("files", getattr(self, "head", None))
+        self.states[name] = self.head = value
+        return value
+
+    def run(self, cell, *, before=()) -> str:
+        self.count += 1
+        name = f"s{self.count}"
+        self.part.begin()
+        for path in before:
+            self.part.before_write(str(path))
+        began = self._clock()
+        cell()
+        seen = self.scan.listing
+        written = self.scan.written(began, lambda: False)
+        self.part.record(name, written, seen)
+        self._take(name)
+        return name
+
+    def _clock(self) -> float:
+        probe = self.part.folder / ".clock"
+        probe.write_text("")
+        return probe.stat().st_mtime_ns / 1e9 + 0.02  # the slack of the scan
+
+    def plan(self, name: str) -> list[str]:
+        return [f"{one.action} {one}" for one in self.part.plan(self.states[name])]
+
+    def goto(self, name: str) -> str:
+        told = self.ambient.restore({"files": self.states[name]})
+        self.head = self.states[name]
+        return told.get("files", "")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    made = tmp_path / "work"
+    made.mkdir()
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture
+def cells(folder, tmp_path) -> Cells:
+    return Cells(folder, tmp_path / "store")
+
+
+def test_a_file_that_a_cell_wrote_goes_back_and_forward(cells, folder):
+    out = folder / "out.csv"
+    cells.run(lambda: out.write_text("one"))
+    cells.run(lambda: out.write_text("two"))
+    stamp = out.stat().st_mtime_ns
+    out.chmod(0o600)
+
+    assert cells.plan("s1") == ["back out.csv (as of s1)"]
+    assert cells.goto("s1") == "back: out.csv (as of s1)"
+    assert out.read_text() == "one"
+    assert cells.plan("s1") == []
+    assert cells.plan("s2") == ["back out.csv (as of s2)"]
+    cells.goto("s2")
+    assert out.read_text() == "two"
+    assert out.stat().st_mtime_ns == stamp
+
+
+def test_a_new_file_is_removed_by_going_before_it_and_is_back_again(cells, folder):
+    cells.run(lambda: None)
+    cells.run(lambda: ((folder / "sub").mkdir(), (folder / "sub" / "a.txt").write_text("a")))
+
+    assert cells.plan("s1") == ["remove sub/a.txt (written by s2)"]
+    assert cells.goto("s1") == "removed: sub/a.txt (written by s2)"
+    assert not (folder / "sub" / "a.txt").exists()
+    (folder / "sub").rmdir()
+    assert cells.goto("s2") == "back: sub/a.txt (as of s2)"
+    assert (folder / "sub" / "a.txt").read_text() == "a"
+
+
+def test_a_file_that_a_cell_deleted_is_back(cells, folder):
+    out = folder / "out.csv"
+    cells.run(lambda: out.write_text("one"))
+    cells.run(out.unlink)
+
+    cells.goto("s1")
+    assert out.read_text() == "one"
+    assert cells.goto("s2") == "removed: out.csv (written by s1)"
+    assert not out.exists()
+
+
+def test_a_file_of_the_user_that_a_cell_wrote_over_is_back_where_it_was_opened_through_python(cells, folder):
+    mine = folder / "data.csv"
+    mine.write_text("precious")
+    cells.run(lambda: None)
+    cells.run(lambda: mine.write_text("lost?"), before=[mine])
+
+    assert cells.goto("s1") == "back: data.csv (as before a cell wrote it)"
+    assert mine.read_text() == "precious"
+    cells.goto("s2")
+    assert mine.read_text() == "lost?"
+
+
+def test_a_file_of_the_user_whose_content_was_not_kept_stays_and_is_named(cells, folder):
+    mine = folder / "data.csv"
+    mine.write_text("precious")
+    cells.run(lambda: None)
+    cells.run(lambda: mine.write_text("lost"))
+
+    assert cells.plan("s1") == ["stays data.csv (written by s2; what was in it before was not kept)"]
+    assert cells.goto("s1") == "stays: data.csv (written by s2; what was in it before was not kept)"
+    assert mine.read_text() == "lost"
+
+
+def test_a_file_that_no_cell_wrote_is_never_touched(cells, folder):
+    other = folder / "notes.txt"
+    other.write_text("mine")
+    cells.run(lambda: (folder / "out.csv").write_text("1"))
+    other.write_text("mine, changed")
+    cells.goto("s0")
+    assert not (folder / "out.csv").exists()
+    (folder / "out.csv").write_text("written by hand")
+
+    assert cells.goto("s1") == "stays: out.csv (no cell wrote it as it is now)"
+    assert (folder / "out.csv").read_text() == "written by hand"
+    assert other.read_text() == "mine, changed"
+
+
+def test_what_something_else_made_of_a_file_is_kept_before_it_goes_back_and_undo_brings_it(cells, folder):
+    out = folder / "out.csv"
+    cells.run(lambda: out.write_text("one"))
+    cells.run(lambda: out.write_text("two"))
+    out.write_text("edited by hand")
+
+    cells.goto("s1")
+    assert out.read_text() == "one"
+    assert cells.goto("s2") == "back: out.csv (as something else left it)"
+    assert out.read_text() == "edited by hand"
+    value = cells.ambient.capture()["files"]
+    assert value["files"]["out.csv"] != cells.states["s2"]["files"]["out.csv"]
+
+
+def test_a_large_file_is_copied_beside_the_next_cell(cells, folder, monkeypatch):
+    monkeypatch.setattr(contents, "SMALL", 10)
+    out = folder / "big.bin"
+    cells.run(lambda: out.write_bytes(b"a" * 5000))
+    cells.part.contents.settled(cells.states["s1"]["files"]["big.bin"][1])
+    cells.run(lambda: out.write_bytes(b"b" * 5000))
+
+    assert cells.goto("s1") == "back: big.bin (as of s1)"
+    assert out.read_bytes() == b"a" * 5000
+    assert cells.plan("s1") == []
+    cells.goto("s2")
+    assert out.read_bytes() == b"b" * 5000
+
+
+def test_a_large_file_that_changed_while_it_was_copied_is_named(cells, folder, monkeypatch):
+    monkeypatch.setattr(contents, "SMALL", 10)
+    monkeypatch.setattr(contents, "clone", lambda source, target: False)
+    out = folder / "big.bin"
+    copy = contents._copy_file
+
+    def late(source, target):
+        copy(source, target)
+        out.write_bytes(b"c" * 6000)
+
+    monkeypatch.setattr(contents, "_copy_file", late)
+    cells.run(lambda: out.write_bytes(b"a" * 5000))
+    address = cells.states["s1"]["files"]["big.bin"][1]
+    assert not cells.part.contents.settled(address)
+    monkeypatch.setattr(contents, "_copy_file", copy)
+    cells.run(lambda: out.write_bytes(b"b" * 5000))
+
+    assert cells.goto("s1") == "stays: big.bin (written by s2; it was changed while its content was copied)"
+
+
+def test_a_file_over_the_bound_stays_and_is_named(folder, tmp_path):
+    cells = Cells(folder, tmp_path / "store", file_keep_bytes=100)
+    out = folder / "big.bin"
+    cells.run(lambda: out.write_bytes(b"a" * 50))
+    cells.run(lambda: out.write_bytes(b"a" * 500))
+
+    assert cells.plan("s1") == ["stays big.bin (written by s2; it has more than 100 bytes (file_keep_bytes))"]
+    cells.goto("s1")
+    assert out.stat().st_size == 500
+
+
+def test_databases_are_never_touched(cells, folder):
+    def write() -> None:
+        with sqlite3.connect(folder / "a.db") as base:
+            base.execute("create table if not exists t (x)")
+            base.execute("insert into t values (1)")
+        base.close()
+
+    cells.run(write)
+    cells.run(write)
+
+    assert cells.plan("s1") == ["stays a.db (written by s2; it is a database)"]
+    assert cells.goto("s1") == "stays: a.db (written by s2; it is a database)"
+    assert cells.goto("s0").startswith("stays: a.db")
+    assert (folder / "a.db").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_no_link_leads_out_of_the_folder(cells, folder, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.txt").write_text("not yours")
+    (folder / "sub").mkdir()
+    cells.run(lambda: (folder / "sub" / "a.txt").write_text("one"))
+    cells.run(lambda: (folder / "sub" / "a.txt").write_text("two"))
+    (folder / "sub" / "a.txt").unlink()
+    (folder / "sub").rmdir()
+    (folder / "sub").symlink_to(outside)
+
+    assert cells.goto("s1") == "stays: sub/a.txt (written by s2; a symbolic link leads there)"
+    assert (outside / "a.txt").read_text() == "not yours"
+    value = {"files": {"../outside/a.txt": [*cells.states["s1"]["files"]["sub/a.txt"]]}, "base": {}, "left": {}}
+    assert [one.action for one in cells.part.plan(value) if one.name.startswith("..")] == ["stays"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be replaced there")
+def test_a_file_that_the_kernel_itself_writes_stays_and_is_named(cells, folder):
+    """A log that is open, or an array in a file: what is written next would be lost in a file without a name."""
+    log = folder / "run.log"
+    cells.run(lambda: log.write_text("one"))
+    cells.run(lambda: log.write_text("two"))
+    with log.open("a") as out:
+        told = "run.log (written by s2; this kernel has it open to write)"
+        assert cells.plan("s1") == [f"stays {told}"]
+        assert cells.goto("s1") == f"stays: {told}"
+        out.write("!")
+    with log.open() as _reading:
+        assert cells.plan("s1") == ["back run.log (as of s1)"]
+    assert log.read_text() == "two!"
+    if sys.platform.startswith("linux"):
+        with log.open("r+b") as out:
+            mapped = mmap.mmap(out.fileno(), 0)
+        assert cells.goto("s1").startswith("stays: run.log")
+        mapped.close()
+    assert cells.goto("s1") == "back: run.log (as of s1)"
+
+
+def test_files_outside_of_the_folder_are_not_followed(cells, folder, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    cells.run(lambda: (monkeypatch.chdir(elsewhere), (elsewhere / "a.txt").write_text("a")))
+
+    assert cells.states["s1"]["files"] == {}
+
+
+def test_another_kernel_goes_on_with_the_files_of_the_session(cells, folder, tmp_path):
+    out = folder / "out.csv"
+    cells.run(lambda: out.write_text("one"))
+    cells.run(lambda: out.write_text("two"))
+    later = Cells(folder, tmp_path / "store")
+    later.states = cells.states
+
+    assert later.goto("s2") == ""
+    assert later.goto("s1") == "back: out.csv (as of s1)"
+    assert out.read_text() == "one"
+    assert later.goto("s0") == "removed: out.csv (written by s1)"
+
+
+def test_the_plan_names_files_that_stay_but_for_those_that_it_follows(cells, folder):
+    """A file that both states have alike is in neither list."""
+    cells.run(lambda: (folder / "same.txt").write_text("1"))
+    cells.run(lambda: (folder / "out.csv").write_text("one"))
+    cells.run(lambda: (folder / "out.csv").write_text("two"))
+    written = [Written("out.csv", "s3"), Written("/elsewhere/a.txt", "s3"), Written("same.txt", "s1")]
+
+    stays, changes = cells.part.plan_files(cells.states["s2"], written)
+    assert [one.name for one in stays] == ["/elsewhere/a.txt"]
+    assert [(one.name, one.action, one.statement_id, one.size) for one in changes] == [("out.csv", "back", "s2", 3)]
+    assert cells.part.plan_files(None, written) == (written, [])
+
+
+def test_a_content_that_is_gone_is_named(cells, folder, tmp_path):
+    out = folder / "out.csv"
+    cells.run(lambda: out.write_text("one"))
+    cells.run(lambda: out.write_text("two"))
+    for one in (tmp_path / "store").iterdir():
+        one.unlink()
+
+    assert cells.goto("s1") == "stays: out.csv (written by s2; its content is not kept any more)"
+    assert out.read_text() == "two"
+
+
+def test_a_folder_that_cannot_be_written_to_costs_no_file(cells, folder, tmp_path):
+    """What cannot be kept is not replaced."""
+    out = folder / "out.csv"
+    cells.run(lambda: out.write_text("one"))
+    (tmp_path / "elsewhere").write_text("a file in the place of the folder")
+    cells.part.contents.folder = tmp_path / "elsewhere"
+    cells.run(lambda: out.write_text("two"))
+
+    assert "it cannot be kept" in cells.states["s2"]["files"]["out.csv"][6]
+    cells.part.contents.folder = tmp_path / "store"
+    assert cells.goto("s1").startswith("stays: out.csv (written by s2; it cannot be kept")
+    assert out.read_text() == "two"
+
+
+def test_switching_it_off_makes_later_states_unknown(cells, folder):
+    out = folder / "out.csv"
+    cells.run(lambda: out.write_text("one"))
+    on, cells.settings = cells.settings, replace(cells.settings, files="leave")
+    cells.run(lambda: out.write_text("two"))
+    assert cells.states["s2"] == {UNKNOWN: "the setting files was leave"}
+    assert cells.plan("s1") == []
+    cells.goto("s1")
+    assert out.read_text() == "two"
+    cells.settings = on
+
+    assert "it was not captured then" in cells.goto("s2")
+
+
+def test_contents_count_against_the_quota_and_the_oldest_goes_first(tmp_path):
+    store = FileContents(tmp_path / "data" / "session")
+    for number in (1, 2):
+        path = tmp_path / f"{number}.bin"
+        path.write_bytes(bytes([number]) * 300_000)
+        address = store.keep(path, path.stat())
+        os.utime(store._at(address), (number, number))
+    used = quota.usage(tmp_path / "data")
+    assert used["session"] >= 600_000
+    report = quota.collect(tmp_path / "data", 400_000, live=())
+
+    assert report.enough
+    assert [store.has("x" + contents.xxh3_128_hexdigest(bytes([n]) * 300_000)) for n in (1, 2)] == [False, True]
+
+
+def test_files_go_back_and_forward_in_a_kernel(kernel):
+    kernel.run("%ctx config files restore")
+    kernel.run("open('out.txt', 'w').write('one')")
+    kernel.run("open('out.txt', 'w').write('two'); open('new.txt', 'w').write('n')")
+    out, new = kernel.folder / "out.txt", kernel.folder / "new.txt"
+    told = kernel.run("%ctx goto 2").stdout
+
+    assert "back: out.txt (as of s2); removed: new.txt (written by s3)" in told
+    assert out.read_text() == "one" and not new.exists()
+    kernel.run("%ctx undo")
+    assert out.read_text() == "two" and new.read_text() == "n"
+    kernel.run("%ctx goto 1")
+    assert not out.exists()
+
+
+def test_without_the_setting_no_file_is_touched_in_a_kernel(kernel):
+    kernel.run("open('out.txt', 'w').write('one')")
+    kernel.run("open('out.txt', 'w').write('two')")
+    kernel.run("%ctx goto 1")
+
+    assert (kernel.folder / "out.txt").read_text() == "two"
