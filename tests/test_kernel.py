@@ -102,9 +102,13 @@ def test_run_of_a_script_is_one_statement(kernel):
 
 
 def test_an_interrupted_cell_is_cancelled_and_the_kernel_goes_on(kernel):
+    def interrupt():
+        time.sleep(0.2)  # a signal right before `sleep` waits is seen by any Python only when the sleep is over
+        kernel.manager.interrupt_kernel()
+
     for source in ("import time; time.sleep(30)", "import asyncio; await asyncio.sleep(30)", "while True: pass"):
         seen = f"print('it runs', flush=True)\n{source}"
-        ran, _, execution = run_and_look(kernel, seen, timeout=20, at_output=kernel.manager.interrupt_kernel)
+        ran, _, execution = run_and_look(kernel, seen, timeout=20, at_output=interrupt)
         assert ran.status == "error"
         assert execution["status"] == "cancelled"
         assert execution["exception"]["type"] in ("KeyboardInterrupt", "CancelledError")

@@ -107,10 +107,10 @@ class Interrupts:
 
     def unmask(self) -> None:
         """Let signals raise from now on; those that were noted raise at once, as their handlers will have it."""
-        pending, self.pending = self.pending, False
         set_handler(signal.SIGINT, self._raise if self._watched else signal.default_int_handler)
         self.release()
-        if pending:
+        if self.pending:  # looked at last: one that is noted just before the switch is not lost
+            self.pending = False
             self.seen = True
             raise KeyboardInterrupt
         while self._due:
