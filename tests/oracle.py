@@ -142,6 +142,9 @@ class Kernel:
         """Load ctxkernel."""
         from ctxkernel.kernel.extension import load_ipython_extension
 
+        for name in ("oracle", "oracle_graph", "oracle_programs", "told"):  # beside an editable install: not the user's
+            if name in sys.modules:
+                sys.modules[name].__file__ = "<oracle>"
         asyncio.set_event_loop(asyncio.new_event_loop())
         sys.stdout = sys.stderr = self._sent
         builtins.later = self.pending.append  # type: ignore[attr-defined]

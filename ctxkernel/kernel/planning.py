@@ -11,6 +11,7 @@ import io
 import re
 import types
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.timeline import Execution, Statement
@@ -42,7 +43,7 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
     functions = {}
     if missing:
         functions = dict(details(ctx.shell.user_ns, "\n".join(missing), "", {}).functions)
-    return make_plan(
+    plan = make_plan(
         job.target.execution_id,
         told=job.target.told,
         keep=_plain_names(difference.keep),
@@ -57,6 +58,11 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
         file_changes=changes,
         statements=[_step(back, statement, execution) for statement, execution in job.statements],
     )
+    as_now = {
+        name: why for name, why in difference.stale.items() if ":" not in name and name_of(name) not in plan.rerun
+    }
+    back_as_it_is = {name_of(name) for name in as_now} - {name_of(place) for place in difference.lost}
+    return replace(plan, as_now=as_now, lost={n: why for n, why in plan.lost.items() if n not in back_as_it_is})
 
 
 def _may_be_made(value: Any) -> bool:

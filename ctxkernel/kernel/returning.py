@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 Action = Literal["goto", "undo", "rerun", "resume"]
 _LAST = ("_", "__", "___")
+_RESULT = re.compile(r"Out\[(\d+)\]")
 LAST = "ambient:last results"
 _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
@@ -157,8 +158,8 @@ class Returning:
     def value(self, name: str) -> Any:
         """Return a variable, or what a pseudo-name stands for; NOTHING where there is none."""
         namespace = self._ctx.shell.user_ns
-        if name.startswith("Out["):
-            return namespace.get("_oh", {}).get(int(name[4:-1]), NOTHING)
+        if result := _RESULT.fullmatch(name):
+            return namespace.get("_oh", {}).get(int(result[1]), NOTHING)
         if name.startswith("target:"):
             return self._ctx.loop.graph.targets().get(name[7:], NOTHING)
         if name.startswith(modules.PREFIX):
@@ -258,10 +259,9 @@ class Returning:
         outs = namespace.get("_oh", {})
         # Where these are the same, their entries may be other objects.
         last = values[LAST] if LAST in values else {} if LAST in gone else self._last_results(outs)
+        hook = ctx.shell.displayhook
         results = {id(one) for one in outs.values()}
-        for name in _LAST:  # a result that the state did not have yet; what the user bound to `_` stays
-            if name not in last and id(namespace.get(name)) in results:
-                del namespace[name]
+        ours = [n for n in _LAST if (now := namespace.get(n)) is getattr(hook, n, NOTHING) or id(now) in results]
         for name in gone:
             if name.startswith("Out["):
                 number = int(name[4:-1])
@@ -277,9 +277,9 @@ class Returning:
                 modules.put_back(name, value)
             elif ":" not in name:
                 namespace[name] = value
-        for name, number in last.items():
-            if number in outs:
-                namespace[name] = outs[number]
+        for name in {*ours, *last}:  # what the user bound to `_` stays; IPython notes its results a second time
+            namespace[name] = result = outs.get(last.get(name, -1), "")
+            setattr(hook, name, result)
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -665,9 +665,13 @@ class Returning:
         if job.at is not None:
             self.trail.undo(job.at)
         else:
+            turn = ctx.loop.opened
+            if turn is not None and turn.outside is not None:  # an undo comes back to what it changed
+                self.trail.ran(*turn.outside, again=False)
             self.trail.went(job.target.execution_id)
+        not_as_it_was = lost.keys() | {name_of(place) for place in prepared.plan.as_now}
         loaded = sorted(
-            name for unit in job.difference.load for name in unit.names if _is_name(name) and name not in lost
+            name for unit in job.difference.load for name in unit.names if _is_name(name) and name not in not_as_it_was
         )
         dropped = [name for name in job.difference.drop if _is_name(name)]
         kept = _kept(job.difference)
@@ -677,12 +681,12 @@ class Returning:
         if prepared.plan.again:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
         told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
-        again = set(prepared.plan.rerun)
-        stale = {name: why for name, why in job.difference.stale.items() if name_of(name) not in again}
-        told += [f"as it is now: {name} ({why})" for name, why in stale.items() if ":" not in name]
+        told += [f"as it is now: {name} ({why})" for name, why in prepared.plan.as_now.items()]
         told += [*filter(None, [prepared.plan.files_that_stay()]), *notices, *waited]
         if job.as_json and not job.statements:
-            whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}
+            as_now = dict(prepared.plan.as_now)
+            head = job.target.execution_id
+            whole = {"head": head, "restored": loaded, "removed": dropped, "lost": dict(lost), "as_now": as_now}
             ctx.write(json.dumps(whole, indent=1) + "\n")
         elif not job.as_json:
             ctx.write("\n".join(told) + "\n")

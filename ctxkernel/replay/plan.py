@@ -128,6 +128,8 @@ class Plan:
     """Name → the statements that are run again to bring it back, in order."""
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name → why it is not brought back."""
+    as_now: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name → why it comes back as it is now, and not as it was."""
     ambient: tuple[str, ...] = ()
     """Handles, and parts of the ambient state, that are put back."""
     files: tuple[Written, ...] = ()
@@ -159,6 +161,8 @@ class Plan:
             lines.append(f"drop         {_names(self.drop)}")
         for name, ids in self.rerun.items():
             lines.append(f"make again   {one_line(name, 60)} by {', '.join(ids)}")
+        for name, why in self.as_now.items():
+            lines.append(f"as it is now {one_line(name, 60)}: {one_line(why, 200)}")
         for name, why in self.lost.items():
             lines.append(f"not restored {one_line(name, 60)}: {one_line(why, 200)}")
         if self.ambient:

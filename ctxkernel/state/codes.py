@@ -28,6 +28,7 @@ _NAME_OPS = frozenset(
 )
 _USES = _NAME_OPS - {dis.opmap["STORE_NAME"], dis.opmap["STORE_GLOBAL"]}
 _STORES = frozenset(dis.opmap[name] for name in ("STORE_NAME", "STORE_GLOBAL"))
+_IMPORT, _IMPORT_FROM = dis.opmap["IMPORT_NAME"], dis.opmap["IMPORT_FROM"]
 _BINARY = dis.opmap["BINARY_OP"]
 _IN_PLACE = 13
 """BINARY_OP arguments from here on are the augmented assignments."""
@@ -67,12 +68,13 @@ def _constant(const: Any) -> object:
 def _global_names(code: types.CodeType, ops: Collection[int] = _NAME_OPS) -> tuple[set[str], set[str]]:
     """Return the names that `code` mentions, without those of functions in it, and those that it binds anew.
 
-    Of instructions on names, only `ops` count.
+    Of instructions on names, only `ops` count. An import of `a.b` mentions `module:a` and `module:a.b` as well.
     """
     names: set[str] = set()
     replaced: set[str] = set()
     table, raw = code.co_names, code.co_code
     extended = previous = previous_argument = 0
+    module = ""
     for at in range(0, len(raw), 2):
         op = raw[at]
         if op == 0:  # room for the interpreter's own caches
@@ -88,6 +90,13 @@ def _global_names(code: types.CodeType, ops: Collection[int] = _NAME_OPS) -> tup
             names.add(table[argument])
             if op in _STORES and not (previous == _BINARY and previous_argument >= _IN_PLACE):
                 replaced.add(table[argument])
+        elif op == _IMPORT and ops is _NAME_OPS:
+            module = "module"
+            for depth, part in enumerate(table[argument].split(".")):
+                module += f"{'.' if depth else ':'}{part}"
+                names.add(module)
+        elif op == _IMPORT_FROM and ops is _NAME_OPS:
+            names.add(f"{module}.{table[argument]}")
         previous, previous_argument = op, argument
     return names, replaced
 

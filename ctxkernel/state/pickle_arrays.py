@@ -393,6 +393,7 @@ class ArrayParts:
         """Return an array that looks into the memory of another object."""
         np = self._numpy()
         cls = np.ndarray if cls is None else cls
+        base = root
         if isinstance(root, np.ndarray) and not root.flags.c_contiguous:
             root = root.T
         if 0 in shape or not getattr(root, "nbytes", 1):
@@ -401,6 +402,10 @@ class ArrayParts:
             made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, offset, strides)
         if made.flags.writeable and not writeable:
             made.flags.writeable = False
+        elif writeable and not made.flags.writeable and isinstance(base, np.ndarray):
+            base.flags.writeable = True  # it was made before its base was locked
+            made.flags.writeable = True
+            base.flags.writeable = False
         return made
 
     def objects(self, shape: tuple[int, ...], kind: Any, fortran: bool, cls: Any = None) -> Any:

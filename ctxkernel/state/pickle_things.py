@@ -523,6 +523,8 @@ class ThingParts:
 
     def lock(self, kind: str, held: bool = False) -> Any:  # noqa: FBT001, FBT002 - called by streams
         """Return a new, open lock, whether or not the stored one was held: nobody would let go of it."""
+        if held:
+            self.said.append("a lock that was held comes back open")
         return getattr(threading, kind)()
 
     def ordered(self) -> Any:

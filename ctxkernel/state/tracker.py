@@ -221,8 +221,9 @@ class NamespaceTracker:
         if not lacking:
             return
         moment = self._moment(PACK_SECONDS)
-        # They may share objects with what the cell touched, and with nothing else.
-        moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, self.touched)})))
+        # They may share objects with what the cell touched or bound, and with nothing else.
+        ran = {*self.touched, *self.rebound, *self._last.added, *self._last.changed}
+        moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
         deferred = {name for names in moment.deferred for name in names}
         self._await(deferred)
         self._take_pieces(moment, deferred, {}, _Found(frozenset(), ()))
