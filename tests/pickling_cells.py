@@ -79,7 +79,7 @@ import threading, queue
 a = threading.Lock(); a.acquire(); b = [a]; c = threading.RLock(); d = threading.Condition(); e = threading.Event()
 e.set()
 q = queue.Queue(); q.put(5)
-=> not a.locked() and b[0] is a and c.acquire() and e.is_set() and q.get() == 5 and d.acquire()
+=> b[0] is a and c.acquire() and e.is_set() and q.get() == 5 and d.acquire()
 ## exceptions
 class Odd(ValueError):
     def __init__(self, one, *, two):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.kernel.facts import details
 from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
+from ctxkernel.state.pieces import Moment
 from ctxkernel.state.variables import NOTHING
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
         name: why for name, why in difference.stale.items() if ":" not in name and name_of(name) not in plan.rerun
     }
     back_as_it_is = {name_of(name) for name in as_now} - {name_of(place) for place in difference.lost}
-    return replace(plan, as_now=as_now, lost={n: why for n, why in plan.lost.items() if n not in back_as_it_is})
+    lost = {name: why for name, why in plan.lost.items() if name not in back_as_it_is}
+    comes = [replace(one, names=tuple(name for name in one.names if name not in lost)) for one in plan.load]
+    return replace(plan, as_now=as_now, lost=lost, load=tuple(one for one in comes if one.names))
 
 
 def _may_be_made(value: Any) -> bool:
@@ -197,10 +200,30 @@ def make_again(ctx: Runtime, plan: Plan) -> dict[str, str]:
         except BaseException as fault:  # the user's code: whatever it raises
             lost |= dict.fromkeys(names, f"{statement_id}, run again, gave {type(fault).__name__}: {fault}"[:200])
         finally:
+            made = {name: namespace[name] for name in names if name in namespace}
+            others = {name: value for name, value in namespace.items() if kept.get(name, NOTHING) is not value}
+            for name, other in _shared(ctx, made, {n: others[n] for n in others.keys() - wanted if n in kept}).items():
+                lost[name] = f"{statement_id}, run again, made it of another {other}"
+                namespace.pop(name, None)
             _put_back(namespace, kept, wanted)
     return lost | {
         name: "its statement, run again, did not make it" for name in wanted - lost.keys() if name not in namespace
     }
+
+
+def _shared(ctx: Runtime, made: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
+    """Return which of the values `made` hold an object that one of the others holds too, and which one."""
+    values = {**others, **made}
+    moment = Moment(ctx.packer, lambda name: values.get(name, NOTHING))
+    moment.pack([(name,) for name in values])
+    held: dict[str, str] = {}
+    labels = {name: set(moment.pieces[name].packed.labels) for name in moment.pieces if name in values}
+    for name in made.keys() & labels.keys():
+        for other in others.keys() & labels.keys():
+            common = {one for one in labels[name] & labels[other] if one.startswith("shared:")}
+            if common or other in moment.pieces[name].names:
+                held[name] = other
+    return held
 
 
 def _put_back(namespace: dict[str, Any], kept: Mapping[str, Any], wanted: set[str]) -> None:

@@ -278,7 +278,8 @@ class Returning:
             elif ":" not in name:
                 namespace[name] = value
         for name in {*ours, *last}:  # what the user bound to `_` stays; IPython notes its results a second time
-            namespace[name] = result = outs.get(last.get(name, -1), "")
+            result = outs.get(last.get(name, -1), "")
+            ctx.shell.push({name: result}, interactive=False)
             setattr(hook, name, result)
 
     # -- taking -------------------------------------------------------------------------------
@@ -669,7 +670,8 @@ class Returning:
             if turn is not None and turn.outside is not None:  # an undo comes back to what it changed
                 self.trail.ran(*turn.outside, again=False)
             self.trail.went(job.target.execution_id)
-        not_as_it_was = lost.keys() | {name_of(place) for place in prepared.plan.as_now}
+        as_now = {**prepared.plan.as_now, **fetched.as_now}
+        not_as_it_was = lost.keys() | {name_of(place) for place in as_now}
         loaded = sorted(
             name for unit in job.difference.load for name in unit.names if _is_name(name) and name not in not_as_it_was
         )
@@ -681,10 +683,9 @@ class Returning:
         if prepared.plan.again:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
         told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
-        told += [f"as it is now: {name} ({why})" for name, why in prepared.plan.as_now.items()]
+        told += [f"as it is now: {name} ({why})" for name, why in as_now.items()]
         told += [*filter(None, [prepared.plan.files_that_stay()]), *notices, *waited]
         if job.as_json and not job.statements:
-            as_now = dict(prepared.plan.as_now)
             head = job.target.execution_id
             whole = {"head": head, "restored": loaded, "removed": dropped, "lost": dict(lost), "as_now": as_now}
             ctx.write(json.dumps(whole, indent=1) + "\n")

@@ -167,13 +167,17 @@ class Checkpointer:
             between = [one for one in between if self.states.follows(self._base, one)]
             if between:
                 found[name] = between
-        self.states.doubt(found)
+        self.states.doubt(found, execution_id)
         return found
 
     def _drop_gone(self, pending: Pending, gone: Iterable[str], taking: Taking) -> None:
         taking.gone |= {name for name in self._apart if self._value(name) is NOTHING}
         self._apart = set()
-        for label in [one for one in self._labels if self._packer.object_of(one) is None]:
+        dead = {label for label in self._labels if self._packer.object_of(label) is None}
+        # One that a unit still refers to is a part of that, whether or not the live values have it.
+        while dead and (used := {one for n, u in self._current.items() if n not in dead for one in u.labels} & dead):
+            dead -= used
+        for label in dead:
             self._labels.discard(label)
             if self._current.pop(label, None) is not None:
                 taking.gone.add(label)

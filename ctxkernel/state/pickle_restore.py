@@ -103,8 +103,12 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
 
     def live(self, number: int, what: str) -> Any:
         """Return what is alive still, or a stand-in."""
-        found = self._live(self.labels[number].removeprefix("live:"))
+        found = self.living(number)
         return self.lose(what) if found is None else found
+
+    def living(self, number: int) -> Any:
+        """Return what is alive still, or None."""
+        return self._live(self.labels[number].removeprefix("live:"))
 
     def stand_in(self, what: str) -> Any:
         """Return a stand-in that was stored as one."""

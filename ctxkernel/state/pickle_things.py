@@ -96,8 +96,12 @@ def _running(taking: Taking, obj: Any) -> Reduction:
 
 def _lock(taking: Taking, obj: Any) -> Reduction:
     taking.note("lock: a new, open one")
-    # Whether it is held is part of the state: a held one is not the same as the open one that it was.
-    return _LOCK, ("RLock" if type(obj) is _RLOCK else "Lock", repr(obj).startswith("<locked"))
+    held = None
+    if repr(obj).startswith("<locked"):  # that one, where it lives: nobody would let go of a new one
+        token = taking.packer.token(obj)
+        taking.live[token] = obj
+        held = taking.label(f"live:{token}")
+    return _LOCK, ("RLock" if type(obj) is _RLOCK else "Lock", held)
 
 
 _RLOCK = type(threading.RLock())
@@ -521,11 +525,12 @@ class ThingParts:
         one = getattr(importlib.import_module(module), name)
         return one() if call else one
 
-    def lock(self, kind: str, held: bool = False) -> Any:  # noqa: FBT001, FBT002 - called by streams
-        """Return a new, open lock, whether or not the stored one was held: nobody would let go of it."""
-        if held:
+    def lock(self, kind: str, held: int | None = None) -> Any:
+        """Return a new, open lock; where the stored one was held, that one as long as it lives."""
+        living = None if held is None else self.living(held)
+        if held is not None and living is None:
             self.said.append("a lock that was held comes back open")
-        return getattr(threading, kind)()
+        return living or getattr(threading, kind)()
 
     def ordered(self) -> Any:
         """Return an empty OrderedDict."""

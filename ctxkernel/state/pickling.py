@@ -70,8 +70,8 @@ class Packed:
     """By label, the objects that it refers to and that have packs of their own."""
     deps: frozenset[str] = frozenset()
     """Global names that the code in it mentions; `module:<name>` for the user's own modules."""
-    identities: frozenset[int] = frozenset()
-    """Ids of what can be changed in place, valid while `noted` is alive. Only where they were asked for."""
+    identities: dict[int, object] = field(default_factory=dict[int, object])
+    """What can be changed in place, by id, which it has while this holds it. Only where it was asked for."""
     noted: tuple[object, ...] = ()
     """Objects of other types than the pickler stores by itself."""
     unproven: tuple[tuple[object, str], ...] = ()
@@ -571,7 +571,7 @@ def _packed(
         labels=tuple(taking.labels),
         shared=taking.shared,
         deps=frozenset(taking.deps),
-        identities=taking.identities(memo).union(map(id, taking.targets)) if memo is not None else frozenset(),
+        identities=taking.identities(memo) if memo is not None else {},
         noted=tuple(taking.noted),
         unproven=tuple(taking.unproven),
     )

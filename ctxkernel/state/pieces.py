@@ -77,6 +77,9 @@ class Moment:
             while todo := self._referred():
                 for names in todo:
                     self._pack(names, identities=True)
+        self._alive.clear()
+        for piece in (*self.pieces.values(), *self.first.values()):
+            piece.packed.identities.clear()
 
     def _pack(self, names: tuple[str, ...], *, identities: bool) -> None:
         values = {name: value for name in names if (value := self._value(name)) is not NOTHING}
@@ -104,7 +107,7 @@ class Moment:
         finally:
             if self.seconds is not None:
                 self.seconds = max(0.0, self.seconds - (time.thread_time() - start))
-        self._alive.append(packed.noted)
+        self._alive.append((packed.noted, packed.identities))
         piece = Piece(tuple(values), packed, chunks, _key(packed, chunks), time.thread_time() - start)
         self.pieces |= dict.fromkeys(values, piece)
         for name in values:
@@ -143,11 +146,12 @@ class Moment:
         roots = {id(self._value(name)) for piece in pieces for name in piece.names}
         for at, piece in enumerate(pieces):
             common: dict[int, list[int]] = {}
-            for key in owner.keys() & piece.packed.identities:
+            objects = piece.packed.identities
+            for key in owner.keys() & objects.keys():
                 common.setdefault(owner[key], []).append(key)
             for other, keys in common.items():
-                shareable = [one for one in (_object(piece.packed, key) for key in keys) if is_shareable(one)]
-                within = any(key in roots and not is_shareable(_object(piece.packed, key)) for key in keys)
+                shareable = [objects[key] for key in keys if is_shareable(objects[key])]
+                within = any(key in roots and not is_shareable(objects[key]) for key in keys)
                 fresh = any(not self.packer.shared_label(one) for one in shareable)
                 if not fresh or within or len(shareable) > MOST_SHARED:
                     together[first(at)] = first(other)
@@ -155,7 +159,7 @@ class Moment:
                 for obj in shareable:
                     self.packer.share(obj)
                 again |= {at, other}
-            owner |= dict.fromkeys(piece.packed.identities - owner.keys(), at)
+            owner |= dict.fromkeys(objects.keys() - owner.keys(), at)
         groups: dict[int, list[int]] = {}
         for at in range(len(pieces)):
             groups.setdefault(first(at), []).append(at)
@@ -190,11 +194,6 @@ def _key(packed: Packed, chunks: Sequence[Sequence[str]]) -> bytes:
         digest.update("\0".join(one).encode())
     digest.update("\n".join(packed.live).encode())
     return digest.digest()
-
-
-def _object(packed: Packed, key: int) -> object | None:
-    """Return the object with this id, where it could have a pack of its own."""
-    return next((one for one in packed.noted if id(one) == key), None)
 
 
 def is_shareable(obj: Any) -> bool:

@@ -218,11 +218,15 @@ class Taking:
             plan = self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
         return plan
 
-    def identities(self, memo: dict[int, Any]) -> frozenset[int]:
-        """Return the ids of what can be changed in place; `memo` is the pickler's, by id."""
-        mutable, first = _MUTABLE, len(SEEDS)
-        found = {key for key, (number, one) in memo.items() if id(type(one)) in mutable and number >= first}
-        return frozenset(found - self.temporary).union(map(id, self.noted))
+    def identities(self, memo: dict[int, Any]) -> dict[int, object]:
+        """Return what can be changed in place, by id; `memo` is the pickler's, by id."""
+        mutable, first, temporary = _MUTABLE, len(SEEDS), self.temporary
+        found = {
+            key: one
+            for key, (number, one) in memo.items()
+            if id(type(one)) in mutable and number >= first and key not in temporary
+        }
+        return found | {id(one): one for one in (*self.noted, *self.targets)}
 
     # -- which reducer ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import pickle
+import re
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ from ctxkernel.state import units
 from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
 from ctxkernel.state.pickling import Packer
-from ctxkernel.state.pieces import CHUNK
+from ctxkernel.state.pieces import CHUNK, chunks_of
 from ctxkernel.state.reflect import class_dict, is_kind
 from ctxkernel.state.states import CheckpointError
 from ctxkernel.state.storing import Chunks
@@ -34,8 +35,11 @@ from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING
 
 _AS_NOW = "it cannot be stored, and was used since: it is as it is now"
+_CHANGED = "it changed without a cell that used it, at a time that is not known"
 COPY_BYTES = 256 * 1024 * 1024
 """Up to so many bytes a value of another state is copied to be compared."""
+HELD_BYTES = 64 * 1024 * 1024
+"""Large data up to which values are held that share objects with something that has no stored form."""
 _MARGIN = 1.5
 """So many times the memory that a state needs has to be free, to load it."""
 
@@ -72,6 +76,7 @@ class Fetched:
     patched: set[str] = field(default_factory=set[str])
     classes: list[Unit] = field(default_factory=list[Unit])
     lost: dict[str, str] = field(default_factory=dict[str, str])
+    as_now: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Restorer:
@@ -113,18 +118,18 @@ class Restorer:
         checkpoints = self._checkpoints
         target = checkpoints.state(execution_id)
         current = checkpoints.known_now()
+        stale = self._doubtful(execution_id, target, current)
         keep = self._equal_now(target, current)
         held = checkpoints.held.get(execution_id, {})
         load: dict[int, Unit] = {}
         lost: dict[str, str] = {}
-        stale: dict[str, str] = {}
         absent: dict[str, str] = {}
         values: dict[str, Any] = {}
         for name, unit in target.items():
             if name in keep or id(unit) in load or name in lost:
                 continue
             why = self._unloadable(unit)
-            if why and all(each in held for each in unit.names):
+            if all(each in held for each in unit.names) and (why or (unit.live and self._is_as_then(unit, held))):
                 values |= {each: held[each] for each in unit.names}
                 continue
             if why:
@@ -138,14 +143,25 @@ class Restorer:
             unit = target[name]
             if unit.live and checkpoints.used_since(unit, execution_id):
                 stale |= dict.fromkeys(unit.missing or unit.names, _AS_NOW)
-        stale |= {
-            name: f"it is as it was last known: {why}" for name, why in checkpoints.states.doubts(execution_id).items()
-        }
         nbytes = sum(self._differing(unit, current.get(unit.names[0])) for unit in load.values())
         live = {*current, *self._tracker.names()}
         drop = tuple(sorted(name for name in live if name not in target))
         kept = tuple(name for name in target if name in keep)
         return Difference(execution_id, target, kept, tuple(load.values()), drop, lost, nbytes, stale, absent, values)
+
+    def _doubtful(self, execution_id: str | None, target: State, current: State) -> dict[str, str]:
+        """Return the names whose value in a state is not certain, and why. One that is live still stays as it is."""
+        found: dict[str, str] = {}
+        doubts = self._checkpoints.states.doubts(execution_id)
+        for name, later in doubts.items():
+            found[name] = f"it is as it was last known: {_CHANGED}"
+            now, unit = current.get(name), self._checkpoints.state(later).get(name)
+            if now is None or not now.equals(unit) or not target.keys() >= {*now.names, *now.labels}:
+                continue
+            if all(label in doubts or current[label].equals(target[label]) for label in now.labels):
+                target |= {one: current[one] for one in (*now.names, *now.labels)}
+                found[name] = _CHANGED
+        return found
 
     def _equal_now(self, target: State, current: State) -> set[str]:
         """Return the names of a state that are equal to what is there now, with all that they share with others."""
@@ -184,13 +200,13 @@ class Restorer:
     ) -> None:
         """Say what of a unit cannot be had as it was: alive, it is there as it is now; else it is lost."""
         missing = units.missing_of(unit)
-        if not missing:
+        if not missing and not unit.live:
             return
         alive = bool(unit.live) and len(self._checkpoints.living(unit)) == len(unit.live)
         if not alive:
             lost |= {place: f"{why}; what it was is gone" for place, why in missing.items()}
         elif not unit.equals(current.get(unit.names[0])) or self._checkpoints.used_since(unit, execution_id):
-            stale |= dict.fromkeys(missing, _AS_NOW)
+            stale |= dict.fromkeys(missing or unit.names, _AS_NOW)
 
     def _unloadable(self, unit: Unit) -> str:
         """Say why nothing of a unit can be loaded, or return an empty text."""
@@ -199,6 +215,12 @@ class Restorer:
         needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
         gone = self._checkpoints.storage.absent(needed)
         return f"its data are missing: {self._chunks.why_missing(gone[0])}" if gone else ""
+
+    def _is_as_then(self, unit: Unit, held: Mapping[str, Any]) -> bool:
+        """Say whether values that were held when a state was left are still what they were."""
+        packed = self._packer.pack({name: held[name] for name in unit.names})
+        chunks = [chunks_of(view) for view in packed.buffers]
+        return self._address(packed.stream) == unit.digest and chunks == [one.chunks for one in unit.buffers]
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
@@ -281,19 +303,22 @@ class Restorer:
         )
         return made[unit.names[0]]  # type: ignore[return-value]
 
-    def _redefine(self, target: State, unit: Unit) -> None:
+    def _redefine(self, fetched: Fetched, unit: Unit) -> None:
         """Give a class that is alive what it had: instances of it may be kept in place, or be held by others."""
         uid = unit.names[0].removeprefix("class:")
         live = self._packer.class_of(uid)
         if uid in self._made:
             return  # it was made for this return
-        made = self._load_class(target, unit)
+        made = self._load_class(fetched.difference.target, unit)
         if live is None or live is made:
             return
-        if not _is_enum(live) and _take_members(live, made):
-            self._packer.know(uid, live)
-            if isinstance(live, abc.ABCMeta):
-                _take_registered(live, made)
+        if not _take_members(live, made):
+            why = "its instances do not fit the class that it was"
+            fetched.as_now |= {name: why for name in self._tracker.names() if self._value(name) is live}
+            return
+        self._packer.know(uid, live)
+        if isinstance(live, abc.ABCMeta):
+            _take_registered(live, made)
 
     def _guarded(self, fetched: Fetched, unit: Unit, step: Callable[[], None]) -> None:
         try:
@@ -400,7 +425,7 @@ class Restorer:
         for view, chunk in fetched.patches:
             self._chunks.read_into(chunk, view)
         for unit in fetched.classes:
-            self._guarded(fetched, unit, lambda unit=unit: self._redefine(difference.target, unit))
+            self._guarded(fetched, unit, lambda unit=unit: self._redefine(fetched, unit))
         gone = {name for name in lost if name in difference.target and name not in fetched.values}
         self._hold(difference, gone)
         for label, obj in fetched.values.items():
@@ -427,12 +452,19 @@ class Restorer:
         held: dict[str, Any] = {}
         for name in leaving:
             unit = current.get(name)
-            if name.startswith(("class:", "shared:")) or (unit is not None and not self._unloadable(unit)):
+            if name.startswith(("class:", "shared:")):
+                continue
+            if unit is not None and not self._unloadable(unit) and not _is_held(unit):
                 continue
             value = self._value(name)
             if value is not NOTHING:
                 held[name] = value
         self._checkpoints.hold(held)
+
+
+def _is_held(unit: Unit) -> bool:
+    """Say whether a unit with something that has no stored form is small enough to be held besides."""
+    return bool(unit.live) and sum(one.nbytes for one in unit.buffers) <= HELD_BYTES
 
 
 def _places(unit: Unit) -> list[str]:
@@ -447,11 +479,21 @@ def _take_members(live: type, made: type) -> bool:
     members, old = dict(class_dict(made)), dict(class_dict(live))
     if live.__bases__ != made.__bases__ or members.get("__slots__") != old.get("__slots__"):
         return False
-    for name in old.keys() - members.keys() - _NOT_MEMBERS:
+    own = _NOT_MEMBERS
+    if (enum := sys.modules.get("enum")) is not None and is_kind(live, enum.Enum):
+        instances, theirs = old["_member_map_"], members["_member_map_"]
+        if instances.keys() != theirs.keys():
+            return False
+        for name, one in instances.items():  # a class that holds its instances keeps them, with the other's attributes
+            attributes = {**vars(theirs[name]), "__objclass__": live}
+            vars(one).clear()
+            vars(one).update(attributes)
+        own = own | instances.keys() | {name for name in (*members, *old) if re.fullmatch(r"_[a-z]\w*_", name)}
+    for name in old.keys() - members.keys() - own:
         type.__delattr__(live, name)
     for name, value in members.items():
         kind = type(value)
-        if name in _NOT_MEMBERS or kind in (types.MemberDescriptorType, types.GetSetDescriptorType):
+        if name in own or kind in (types.MemberDescriptorType, types.GetSetDescriptorType):
             continue
         function = value.__func__ if kind in (staticmethod, classmethod) else value
         for cell in getattr(function, "__closure__", None) or () if type(function) is types.FunctionType else ():
@@ -460,12 +502,6 @@ def _take_members(live: type, made: type) -> bool:
                     cell.cell_contents = live
         type.__setattr__(live, name, value)
     return True
-
-
-def _is_enum(cls: type) -> bool:
-    """Say whether a class holds its instances, so that one cannot take the members of another."""
-    enum = sys.modules.get("enum")
-    return enum is not None and is_kind(cls, enum.Enum)
 
 
 def _take_registered(live: type, made: type) -> None:

@@ -28,7 +28,7 @@ class Known:
     gone: list[str]
     info: CheckpointInfo
     doubts: dict[str, str] = field(default_factory=dict[str, str])
-    """Names whose value then is not certain, and why."""
+    """Names whose value then is not certain, and the execution in which they were found to be others."""
 
 
 class States:
@@ -67,20 +67,18 @@ class States:
         self._known[execution_id] = Known(str(base).removeprefix("c") if base else None, made, gone, info)
         doubts = manifest.get("u")
         if isinstance(doubts, dict):
-            self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()})
+            self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()}, execution_id)
         return made
 
-    def doubt(self, found: Mapping[str, Iterable[str]]) -> None:
-        """Note that names changed at an unknown time in the course of these executions."""
+    def doubt(self, found: Mapping[str, Iterable[str]], later: str) -> None:
+        """Note that names, found to be others in the execution `later`, changed in the course of these executions."""
         for name, between in found.items():
             for execution_id in between:
                 if execution_id in self._known:
-                    self._known[execution_id].doubts[name] = (
-                        "it changed without a cell that used it, at a time that is not known"
-                    )
+                    self._known[execution_id].doubts.setdefault(name, later)
 
     def doubts(self, execution_id: str | None) -> Mapping[str, str]:
-        """Return the names whose value in a state is not certain, and why."""
+        """Return the names whose value in a state is not certain, and where they were found to be others."""
         known = self._known.get(execution_id or "")
         return known.doubts if known is not None else {}
 

@@ -540,6 +540,9 @@ class NamespaceTracker:
         changed_parts = self._take_pieces(moment, deferred, old, found)
         self._conclude(added, deferred, found)
         self._relatives(changed_parts, moment, found)
+        for name in found.altered - found.changed.keys() if outside else ():
+            if name in self._variables and name not in found.added:
+                self._change(name, found)
         for name in found.changed if outside else ():
             turn = turns.get(name, self.turn)
             if turn < self.turn:
@@ -596,6 +599,7 @@ class NamespaceTracker:
                 continue
             prints = {name: self._print_of(name, old) for name in piece.names}
             there = {name for name in piece.names if name in self._groups or name in old}
+            found.altered |= {name for name in there if name not in unchanged and not awaited}
             self._store(piece)
             group = self._keep(piece)
             for name in piece.names:
@@ -774,6 +778,8 @@ class _Found:
     """Names that the cell binds anew, at whatever address."""
     added: dict[str, TypeInfo] = field(default_factory=dict[str, TypeInfo])
     changed: dict[str, ChangeInfo] = field(default_factory=dict[str, ChangeInfo])
+    altered: set[str] = field(default_factory=set[str])
+    """Names whose bytes are others, whether that tells a person anything or not."""
 
     def said(self, deferred: list[str]) -> str:
         """One line on what is not known yet; empty where all is."""
