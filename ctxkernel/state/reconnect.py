@@ -9,9 +9,9 @@ Rule 3: `connect` runs only while a return loads a state that the user trusts, a
 from __future__ import annotations
 
 import ast
+import importlib
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -221,10 +221,7 @@ def _address(client: Any) -> str | None:
 
 
 def _dask(address: str) -> Any:
-    import importlib
-
-    importlib.import_module("distributed")
-    return sys.modules["distributed"].Client(address, timeout=_SECONDS)  # type: ignore[attr-defined]
+    return importlib.import_module("distributed").Client(address, timeout=_SECONDS)
 
 
 REGISTRY = Registry((Entry("distributed.client.Client", _address, _dask),))
