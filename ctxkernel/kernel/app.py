@@ -129,7 +129,8 @@ class CtxKernelMixin:
                 ctx.transform.expect()
                 reply = await run(cell.code, keeps_number=cell.keeps_number)
                 if ctx.job is not None and reply.get("status") == "ok":
-                    reply = ctx.load_job(reply)
+                    done, reply = reply, None  # an interrupt while it loads is the cell's outcome
+                    reply = ctx.load_job(done)
         except KeyboardInterrupt:
             interrupted = True
         except asyncio.CancelledError as fault:

@@ -35,7 +35,9 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
     log = job.log if job.log is not None else ctx.loop.log
     path = log.path(difference.execution_id)
     # What is alive and in use stays what it is; a generator that ran on, or that has no name now, may be made again.
-    ran = {name: why for name, why in difference.stale.items() if _may_be_made(back.value(name))}
+    connections = {place for unit in difference.load for one in unit.again for place in one.places}
+    stale = {name: why for name, why in difference.stale.items() if name not in connections}
+    ran = {name: why for name, why in stale.items() if _may_be_made(back.value(name))}
     absent = {**ran, **difference.lost}
     missing = {name_of(place): why for place, why in absent.items() if not _pseudo(place)}
     prints = _prints(back, path)
@@ -50,6 +52,7 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
         keep=_plain_names(difference.keep),
         load=load,
         drop=_plain_names(difference.drop),
+        connect={one.places[0]: one.told for one in difference.connect.values()},
         missing=missing,
         path=_runs(ctx, back, path) if missing else (),
         then={name: prints.get(name, "") for name in difference.target},

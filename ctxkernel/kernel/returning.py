@@ -26,7 +26,7 @@ from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.reading import on_handles, only_commands
 from ctxkernel.kernel.trail import Trail
-from ctxkernel.state import modules
+from ctxkernel.state import modules, reconnect
 from ctxkernel.state.ambient import PARTS, Ambient, passive
 from ctxkernel.state.ambient.modules import OwnModules
 from ctxkernel.state.checkpoints import Checkpointer
@@ -152,6 +152,8 @@ class Returning:
         """Ids of handles that a re-run since the last return made → those of the first run."""
         self._offer: tuple[dict[str, Any] | None] | None = None
         self._resumed = False
+        self._entries = reconnect.REGISTRY.entries
+        """How connections are described, as of the last checkpoint."""
 
     # -- what belongs to a state --------------------------------------------------------------
 
@@ -296,6 +298,11 @@ class Returning:
         changed |= {f"ambient:{name}": value for name, value in parts.items()}
         base = self.checkpoints.base
         whole = base is not None and not self._ctx.store.has_checkpoint(f"c{base}")
+        if self._entries is not reconnect.REGISTRY.entries:  # objects may be described now that were not
+            self._entries = reconnect.REGISTRY.entries
+            for name in self.checkpoints.known_now():
+                if ":" not in name:
+                    self._ctx.tracker.store_again(name)
         taken = self.checkpoints.take(execution_id, changed, gone, whole=whole)
         self._note_log()
         info = taken.info
@@ -682,12 +689,14 @@ class Returning:
             told[0] += f", {len(dropped)} removed{_some(dropped)}"
         if prepared.plan.again:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
+        connected = {one.places[0]: one.told for one in fetched.connected.values()}
+        told += [f"connected again: {place} ({what})" for place, what in connected.items()]
         told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
         told += [f"as it is now: {name} ({why})" for name, why in as_now.items()]
         told += [*filter(None, [prepared.plan.files_that_stay()]), *notices, *waited]
         if job.as_json and not job.statements:
-            head = job.target.execution_id
-            whole = {"head": head, "restored": loaded, "removed": dropped, "lost": dict(lost), "as_now": as_now}
+            whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}
+            whole |= {"as_now": as_now, "connected": connected}
             ctx.write(json.dumps(whole, indent=1) + "\n")
         elif not job.as_json:
             ctx.write("\n".join(told) + "\n")

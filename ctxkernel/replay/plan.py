@@ -124,6 +124,8 @@ class Plan:
     keep: tuple[str, ...] = ()
     load: tuple[Load, ...] = ()
     drop: tuple[str, ...] = ()
+    connect: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name, or place in a value → the connection that is made again for it."""
     rerun: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Name → the statements that are run again to bring it back, in order."""
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -159,6 +161,8 @@ class Plan:
             lines.append(f"load         {_names(loaded)}, {_bytes(self.nbytes)}")
         if self.drop:
             lines.append(f"drop         {_names(self.drop)}")
+        for name, what in self.connect.items():
+            lines.append(f"connect      {one_line(name, 60)}: {one_line(what, 200)}")
         for name, ids in self.rerun.items():
             lines.append(f"make again   {one_line(name, 60)} by {', '.join(ids)}")
         for name, why in self.as_now.items():
@@ -207,6 +211,7 @@ def make_plan(
     keep: Collection[str] = (),
     load: Sequence[Load] = (),
     drop: Collection[str] = (),
+    connect: Mapping[str, str] | None = None,
     missing: Mapping[str, str] | None = None,
     path: Sequence[Run] = (),
     then: Mapping[str, str] | None = None,
@@ -230,6 +235,7 @@ def make_plan(
         keep=tuple(keep),
         load=tuple(load),
         drop=tuple(drop),
+        connect=dict(connect or {}),
         rerun=rerun,
         lost=lost,
         ambient=tuple(ambient),

@@ -20,7 +20,7 @@ from typing import Any
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
-from ctxkernel.state import units
+from ctxkernel.state import reconnect, units
 from ctxkernel.state.faithful import unfaithful
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.pieces import Piece
@@ -225,9 +225,11 @@ class Checkpointer:
         old = self._current.get(names[0])
         digest = self.storage.address(packed.stream)
         place = self.storage.place(digest)
+        again = {one.token for one in packed.again}
         for token, thing in packed.live.items():
             self._used.setdefault(token, self._tracker.turn)
-            self._hold(token, thing)
+            if token not in again or self._packer.living(token) is None:
+                self._hold(token, thing)  # a connection is let go of with the user's last reference to it
         faults = dict(packed.faults)
         if packed.unproven:
             values = {name: self._value(name) for name in names}
@@ -241,6 +243,7 @@ class Checkpointer:
             packed.parts,
             tuple((token, taking.execution_id) for token in packed.live),
             labels=tuple(label for label in packed.labels if label.startswith("shared:")),
+            again=packed.again,
         )
         if faults.keys() - packed.faults.keys():
             unit = replace(
@@ -394,15 +397,32 @@ class Checkpointer:
                 self.storage.streams.setdefault(unit.digest, unit.stream)
 
     def living(self, unit: Unit) -> dict[str, Any]:
-        """Return by token what of a unit is not stored, but lives."""
+        """Return by token what of a unit is not stored, but lives. A closed connection does not."""
         found: dict[str, Any] = {}
-        for token, _ in unit.live:
+        again = {one.token for one in unit.again}
+        for token in (*(token for token, _ in unit.live), *again):
             thing = self.shelf.get(token)
             if thing is None:
                 thing = self._packer.living(token)
-            if thing is not None:
+            if thing is not None and (token not in again or reconnect.REGISTRY.describe(thing) != reconnect.CLOSED):
                 found[token] = thing
         return found
+
+    def hold_connections(self, leaving: Iterable[Unit]) -> None:
+        """Hold the connections that a return is about to remove, so that the way back finds them."""
+        for unit in leaving:
+            living = self.living(unit)
+            for one in unit.again:
+                if one.token in living:
+                    self._hold(one.token, living[one.token])
+
+    def connected(self, token: str, thing: Any) -> None:
+        """Take a new connection in place of the one with this token."""
+        self.shelf.pop(token, None)
+        try:
+            self._packer.adopt_token(token, thing)
+        except TypeError:  # it has no weak references
+            self.shelf[token] = thing
 
     def used_since(self, unit: Unit, execution_id: str | None) -> bool:
         """Say whether a cell after that state may have used what the unit holds only alive."""
@@ -428,6 +448,9 @@ class Checkpointer:
         self._labels = {name for name in target if name.startswith("shared:")}
         self._base = execution_id
         self._apart = {name for name in lost if name in target}
+        for token in {one.token for unit in target.values() for one in unit.again}:
+            if self._packer.living(token) is not None:
+                self.shelf.pop(token, None)  # the user holds it again
 
 
 def closes_when_it_goes(thing: Any) -> bool:

@@ -35,6 +35,7 @@ from ctxkernel.state.pickle_frames import References
 from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.pickle_paths import places
 from ctxkernel.state.pickle_restore import Loader, Restorer
+from ctxkernel.state.reconnect import Connection
 from ctxkernel.state.reducers import Cache, Taking
 
 __all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
@@ -64,6 +65,8 @@ class Packed:
     """What is not stored inside of values that are: `generator in d['x']`."""
     live: Mapping[str, object] = field(default_factory=dict[str, object])
     """By token, what is not stored but alive in this process."""
+    again: tuple[Connection, ...] = ()
+    """What of it can be connected again once it is gone."""
     labels: tuple[str, ...] = ()
     """What the stream refers to: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
     shared: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -263,6 +266,19 @@ class Packer:
         self._tokens[key] = ref, made
         self._by_token[made] = ref
         return made
+
+    def adopt_token(self, token: str, obj: object) -> None:
+        """Take `obj` as the object with a token, in place of one that is gone or closed.
+
+        Raises TypeError without weak references.
+        """
+        key = id(obj)
+        ref = weakref.ref(obj, lambda ref: self._forget_token(key, ref))
+        if (before := self._by_token.get(token)) is not None:
+            self._tokens.pop(id(before()), None)
+        if (known := self._tokens.get(key)) is None or known[0]() is not obj:
+            self._tokens[key] = ref, token
+        self._by_token[token] = ref
 
     def _forget_token(self, key: int, ref: object) -> None:
         known = self._tokens.get(key)
@@ -565,6 +581,7 @@ def _packed(
         faults=taking.faults | alone,
         parts=tuple(parts),
         live=taking.live,
+        again=_connections(taking, values),
         classes=taking.classes,
         rebuilt=tuple(taking.rebuilt),
         runs=tuple(taking.runs),
@@ -575,3 +592,17 @@ def _packed(
         noted=tuple(taking.noted),
         unproven=tuple(taking.unproven),
     )
+
+
+def _connections(taking: Taking, values: dict[str, object]) -> tuple[Connection, ...]:
+    """Return what can be connected again, with the names and places that refer to it."""
+    if not taking.again:
+        return ()
+    found = {one.token: list(taking.tops.get(id(obj), ())) for obj, one in taking.again}
+    token_of = {id(obj): one.token for obj, one in taking.again}
+    missing = [(obj, token_of.get(id(obj), "")) for obj, _ in taking.missing]
+    for text in places(values, missing, (), taking.expired):
+        token, _, place = text.partition(" in ")
+        if token:
+            found[token].append(place)
+    return tuple(one._replace(places=tuple(found[one.token])) for _, one in taking.again)

@@ -1,26 +1,32 @@
-"""How a connection is made again that has no stored form: a scheduler by its address, a database by its URL.
+"""Connections that have no stored form, but a description from which they can be made again: an address, a URL.
 
-Rule 1: a description is plain data without credentials: the checkpoint stores it, and only `connect` uses it.
-Rule 2: an object that cannot be described has no description, and `why_not` says why; that costs the object only.
-Rule 3: `connect` runs for states that the user trusts, as unpickling does. It raises a `NotConnected` that names the
-        kind, the description and the next step.
+Rule 1: a description is plain data without credentials. The checkpoint stores it; only `connect` uses it.
+Rule 2: an object that cannot be described has no description. The reason is named; it costs this object only.
+Rule 3: `connect` runs only while a return loads a state that the user trusts, as unpickling does. It raises a
+        `NotConnected` with the kind, the description and the next step.
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
+import math
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ctxkernel.projection.secrets import mask
+from ctxkernel.state.pickle_core import said, short
+from ctxkernel.state.reflect import class_module, class_mro, class_qualname, loaded
 
 _SECRET = re.compile(r"(?i)secret|passw|passphrase|pwd|credential|token|(api|access|private|account)_?key")
 _DEEP = 10
 _MOST_CHARACTERS = 100_000
 _SECONDS = 5
 """Seconds after which a built-in entry gives up a server that does not answer."""
+CLOSED = "it cannot be connected again"
+"""Why an object has no description: `describe` returned None."""
 
 
 class NotConnected(Exception):
@@ -34,6 +40,32 @@ class Description(NamedTuple):
     value: Any
 
 
+class Connection(NamedTuple):
+    """A described object of a checkpoint."""
+
+    token: str
+    kind: str
+    text: str
+    """The value of its description, as a literal."""
+    places: tuple[str, ...] = ()
+    """Names, and places in values, that refer to it: `engine`, `d['x']`."""
+
+    @property
+    def told(self) -> str:
+        """The description for people, in one line."""
+        value = ast.literal_eval(self.text)
+        return f"{self.kind} {short(value if type(value) is str else self.text, 100)}"
+
+    def joined(self, other: Connection | None) -> Connection:
+        """Return it with the places of another mention of the same object, names first."""
+        places = {*self.places, *(other.places if other is not None else ())}
+        return self._replace(places=tuple(sorted(places, key=lambda one: (":" in one, not one.isidentifier(), one))))
+
+    def connect(self) -> Any:
+        """Return a new object for it. Raises NotConnected."""
+        return REGISTRY.connect(self.kind, ast.literal_eval(self.text))
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """How objects of one type are described and connected."""
@@ -44,60 +76,74 @@ class Entry:
     connect: Callable[[Any], Any]
     """Returns an object for what `describe` returned. It may raise anything."""
     matches: Callable[[Any], bool] | None = None
-    """Which objects it is for; None for those of the type that the kind names."""
+    """Which objects without a stored form it is for; None for the instances of the class that the kind names."""
 
 
 class Registry:
     """Entries by kind. The entry that was added last is asked first."""
 
     def __init__(self, entries: tuple[Entry, ...] = ()) -> None:
-        self._entries = {entry.kind: entry for entry in entries}
+        self.entries: Mapping[str, Entry] = {entry.kind: entry for entry in entries}
+        """Replaced as a whole by each change."""
 
     def add(self, entry: Entry) -> None:
         """Add an entry, in place of one of the same kind."""
-        self._entries.pop(entry.kind, None)
-        self._entries[entry.kind] = entry
+        self.remove(entry.kind)
+        self.entries = {**self.entries, entry.kind: entry}
 
     def remove(self, kind: str) -> None:
-        """Remove an entry; one that is not there is none."""
-        self._entries.pop(kind, None)
+        """Remove an entry, if there is one of this kind."""
+        self.entries = {name: entry for name, entry in self.entries.items() if name != kind}
 
-    def description_of(self, obj: Any) -> Description | None:
-        """Return the description of an object, None where no entry has one. Raises nothing."""
-        return self._described(obj)[0]
+    def names(self, cls: type) -> bool:
+        """Return whether an entry names a class or one of its bases."""
+        return any(entry.matches is None and _is_of(cls, kind) for kind, entry in self.entries.items())
 
-    def why_not(self, obj: Any) -> str:
-        """Return why an object that an entry is for has no description; empty where no entry is for it."""
-        return self._described(obj)[1]
+    def describe(self, obj: Any) -> Description | str:
+        """Return the description of an object, or why it has none: empty where no entry is for it.
 
-    def _described(self, obj: Any) -> tuple[Description | None, str]:
+        Raises nothing but KeyboardInterrupt.
+        """
         why = ""
-        for entry in reversed(list(self._entries.values())):
+        for kind, entry in reversed(list(self.entries.items())):
             try:
-                if not (entry.matches(obj) if entry.matches is not None else _is_of(obj, entry.kind)):
+                if not (_is_of(type(obj), kind) if entry.matches is None else entry.matches(obj)):
                     continue
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # noqa: S112 - a predicate that does not know such objects
+                continue
+            try:
                 value = entry.describe(obj)
-                why = f"{entry.kind}: it cannot be connected again" if value is None else _unfit(value, entry.kind)
-                if not why:
-                    return Description(entry.kind, value), ""
-            except Exception as fault:  # the user's function, or the library's
-                why = f"{entry.kind}: describing it raised {type(fault).__name__}: {fault}"[:300]
-        return None, why
+                found = CLOSED if value is None else _unfit(value, kind)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as fault:  # the user's function, or the library's
+                found = f"{kind}: describe() raised {said(fault)}"
+            if not found:
+                return Description(kind, value)
+            why = why or found
+        return why
+
+    def why_not(self, kind: str) -> str:
+        """Return why nothing of this kind can be connected; empty where an entry says how."""
+        if kind in self.entries:
+            return ""
+        return f"no entry says how {kind} is connected; run the cell that calls reconnect() for it and go there again"
 
     def connect(self, kind: str, value: Any) -> Any:
         """Return a connected object. Raises NotConnected."""
-        entry = self._entries.get(kind)
-        if entry is None:
-            raise NotConnected(
-                f"no entry says how {kind} is connected; run the cell that calls reconnect() for it and go there again"
-            )
+        if why := self.why_not(kind):
+            raise NotConnected(why)
         try:
-            return entry.connect(value)
-        except Exception as fault:
-            raise NotConnected(
-                f"{kind} {value!r:.100} could not be connected: {type(fault).__name__}: {fault}"[:400]
-                + "; run the cell that made it"
-            ) from fault
+            if (made := self.entries[kind].connect(value)) is not None:
+                return made
+            fault = "connect() returned None"
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:  # the user's function, or the library's
+            fault = said(raised)
+        raise NotConnected(f"{kind} {value!r:.100} could not be connected: {fault}; run the cell that made it")
 
 
 def reconnect(
@@ -109,32 +155,31 @@ def reconnect(
 ) -> None:
     """Say how objects of a type are connected again after a return or in a new process.
 
-    `kind` is a class, or `package.module.Class` of one that need not be loaded, for it and its subclasses. `describe`
-    returns plain data without credentials: texts, numbers, lists, tuples, dicts; or None for an object that cannot be
-    connected again. `connect` makes an object of that. With `matches`, `kind` is any name, and the entry is for the
-    objects for which it is true. An entry of the same kind is replaced.
+    `kind` is a class, or `"package.Class"` of one that need not be loaded; subclasses are included. `describe(obj)`
+    returns plain data without credentials (text, numbers, lists, tuples, dicts), or None for an object that cannot be
+    connected again, such as a closed one. The checkpoint stores these data instead of the object. `connect(data)`
+    returns a new object. It runs when you return to a state whose object is gone.
+
+        reconnect(Client, describe=lambda client: client.url, connect=Client)
+
+    With `matches`, `kind` is any name, and the entry is for objects without a stored form for which `matches(obj)` is
+    true. An entry of the same kind is replaced. Entries belong to the process: run this again in a new kernel.
     """
-    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(kind, type) and matches is None:
-        # By identity too: a class of the notebook is made anew when its cell runs again.
-        matches = _matcher(kind, name)
+    name = kind if isinstance(kind, str) else f"{class_module(kind)}.{class_qualname(kind)}"
     REGISTRY.add(Entry(name, describe, connect, matches))
 
 
-def _matcher(kind: type, name: str) -> Callable[[Any], bool]:
-    return lambda obj: isinstance(obj, kind) or _is_of(obj, name)
-
-
-def _is_of(obj: Any, name: str) -> bool:
-    """Return whether an object is an instance of a class by that name, or of a subclass."""
-    return any(f"{one.__module__}.{one.__qualname__}" == name for one in type(obj).__mro__)
+def _is_of(cls: type, name: str) -> bool:
+    """Return whether `cls` or one of its bases has this full name, or is what its module has under it."""
+    module, _, last = name.rpartition(".")
+    public = loaded(module).get(last)
+    return any(one is public or f"{class_module(one)}.{class_qualname(one)}" == name for one in class_mro(cls))
 
 
 def _unfit(value: Any, kind: str) -> str:
     """Return what is wrong with a description, in one line; empty for nothing."""
     texts: list[str] = []
-    wrong = _not_plain(value, texts, _DEEP)
-    if wrong:
+    if wrong := _not_plain(value, texts, _DEEP):
         return f"{kind}: describe() returned {wrong}; return text, numbers, lists, tuples or dicts of them"
     if sum(map(len, texts)) > _MOST_CHARACTERS:
         return f"{kind}: describe() returned more than {_MOST_CHARACTERS:,} characters"
@@ -144,15 +189,13 @@ def _unfit(value: Any, kind: str) -> str:
 
 
 def _not_plain(value: Any, texts: list[str], deep: int) -> str:
-    if value is None or type(value) in (bool, int, float):
+    if value is None or type(value) in (bool, int) or (type(value) is float and math.isfinite(value)):
         return ""
     if type(value) is str:
         texts.append(value)
         return ""
-    if deep and type(value) in (list, tuple):
-        return next(filter(None, (_not_plain(one, texts, deep - 1) for one in value)), "")
-    if deep and type(value) is dict:
-        held = [*value.keys(), *value.values()]
+    if deep and type(value) in (list, tuple, dict):
+        held: Any = [*value.keys(), *value.values()] if type(value) is dict else value
         return next(filter(None, (_not_plain(one, texts, deep - 1) for one in held)), "")
     return f"a {type(value).__name__}"
 
@@ -178,10 +221,7 @@ def _address(client: Any) -> str | None:
 
 
 def _dask(address: str) -> Any:
-    import importlib
-
-    importlib.import_module("distributed")
-    return sys.modules["distributed"].Client(address, timeout=_SECONDS)  # type: ignore[attr-defined]
+    return importlib.import_module("distributed").Client(address, timeout=_SECONDS)
 
 
 REGISTRY = Registry((Entry("distributed.client.Client", _address, _dask),))

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things
+from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things, reconnect
 from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, said, short
 from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_kind, is_own_class, public_name
 
@@ -71,6 +71,8 @@ class Taking:
         self.fault_names: list[str] = []
         """Their names, in the stream."""
         self.live: dict[str, object] = {}
+        self.again: list[tuple[object, reconnect.Connection]] = []
+        """What is not stored and has a description, from which it can be connected again."""
         self.classes: dict[str, type] = {}
         self.rebuilt: dict[str, None] = {}
         self.members: set[int] | None = None
@@ -169,11 +171,16 @@ class Taking:
         """Return the number by which the stream refers to something outside of it."""
         return self.labels.setdefault(label, len(self.labels))
 
-    def refuse(self, obj: object, reason: str, held: object = None) -> Reduction:
+    def refuse(
+        self, obj: object, reason: str, held: object = None, found: reconnect.Description | str | None = None
+    ) -> Reduction:
         """Write a stand-in for `obj`; a restore in this process takes the object itself while it lives.
 
-        `held` is stored too, for nothing but to see whether it changed.
+        `held` is stored too, for nothing but to see whether it changed. `found`: its description, if it is known.
         """
+        found = reconnect.REGISTRY.describe(obj) if found is None else found
+        if type(found) is str and found not in ("", reconnect.CLOSED):
+            reason = f"{reason}; {found}"
         what = short(public_name(type(obj), self.module), 80)
         names = self.tops.get(id(obj), ())
         self.fault_names.extend(names)
@@ -182,6 +189,10 @@ class Taking:
         self.missing.append((obj, what))
         token = self.packer.token(obj)
         self.live[token] = obj
+        if type(found) is reconnect.Description:
+            text = repr(found.value)
+            self.again.append((obj, reconnect.Connection(token, found.kind, text)))
+            held = held, found.kind, text
         made = _LIVE, (self.label(f"live:{token}"), f"{what} ({reason})")
         return made if held is None else (*made, held, None, None, _SKIP)
 
@@ -233,8 +244,9 @@ class Taking:
     def _make_kind(self, cls: type, obj: object) -> Kind:
         libraries = _libraries()
         cache = self.packer.cache
-        if cache.libraries is not libraries or cache.registered != len(copyreg.dispatch_table):
-            cache.renew(libraries, len(copyreg.dispatch_table))
+        registered = len(copyreg.dispatch_table), reconnect.REGISTRY.entries
+        if cache.libraries is not libraries or cache.registered != registered:
+            cache.renew(libraries, registered)
         known = None if self.plain else cache.kinds.get(id(cls))
         if known is not None:
             kind = known[1]
@@ -243,6 +255,8 @@ class Taking:
             self.metas.append(cls)
         else:
             kind = self._find_kind(cls, obj, libraries)
+            if reconnect.REGISTRY.names(cls):
+                kind = _connection(kind)
             if self.plain or self.plan(cls).own or "<locals>" in class_qualname(cls):
                 self.held.append(cls)
             else:
@@ -315,12 +329,13 @@ class Cache:
 
     def __init__(self) -> None:
         self.libraries: object = None
-        self.registered = 0
+        self.registered: tuple[object, ...] = (0, None)
+        """How many classes `copyreg` knows, and the entries of `reconnect`."""
         self.kinds: dict[int, tuple[type, Kind]] = {}
         """By id of a class: it, and its reducer."""
 
-    def renew(self, libraries: object, registered: int) -> None:
-        """Forget all: another library is there, or `copyreg` was told something."""
+    def renew(self, libraries: object, registered: tuple[object, ...]) -> None:
+        """Forget all: another library is there, or `copyreg` or `reconnect` was told something."""
         self.libraries, self.registered = libraries, registered
         self.kinds.clear()
 
@@ -330,6 +345,18 @@ _MISSING: Any = object()
 
 def _handle(taking: Taking, obj: Any) -> Reduction:
     return _HANDLE, (obj.obj_id,)
+
+
+def _connection(otherwise: Kind) -> Kind:
+    """Return the reducer for a class that an entry of `reconnect` names: its attributes are not stored."""
+
+    def reduce(taking: Taking, obj: Any) -> Reduction:
+        found = reconnect.REGISTRY.describe(obj)
+        if found not in ("", reconnect.CLOSED):
+            return taking.refuse(obj, "a connection, which has no stored form", found=found)
+        return NotImplemented if otherwise is None else otherwise(taking, obj)
+
+    return reduce
 
 
 def _part(taking: Taking, obj: Part) -> Reduction:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.state import units
+from ctxkernel.state import reconnect, units
 from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
 from ctxkernel.state.pickling import Packer
@@ -61,6 +61,8 @@ class Difference:
     """Names that come back as they are now, since nothing else of them is there; and why."""
     absent: Mapping[str, str] = field(default_factory=dict[str, str])
     """Names of the state whose data are missing from the store, and why: a return would lose their present values."""
+    connect: Mapping[str, reconnect.Connection] = field(default_factory=dict[str, reconnect.Connection])
+    """By token: connections of the state that are gone and are made again."""
     held: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of the state that were held, since their data are not stored."""
 
@@ -77,6 +79,10 @@ class Fetched:
     classes: list[Unit] = field(default_factory=list[Unit])
     lost: dict[str, str] = field(default_factory=dict[str, str])
     as_now: dict[str, str] = field(default_factory=dict[str, str])
+    made: dict[str, Any] = field(default_factory=dict[str, Any])
+    """New connections by token; a NotConnected for one that could not be made."""
+    connected: dict[str, reconnect.Connection] = field(default_factory=dict[str, reconnect.Connection])
+    """What they are connected from, and where they are."""
 
 
 class Restorer:
@@ -124,6 +130,7 @@ class Restorer:
         load: dict[int, Unit] = {}
         lost: dict[str, str] = {}
         absent: dict[str, str] = {}
+        connect: dict[str, reconnect.Connection] = {}
         values: dict[str, Any] = {}
         for name, unit in target.items():
             if name in keep or id(unit) in load or name in lost:
@@ -137,7 +144,7 @@ class Restorer:
                 if unit.digest or not unit.missing:
                     absent |= dict.fromkeys((each for each in unit.names if each in current), why)
                 continue
-            self._not_stored(unit, current, stale, lost, execution_id)
+            self._not_stored(unit, current, stale, lost, connect, execution_id)
             load[id(unit)] = unit
         for name in keep:
             unit = target[name]
@@ -147,7 +154,9 @@ class Restorer:
         live = {*current, *self._tracker.names()}
         drop = tuple(sorted(name for name in live if name not in target))
         kept = tuple(name for name in target if name in keep)
-        return Difference(execution_id, target, kept, tuple(load.values()), drop, lost, nbytes, stale, absent, values)
+        return Difference(
+            execution_id, target, kept, tuple(load.values()), drop, lost, nbytes, stale, absent, connect, values
+        )
 
     def _doubtful(self, execution_id: str | None, target: State, current: State) -> dict[str, str]:
         """Return the names whose value in a state is not certain, and why. One that is live still stays as it is."""
@@ -196,13 +205,27 @@ class Restorer:
         )
 
     def _not_stored(
-        self, unit: Unit, current: State, stale: dict[str, str], lost: dict[str, str], execution_id: str | None
+        self,
+        unit: Unit,
+        current: State,
+        stale: dict[str, str],
+        lost: dict[str, str],
+        connect: dict[str, reconnect.Connection],
+        execution_id: str | None,
     ) -> None:
-        """Say what of a unit cannot be had as it was: alive, it is there as it is now; else it is lost."""
+        """Say what of a unit cannot be had as it was: as it is now if alive, else connected again, else lost."""
         missing = units.missing_of(unit)
         if not missing and not unit.live:
             return
-        alive = bool(unit.live) and len(self._checkpoints.living(unit)) == len(unit.live)
+        living = self._checkpoints.living(unit)
+        again = {one.token: one for one in unit.again if one.token not in living}
+        for token, one in again.items():
+            if why := reconnect.REGISTRY.why_not(one.kind):
+                lost |= dict.fromkeys(one.places, why)
+            else:
+                connect[token] = one.joined(connect.get(token))
+            missing = {place: told for place, told in missing.items() if place not in one.places}
+        alive = bool(unit.live) and all(token in living or token in again for token, _ in unit.live)
         if not alive:
             lost |= {place: f"{why}; what it was is gone" for place, why in missing.items()}
         elif not unit.equals(current.get(unit.names[0])) or self._checkpoints.used_since(unit, execution_id):
@@ -344,7 +367,7 @@ class Restorer:
             self._stream(unit),
             buffers,
             handles=self._handle,
-            live=living.get,
+            live=lambda token: living[token] if token in living else self._connect(fetched, unit, token),
             classes=lambda uid: self._class(target, uid),
             shared=lambda label: self._shared(fetched, label),
             report=said,
@@ -355,6 +378,23 @@ class Restorer:
         fetched.values |= values
         if said and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit))):
             fetched.lost[unit.names[0]] = f"a part of it cannot be had back: {'; '.join(said[:3])}"
+
+    def _connect(self, fetched: Fetched, unit: Unit, token: str) -> object | None:
+        """Return a new connection in place of one that is gone, the same one for each reference; else None."""
+        one = next((one for one in unit.again if one.token == token), None)
+        if one is None:
+            return None
+        if token not in fetched.made:
+            try:
+                fetched.made[token] = one.connect()
+            except reconnect.NotConnected as fault:
+                fetched.made[token] = fault
+        made = fetched.made[token]
+        if type(made) is reconnect.NotConnected:
+            fetched.lost |= dict.fromkeys(one.places, str(made))
+            return None
+        fetched.connected[token] = one.joined(fetched.connected.get(token))
+        return made
 
     def _shared(self, fetched: Fetched, label: str) -> object | None:
         """Return an object with a unit of its own: the living one where it is kept or patched, else a new one."""
@@ -431,6 +471,8 @@ class Restorer:
         for label, obj in fetched.values.items():
             if label.startswith("shared:"):
                 self._packer.adopt_label(label, obj)
+        for token in fetched.connected:
+            self._checkpoints.connected(token, fetched.made[token])
         self._bind(fetched.values, [*difference.drop, *gone])
         loaded = [name for unit in difference.load for name in unit.names]
         self._tracker.rebase(
@@ -460,6 +502,7 @@ class Restorer:
             if value is not NOTHING:
                 held[name] = value
         self._checkpoints.hold(held)
+        self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
 
 
 def _is_held(unit: Unit) -> bool:

@@ -210,7 +210,9 @@ def pack_and_put(
         labels = tuple(label for label in packed.labels if label.startswith("shared:"))
         place = address(blob), 0
         digest = address(packed.stream)
-        unit = Unit(piece.names, digest, place, tuple(buffers), packed.faults, packed.parts, labels=labels)
+        unit = Unit(
+            piece.names, digest, place, tuple(buffers), packed.faults, packed.parts, labels=labels, again=packed.again
+        )
         more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
         made.append(units.unit_to_json(unit, put_recipe) | more)
     made += [units.unit_to_json(Unit((name,), missing={name: why}), put_recipe) for name, why in moment.faults.items()]

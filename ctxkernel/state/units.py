@@ -4,7 +4,8 @@ A state is a mapping from names to units. A manifest is the difference to the st
 
     {"v": 2, "base": "cs7.1" | null, "units": [Unit …], "gone": [name …]}
     Unit  {"n": [name …], "d": digest, "s": [blob, part], "b": [[bytes, [chunk …] | blob] …], "m": {name: reason},
-           "p": [part that is not stored …], "l": [[token, version] …], "j": job, "r": [label …]}
+           "p": [part that is not stored …], "l": [[token, version] …], "j": job, "r": [label …],
+           "c": [[token, kind, description, [name or place …]] …]}
 
 Empty fields are left out. "u" of a manifest maps names to earlier executions in whose states their value is uncertain.
 
@@ -17,6 +18,8 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from ctxkernel.state.reconnect import Connection
 
 VERSION = 2
 INLINE_CHUNKS = 16
@@ -51,6 +54,8 @@ class Unit:
     """What stores it, where that is still under way."""
     labels: tuple[str, ...] = ()
     """Objects with units of their own that it refers to: `shared:<token>`."""
+    again: tuple[Connection, ...] = ()
+    """What is not stored, and can be connected again once it is gone."""
 
     @property
     def nbytes(self) -> int:
@@ -97,6 +102,8 @@ def unit_to_json(unit: Unit, recipe: Callable[[Sequence[str]], str]) -> dict[str
         out["j"] = unit.job
     if unit.labels:
         out["r"] = list(unit.labels)
+    if unit.again:
+        out["c"] = [[*one[:3], list(one.places)] for one in unit.again]
     return out
 
 
@@ -117,6 +124,7 @@ def unit_from_json(made: Mapping[str, Any], recipe: Callable[[str], Sequence[str
         tuple((str(token), str(version)) for token, version in made.get("l", ())),
         str(made.get("j", "")),
         tuple(map(str, made.get("r", ()))),
+        tuple(Connection(str(a), str(b), str(c), tuple(map(str, places))) for a, b, c, places in made.get("c", ())),
     )
 
 

@@ -50,7 +50,8 @@ export function isTrivial(plan) {
   const p = dict(plan);
   const runs = list(p.statements).some((one) => one?.action !== 'skip');
   const files = list(p.file_changes).some((one) => one?.action !== 'stays');
-  const costs = Object.keys(dict(p.lost)).length || Object.keys(dict(p.rerun)).length || runs || files;
+  const connects = Object.keys(dict(p.connect)).length;
+  const costs = connects || Object.keys(dict(p.lost)).length || Object.keys(dict(p.rerun)).length || runs || files;
   return !costs && (number(p.seconds) ?? Infinity) < AT_ONCE_S;
 }
 
