@@ -76,10 +76,10 @@ a = random.Random(5); a.random(); b = a.getstate(); c = random.random; d = rando
 => a.getstate() == b and c.__self__ is d and d is __import__('random')._inst
 ## locks
 import threading, queue
-a = threading.Lock(); a.acquire(); b = [a]; c = threading.RLock(); d = threading.Condition(); e = threading.Event()
+a = threading.Lock(); b = [a]; c = threading.RLock(); d = threading.Condition(); e = threading.Event()
 e.set()
 q = queue.Queue(); q.put(5)
-=> b[0] is a and c.acquire() and e.is_set() and q.get() == 5 and d.acquire()
+=> not a.locked() and b[0] is a and c.acquire() and e.is_set() and q.get() == 5 and d.acquire()
 ## exceptions
 class Odd(ValueError):
     def __init__(self, one, *, two):

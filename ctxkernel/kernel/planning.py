@@ -204,8 +204,12 @@ def make_again(ctx: Runtime, plan: Plan) -> dict[str, str]:
             lost |= dict.fromkeys(names, f"{statement_id}, run again, gave {type(fault).__name__}: {fault}"[:200])
         finally:
             made = {name: namespace[name] for name in names if name in namespace}
-            others = {name: value for name, value in namespace.items() if kept.get(name, NOTHING) is not value}
-            for name, other in _shared(ctx, made, {n: others[n] for n in others.keys() - wanted if n in kept}).items():
+            others = {
+                name: now
+                for name, value in kept.items()
+                if (now := namespace.get(name, value)) is not value and type(now) is not types.FunctionType
+            }
+            for name, other in _shared(ctx, made, others).items():
                 lost[name] = f"{statement_id}, run again, made it of another {other}"
                 namespace.pop(name, None)
             _put_back(namespace, kept, wanted)
@@ -216,6 +220,8 @@ def make_again(ctx: Runtime, plan: Plan) -> dict[str, str]:
 
 def _shared(ctx: Runtime, made: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
     """Return which of the values `made` hold an object that one of the others holds too, and which one."""
+    if not others:
+        return {}
     values = {**others, **made}
     moment = Moment(ctx.packer, lambda name: values.get(name, NOTHING))
     moment.pack([(name,) for name in values])

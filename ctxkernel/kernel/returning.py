@@ -30,7 +30,7 @@ from ctxkernel.state import modules, reconnect
 from ctxkernel.state.ambient import PARTS, Ambient, passive
 from ctxkernel.state.ambient.modules import OwnModules
 from ctxkernel.state.checkpoints import Checkpointer
-from ctxkernel.state.modules import PREFIX, PYPLOT
+from ctxkernel.state.modules import LOGGING, PREFIX, PYPLOT
 from ctxkernel.state.restore import Difference, Fetched, Restorer
 from ctxkernel.state.storing import BACKGROUND_SECONDS
 from ctxkernel.state.units import State
@@ -118,6 +118,9 @@ class Returning:
         """Execution → parts of the ambient state that it changed."""
         self._outs: set[int] = set()
         self._own_modules = OwnModules()
+        self._logging: Any = next(part for part in PARTS if part.name == "logging")
+        self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
+        modules.IN_PLACE[LOGGING] = self._logging.own_handlers
         self._modules_seen: tuple[Any, ...] = ()
         self._gone: list[str] = []
         """Pseudo-names that went away since the last checkpoint."""
@@ -197,11 +200,12 @@ class Returning:
     def _follow_modules(self) -> None:
         """Watch the variables of the user's own modules, and pyplot's figures."""
         loaded = self._own_modules()
-        if loaded is not self._modules_seen or (PYPLOT in sys.modules) != (PYPLOT in self.packer.own_modules):
+        known = self.packer.own_modules
+        more = [name for name in (PYPLOT, LOGGING) if name in sys.modules and name not in known]
+        more = [name for name in more if name != LOGGING or self._logging.own_handlers()]
+        if loaded is not self._modules_seen or more:
             self._modules_seen = loaded
-            named = {module.__name__: module for module in loaded}
-            if PYPLOT in sys.modules:
-                named[PYPLOT] = sys.modules[PYPLOT]
+            named = {module.__name__: module for module in loaded} | {name: sys.modules[name] for name in more}
             for name, module in named.items():
                 if self.packer.own_modules.get(name) is not module:
                     self.packer.own_modules[name] = module
@@ -664,7 +668,7 @@ class Returning:
         ctx.tracker.settle_loaded({unit.names for name, unit in target.items() if name.startswith(("target:", "Out["))})
         self._mementos = graph.memento()
         parts = self._ambient_values(job.difference, values)
-        self._adopt_figures(parts, values)
+        self._adopt_objects(parts, values)
         if job.target.execution_id is None:
             parts = dict(self._ambient_start)
         gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
@@ -724,14 +728,14 @@ class Returning:
                 elif owner is not None and id(owner) in replaced:
                     live.adopt(token, getattr(replaced[id(owner)], obj.__name__))
 
-    def _adopt_figures(self, parts: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        """Tell the part that opens figures in pyplot which ones were loaded."""
-        figures = values.get(PREFIX + PYPLOT)
-        if figures:
-            live = next(part for part in PARTS if part.name == "pyplot").live  # type: ignore[attr-defined]
-            for number, _, token, _ in parts.get("pyplot", ()):
-                if str(number) in figures:
-                    live.adopt(token, figures[str(number)])
+    def _adopt_objects(self, parts: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Tell the parts that put figures and handlers in place which ones were loaded."""
+        figures = values.get(PREFIX + PYPLOT, {})
+        for number, _, token, _ in parts.get("pyplot", ()):
+            if str(number) in figures:
+                self._figures.live.adopt(token, figures[str(number)])
+        for token, handler in values.get(PREFIX + LOGGING, {}).items():
+            self._logging.live.adopt(token, handler)
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """What is known of the checkpoint after an execution."""

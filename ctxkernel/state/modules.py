@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ctxkernel.state.reflect import HEAP_TYPE, class_dict, class_flags, class_module, is_kind, module_dict
@@ -17,6 +17,8 @@ from ctxkernel.state.variables import NOTHING
 PREFIX = "module:"
 PYPLOT = "matplotlib.pyplot"
 """Its open figures are treated as variables of it: what it draws on is shared with the user's names."""
+LOGGING = "logging"
+"""So are handlers of the user's own classes: what they hold is shared with his names."""
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 
@@ -26,14 +28,18 @@ def variables_of(name: str) -> Any:
     module = sys.modules.get(name.removeprefix(PREFIX))
     if module is None:
         return NOTHING
-    if name == PREFIX + PYPLOT:
-        return dict(_figures())
+    if (objects := IN_PLACE.get(name.removeprefix(PREFIX))) is not None:
+        return objects()
     return dict(_places(module))
 
 
-def _figures() -> Iterator[tuple[str, Any]]:
-    for number, manager in sys.modules["matplotlib._pylab_helpers"].Gcf.figs.items():  # type: ignore[attr-defined]
-        yield str(number), manager.canvas.figure
+def _figures() -> dict[str, Any]:
+    figures = sys.modules["matplotlib._pylab_helpers"].Gcf.figs  # type: ignore[attr-defined]
+    return {str(number): manager.canvas.figure for number, manager in figures.items()}
+
+
+IN_PLACE: dict[str, Callable[[], dict[str, Any]]] = {PYPLOT: _figures}
+"""Modules of libraries of which only some objects count; the ambient part of each puts them in place."""
 
 
 def _places(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
@@ -57,7 +63,7 @@ def _places(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
 def put_back(name: str, values: Mapping[str, Any]) -> None:
     """Make the variables of a module those of a state. A module that is not loaded is left alone."""
     module = sys.modules.get(name.removeprefix(PREFIX))
-    if module is None or name == PREFIX + PYPLOT:
+    if module is None or module.__name__ in IN_PLACE:
         return
     space = module_dict(module)
     now = dict(_places(module))

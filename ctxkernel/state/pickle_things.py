@@ -15,6 +15,7 @@ import fractions
 import gc
 import io
 import itertools
+import logging
 import mmap
 import operator
 import os
@@ -31,7 +32,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_core import SMALL, Part, Reduction
-from ctxkernel.state.pickle_instances import careful
+from ctxkernel.state.pickle_instances import careful, kind_of
 from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.reflect import is_kind, loaded
 
@@ -59,6 +60,7 @@ _GLOBAL = Part("found")
 _EXCEPTION = Part("exception")
 _FILL_EXCEPTION = Part("fill_exception")
 _STAND_IN = Part("stand_in")
+_DICT_ITERATOR = Part("dict_iterator")
 _ORDERED = Part("ordered")
 _FILL_ORDERED = Part("fill_ordered")
 
@@ -291,6 +293,22 @@ def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
 
 # -- others -------------------------------------------------------------------------------------
 
+_DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for name in ("keys", "values", "items")}
+
+
+def dict_iterator(taking: Taking, obj: Any) -> Reduction:
+    """An iterator of a dict: the dict, and how far it went. One that is at its end, or has lost its place, is a list's."""
+    held = next((one for one in gc.get_referents(obj) if is_kind(type(one), dict)), None)
+    left = operator.length_hint(obj)
+    if held is None or not left:
+        return careful(taking, obj)
+    return _DICT_ITERATOR, (held, _DICT_ITERATORS[type(obj)], dict.__len__(held) - left)
+
+
+def _logger(taking: Taking, obj: Any) -> Reduction:
+    taking.uses_module("logging")
+    return careful(taking, obj)
+
 
 def iterator(taking: Taking, obj: Any) -> Reduction:
     """An iterator of itertools. The interpreter warns that later ones cannot be stored: not the user's concern."""
@@ -365,7 +383,12 @@ def _figure(taking: Taking, obj: Any) -> Reduction:
 
 
 def _handler(taking: Taking, obj: Any) -> Reduction:
-    """A handler of logging: alive only; where it writes to says whether it changed."""
+    """A handler of logging: alive only; where it writes to says whether it changed. One of the user's: its attributes."""
+    cls = type(obj)
+    plan = taking.plan(cls)
+    own = plan.own or cls.__module__ in taking.packer.own_modules
+    if own and not is_kind(cls, logging.StreamHandler) and (reduce := kind_of(taking, cls, plan)) is not None:
+        return reduce(taking, obj)
     held = [vars(obj).get("stream"), vars(obj).get("level"), vars(obj).get("formatter")]
     return taking.refuse(obj, "a handler of logging belongs to this process", held)
 
@@ -453,11 +476,13 @@ KINDS: dict[Any, Kind] = {
     types.FrameType: _live(_RUNS),
     types.TracebackType: _live("it holds frames of code that ran"),
     **dict.fromkeys(_ITERTOOLS, iterator),
+    **dict.fromkeys(_DICT_ITERATORS, dict_iterator),
 }
 
 _C_DATA: Any = ctypes.c_int.__mro__[2]
 BELOW: dict[Any, Kind] = {
     _C_DATA: _foreign,
+    logging.Logger: _logger,
     BaseException: exception,
     io.TextIOWrapper: _open_file,
     sqlite3.Connection: database,
@@ -531,6 +556,13 @@ class ThingParts:
         if held is not None and living is None:
             self.said.append("a lock that was held comes back open")
         return living or getattr(threading, kind)()
+
+    def dict_iterator(self, held: dict[Any, Any], kind: str, steps: int) -> Any:
+        """Return an iterator of a dict that went so far."""
+        made = iter(getattr(dict, kind)(held))
+        if sum(1 for _ in itertools.islice(made, steps)) < steps:
+            self.said.append("an iterator of a dict that holds the iterator comes back at its end")
+        return made
 
     def ordered(self) -> Any:
         """Return an empty OrderedDict."""

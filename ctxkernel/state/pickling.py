@@ -74,7 +74,10 @@ class Packed:
     deps: frozenset[str] = frozenset()
     """Global names that the code in it mentions; `module:<name>` for the user's own modules."""
     identities: dict[int, object] = field(default_factory=dict[int, object])
-    """What can be changed in place, by id, which it has while this holds it. Only where it was asked for."""
+    """What can be changed in place, by id; None for what the pickler stores by itself. Only where it was asked for.
+
+    Valid while `noted` is alive and no code of the user's runs.
+    """
     noted: tuple[object, ...] = ()
     """Objects of other types than the pickler stores by itself."""
     unproven: tuple[tuple[object, str], ...] = ()
@@ -381,7 +384,9 @@ class Packer:
             if again and taking.missing:  # a class that says how it is stored may know what to do about these
                 own_way |= again
                 continue
-            return _packed(taking, out, values, alone, pickler.memo.copy() if identities else None)
+            memo = pickler.memo.copy() if identities else None
+            pickler.clear_memo()
+            return _packed(taking, out, values, alone, memo)
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(b"", faults=dict.fromkeys(values, reason) | alone)
 

@@ -107,7 +107,7 @@ class Moment:
         finally:
             if self.seconds is not None:
                 self.seconds = max(0.0, self.seconds - (time.thread_time() - start))
-        self._alive.append((packed.noted, packed.identities))
+        self._alive.append(packed.noted)
         piece = Piece(tuple(values), packed, chunks, _key(packed, chunks), time.thread_time() - start)
         self.pieces |= dict.fromkeys(values, piece)
         for name in values:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things, reconnect
 from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, said, short
+from ctxkernel.state.modules import IN_PLACE
 from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_kind, is_own_class, public_name
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class Taking:
 
     def uses_module(self, name: str) -> None:
         """Note that code of a module can run by what is stored: one of the user's own may change its variables."""
-        if name in self.packer.own_modules:
+        if name in self.packer.own_modules or name in IN_PLACE:
             self.deps.add(f"module:{name}")
 
     def note(self, text: str) -> None:
@@ -230,14 +231,21 @@ class Taking:
         return plan
 
     def identities(self, memo: dict[int, Any]) -> dict[int, object]:
-        """Return what can be changed in place, by id; `memo` is the pickler's, by id."""
+        """Return what can be changed in place, by id, with None for what the pickler stores by itself.
+
+        `memo` is the pickler's, by id, and nobody else has it. What only the memo holds was made for this pack.
+        """
         mutable, first, temporary = _MUTABLE, len(SEEDS), self.temporary
         found = {
             key: one
             for key, (number, one) in memo.items()
             if id(type(one)) in mutable and number >= first and key not in temporary
         }
-        return found | {id(one): one for one in (*self.noted, *self.targets)}
+        memo.clear()
+        while alone := [key for key, one in found.items() if sys.getrefcount(one) <= _IN_ONE_DICT]:
+            for key in alone:
+                del found[key]
+        return dict.fromkeys(found) | {id(one): one for one in (*self.noted, *self.targets)}
 
     # -- which reducer ----------------------------------------------------------------------------
 
@@ -302,7 +310,14 @@ def _held_once() -> int:
     raise AssertionError
 
 
+def _in_one_dict() -> int:
+    for _, one in {0: []}.items():
+        return sys.getrefcount(one)
+    raise AssertionError
+
+
 _HELD_ONCE = _held_once()
+_IN_ONE_DICT = _in_one_dict()
 _DEEPEST = 5
 _WIDEST = 1000
 

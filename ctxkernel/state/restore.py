@@ -215,7 +215,8 @@ class Restorer:
     ) -> None:
         """Say what of a unit cannot be had as it was: as it is now if alive, else connected again, else lost."""
         missing = units.missing_of(unit)
-        if not missing and not unit.live:
+        whole = () if missing else unit.names
+        if whole and len(unit.live) == len(unit.again):
             return
         living = self._checkpoints.living(unit)
         again = {one.token: one for one in unit.again if one.token not in living}
@@ -229,7 +230,7 @@ class Restorer:
         if not alive:
             lost |= {place: f"{why}; what it was is gone" for place, why in missing.items()}
         elif not unit.equals(current.get(unit.names[0])) or self._checkpoints.used_since(unit, execution_id):
-            stale |= dict.fromkeys(missing or unit.names, _AS_NOW)
+            stale |= dict.fromkeys(whole or missing, _AS_NOW)
 
     def _unloadable(self, unit: Unit) -> str:
         """Say why nothing of a unit can be loaded, or return an empty text."""
@@ -479,6 +480,7 @@ class Restorer:
             [name for name in (*loaded, *difference.held) if ":" not in name or name.startswith(("target:", "module:"))]
         )
         self._checkpoints.settled(difference.execution_id, difference.target, gone)
+        self._tracker.take_pending()
         self._tracker.settle_loaded([unit.names for unit in difference.load])
         return lost
 

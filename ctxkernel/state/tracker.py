@@ -230,14 +230,16 @@ class NamespaceTracker:
         self.pending.deferred |= deferred
         self.pending.faults |= moment.faults
 
-    def settle_loaded(self, groups: Iterable[Sequence[str]]) -> None:
+    def settle_loaded(self, groups: Collection[Sequence[str]]) -> None:
         """Take what a restore loaded as what is stored: it is packed to see later whether it changed."""
-        self.pending = Pending()
         moment = Moment(self.packer, self._value)
-        new = [names for names in groups if any(self._is_complex(one) and one not in self._groups for one in names)]
+        new = {tuple(names) for names in groups if any(self._is_complex(n) and n not in self._groups for n in names)}
+        new |= {tuple(names) for names in groups if names[0].startswith(("class:", "shared:"))}
         moment.pack(new, join=False)
         for piece in _distinct(moment.pieces):
-            self._keep(piece)
+            # What these refer to is packed by itself here; it may be stored together with others.
+            if piece.names in new or any(name not in self._groups for name in piece.names):
+                self._keep(piece)
 
     def store_again(self, name: str) -> None:
         """Have the next checkpoint store a name, whatever is known of it."""

@@ -67,6 +67,15 @@ class Logging(Part):
             loggers[name] = [logger.level, logger.propagate, logger.disabled, [*filters], [*own]]
         return {"disable": logging.root.manager.disable, "loggers": loggers, "handlers": handlers}
 
+    def own_handlers(self) -> dict[str, Any]:
+        """Return the handlers of classes of the user's by token: their attributes belong to the state as well."""
+        return {
+            self.live.token(handler): handler
+            for _, logger in self._loggers.configured()
+            for handler in logger.handlers
+            if _is_of_user(type(handler)) and not isinstance(handler, logging.StreamHandler)
+        }
+
     def _note_first(self) -> None:
         for name, logger in _all():
             if name not in self._first:
@@ -261,6 +270,11 @@ def _handler_stamp(handler: Any) -> tuple[object, ...]:
         id(own.get("target")),
         [id(one) for one in handler.filters],
     )
+
+
+def _is_of_user(cls: type) -> bool:
+    module = sys.modules.get(cls.__module__)
+    return cls.__module__ == "__main__" or (module is not None and is_own(module))
 
 
 def _of_library(name: str) -> bool:
