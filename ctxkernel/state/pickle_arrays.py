@@ -15,7 +15,7 @@ import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import SMALL, Part, Reduction
+from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful
 from ctxkernel.state.pickle_things import is_anonymous
 from ctxkernel.state.reflect import class_dict, class_mro, is_kind, loaded
@@ -23,14 +23,6 @@ from ctxkernel.state.reflect import class_dict, class_mro, is_kind, loaded
 if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
 
-_ARRAY = Part("array")
-_VIEW = Part("array_view")
-_BLOCK = Part("memory_block")
-_MAPPED = Part("mapped_file")
-_MAPPED_VIEW = Part("mapped_view")
-_OBJECTS = Part("objects")
-_FILL_OBJECTS = Part("fill_objects")
-_UPDATE = Part("update_dict")
 
 _COLUMN = 1000
 _EACH = 20
@@ -135,18 +127,18 @@ def array(taking: Taking, obj: Any) -> Reduction:
     ndarray = _numpy().ndarray
     cls = type(obj)
     if cls is _memory:
-        return _BLOCK, (_data(taking, memoryview(ndarray.view(obj, ndarray))),)
+        return PARTS.memory_block, (_data(taking, memoryview(ndarray.view(obj, ndarray))),)
     if cls is ndarray:
         return _elements(taking, obj, obj, ())
     if _says_itself(cls):
         return careful(taking, obj)
     reduction = _elements(taking, obj, ndarray.view(obj, ndarray), (cls,))
     members = taking.plan(cls).dict_of(obj)
-    if not members or reduction[0] is _MAPPED_VIEW or len(reduction) != 2:
+    if not members or reduction[0] is PARTS.mapped_view or len(reduction) != 2:
         return reduction
     if is_kind(cls, _numpy().memmap):
         members = {name: value for name, value in members.items() if name != "_mmap"}
-    return (*reduction, members, None, None, _UPDATE)
+    return (*reduction, members, None, None, PARTS.update_dict)
 
 
 def _says_itself(cls: type) -> bool:
@@ -174,7 +166,7 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
         fortran = flags.f_contiguous and not flags.c_contiguous
         if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
             data = _data(taking, _raw(plain.T if fortran else plain))
-            return _ARRAY, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
+            return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
         root = _block(taking, obj, obj)
     elif is_kind(type(root), np.ndarray):
         if type(root) is _memory or not (root.flags.c_contiguous or root.flags.f_contiguous) or taking.blocks:
@@ -188,7 +180,7 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
     if low < start or high > start + size:
         raise ValueError("it looks beyond the memory that it is a view of")
     args = (root, _at(plain) - start, _dtype(kind), plain.shape, plain.strides, flags.writeable, *cls)
-    return _MAPPED_VIEW if type(root) is Map and cls and is_kind(cls[0], np.memmap) else _VIEW, args
+    return PARTS.mapped_view if type(root) is Map and cls and is_kind(cls[0], np.memmap) else PARTS.array_view, args
 
 
 def _root(arr: Any) -> Any:
@@ -249,14 +241,14 @@ def block(taking: Taking, obj: Block) -> Reduction:
     """Memory by itself."""
     np = _numpy()
     whole = np.asarray(_Lying(obj)) if obj.nbytes else np.empty(0, "u1")
-    return _BLOCK, (_data(taking, memoryview(whole)),)
+    return PARTS.memory_block, (_data(taking, memoryview(whole)),)
 
 
 def _objects(plain: Any, cls: tuple[type, ...]) -> Any:
     # Made whole before its items are: one of them may be a view of it.
     _, _, _, fortran, items = plain.__reduce__()[2]
     state = (*(_repeated(items) or (items,)), plain.flags.writeable)
-    return _OBJECTS, (plain.shape, plain.dtype, bool(fortran), *cls), state, None, None, _FILL_OBJECTS
+    return PARTS.objects, (plain.shape, plain.dtype, bool(fortran), *cls), state, None, None, PARTS.fill_objects
 
 
 def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:
@@ -295,7 +287,7 @@ def _map(taking: Taking, root: Any) -> Any:
 
 def mapped(taking: Taking, obj: Map) -> Reduction:
     """A map of a file: of the same file again, while it is as it was."""
-    return _MAPPED, (os.path.abspath(obj.path), obj.path, obj.mode, obj.offset, obj.nbytes, obj.mark())
+    return PARTS.mapped_file, (os.path.abspath(obj.path), obj.path, obj.mode, obj.offset, obj.nbytes, obj.mark())
 
 
 _WHOLE_MAP = 64 * 1024 * 1024
@@ -304,7 +296,7 @@ _WHOLE_MAP = 64 * 1024 * 1024
 def random_state(taking: Taking, obj: Any) -> Reduction:
     """A RandomState: the one behind `np.random.rand` is that one again."""
     if obj is loaded("numpy.random.mtrand").get("_rand"):
-        return Part("found"), ("numpy.random.mtrand", "_rand")
+        return PARTS.found, ("numpy.random.mtrand", "_rand")
     return careful(taking, obj)
 
 
@@ -331,16 +323,8 @@ def memory_class() -> Any:
     return _memory
 
 
-class ArrayParts:
+class ArrayParts(Constructors):
     """The constructors of arrays."""
-
-    def memory(self, data: Any) -> Any:
-        """Return bytes of the stream, or the buffer with that number."""
-        raise NotImplementedError
-
-    def own_memory(self, data: int) -> Any:
-        """Return the buffer with that number, to be kept as the memory of what is restored."""
-        raise NotImplementedError
 
     def memory_block(self, data: Any) -> Any:
         """Return memory that can be written to, as an array of bytes."""

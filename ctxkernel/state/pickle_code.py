@@ -24,7 +24,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.codes import code_facts
-from ctxkernel.state.pickle_core import Part, Reduction
+from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.reflect import (
     HEAP_TYPE,
     class_dict,
@@ -40,30 +40,6 @@ from ctxkernel.state.reflect import (
 
 if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
-
-_CODE = Part("code")
-_CODE_ARGS = Part("code_from")
-_CELL = Part("cell")
-_FILL_CELL = Part("fill_cell")
-_FUNCTION = Part("function")
-_FILL_FUNCTION = Part("fill_function")
-_MEMBER = Part("member")
-_BOUND = Part("bound")
-_OWN_CLASS = Part("own_class")
-_MAKE_CLASS = Part("make_class")
-_FILL_CLASS = Part("fill_class")
-_TYPEVAR = Part("type_variable")
-_NEW_TYPE = Part("new_type")
-_ALIAS = Part("type_alias")
-_MODULE = Part("module")
-_REMEMBERING = Part("remembering")
-_WRAPPER = Part("wrapper")
-_PROPERTY = Part("property")
-_CACHED_PROPERTY = Part("cached_property")
-_UPDATE_DICT = Part("update_dict")
-_FILL = Part("fill")
-_DICT_VIEW = Part("dict_view")
-_NAMELESS_TYPE = Part("nameless_type")
 
 
 # -- functions ----------------------------------------------------------------------------------
@@ -81,7 +57,7 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
         taking.deps |= code_facts(obj.__code__).names
         owner = _owner(taking, path, obj)
         if owner is not None:
-            return _MEMBER, (owner, path.rpartition(".")[2])
+            return PARTS.member, (owner, path.rpartition(".")[2])
     else:
         name = dict.get(scope, "__name__")
         if type(name) is str and loaded(name) is scope:
@@ -101,7 +77,7 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
         *(obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None),
         *(content, *more, *used),
     )
-    return _FUNCTION, (obj.__code__, scope, cells), state, None, None, _FILL_FUNCTION
+    return PARTS.function, (obj.__code__, scope, cells), state, None, None, PARTS.fill_function
 
 
 def _copied(taking: Taking, scope: dict[str, Any]) -> dict[str, Any] | None:
@@ -173,22 +149,22 @@ def cell(taking: Taking, obj: types.CellType) -> Reduction:
     """A cell of a closure. With a function it is made empty: its content may be that function."""
     held = _held(obj)
     if id(obj) in taking.cells or held is None:
-        return _CELL, ()
-    return _CELL, (), held, None, None, _FILL_CELL
+        return PARTS.cell, ()
+    return PARTS.cell, (), held, None, None, PARTS.fill_cell
 
 
 def code(taking: Taking, obj: types.CodeType) -> Reduction:
     """A code object."""
     try:
         # The second version of the format: later ones depend on who else refers to a constant.
-        return _CODE, (sys.version_info[:2], marshal.dumps(obj, 2))
+        return PARTS.code, (sys.version_info[:2], marshal.dumps(obj, 2))
     except ValueError:  # a constant that no compiler makes
         names = (
             *("argcount", "posonlyargcount", "kwonlyargcount", "nlocals", "stacksize", "flags", "code", "consts"),
             *("names", "varnames", "filename", "name", "qualname", "firstlineno", "linetable", "exceptiontable"),
             *("freevars", "cellvars"),
         )
-        return _CODE_ARGS, (sys.version_info[:2], tuple([getattr(obj, f"co_{name}") for name in names]))
+        return PARTS.code_from, (sys.version_info[:2], tuple([getattr(obj, f"co_{name}") for name in names]))
 
 
 def method(taking: Taking, obj: types.MethodType) -> Reduction:
@@ -200,7 +176,7 @@ def method(taking: Taking, obj: types.MethodType) -> Reduction:
         for base in class_mro(cls):
             if name in class_dict(base):
                 if _function_of(class_dict(base)[name]) is func:
-                    return _BOUND, (owner, name)
+                    return PARTS.bound, (owner, name)
                 break
     return types.MethodType, (func, owner)
 
@@ -215,12 +191,12 @@ def remembering(taking: Taking, obj: Any) -> Reduction:
     if obj.cache_info().currsize:
         taking.note(f"the cache of {getattr(wrapped, '__name__', 'a function')}: empty")
     settings = obj.cache_parameters()
-    return _REMEMBERING, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, _UPDATE_DICT
+    return PARTS.remembering, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, PARTS.update_dict
 
 
 def wrapper(taking: Taking, obj: Any) -> Reduction:
     """A staticmethod or classmethod."""
-    return _WRAPPER, (type(obj), obj.__func__)
+    return PARTS.wrapper, (type(obj), obj.__func__)
 
 
 def property_(taking: Taking, obj: Any) -> Reduction:
@@ -230,12 +206,12 @@ def property_(taking: Taking, obj: Any) -> Reduction:
     texts = [one for one in gc.get_referents(obj) if type(one) is str and one is not doc]
     parts = (*(get[name].__get__(obj) for name in ("fget", "fset", "fdel")), doc, texts[0] if texts else None)
     members = None if cls is property else taking.plan(cls).dict_of(obj) or None
-    return _PROPERTY, (cls, *parts), members, None, None, _UPDATE_DICT
+    return PARTS.property, (cls, *parts), members, None, None, PARTS.update_dict
 
 
 def cached_property(taking: Taking, obj: Any) -> Reduction:
     """A functools.cached_property: what it keeps is in the instances."""
-    return _CACHED_PROPERTY, (obj.func, obj.attrname, obj.__doc__)
+    return PARTS.cached_property, (obj.func, obj.attrname, obj.__doc__)
 
 
 def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
@@ -243,14 +219,14 @@ def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
     (below,) = gc.get_referents(obj)
     owner = getattr(below.get("__dict__"), "__objclass__", None) if type(below) is dict else None
     if owner is not None and class_dict(owner) == obj:
-        return Part("class_dict"), (owner,)
+        return PARTS.class_dict, (owner,)
     return types.MappingProxyType, (below,)
 
 
 def dict_view(taking: Taking, obj: Any) -> Reduction:
     """`d.keys()`, `d.values()`, `d.items()`: of the same dict again."""
     (below,) = gc.get_referents(obj)
-    return _DICT_VIEW, (below, type(obj).__name__.rpartition("_")[2])
+    return PARTS.dict_view, (below, type(obj).__name__.rpartition("_")[2])
 
 
 # -- classes ------------------------------------------------------------------------------------
@@ -267,12 +243,12 @@ def class_(taking: Taking, obj: Any) -> Reduction:
         taking.uses_module(class_module(obj))
         return NotImplemented
     if _NAMELESS.get(class_name(obj)) is obj:
-        return _NAMELESS_TYPE, (class_name(obj),)
+        return PARTS.nameless_type, (class_name(obj),)
     if not class_flags(obj) & HEAP_TYPE:
         raise TypeError("a type that no module has under its name")
     uid = taking.packer.uid(obj)
     taking.classes[uid] = obj
-    return _OWN_CLASS, (taking.label(f"class:{uid}"), class_qualname(obj))
+    return PARTS.own_class, (taking.label(f"class:{uid}"), class_qualname(obj))
 
 
 _SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
@@ -335,7 +311,7 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
         *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
         *(names, fixed, _early(meta, members)),
     )
-    return _MAKE_CLASS, args, (members, registered), None, None, _FILL_CLASS
+    return PARTS.make_class, args, (members, registered), None, None, PARTS.fill_class
 
 
 _SETTABLE = frozenset(("__doc__", "__abstractmethods__", "__annotations__", "__type_params__"))
@@ -366,12 +342,12 @@ def type_variable(taking: Taking, obj: Any) -> Reduction:
         extra["infer_variance"] = True
     if getattr(obj, "has_default", bool)():
         extra["default"] = obj.__default__
-    return _TYPEVAR, (type(obj).__module__, kind, name, getattr(obj, "__constraints__", ()), extra, module)
+    return PARTS.type_variable, (type(obj).__module__, kind, name, getattr(obj, "__constraints__", ()), extra, module)
 
 
 def type_alias(taking: Taking, obj: Any) -> Reduction:
     """What `type X = …` made."""
-    return _ALIAS, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)
+    return PARTS.type_alias, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)
 
 
 def new_type(taking: Taking, obj: Any) -> Reduction:
@@ -379,7 +355,7 @@ def new_type(taking: Taking, obj: Any) -> Reduction:
     name, module = obj.__name__, obj.__module__
     if module != taking.module and loaded(module).get(name) is obj:
         return name
-    return _NEW_TYPE, (name, obj.__supertype__, module, obj.__qualname__)
+    return PARTS.new_type, (name, obj.__supertype__, module, obj.__qualname__)
 
 
 def module_(taking: Taking, obj: Any) -> Reduction:
@@ -387,11 +363,11 @@ def module_(taking: Taking, obj: Any) -> Reduction:
     name = module_dict(obj).get("__name__")
     if type(name) is str and sys.modules.get(name) is obj:
         taking.uses_module(name)
-        return _MODULE, (name,)
+        return PARTS.module, (name,)
     spec = module_dict(obj).get("__spec__")
     known = getattr(spec, "name", None)
     if type(known) is str and sys.modules.get(known) is obj:
-        return _MODULE, (known,)
+        return PARTS.module, (known,)
     return taking.refuse(obj, "a module that is made by hand cannot be imported again")
 
 
@@ -445,10 +421,8 @@ class _QuietSlots:
 _HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins", __name__))
 
 
-class CodeParts:
+class CodeParts(Constructors):
     """The constructors of functions and classes."""
-
-    namespace: dict[str, Any]
 
     def code(self, version: tuple[int, int], data: bytes) -> Any:
         """Return a code object. Raises ValueError for one of another Python."""
@@ -588,10 +562,6 @@ class CodeParts:
             abc._abc_init(made)  # type: ignore[attr-defined]
         self.made_class(uid, made)
         return made
-
-    def made_class(self, uid: str, cls: type) -> None:
-        """Know a class by its uid."""
-        raise NotImplementedError
 
     def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
         """Give a class its members."""

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ctxkernel.state.pickle_core import Part, Reduction
+from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.reflect import (
     HEAP_TYPE,
     Plan,
@@ -32,11 +32,6 @@ from ctxkernel.state.reflect import (
 if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
 
-_NEW = Part("new")
-_FILL = Part("fill")
-_ADOPT = Part("adopt")
-_VALUE = Part("value")
-_ENUM_MEMBER = Part("enum_member")
 _NEWOBJ: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 
 _IMMUTABLE: tuple[type, ...] = (int, float, complex, str, bytes, tuple, frozenset)
@@ -247,7 +242,7 @@ def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
     if func is _NEWOBJ and (
         not args or not isinstance(args[0], type) or args[0] is not getattr(obj, "__class__", None)
     ):
-        func = _NEW
+        func = PARTS.new
     return (func, args, *rest)
 
 
@@ -260,7 +255,7 @@ def _by_name(taking: Taking, obj: Any, name: str) -> Reduction:
                 break
     if module == taking.module:
         # A name of the user's, perhaps the very one that is stored here: by its attributes then.
-        return _NEW, (type(obj),), _state(taking, obj), None, None, _FILL
+        return PARTS.new, (type(obj),), _state(taking, obj), None, None, PARTS.fill
     if type(module) is str and _reach(sys.modules.get(module), name) is obj:
         return name
     raise TypeError(f"it says that it is {name}, and no module has it under that name")
@@ -280,17 +275,7 @@ def _reach(found: Any, path: str) -> Any:
 def _state(taking: Taking, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
     """Return what `Restorer.fill` takes: the dict, slots, and what a built-in base holds."""
     plan = taking.plan(type(obj))
-    return plan.dict_of(obj) or None, dict(_slots(plan, obj)) or None, base, content
-
-
-def _slots(plan: Plan, obj: Any) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, get in plan.slots:
-        try:
-            found.append((name, get(obj)))
-        except AttributeError:
-            continue
-    return found
+    return plan.dict_of(obj) or None, dict(plan.slots_of(obj)) or None, base, content
 
 
 class _Probe:
@@ -310,7 +295,7 @@ _ALONE = _references()
 
 def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
     get = plan.get_dict
-    new: Any = _NEW if _defines(cls, "__new__") or not plan.honest else _NEWOBJ
+    new: Any = PARTS.new if _defines(cls, "__new__") or not plan.honest else _NEWOBJ
     args = (cls,)
     # The unpickler would ask the empty instance for `__setstate__`.
     asked = _defines(cls, "__getattr__", "__getattribute__", "__setstate__")
@@ -319,13 +304,13 @@ def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
         def reduce(taking: Taking, obj: Any) -> Reduction:
             members = get(obj)
             if sys.getrefcount(members) > _ALONE or type(members) is not dict:
-                return _NEW, args, members, None, None, _ADOPT  # `vars(obj)` has a name of its own
+                return PARTS.new, args, members, None, None, PARTS.adopt  # `vars(obj)` has a name of its own
             return new, args, members or None
 
         return reduce
     if not plan.slots and get is None:
         return lambda taking, obj: (new, args)
-    return lambda taking, obj: (_NEW, args, _state(taking, obj), None, None, _FILL)
+    return lambda taking, obj: (PARTS.new, args, _state(taking, obj), None, None, PARTS.fill)
 
 
 def _defines(cls: type, *names: str) -> bool:
@@ -336,8 +321,8 @@ def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:
     def reduce(taking: Taking, obj: Any) -> Reduction:
         members = plan.dict_of(obj)
         if members is not None and members is obj:  # `self.__dict__ = self`
-            return _NEW, (plan.cls,), (obj, None, base, read(obj)), None, None, _FILL
-        return _NEW, (plan.cls,), _state(taking, obj, base, read(obj)), None, None, _FILL
+            return PARTS.new, (plan.cls,), (obj, None, base, read(obj)), None, None, PARTS.fill
+        return PARTS.new, (plan.cls,), _state(taking, obj, base, read(obj)), None, None, PARTS.fill
 
     return reduce
 
@@ -358,8 +343,8 @@ def _value(plan: Plan, base: type) -> Kind:
         # An exact copy of the base's part: the same object must not come back here.
         args = (base, plan.cls, as_base(obj))
         if bare:
-            return _VALUE, args
-        return _VALUE, args, _state(taking, obj), None, None, _FILL
+            return PARTS.value, args
+        return PARTS.value, args, _state(taking, obj), None, None, PARTS.fill
 
     return reduce
 
@@ -369,7 +354,14 @@ def _enum_member(taking: Taking, obj: Any) -> Reduction:
     cls = type(obj)
     solid = next((base for base in _IMMUTABLE if is_kind(cls, base)), object)
     content = None if solid is object else _content_of(solid, obj)
-    return _ENUM_MEMBER, (solid, cls, content), (taking.plan(cls).dict_of(obj), None, None, None), None, None, _FILL
+    return (
+        PARTS.enum_member,
+        (solid, cls, content),
+        (taking.plan(cls).dict_of(obj), None, None, None),
+        None,
+        None,
+        PARTS.fill,
+    )
 
 
 def _content_of(base: Any, obj: Any) -> Any:
@@ -381,7 +373,7 @@ def _content_of(base: Any, obj: Any) -> Any:
 # -- together again -----------------------------------------------------------------------------
 
 
-class InstanceParts:
+class InstanceParts(Constructors):
     """The constructors of instances."""
 
     def new(self, cls: Any, *args: Any) -> Any:

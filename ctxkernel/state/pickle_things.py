@@ -30,7 +30,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import SMALL, Part, Reduction
+from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful
 from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.reflect import is_kind, loaded
@@ -40,27 +40,6 @@ if TYPE_CHECKING:
 
     from ctxkernel.state.reducers import Kind, Taking
 
-_LOCK = Part("lock")
-_FILE = Part("file")
-_CLOSED_FILE = Part("closed_file")
-_TEXT_FILE = Part("text_in_memory")
-_CLOSED_MEMORY = Part("closed_memory")
-_DATABASE = Part("database")
-_WEAK = Part("weak")
-_WEAK_METHOD = Part("weak_method")
-_PROXY = Part("weak_proxy")
-_WEAK_CONTAINER = Part("weak_container")
-_FILL_WEAK = Part("fill_weak_container")
-_ARRAY = Part("machine_values")
-_MEMORYVIEW = Part("memoryview")
-_RELEASED = Part("released_memoryview")
-_MMAP = Part("anonymous_map")
-_GLOBAL = Part("found")
-_EXCEPTION = Part("exception")
-_FILL_EXCEPTION = Part("fill_exception")
-_STAND_IN = Part("stand_in")
-_ORDERED = Part("ordered")
-_FILL_ORDERED = Part("fill_ordered")
 
 _STANDARD = tuple(("sys", name) for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"))
 _DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
@@ -97,7 +76,7 @@ def _running(taking: Taking, obj: Any) -> Reduction:
 def _lock(taking: Taking, obj: Any) -> Reduction:
     taking.note("lock: a new, open one")
     # Whether it is held is part of the state: a held one is not the same as the open one that it was.
-    return _LOCK, ("RLock" if type(obj) is _RLOCK else "Lock", repr(obj).startswith("<locked"))
+    return PARTS.lock, ("RLock" if type(obj) is _RLOCK else "Lock", repr(obj).startswith("<locked"))
 
 
 _RLOCK = type(threading.RLock())
@@ -111,7 +90,7 @@ def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction
     order = list(collections.OrderedDict.__iter__(obj))
     if all(map(operator.is_, order, dict.__iter__(obj))):
         return NotImplemented
-    return _ORDERED, (), (dict(dict.items(obj)), order), None, None, _FILL_ORDERED
+    return PARTS.ordered, (), (dict(dict.items(obj)), order), None, None, PARTS.fill_ordered
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -122,7 +101,7 @@ def file(taking: Taking, obj: Any) -> Reduction:
     mode = getattr(obj, "mode", None)
     name = getattr(obj, "name", None)
     if obj.closed:
-        return _CLOSED_FILE, (_file_kind(obj), name if isinstance(name, (str, bytes, os.PathLike)) else None, mode)
+        return PARTS.closed_file, (_file_kind(obj), name if isinstance(name, (str, bytes, os.PathLike)) else None, mode)
     if not isinstance(name, str | bytes | os.PathLike):
         return taking.refuse(obj, "it has no name under which it could be opened again")
     if not isinstance(mode, str):
@@ -134,7 +113,7 @@ def file(taking: Taking, obj: Any) -> Reduction:
     if not stat.S_ISREG(known.st_mode) or (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
         return taking.refuse(obj, "it is no regular file, or the file under its name is another one")
     text = (obj.encoding, obj.errors, obj.newlines) if isinstance(obj, io.TextIOWrapper) else None
-    return _FILE, (_file_kind(obj), path, name, mode, text and text[:2], obj.tell())
+    return PARTS.file, (_file_kind(obj), path, name, mode, text and text[:2], obj.tell())
 
 
 def _file_kind(obj: Any) -> str:
@@ -145,7 +124,7 @@ def _file_kind(obj: Any) -> str:
 
 def _memory_file(taking: Taking, obj: Any) -> Reduction:
     if obj.closed:
-        return _CLOSED_MEMORY, (type(obj),)
+        return PARTS.closed_memory, (type(obj),)
     vars(obj)  # its state has this dict once somebody asked for it
     return careful(taking, obj)
 
@@ -169,7 +148,7 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
     if not path:
         (pages,) = sqlite3.Cursor.execute(cursor, "PRAGMA page_count").fetchone()
         content = sqlite3.Connection.serialize(obj) if pages else b""
-    return _DATABASE, (type(obj), path, content, settings)
+    return PARTS.database, (type(obj), path, content, settings)
 
 
 # -- weak references ----------------------------------------------------------------------------
@@ -179,24 +158,24 @@ def weak(taking: Taking, obj: Any) -> Reduction:
     """A weak reference: to what is in this pack it is one again."""
     target = obj()
     if target is None:
-        return _WEAK, (None, None)
+        return PARTS.weak, (None, None)
     taking.targets.append(target)
     if taking.members is None:
-        return _WEAK, (None, None)
+        return PARTS.weak, (None, None)
     if id(target) not in taking.members:
         return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
-    return _WEAK, (target, obj.__callback__)
+    return PARTS.weak, (target, obj.__callback__)
 
 
 def weak_method(taking: Taking, obj: Any) -> Reduction:
     """A weakref.WeakMethod."""
     bound = obj()
     if bound is None:
-        return _WEAK, (None, None)
+        return PARTS.weak, (None, None)
     taking.targets.append(bound.__self__)
     if taking.members is None or id(bound.__self__) not in taking.members:
-        return _WEAK, (None, None)
-    return _WEAK_METHOD, (bound,)
+        return PARTS.weak, (None, None)
+    return PARTS.weak_method, (bound,)
 
 
 def weak_proxy(taking: Taking, obj: Any) -> Reduction:
@@ -204,10 +183,10 @@ def weak_proxy(taking: Taking, obj: Any) -> Reduction:
     target = obj.__repr__.__self__
     taking.targets.append(target)
     if taking.members is None:
-        return _WEAK, (None, None)
+        return PARTS.weak, (None, None)
     if id(target) not in taking.members:
         return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
-    return _PROXY, (target,)
+    return PARTS.weak_proxy, (target,)
 
 
 def weak_container(taking: Taking, obj: Any) -> Reduction:
@@ -224,7 +203,7 @@ def weak_container(taking: Taking, obj: Any) -> Reduction:
     kept = [pair for pair, one in zip(items, watched, strict=True) if id(one) in known]
     if taking.members is not None and len(kept) < len(items):
         taking.note(f"{type(obj).__name__}: without what only others hold")
-    return _WEAK_CONTAINER, (type(obj),), kept, None, None, _FILL_WEAK
+    return PARTS.weak_container, (type(obj),), kept, None, None, PARTS.fill_weak_container
 
 
 # -- memory -------------------------------------------------------------------------------------
@@ -234,7 +213,7 @@ def machine_values(taking: Taking, obj: Any) -> Reduction:
     """An array.array."""
     memory = memoryview(obj).cast("B")
     data: Any = bytes(memory) if memory.nbytes < SMALL else taking.buffer(memory)
-    return _ARRAY, (obj.typecode, data)
+    return PARTS.machine_values, (obj.typecode, data)
 
 
 class _Buffer(ctypes.Structure):
@@ -263,11 +242,11 @@ def view(taking: Taking, obj: memoryview) -> Reduction:
     try:
         below = obj.obj
     except ValueError:
-        return _RELEASED, ()
+        return PARTS.released_memoryview, ()
     if below is None or obj.ndim == 0 or (obj.ndim > 1 and not obj.c_contiguous):
         return taking.refuse(obj, "its memory is laid out in a way that cannot be restored")
     offset = address(obj) - address(below)
-    return _MEMORYVIEW, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
+    return PARTS.memoryview, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
 
 
 def is_anonymous(held: mmap.mmap) -> bool:
@@ -282,7 +261,7 @@ def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
     """An mmap that is of no file."""
     if not is_anonymous(obj):
         return taking.refuse(obj, "it maps a file")
-    return _MMAP, (obj[:], obj.tell())
+    return PARTS.anonymous_map, (obj[:], obj.tell())
 
 
 # -- others -------------------------------------------------------------------------------------
@@ -305,7 +284,7 @@ def _instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Red
     def reduce(taking: Taking, obj: Any) -> Reduction:
         for module, name in known:
             if _known(module, name) is obj:
-                return _GLOBAL, (module, name)
+                return PARTS.found, (module, name)
         return otherwise(taking, obj)
 
     return reduce
@@ -333,24 +312,9 @@ def exception(taking: Taking, obj: BaseException) -> Reduction:
     native: Any = next(base for base in cls.__mro__ if not base.__flags__ & (1 << 9))
     args = native.__reduce__(obj)[1]
     plan = taking.plan(cls)
-    slots = [(name, get(obj)) for name, get in plan.slots if _has(get, obj)]
-    state = (
-        plan.dict_of(obj) or None,
-        slots or None,
-        obj.__cause__,
-        obj.__context__,
-        obj.__suppress_context__,
-        obj.args,
-    )
-    return _EXCEPTION, (native, cls, args), state, None, None, _FILL_EXCEPTION
-
-
-def _has(get: Any, obj: object) -> bool:
-    try:
-        get(obj)
-    except AttributeError:
-        return False
-    return True
+    chained = obj.__cause__, obj.__context__, obj.__suppress_context__
+    state = (plan.dict_of(obj) or None, plan.slots_of(obj) or None, *chained, obj.args)
+    return PARTS.exception, (native, cls, args), state, None, None, PARTS.fill_exception
 
 
 def _figure(taking: Taking, obj: Any) -> Reduction:
@@ -404,10 +368,7 @@ def _callbacks(taking: Taking, obj: Any) -> Reduction:
         for signal, known in members["callbacks"].items()
     }
     number = int(repr(members["_cid_gen"])[6:-1])
-    return _NEW, (type(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
-
-
-_NEW = Part("new")
+    return PARTS.new, (type(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
 
 
 def _foreign(taking: Taking, obj: Any) -> Reduction:
@@ -421,7 +382,7 @@ _POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore
 
 
 def _shell(taking: Taking, obj: Any) -> Reduction:
-    return _GLOBAL, ("IPython", "get_ipython", True)
+    return PARTS.found, ("IPython", "get_ipython", True)
 
 
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
@@ -439,7 +400,7 @@ KINDS: dict[Any, Kind] = {
     mmap.mmap: anonymous_map,
     random.Random: _random,
     random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
-    Lost: lambda taking, obj: (_STAND_IN, obj.__reduce__()[1]),
+    Lost: lambda taking, obj: (PARTS.stand_in, obj.__reduce__()[1]),
     weakref.ref: weak,
     weakref.WeakMethod: weak_method,
     **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), weak_proxy),
@@ -511,7 +472,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 # -- together again -----------------------------------------------------------------------------
 
 
-class ThingParts:
+class ThingParts(Constructors):
     """The constructors of what belongs to the process."""
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
@@ -615,10 +576,6 @@ class ThingParts:
         made = array.array(typecode)
         made.frombytes(self.memory(data))
         return made
-
-    def memory(self, data: Any) -> Any:
-        """Return bytes of the stream, or the buffer with that number."""
-        raise NotImplementedError
 
     def memoryview(
         self, below: Any, offset: int, format: Any, shape: tuple[int, ...], strides: tuple[int, ...], readonly: bool

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things
-from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, said, short
+from ctxkernel.state.pickle_core import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, said, short
 from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_kind, is_own_class, public_name
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 Kind = Callable[["Taking", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""
 
-_LIVE = Part("live")
-_HANDLE = Part("handle")
-_SHARED = Part("shared")
-_SKIP = Part("skip")
 
 _WITHOUT_IDENTITY = frozenset(
     ("own_class", "module", "code", "code_from", "found", "live", "handle", "shared", "nameless_type", "member")
@@ -132,7 +128,7 @@ class Taking:
             return self.refuse(obj, self.refused[id(obj)])
         if self.packer.shared and obj is not self.root and (label := self.packer.shared_label(obj)):
             self.shared[label] = obj
-            return _SHARED, (self.label(label),)
+            return PARTS.shared, (self.label(label),)
         try:
             reduction = kind(self, obj)
             if type(reduction) is tuple and id(cls) not in _VALUES and id(cls) not in self.values:
@@ -182,8 +178,8 @@ class Taking:
         self.missing.append((obj, what))
         token = self.packer.token(obj)
         self.live[token] = obj
-        made = _LIVE, (self.label(f"live:{token}"), f"{what} ({reason})")
-        return made if held is None else (*made, held, None, None, _SKIP)
+        made = PARTS.live, (self.label(f"live:{token}"), f"{what} ({reason})")
+        return made if held is None else (*made, held, None, None, PARTS.skip)
 
     def uses_module(self, name: str) -> None:
         """Note that code of a module can run by what is stored: one of the user's own may change its variables."""
@@ -325,7 +321,7 @@ _MISSING: Any = object()
 
 
 def _handle(taking: Taking, obj: Any) -> Reduction:
-    return _HANDLE, (obj.obj_id,)
+    return PARTS.handle, (obj.obj_id,)
 
 
 def _part(taking: Taking, obj: Part) -> Reduction:
