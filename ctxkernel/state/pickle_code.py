@@ -16,6 +16,7 @@ import ctypes
 import functools
 import gc
 import marshal
+import operator
 import sys
 import types
 import typing
@@ -252,20 +253,11 @@ def class_(taking: Taking, obj: Any) -> Reduction:
 
 
 _SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
+_DICTS: tuple[Any, ...] = {}, OrderedDict()
+_ITERATED: tuple[Any, ...] = [], (), "", b"", bytearray(), {}, {}.values(), {}.items(), set(), range(0), range(1 << 70)
 _SAMPLES: tuple[Any, ...] = (
-    *({}.keys(), {}.values(), {}.items(), OrderedDict().keys(), OrderedDict().values(), OrderedDict().items()),
-    *(
-        iter([]),
-        iter(()),
-        iter(""),
-        iter(b""),
-        iter({}),
-        iter({}.values()),
-        iter({}.items()),
-        iter(set()),
-        iter(range(0)),
-    ),
-    *(iter(bytearray()), reversed([]), iter(range(1 << 70)), iter(int, 0), memoryview(b""), weakref.ref(OrderedDict)),
+    *(view for made in _DICTS for view in (made.keys(), made.values(), made.items())),
+    *(*map(iter, _ITERATED), reversed([]), iter(int, 0), memoryview(b""), weakref.ref(OrderedDict)),
 )
 _NAMELESS: dict[str, Any] = {
     class_name(one): one
@@ -402,27 +394,19 @@ BELOW: dict[Any, Kind] = {
 # -- together again -----------------------------------------------------------------------------
 
 
-class _Quiet:
-    """A base that keeps `__init_subclass__` of the other bases from running."""
-
-    def __init_subclass__(cls, **_: Any) -> None:
-        """Do nothing."""
-
-
-class _QuietSlots:
-    """The same, laid out like a class without a dict."""
-
-    __slots__ = ()
-
-    def __init_subclass__(cls, **_: Any) -> None:
-        """Do nothing."""
-
-
+# Bases that keep `__init_subclass__` of the other bases from running; the second is laid out without a dict.
+_DEAF = {"__init_subclass__": lambda *_, **__: None}
+_QUIET = type("_Quiet", (), _DEAF), type("_QuietSlots", (), {**_DEAF, "__slots__": ()})
 _HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins", __name__))
 
 
 class CodeParts(Constructors):
     """The constructors of functions and classes."""
+
+    cell = types.CellType
+    class_dict = vars
+    nameless_type = _NAMELESS.__getitem__
+    wrapper = operator.call
 
     def code(self, version: tuple[int, int], data: bytes) -> Any:
         """Return a code object. Raises ValueError for one of another Python."""
@@ -433,10 +417,6 @@ class CodeParts(Constructors):
         """Return a code object from its parts."""
         _same_version(version)
         return types.CodeType(*args)
-
-    def cell(self) -> Any:
-        """Return an empty cell."""
-        return types.CellType()
 
     def fill_cell(self, cell: Any, held: tuple[Any]) -> None:
         """Put its content into a cell."""
@@ -484,10 +464,6 @@ class CodeParts(Constructors):
         """Give an object the attributes that it had."""
         obj.__dict__.update(members)
 
-    def wrapper(self, kind: Any, func: Any) -> Any:
-        """Return a staticmethod or classmethod."""
-        return kind(func)
-
     def property(self, cls: Any, get: Any, set_: Any, delete: Any, doc: Any, name: str | None) -> Any:
         """Return a property, with the name that its class gave it."""
         made = property.__new__(cls)
@@ -501,14 +477,6 @@ class CodeParts(Constructors):
         made = functools.cached_property(func)
         made.attrname, made.__doc__ = name, doc
         return made
-
-    def nameless_type(self, name: str) -> Any:
-        """Return a type of the interpreter that no module has under its name."""
-        return _NAMELESS[name]
-
-    def class_dict(self, cls: Any) -> Any:
-        """Return `vars` of a class."""
-        return vars(cls)
 
     def dict_view(self, below: dict[Any, Any], which: str) -> Any:
         """Return `keys`, `values` or `items` of a dict."""
@@ -594,7 +562,7 @@ def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[s
         for each in class_mro(base)
         if class_flags(each) & HEAP_TYPE
     )
-    for quiet in (_Quiet, _QuietSlots) if hooked else ():
+    for quiet in _QUIET if hooked else ():
         try:
             made = make(meta, name, (quiet, *bases), dict(members))
             type.__dict__["__bases__"].__set__(made, bases)

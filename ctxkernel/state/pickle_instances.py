@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import copyreg
+import enum
 import sys
 import types
 from array import array
@@ -34,7 +35,16 @@ if TYPE_CHECKING:
 
 _NEWOBJ: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 
-_IMMUTABLE: tuple[type, ...] = (int, float, complex, str, bytes, tuple, frozenset)
+_AS_BASE: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: lambda obj: complex.__add__(obj, 0),
+    str: str.__str__,
+    bytes: lambda obj: bytes.__getitem__(obj, slice(None)),
+    tuple: lambda obj: tuple.__getitem__(obj, slice(None)),
+    frozenset: lambda obj: frozenset(frozenset.__iter__(obj)),
+}
+"""Immutable bases, and how an exact copy of the base's part is made."""
 _CONTAINERS: dict[type, Callable[[Any], Any]] = {
     list: lambda obj: list.__getitem__(obj, slice(None)),
     collections.OrderedDict: lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
@@ -91,11 +101,11 @@ def _registered(cls: type) -> bool:
 
 def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
     """Return the reducer for instances of `cls`."""
-    if id(cls) in taking.by_value and _is_enum(cls):
+    if id(cls) in taking.by_value and is_kind(cls, enum.Enum):
         return _enum_member
     customs = _customs(cls)
     solid = next(base for base in class_mro(cls) if not _python_made(base))
-    known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _IMMUTABLE
+    known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _AS_BASE
     if taking.plain and known:
         customs = set()
     elif customs and customs <= _OF_STATE and known and plan.own and id(cls) not in taking.own_way:
@@ -113,8 +123,8 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
             taking.runs.setdefault(f"{class_qualname(cls)}.{name}")
     if (_registered(cls) and not (taking.plain and known)) or customs:
         return _way_of(plan)
-    if not plan.own and _cleans_up(cls):
-        return _cleaner
+    if not plan.own and _defines(cls, "__del__"):
+        return lambda taking, obj: taking.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
     return _by_attributes(taking, cls, plan, solid) or _way_of(plan)
 
 
@@ -137,10 +147,7 @@ def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
     for base, read in _CONTAINERS.items():
         if is_kind(solid, base):
             return _container(plan, base, read)
-    for base in _IMMUTABLE:
-        if solid is base:
-            return _value(plan, base)
-    return None
+    return _value(plan, solid) if solid in _AS_BASE else None
 
 
 def _python_made(cls: type) -> bool:
@@ -154,19 +161,6 @@ def _python_made(cls: type) -> bool:
     size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
     base: Callable[[type], type] = type.__dict__["__base__"].__get__
     return size(cls) - size(base(cls)) <= 8 * (own + 2)  # a dict and a list of weak references
-
-
-def _cleans_up(cls: type) -> bool:
-    return any("__del__" in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE)
-
-
-def _cleaner(taking: Taking, obj: Any) -> Reduction:
-    return taking.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
-
-
-def _is_enum(cls: type) -> bool:
-    enum = sys.modules.get("enum")
-    return enum is not None and is_kind(cls, enum.Enum)
 
 
 # -- as the class says --------------------------------------------------------------------------
@@ -278,14 +272,10 @@ def _state(taking: Taking, obj: Any, base: type | None = None, content: Any = No
     return plan.dict_of(obj) or None, dict(plan.slots_of(obj)) or None, base, content
 
 
-class _Probe:
-    pass
-
-
 def _references() -> int:
     """Return what `sys.getrefcount` says of a `__dict__` that only its object, and one local variable, refer to."""
-    probe = _Probe()
-    probe.x = 1  # type: ignore[attr-defined]
+    probe: Any = type("Probe", (), {})()
+    probe.x = 1
     members = probe.__dict__
     return sys.getrefcount(members)
 
@@ -329,15 +319,7 @@ def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:
 
 def _value(plan: Plan, base: type) -> Kind:
     bare = not plan.slots and plan.get_dict is None
-    as_base: Callable[[Any], Any] = {
-        tuple: lambda obj: tuple.__getitem__(obj, slice(None)),
-        str: str.__str__,
-        bytes: lambda obj: bytes.__getitem__(obj, slice(None)),
-        int: int.__int__,
-        float: float.__float__,
-        complex: lambda obj: complex.__add__(obj, 0),
-        frozenset: lambda obj: frozenset(frozenset.__iter__(obj)),
-    }[base]
+    as_base = _AS_BASE[base]
 
     def reduce(taking: Taking, obj: Any) -> Reduction:
         # An exact copy of the base's part: the same object must not come back here.
@@ -352,8 +334,8 @@ def _value(plan: Plan, base: type) -> Kind:
 def _enum_member(taking: Taking, obj: Any) -> Reduction:
     """A member of an enumeration that is itself in this pack: by its attributes."""
     cls = type(obj)
-    solid = next((base for base in _IMMUTABLE if is_kind(cls, base)), object)
-    content = None if solid is object else _content_of(solid, obj)
+    solid = next((base for base in _AS_BASE if is_kind(cls, base)), object)
+    content = None if solid is object else _AS_BASE[solid](obj)
     return (
         PARTS.enum_member,
         (solid, cls, content),
@@ -362,12 +344,6 @@ def _enum_member(taking: Taking, obj: Any) -> Reduction:
         None,
         PARTS.fill,
     )
-
-
-def _content_of(base: Any, obj: Any) -> Any:
-    if base is tuple:
-        return tuple(tuple.__iter__(obj))
-    return {int: int.__int__, float: float.__float__, str: str.__str__}.get(base, base)(obj)
 
 
 # -- together again -----------------------------------------------------------------------------
@@ -385,12 +361,10 @@ class InstanceParts(Constructors):
             return native.__new__(cls)
 
     def value(self, base: Any, cls: Any, content: Any) -> Any:
-        """Make an instance of a subclass of a built-in immutable."""
-        return base.__new__(cls, content)
-
-    def enum_member(self, base: Any, cls: Any, content: Any) -> Any:
-        """Make a member of an enumeration that is being put together."""
+        """Make an instance of a subclass of a built-in immutable, or a member of an enumeration."""
         return base.__new__(cls) if base is object else base.__new__(cls, content)
+
+    enum_member = value
 
     def adopt(self, obj: Any, members: Any) -> None:
         """Make `members` the `__dict__` of `obj`, as an object and not as a copy."""

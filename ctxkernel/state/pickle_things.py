@@ -157,14 +157,23 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
 def weak(taking: Taking, obj: Any) -> Reduction:
     """A weak reference: to what is in this pack it is one again."""
     target = obj()
-    if target is None:
-        return PARTS.weak, (None, None)
-    taking.targets.append(target)
-    if taking.members is None:
+    return _weakly(taking, obj, target, (PARTS.weak, (target, obj.__callback__)))
+
+
+def weak_proxy(taking: Taking, obj: Any) -> Reduction:
+    """A weakref.proxy."""
+    target = obj.__repr__.__self__
+    return _weakly(taking, obj, target, (PARTS.weak_proxy, (target,)))
+
+
+def _weakly(taking: Taking, obj: Any, target: Any, made: Reduction) -> Reduction:
+    if target is not None:
+        taking.targets.append(target)
+    if target is None or taking.members is None:
         return PARTS.weak, (None, None)
     if id(target) not in taking.members:
         return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
-    return PARTS.weak, (target, obj.__callback__)
+    return made
 
 
 def weak_method(taking: Taking, obj: Any) -> Reduction:
@@ -176,17 +185,6 @@ def weak_method(taking: Taking, obj: Any) -> Reduction:
     if taking.members is None or id(bound.__self__) not in taking.members:
         return PARTS.weak, (None, None)
     return PARTS.weak_method, (bound,)
-
-
-def weak_proxy(taking: Taking, obj: Any) -> Reduction:
-    """A weakref.proxy."""
-    target = obj.__repr__.__self__
-    taking.targets.append(target)
-    if taking.members is None:
-        return PARTS.weak, (None, None)
-    if id(target) not in taking.members:
-        return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
-    return PARTS.weak_proxy, (target,)
 
 
 def weak_container(taking: Taking, obj: Any) -> Reduction:
@@ -216,24 +214,17 @@ def machine_values(taking: Taking, obj: Any) -> Reduction:
     return PARTS.machine_values, (obj.typecode, data)
 
 
-class _Buffer(ctypes.Structure):
-    _fields_ = (
-        *(("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t)),
-        *(("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int)),
-        *(("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p)),
-        *(("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p)),
-    )
-
-
+_BUFFER_WORDS = 16
+"""More machine words than a `Py_buffer` has; its first one is the address."""
 _FULL_RO = 0x011C
 
 
 def address(memory: Any) -> int:
     """Return where the first item of a buffer lies."""
-    found = _Buffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), ctypes.byref(found), ctypes.c_int(_FULL_RO))
-    at = found.buf or 0
-    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
+    found = (ctypes.c_void_p * _BUFFER_WORDS)()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), found, ctypes.c_int(_FULL_RO))
+    at = found[0] or 0
+    ctypes.pythonapi.PyBuffer_Release(found)
     return at
 
 
@@ -274,16 +265,12 @@ def iterator(taking: Taking, obj: Any) -> Reduction:
         return careful(taking, obj)
 
 
-def _known(module: str, name: str) -> Any:
-    return loaded(module).get(name)
-
-
 def _instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
     """Return a reducer that writes objects which live in a module as their name, and others as `otherwise` does."""
 
     def reduce(taking: Taking, obj: Any) -> Reduction:
         for module, name in known:
-            if _known(module, name) is obj:
+            if loaded(module).get(name) is obj:
                 return PARTS.found, (module, name)
         return otherwise(taking, obj)
 
@@ -347,11 +334,9 @@ def _is_users(taking: Taking, observer: Any) -> bool:
     """Say whether an observer is the user's: what it holds may change with the widget."""
     if type(observer) is types.FunctionType:
         return observer.__globals__ is taking.namespace
-    owner = getattr(observer, "__self__", None) if type(observer) in _METHODS else None
+    methods = (types.MethodType, types.BuiltinMethodType)
+    owner = getattr(observer, "__self__", None) if type(observer) in methods else None
     return owner is not None and not is_kind(type(owner), types.ModuleType) and not hasattr(owner, "_trait_notifiers")
-
-
-_METHODS = (types.MethodType, types.BuiltinMethodType)
 
 
 def _is_simple(value: Any) -> bool:
@@ -379,10 +364,6 @@ def _foreign(taking: Taking, obj: Any) -> Reduction:
 
 
 _POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
-
-
-def _shell(taking: Taking, obj: Any) -> Reduction:
-    return PARTS.found, ("IPython", "get_ipython", True)
 
 
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
@@ -422,6 +403,24 @@ BELOW: dict[Any, Kind] = {
 }
 
 _PROCESS = "it belongs to this process"
+# The second half is the kernel's own: a copy would take what it runs on away from a kernel that has just started.
+_OF_THE_PROCESS = """
+asyncio.AbstractEventLoop concurrent.futures.Executor concurrent.futures.Future multiprocessing.managers.BaseManager
+multiprocessing.pool.Pool multiprocessing.process.BaseProcess multiprocessing.shared_memory.SharedMemory
+selectors.BaseSelector socket.socket subprocess.Popen
+
+comm.base_comm.BaseComm comm.base_comm.CommManager ctxkernel.kernel.runtime.Runtime ipykernel.iostream.IOPubThread
+ipykernel.kernelbase.Kernel jupyter_client.session.Session tornado.ioloop.IOLoop zmq.eventloop.zmqstream.ZMQStream
+traitlets.config.application.Application zmq.sugar.context.Context zmq.sugar.socket.Socket
+"""
+_ALIVE_ONLY = {
+    _PROCESS: _OF_THE_PROCESS,
+    "it deletes its file when it goes": "tempfile._TemporaryFileWrapper tempfile.SpooledTemporaryFile",
+    "it deletes its folder when it goes": "tempfile.TemporaryDirectory",
+    "it is an open archive": "bz2.BZ2File gzip.GzipFile lzma.LZMAFile tarfile.TarFile zipfile.ZipFile",
+    "it is an open file": "h5py.HLObject",
+}
+"""By reason, the classes whose instances have no stored form."""
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("dataclasses", "_FIELD_BASE", _field_kind),
     ("dataclasses", "_MISSING_TYPE", _field_kind),
@@ -429,40 +428,14 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
     ("os", "_Environ", _instance_or(("os", "environ"), ("os", "environb"))),
     ("logging", "Handler", _handler),
-    ("subprocess", "Popen", _live(_PROCESS)),
-    ("tempfile", "_TemporaryFileWrapper", _live("it deletes its file when it goes")),
-    ("tempfile", "SpooledTemporaryFile", _live("it deletes its file when it goes")),
-    ("tempfile", "TemporaryDirectory", _live("it deletes its folder when it goes")),
-    ("concurrent.futures", "Executor", _live(_PROCESS)),
-    ("concurrent.futures", "Future", _live(_PROCESS)),
-    ("multiprocessing.process", "BaseProcess", _live(_PROCESS)),
-    ("multiprocessing.pool", "Pool", _live(_PROCESS)),
-    ("multiprocessing.managers", "BaseManager", _live(_PROCESS)),
-    ("multiprocessing.shared_memory", "SharedMemory", _live(_PROCESS)),
-    ("asyncio", "AbstractEventLoop", _live(_PROCESS)),
-    ("selectors", "BaseSelector", _live(_PROCESS)),
-    ("socket", "socket", _live(_PROCESS)),
-    ("zipfile", "ZipFile", _live("it is an open archive")),
-    ("tarfile", "TarFile", _live("it is an open archive")),
-    ("gzip", "GzipFile", _live("it is an open archive")),
-    ("bz2", "BZ2File", _live("it is an open archive")),
-    ("lzma", "LZMAFile", _live("it is an open archive")),
-    ("h5py", "HLObject", _live("it is an open file")),
+    *(
+        (module, name, _live(reason))
+        for reason, listed in _ALIVE_ONLY.items()
+        for module, _, name in (one.rpartition(".") for one in listed.split())
+    ),
     ("ipywidgets", "Widget", _widget),
-    ("IPython.core.interactiveshell", "InteractiveShell", _shell),
-    # What the kernel itself runs on: to load a copy would take it away under a kernel that has just started.
+    ("IPython.core.interactiveshell", "InteractiveShell", lambda *_: (PARTS.found, ("IPython", "get_ipython", True))),
     ("ipykernel.iostream", "OutStream", _instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
-    ("ipykernel.iostream", "IOPubThread", _live(_PROCESS)),
-    ("ipykernel.kernelbase", "Kernel", _live(_PROCESS)),
-    ("traitlets.config.application", "Application", _live(_PROCESS)),
-    ("tornado.ioloop", "IOLoop", _live(_PROCESS)),
-    ("zmq.sugar.socket", "Socket", _live(_PROCESS)),
-    ("zmq.sugar.context", "Context", _live(_PROCESS)),
-    ("zmq.eventloop.zmqstream", "ZMQStream", _live(_PROCESS)),
-    ("jupyter_client.session", "Session", _live(_PROCESS)),
-    ("comm.base_comm", "BaseComm", _live(_PROCESS)),
-    ("comm.base_comm", "CommManager", _live(_PROCESS)),
-    ("ctxkernel.kernel.runtime", "Runtime", _live(_PROCESS)),
     ("matplotlib", "RcParams", _instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
     ("matplotlib.figure", "Figure", _figure),
     ("matplotlib.cbook", "CallbackRegistry", _callbacks),
@@ -475,6 +448,11 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 class ThingParts(Constructors):
     """The constructors of what belongs to the process."""
 
+    ordered = collections.OrderedDict
+    weak_container = operator.call
+    weak_method = weakref.WeakMethod
+    weak_proxy = weakref.proxy
+
     def found(self, module: str, name: str, call: bool = False) -> Any:
         """Return what a module has under a name, or what that returns."""
         import importlib
@@ -485,10 +463,6 @@ class ThingParts(Constructors):
     def lock(self, kind: str, held: bool = False) -> Any:  # noqa: FBT001, FBT002 - called by streams
         """Return a new, open lock, whether or not the stored one was held: nobody would let go of it."""
         return getattr(threading, kind)()
-
-    def ordered(self) -> Any:
-        """Return an empty OrderedDict."""
-        return collections.OrderedDict()
 
     def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
         """Give an OrderedDict its items, and their order."""
@@ -550,18 +524,6 @@ class ThingParts(Constructors):
         if target is None:
             target = ThingParts()
         return weakref.ref(target, callback) if callback is not None else weakref.ref(target)
-
-    def weak_method(self, bound: Any) -> Any:
-        """Return a weak reference to a bound method."""
-        return weakref.WeakMethod(bound)
-
-    def weak_proxy(self, target: Any) -> Any:
-        """Return a weak proxy."""
-        return weakref.proxy(target)
-
-    def weak_container(self, kind: Any) -> Any:
-        """Return an empty weak set or dict."""
-        return kind()
 
     def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
         """Give a weak set or dict its items."""

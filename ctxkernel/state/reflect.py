@@ -25,6 +25,7 @@ HEAP_TYPE = 1 << 9
 
 
 def _text_of(attribute: str) -> Callable[[type], str]:
+    """Return a function that reads an attribute of a class; it returns an empty text where there is none."""
     get = type.__dict__[attribute].__get__
 
     def read(cls: type) -> str:
