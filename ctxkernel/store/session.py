@@ -14,6 +14,7 @@ Rule 3: what looks like a credential is masked here, on its way into a row; so a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import sqlite3
@@ -119,17 +120,14 @@ class SessionStore:
         `outside` is the meta statement that came right before it, `outside_checkpoint` the state after that. On
         return the code may run: the start survives a kill of the process.
         """
-        if self._writer.absent:
-            return None
         moved = self._writer.see_to_file()
-        batch: Batch = []
-        try:
+
+        def fill(batch: Batch) -> None:
             if outside is not None:
                 self._add_outside(batch, *outside, outside_checkpoint)
             self._add_start(batch, statement, execution)
-        except Exception as fault:  # a value that no row can hold must not keep the code from running
-            return both(moved, self._writer.lost(execution.execution_id, fault))
-        return both(moved, self._writer.write(batch, retry=True))
+
+        return both(moved, self._store(execution.execution_id, fill, retry=True))
 
     def end(
         self,
@@ -163,23 +161,20 @@ class SessionStore:
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = LATE_CHARS) -> str | None:
         """Add output that came after the end of its execution, up to `limit` characters a stream. Returns a notice."""
-        if self._writer.absent:
-            return None
-        batch: Batch = []
-        try:
+
+        def fill(batch: Batch) -> None:
             seq = self._seqs.get(execution_id) or self._find(execution_id)
             n, kept = self._late.get(seq) or self._late_so_far(seq)
-            text = text[: max(0, limit - kept.get(stream, 0))]
-            if text:
-                self._late[seq] = (n + 1, {**kept, stream: kept.get(stream, 0) + len(text)})
-                add(batch, "late_output", [(seq, n, stream, self._mask(text))])
-        except Exception as fault:  # as above
-            return self._writer.lost(f"the late output of {execution_id}", fault)
-        return self._writer.write(batch)
+            shown = text[: max(0, limit - kept.get(stream, 0))]
+            if shown:
+                self._late[seq] = (n + 1, {**kept, stream: kept.get(stream, 0) + len(shown)})
+                add(batch, "late_output", [(seq, n, stream, self._mask(shown))])
+
+        return self._store(f"the late output of {execution_id}", fill)
 
     def move_head(self, execution_id: str | None, reason: str, at: float) -> str | None:
         """Move HEAD to an execution, or before all of them, without running anything. Returns a notice."""
-        return self._write("heads", (self.run, float(at), execution_id, reason))
+        return self._write("heads", lambda: (self.run, float(at), execution_id, reason))
 
     def checkpoint_state(
         self,
@@ -194,28 +189,24 @@ class SessionStore:
 
         Returns a notice.
         """
-        try:
+
+        def row() -> Row:
             text = rows.results_text(results, self._mask) if results else None
             parts = trust.results_parts(self.session_id, checkpoint_id, text or "")
             signature = self.signer.sign(*parts) if text else None
-        except Exception as fault:  # as in `begin`
-            return self._writer.lost(f"the state of {checkpoint_id}", fault)
-        row = (checkpoint_id, float(at), state, self._mask(reason), text, signature)
-        return self._write("checkpoint_states", row)
+            return (checkpoint_id, float(at), state, self._mask(reason), text, signature)
+
+        return self._write("checkpoint_states", row, what=f"the state of {checkpoint_id}")
 
     def has_checkpoint(self, checkpoint_id: str) -> bool:
         """Say whether the row of a checkpoint is stored, or waits to be: whether another may build on it."""
         if self._writer.absent:
             return False
         if checkpoint_id not in self._checkpoints:
-            try:
-                query = "SELECT 1 FROM checkpoints WHERE checkpoint_id = ?"
-                if not self._writer.select(query, checkpoint_id):
-                    return False
-            except Exception:  # whatever it is, a whole checkpoint is always right
-                return False
-            self._checkpoints[checkpoint_id] = None
-        return True
+            with contextlib.suppress(Exception):  # whatever it is, a whole checkpoint is always right
+                if self._writer.select("SELECT 1 FROM checkpoints WHERE checkpoint_id = ?", checkpoint_id):
+                    self._checkpoints[checkpoint_id] = None
+        return checkpoint_id in self._checkpoints
 
     def request(
         self,
@@ -237,7 +228,7 @@ class SessionStore:
         try:
             seq = self._seqs.get(ask) or self._find(ask)
             sent = rows.dump(body or {}, self._mask)
-            self._write("receipts", (receipt, seq, key, number, float(at), model, None, sent))
+            self._write("receipts", lambda: (receipt, seq, key, number, float(at), model, None, sent))
             found = self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)
             return found[0][0]
         except Exception:  # as in `begin`: an answer that is not recorded is better than none
@@ -278,13 +269,14 @@ class SessionStore:
         body: Mapping[str, Json] | None = None,
     ) -> str | None:
         """Keep what came back for a request: `ok`, or the kind of failure. Returns a notice."""
-        if self._writer.absent or request is None:
+        if request is None:
             return None
-        try:
-            texts = rows.dump(usage or {}, self._mask), rows.dump(body or {}, self._mask)
-        except Exception as fault:  # as in `begin`
-            return self._writer.lost("a response of the model", fault)
-        return self._write("responses", (request, float(at), status, stop_reason, request_id, texts[0], usd, texts[1]))
+
+        def row() -> Row:
+            used, said = rows.dump(usage or {}, self._mask), rows.dump(body or {}, self._mask)
+            return (request, float(at), status, stop_reason, request_id, used, usd, said)
+
+        return self._write("responses", row, what="a response of the model")
 
     def mark(self, subject: str, mark: str, value: Json, at: float) -> str | None:
         """Say something about a thing of the session; None takes it back. Returns a notice.
@@ -293,7 +285,7 @@ class SessionStore:
         as expected, or `asks` before it runs again. `setting` of a setting: its value in this session. `property` of
         the name of a user's own property: it is in the list.
         """
-        return self._write("marks", (self.run, float(at), subject, mark, rows.dump(value, self._mask)))
+        return self._write("marks", lambda: (self.run, float(at), subject, mark, rows.dump(value, self._mask)))
 
     def resume(self, execution_id: str | None, at: float, *, of: str | None = None) -> str | None:
         """Go on after an execution of an earlier kernel, whose timeline is this one's from now on. Returns a notice.
@@ -301,44 +293,47 @@ class SessionStore:
         None is the place before all of them; `of` then names any execution of that timeline. Where statements have run
         in this kernel they stay, as a branch of their own.
         """
-        if self._writer.absent:
-            return None
-        member = execution_id or of
-        batch: Batch = []
-        try:
+
+        def fill(batch: Batch) -> None:
+            member = execution_id or of
             if self._idle and member is not None:  # a root without statements is none: a run takes its place
                 about = self._writer.select("SELECT notebook, environment FROM runs WHERE run = ?", self.run)
                 add(batch, "runs", [(self.run + 1, float(at), about[0][0], member, about[0][1])])
                 self.run += 1
             places = [execution_id] if execution_id == member else [member, None]
             add(batch, "heads", [(self.run, float(at), place, "resume") for place in places])
-        except Exception as fault:  # as in `begin`
-            return self._writer.lost("the return to an earlier kernel's timeline", fault)
-        self._idle = False
-        return self._writer.write(batch)
+            self._idle = False
+
+        return self._store("the return to an earlier kernel's timeline", fill)
 
     def trust(self, at: float) -> str | None:
         """Count all checkpoints stored by now as the user's own: on their explicit word only. Returns a notice."""
-        if self._writer.absent:
-            return None
-        if self.signer.fault:
+        if self.signer.fault and not self._writer.absent:
             return f"The session cannot be trusted: {self.signer.fault}."
-        try:
+
+        def row() -> Row:
             seqs = self._writer.select("SELECT max(seq) FROM checkpoints")[0][0] or 0
             ids = self._writer.select("SELECT max(id) FROM checkpoint_states")[0][0] or 0
             parts = trust.session_parts(self.session_id, stored_parts(self._writer.select, self.session_id, seqs, ids))
             value = {"checkpoints": seqs, "states": ids, "signature": self.signer.sign(*parts)}
-            return self._write("marks", (self.run, float(at), "session", "trusted", rows.dump(value)))
-        except Exception as fault:
-            return self._writer.lost("the trust in it", fault)
+            return (self.run, float(at), "session", "trusted", rows.dump(value))
 
-    def _write(self, table: str, row: Row) -> str | None:
+        return self._write("marks", row, what="the trust in it")
+
+    def _write(self, table: str, row: Callable[[], Row], *, what: str = "") -> str | None:
+        """Write one row. Returns a notice, which calls the row `what`."""
+        return self._store(what or table, lambda batch: add(batch, table, [row()]))
+
+    def _store(self, what: str, fill: Callable[[Batch], None], *, retry: bool = False) -> str | None:
+        """Write what `fill` adds to a batch. Returns a notice."""
+        if self._writer.absent:
+            return None
         batch: Batch = []
         try:
-            add(batch, table, [row])
-        except Exception as fault:  # as in `begin`
-            return self._writer.lost(table, fault)
-        return self._writer.write(batch)
+            fill(batch)
+        except Exception as fault:  # a value that no row can hold must not keep the code from running
+            return self._writer.lost(what, fault)
+        return self._writer.write(batch, retry=retry)
 
     def close(self) -> None:
         """Write what waits, fold the write-ahead log into the file, and let the session go."""
@@ -481,10 +476,8 @@ class SessionStore:
 
     def _forget(self, lost: Batch) -> None:
         """Build on nothing that was lost."""
-        for table, made in lost:
-            if table == "checkpoints":
-                for row in made:
-                    self._checkpoints.pop(str(row[1]), None)
+        for row in (row for table, made in lost if table == "checkpoints" for row in made):
+            self._checkpoints.pop(str(row[1]), None)
         if any(table not in SPARE for table, _ in lost):
             self._reset()
 
@@ -519,14 +512,7 @@ def _halve(known: dict[str, Any]) -> None:
 
 def _bare(execution: Execution) -> Execution:
     """Return what can be stored of every execution."""
-    return Execution(
-        execution.execution_id,
-        execution.statement_id,
-        execution.parent_execution_id,
-        execution.started_at,
-        execution.ended_at,
-        execution.status,
-        str(execution.stdout),
-        str(execution.stderr),
-        notices=("the rest of this turn could not be stored",),
-    )
+    ids = execution.execution_id, execution.statement_id, execution.parent_execution_id
+    told = ("the rest of this turn could not be stored",)
+    texts = str(execution.stdout), str(execution.stderr)
+    return Execution(*ids, execution.started_at, execution.ended_at, execution.status, *texts, notices=told)
