@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.ambient.part import Part, Setting
 
 
 class MatplotlibOptions(Part):
@@ -37,7 +37,9 @@ class MatplotlibOptions(Part):
 
     def capture(self) -> Any:
         """Return the values as numbers, texts and lists."""
-        return self._told(self._now(), drawing=_draws())
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        drawing = pyplot is not None and getattr(pyplot, "_backend_mod", pyplot) is not None
+        return self._told(self._now(), drawing=drawing)
 
     def _told(self, params: Any, *, drawing: bool) -> dict[str, Any]:
         # The inline backend switches `interactive` on when it is loaded, which is once in a process. Were it off again,
@@ -53,7 +55,7 @@ class MatplotlibOptions(Part):
             warnings.simplefilter("ignore")
             for name, text in value.items():
                 if now.get(name) != text and name in now:
-                    params[name] = _cycler(text) if isinstance(text, dict) else text
+                    params[name] = sys.modules["cycler"].cycler(**text) if isinstance(text, dict) else text
 
     def default(self) -> Any:
         """Return the values that matplotlib began with."""
@@ -61,12 +63,6 @@ class MatplotlibOptions(Part):
         if first is None:
             return None
         return self._told(first, drawing=False)
-
-
-def _draws() -> bool:
-    """Whether matplotlib has loaded what it draws with."""
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    return pyplot is not None and getattr(pyplot, "_backend_mod", pyplot) is not None
 
 
 def _plain(value: Any) -> Any:
@@ -79,10 +75,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "by_key"):
         return {key: list(values) for key, values in value.by_key().items()}
     return str(value)
-
-
-def _cycler(values: Mapping[str, list[Any]]) -> Any:
-    return sys.modules["cycler"].cycler(**values)
 
 
 class PandasOptions(Part):
@@ -143,42 +135,6 @@ def _leaves(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]
             yield before + name, value
 
 
-class NumpyOptions(Part):
-    """How NumPy prints, and what it does about floating-point errors."""
-
-    name = "numpy"
-    about = "print options and the handling of floating-point errors"
-    needs = "numpy"
-
-    def capture(self) -> Any:
-        """Return both; a formatter is a function, and is left out."""
-        numpy = sys.modules["numpy"]
-        shown = {k: v for k, v in numpy.get_printoptions().items() if type(v) in (bool, int, float, str)}
-        return {"print": shown, "errors": numpy.geterr()}
-
-    def restore(self, value: Any) -> None:
-        """Set both."""
-        numpy = sys.modules["numpy"]
-        numpy.set_printoptions(**value["print"])
-        numpy.seterr(**value["errors"])
-
-
-class SklearnOptions(Part):
-    """`sklearn.set_config`: it decides what kind of table a transformer returns."""
-
-    name = "scikit-learn"
-    about = "sklearn.set_config"
-    needs = "sklearn"
-
-    def capture(self) -> Any:
-        """Return the configuration."""
-        return dict(sys.modules["sklearn"].get_config())
-
-    def restore(self, value: Any) -> None:
-        """Set it."""
-        sys.modules["sklearn"].set_config(**value)
-
-
 class Notebook(Part):
     """What decides how IPython runs a cell and shows its results."""
 
@@ -222,6 +178,40 @@ class Notebook(Part):
                 setattr(shell.display_formatter.formatters["text/plain"], name, one)
 
 
+def _numpy_options() -> Any:
+    """Return both; a formatter is a function, and is left out."""
+    numpy = sys.modules["numpy"]
+    shown = {k: v for k, v in numpy.get_printoptions().items() if type(v) in (bool, int, float, str)}
+    return {"print": shown, "errors": numpy.geterr()}
+
+
+def _set_numpy_options(value: Any) -> None:
+    numpy = sys.modules["numpy"]
+    numpy.set_printoptions(**value["print"])
+    numpy.seterr(**value["errors"])
+
+
 def _inline() -> Any:
     kind = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
     return kind.instance() if kind is not None and kind.initialized() else None
+
+
+PARTS: list[Part] = [
+    MatplotlibOptions(),
+    PandasOptions(),
+    Setting(
+        "numpy",
+        "print options and the handling of floating-point errors",
+        _numpy_options,
+        _set_numpy_options,
+        needs="numpy",
+    ),
+    Setting(
+        "scikit-learn",
+        "sklearn.set_config: what kind of table a transformer returns",
+        lambda: dict(sys.modules["sklearn"].get_config()),
+        lambda value: sys.modules["sklearn"].set_config(**value),
+        needs="sklearn",
+    ),
+    Notebook(),
+]

@@ -10,28 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ctxkernel.projection.secrets import mask
-from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.ambient.part import Part, Setting
 
 _SECRET = re.compile(r"(?i)key|token|secret|passw|passphrase|pwd|credential|auth")
-
-
-class WorkingFolder(Part):
-    """The working directory."""
-
-    name = "working folder"
-    about = "the working directory"
-
-    def capture(self) -> Any:
-        """Return its path; empty where it was removed."""
-        try:
-            return os.getcwd()
-        except OSError:
-            return ""
-
-    def restore(self, value: Any) -> None:
-        """Go there. Raises OSError where it is gone."""
-        if value:
-            os.chdir(value)
 
 
 class Environment(Part):
@@ -72,21 +53,6 @@ class Environment(Part):
     def secret(self, name: str, text: str) -> bool:
         """Whether a variable's name or text says that it is a credential."""
         return _SECRET.search(name) is not None or self._masks(text) != text
-
-
-class ImportPath(Part):
-    """`sys.path`."""
-
-    name = "sys.path"
-    about = "where modules are looked for"
-
-    def capture(self) -> Any:
-        """Return it as texts."""
-        return [str(entry) for entry in sys.path]
-
-    def restore(self, value: Any) -> None:
-        """Set it in place."""
-        sys.path[:] = value
 
 
 class WarningFilters(Part):
@@ -136,40 +102,6 @@ def _found(dotted: str) -> Any:
     return value
 
 
-class Interpreter(Part):
-    """Limits of the interpreter."""
-
-    name = "interpreter"
-    about = "recursion limit, longest integer as text"
-
-    def capture(self) -> Any:
-        """Return both."""
-        return (sys.getrecursionlimit(), sys.get_int_max_str_digits())
-
-    def restore(self, value: Any) -> None:
-        """Set both."""
-        sys.setrecursionlimit(value[0])
-        sys.set_int_max_str_digits(value[1])
-
-
-class Locale(Part):
-    """How numbers, dates and orders of letters are spelled."""
-
-    name = "locale"
-    about = "the locale"
-    needs = "locale"
-
-    def capture(self) -> Any:
-        """Return it as the C library tells it."""
-        locale = sys.modules["locale"]
-        return locale.setlocale(locale.LC_ALL)
-
-    def restore(self, value: Any) -> None:
-        """Set it."""
-        locale = sys.modules["locale"]
-        locale.setlocale(locale.LC_ALL, value)
-
-
 class DecimalContext(Part):
     """Precision and rounding of `decimal`; its flags are no state that a result depends on."""
 
@@ -196,3 +128,41 @@ class DecimalContext(Part):
         context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp = value[:6]
         for signal in context.traps:
             context.traps[signal] = signal.__name__ in value[6]
+
+
+def _folder() -> str:
+    """Return the working directory; empty where it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _set_path(value: Any) -> None:
+    sys.path[:] = value
+
+
+def _set_limits(value: Any) -> None:
+    sys.setrecursionlimit(value[0])
+    sys.set_int_max_str_digits(value[1])
+
+
+def _locale(value: str | None = None) -> Any:
+    locale = sys.modules["locale"]
+    return locale.setlocale(locale.LC_ALL, value)
+
+
+PARTS: list[Part] = [
+    Setting("working folder", "the working directory", _folder, lambda value: value and os.chdir(value)),
+    Environment(),
+    Setting("sys.path", "where modules are looked for", lambda: [*map(str, sys.path)], _set_path),
+    WarningFilters(),
+    Setting(
+        "interpreter",
+        "recursion limit, longest integer as text",
+        lambda: (sys.getrecursionlimit(), sys.get_int_max_str_digits()),
+        _set_limits,
+    ),
+    Setting("locale", "how numbers, dates and orders of letters are spelled", _locale, _locale, needs="locale"),
+    DecimalContext(),
+]
