@@ -27,7 +27,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.store.chunks import ChunkStore
 from ctxkernel.store.memory import free_memory
-from ctxkernel.store.packs import PackWriter
+from ctxkernel.store.packs import PackWriter, write_all
 
 SWITCH = "CTXKERNEL_FORK"
 """`0` in this variable: nothing is forked, all is written while the user waits."""
@@ -145,10 +145,9 @@ class Background:
 
     def poll(self) -> list[Ticket]:
         """Return the jobs that ended since the last call, but for those that `submit` ended. Does not wait."""
-        if self._process == os.getpid():
-            for ticket, child in list(self._running.items()):
-                _reap(child, os.WNOHANG)
-                self._listen(ticket)
+        for ticket, child in list(self._running.items()) if self._process == os.getpid() else ():
+            _reap(child, os.WNOHANG)
+            self._listen(ticket)
         ended, self._ended = self._ended, []
         return ended
 
@@ -283,8 +282,7 @@ class Background:
 def _quiet_libraries() -> Generator[None]:
     """Keep libraries that write to stderr at every fork of their process from it: the user forked nothing."""
     mine = [name for module, name in _SPEAK_AT_FORK.items() if module in sys.modules and name not in os.environ]
-    for name in mine:
-        os.environ[name] = "false"
+    os.environ.update(dict.fromkeys(mine, "false"))
     try:
         yield
     finally:
@@ -335,8 +333,8 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
     gc.disable()  # a collection would write to every object, and so copy the memory
     _untrace()
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGTERM})
@@ -352,9 +350,7 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
         made = json.dumps({"result": result, "records": writer.records}).encode()
     except BaseException as fault:
         made = json.dumps({"fault": _reason(fault)}).encode()
-    view = memoryview(made)
-    while view:
-        view = view[os.write(pipe, view) :]
+    write_all(pipe, made)
     os.close(pipe)
     if writer.records:
         writer.sync()  # against a power cut: the parent need not wait for that

@@ -201,12 +201,18 @@ def lacks_after(before: Lacks, made: Manifest) -> Lacks:
     return out
 
 
+def by_reason(found: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return names by what is said of them."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in found.items():
+        reasons.setdefault(why, []).append(name)
+    return reasons
+
+
 def some_gaps(gaps: Mapping[str, str]) -> str:
     """Return gaps in one line, by their reasons."""
-    reasons: dict[str, list[str]] = {}
-    for name, why in gaps.items():
-        reasons.setdefault(why, []).append(name)
-    return "; ".join(f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}: {why}" for why, names in reasons.items())
+    found = by_reason(gaps).items()
+    return "; ".join(f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}: {why}" for why, names in found)
 
 
 class Presence:

@@ -101,13 +101,11 @@ def index_path(folder: Path, number: int) -> Path:
 def listing(folder: Path) -> dict[int, set[str]]:
     """Return the numbers in a folder, ascending, each with what is there of it: `pack`, `index`. Raises OSError."""
     found: dict[int, set[str]] = {}
-    try:
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError):
         names = os.listdir(folder)
-    except FileNotFoundError:
-        return {}
-    for name in sorted(names):
-        if match := _NAME.fullmatch(name):
-            found.setdefault(int(match[1]), set()).add(match[2])
+    for match in filter(None, map(_NAME.fullmatch, names)):
+        found.setdefault(int(match[1]), set()).add(match[2])
     return dict(sorted(found.items()))
 
 
@@ -170,19 +168,16 @@ class PackWriter:
             with contextlib.suppress(FileExistsError):
                 data = os.open(pack_path(folder, number), flags, 0o600)
                 break
+        opened = [data]
         try:
             hold(data)
-            index = os.open(index_path(folder, number), flags, 0o600)
-            try:
-                mark = int.from_bytes(os.urandom(8)) or 1
-                _write(index, _HEADER.pack(_MAGIC, mark))
-            except BaseException:
-                os.close(index)
-                index_path(folder, number).unlink(missing_ok=True)
-                raise
+            opened.append(index := os.open(index_path(folder, number), flags, 0o600))
+            mark = int.from_bytes(os.urandom(8)) or 1
+            write_all(index, _HEADER.pack(_MAGIC, mark))
         except BaseException:
-            os.close(data)
-            pack_path(folder, number).unlink(missing_ok=True)
+            for descriptor in opened:
+                os.close(descriptor)
+            remove(folder, number)
             raise
         return cls(folder, number, data, index, mark)
 
@@ -201,7 +196,7 @@ class PackWriter:
         at = -(-self.end // PAGE) * PAGE if aligned else self.end
         try:
             os.lseek(self._data, at, os.SEEK_SET)
-            _write(self._data, data)
+            write_all(self._data, data)
         except BaseException:  # an interrupt too
             self.take_back()
             raise
@@ -211,7 +206,7 @@ class PackWriter:
         """Say that the data of `entry` are there, and return the record. Raises OSError."""
         body = body_of(entry)
         try:
-            _write(self._index, _RECORD.pack(body, xxh3_64_intdigest(body, self._seed)))
+            write_all(self._index, _RECORD.pack(body, xxh3_64_intdigest(body, self._seed)))
         except BaseException:
             self.take_back()
             raise
@@ -235,12 +230,11 @@ class PackWriter:
 
     def close(self, *, keep: bool = False) -> None:
         """Let the files go, and delete them where nothing was recorded, but for `keep`. Twice is as good as once."""
-        data, self._data = self._data, -1
-        index, self._index = self._index, -1
-        for descriptor in (data, index):
-            if descriptor >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
+        data = self._data
+        for descriptor in self.descriptors() if data >= 0 else ():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._data = self._index = -1
         if data >= 0 and not keep and not self.records and self.process == os.getpid():
             remove(self.folder, self.number)
 
@@ -316,22 +310,18 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _write(descriptor: int, data: memoryview | bytes) -> None:
+def write_all(descriptor: int, data: memoryview | bytes) -> None:
+    """Write all of `data` to a descriptor. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-if hasattr(os, "preadv"):
-
-    def _read_at(file: FileIO, view: memoryview, offset: int) -> int:
+def _read_at(file: FileIO, view: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):  # a child that the user forked has the same file, and its position
         return os.preadv(file.fileno(), [view], offset)
-
-else:
-
-    def _read_at(file: FileIO, view: memoryview, offset: int) -> int:
-        file.seek(offset)
-        return file.readinto(view)
+    file.seek(offset)
+    return file.readinto(view)
 
 
 if sys.platform == "win32":

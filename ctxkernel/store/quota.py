@@ -185,7 +185,7 @@ def _thin(
     if freed < excess:
         freed += contents.thin(store.folder, excess - freed, dry_run=dry_run)
     why = f"to keep all sessions within {limit / _GB:g} GB"
-    return (frozenset(chosen) if dry_run else store.drop(chosen, why).addresses), freed
+    return (frozenset(chosen) if dry_run else store.drop(chosen, why)), freed
 
 
 def _order(entries: list[Entry], keep: frozenset[str], cost: Cost | None) -> list[Entry]:
