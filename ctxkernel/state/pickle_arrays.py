@@ -8,6 +8,7 @@ caller gives, where that can be written to.
 from __future__ import annotations
 
 import array as machine
+import contextlib
 import itertools
 import mmap
 import os
@@ -34,9 +35,6 @@ _EXPORTERS: tuple[type, ...] = (bytes, bytearray, machine.array, mmap.mmap)
 
 def _numpy() -> Any:
     return sys.modules["numpy"]
-
-
-# -- arrays -------------------------------------------------------------------------------------
 
 
 class Block:
@@ -81,12 +79,8 @@ class _Lying:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.__array_interface__ = {
-            "data": (block.address, True),
-            "shape": (block.nbytes,),
-            "typestr": "|u1",
-            "version": 3,
-        }
+        at = {"data": (block.address, True), "shape": (block.nbytes,)}
+        self.__array_interface__ = {**at, "typestr": "|u1", "version": 3}
 
 
 def _at(arr: Any) -> int:
@@ -98,11 +92,9 @@ def _bounds(arr: Any) -> tuple[int, int]:
     low = high = _at(arr)
     if not arr.size:
         return low, low
-    for size, step in zip(arr.shape, arr.strides, strict=True):
-        if step > 0:
-            high += (size - 1) * step
-        else:
-            low += (size - 1) * step
+    reaches = [(size - 1) * step for size, step in zip(arr.shape, arr.strides, strict=True)]
+    for reach in reaches:
+        low, high = (low, high + reach) if reach > 0 else (low + reach, high)
     return low, high + arr.itemsize
 
 
@@ -115,11 +107,6 @@ def _dtype(kind: Any) -> Any:
 
 def _data(taking: Taking, memory: memoryview) -> Any:
     return bytes(memory) if memory.nbytes < SMALL else taking.buffer(memory)
-
-
-def _raw(plain: Any) -> memoryview:
-    """Return the memory of a C-contiguous array."""
-    return memoryview(plain.reshape(-1).view(_numpy().uint8))
 
 
 def array(taking: Taking, obj: Any) -> Reduction:
@@ -165,7 +152,7 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
             return _objects(plain, cls)
         fortran = flags.f_contiguous and not flags.c_contiguous
         if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
-            data = _data(taking, _raw(plain.T if fortran else plain))
+            data = _data(taking, memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
             return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
         root = _block(taking, obj, obj)
     elif is_kind(type(root), np.ndarray):
@@ -222,11 +209,9 @@ def _block(taking: Taking, holder: Any, example: Any) -> Block:
         if known.holds(low, high) and (low < high or known.holder is holder):
             return known
     if holder is not example:
-        try:
+        with contextlib.suppress(TypeError, ValueError, BufferError):  # memory of several pieces, or that it hides
             whole = _numpy().frombuffer(holder, "u1")
             low, high = _at(whole), _at(whole) + whole.nbytes
-        except (TypeError, ValueError, BufferError):  # memory of several pieces, or of none that it shows
-            pass
     made = Block(holder, low, high - low)
     taking.blocks.append(made)
     return made
@@ -273,16 +258,11 @@ def _places(count: int) -> str:
     return "u1" if count <= 1 << 8 else "<u2" if count <= 1 << 16 else "<u4"
 
 
-# -- maps of files ------------------------------------------------------------------------------
-
-
 def _map(taking: Taking, root: Any) -> Any:
-    for known in taking.blocks:
-        if known.holder is root._mmap:
-            return known
-    made = Map(root)
-    taking.blocks.append(made)
-    return made
+    found = next((known for known in taking.blocks if known.holder is root._mmap), None)
+    if found is None:
+        taking.blocks.append(found := Map(root))
+    return found
 
 
 def mapped(taking: Taking, obj: Map) -> Reduction:
@@ -350,16 +330,13 @@ class ArrayParts(Constructors):
     ) -> Any:
         """Return an array of its own memory."""
         np = self._numpy()
-        cls = np.ndarray if cls is None else cls
+        memory = self.memory_block(data) if type(data) is int else None
         order = "F" if fortran else "C"
-        if type(data) is int:
-            made = np.ndarray.__new__(cls, shape, np.dtype(kind), self.memory_block(data), 0, None, order)
-        else:
-            made = np.ndarray.__new__(cls, shape, np.dtype(kind), order=order)
-            if data:
-                plain = np.ndarray.view(made, np.ndarray)
-                flat = (plain.T if fortran else plain).reshape(-1)
-                flat.view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+        made = np.ndarray.__new__(cls or np.ndarray, shape, np.dtype(kind), memory, 0, None, order)
+        if memory is None and data:
+            plain = np.ndarray.view(made, np.ndarray)
+            flat = (plain.T if fortran else plain).reshape(-1)
+            flat.view(np.uint8)[:] = np.frombuffer(data, np.uint8)
         if not writeable:
             made.flags.writeable = False
         return made
@@ -376,11 +353,12 @@ class ArrayParts(Constructors):
     ) -> Any:
         """Return an array that looks into the memory of another object."""
         np = self._numpy()
-        cls = np.ndarray if cls is None else cls
+        cls = cls or np.ndarray
         if isinstance(root, np.ndarray) and not root.flags.c_contiguous:
             root = root.T
         if 0 in shape or not getattr(root, "nbytes", 1):
-            made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, 0) if _fits(root) else np.empty(shape, kind)
+            held = getattr(root, "nbytes", None) != 0
+            made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, 0) if held else np.empty(shape, kind)
         else:
             made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, offset, strides)
         if made.flags.writeable and not writeable:
@@ -390,7 +368,7 @@ class ArrayParts(Constructors):
     def objects(self, shape: tuple[int, ...], kind: Any, fortran: bool, cls: Any = None) -> Any:
         """Return an array of objects, still empty."""
         np = self._numpy()
-        return np.ndarray.__new__(np.ndarray if cls is None else cls, shape, kind, order="F" if fortran else "C")
+        return np.ndarray.__new__(cls or np.ndarray, shape, kind, order="F" if fortran else "C")
 
     def fill_objects(self, made: Any, state: tuple[Any, ...]) -> None:
         """Give an array of objects its items, in the order of its indexes: as a list, or as values and their places."""
@@ -419,10 +397,6 @@ class ArrayParts(Constructors):
         made = self.array_view(root, offset, *args)
         made._mmap, made.filename, made.mode, made.offset = root._mmap, root.filename, root.mode, root.offset + offset
         return made
-
-
-def _fits(root: Any) -> bool:
-    return getattr(root, "nbytes", None) != 0
 
 
 def _mark(path: str, whole: Any) -> tuple[int, int, str]:

@@ -117,12 +117,10 @@ def _arrow_memory(taking: Taking, buffer: Any) -> Any:
 
 def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> Block:
     """Return the memory that holds this part of itself."""
-    for known in blocks:
-        if size and known.holds(start, start + size):
-            return known
-    made = Block(holder, start, size)
-    blocks.append(made)
-    return made
+    found = next((known for known in blocks if size and known.holds(start, start + size)), None)
+    if found is None:
+        blocks.append(found := Block(holder, start, size))
+    return found
 
 
 # -- torch --------------------------------------------------------------------------------------
@@ -181,10 +179,9 @@ class FrameParts(Constructors):
         """Return a block of a frame, entered with those that share its memory."""
         internals: Any = importlib.import_module("pandas._libs.internals")
         made = internals._unpickle_block(values, placement, ndim)
-        owner = owner_of(values)
-        refs = self.packer.references.get(owner)
+        refs = self.packer.references.get(owner_of(values))
         if refs is None:
-            self.packer.references[owner] = made.refs
+            self.packer.references[owner_of(values)] = made.refs
         else:
             refs.add_reference(made)
             made.refs = refs
