@@ -27,13 +27,9 @@ def variables_of(name: str) -> Any:
     if module is None:
         return NOTHING
     if name == PREFIX + PYPLOT:
-        return dict(_figures())
+        managers: dict[int, Any] = sys.modules["matplotlib._pylab_helpers"].Gcf.figs  # type: ignore[attr-defined]
+        return {str(number): manager.canvas.figure for number, manager in managers.items()}
     return dict(_places(module))
-
-
-def _figures() -> Iterator[tuple[str, Any]]:
-    for number, manager in sys.modules["matplotlib._pylab_helpers"].Gcf.figs.items():  # type: ignore[attr-defined]
-        yield str(number), manager.canvas.figure
 
 
 def _places(module: types.ModuleType) -> Iterator[tuple[str, Any]]:

@@ -63,21 +63,16 @@ class SessionFile:
         for way in (self._beside, self._alone, self._copied):
             if way == self._alone and wal.is_file() and wal.stat().st_size:
                 continue
-            try:
-                connection = way()
-            except (sqlite3.Error, OSError) as error:
-                fault = fault or error
-                continue
-            try:
-                self._check(connection)
-            except (sqlite3.Error, UnicodeDecodeError) as error:
-                connection.close()
-                fault = fault or error
-                continue
-            except StoreError:
-                connection.close()
-                raise
-            return connection
+            with contextlib.ExitStack() as closing:
+                try:
+                    connection = way()
+                    closing.callback(connection.close)
+                    self._check(connection)
+                except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+                    fault = fault or error
+                else:
+                    closing.pop_all()
+                    return connection
         raise StoreError(f"{self.path} cannot be read as a session ({fault}); `{CHECK} {self.path}` says more")
 
     def _check(self, connection: sqlite3.Connection) -> None:
