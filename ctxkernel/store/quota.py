@@ -160,13 +160,11 @@ def _store(folder: Path, own: ChunkStore | None, *, dry_run: bool) -> Generator[
         yield own
         return
     lock: SessionLock | None = None
-    try:
+    with contextlib.suppress(UnlockableError):  # `live` has to tell then
         lock = SessionLock.take(folder)
         if lock is None:
             yield None
             return
-    except UnlockableError:  # `live` has to tell then
-        pass
     with contextlib.closing(ChunkStore(folder, readonly=dry_run, lock=lock)) as store:
         yield store
 
@@ -193,11 +191,10 @@ def _order(entries: list[Entry], keep: frozenset[str], cost: Cost | None) -> lis
     by_address = {entry.address: entry for entry in entries}
     stays: set[str] = set()
     for entry in entries:
-        if entry.address in keep or entry.size < LARGE_BYTES:
-            link: Entry | None = entry
-            while link is not None and link.address not in stays:
-                stays.add(link.address)
-                link = by_address.get(link.base)
+        link = entry if entry.address in keep or entry.size < LARGE_BYTES else None
+        while link is not None and link.address not in stays:
+            stays.add(link.address)
+            link = by_address.get(link.base)
 
     def price(entry: Entry) -> float:
         seconds = cost(entry.address) if cost is not None else 0.0
@@ -205,8 +202,8 @@ def _order(entries: list[Entry], keep: frozenset[str], cost: Cost | None) -> lis
 
     ranks = {entry.address: (price(entry), age) for age, entry in enumerate(entries) if entry.address not in stays}
     for entry in entries:  # a base goes with the last of its deltas
-        link = entry
-        while link is not None and entry.address in ranks:
+        link = entry if entry.address in ranks else None
+        while link is not None:
             if link.address in ranks:
                 ranks[link.address] = max(ranks[link.address], ranks[entry.address])
             link = by_address.get(link.base)
@@ -215,17 +212,12 @@ def _order(entries: list[Entry], keep: frozenset[str], cost: Cost | None) -> lis
 
 def _bytes(folder: Path) -> int:
     total = 0
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    found = entry.stat(follow_symlinks=False)
-                except OSError:  # removed since
-                    continue
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # removed since
+                found = entry.stat(follow_symlinks=False)
                 # Blocks where they are told: a hole between two chunks takes no space.
                 total += found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
-    except OSError:
-        return 0
     return total
 
 

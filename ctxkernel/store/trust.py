@@ -127,7 +127,8 @@ def _read(path: Path) -> bytes:
     """Return the secret. Raises OSError, and ValueError with the next move where it is not this user's alone."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(path, flags)
         try:
             _check(os.fstat(descriptor))
             found = os.read(descriptor, _BYTES + 1)
@@ -178,9 +179,6 @@ def _make(path: Path) -> None:
 
 def _write(path: Path) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        os.write(descriptor, secrets.token_bytes(_BYTES))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with os.fdopen(os.open(path, flags, 0o600), "wb", 0) as file:
+        file.write(secrets.token_bytes(_BYTES))
+        os.fsync(file.fileno())
