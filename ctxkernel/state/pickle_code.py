@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import marshal
 import operator
 import sys
@@ -74,10 +75,8 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
     taking.cells.update(map(id, cells))
     content = tuple([(cell, held[0]) for cell in cells if (held := _held(cell))])
     more = (obj.__dict__ or None, getattr(obj, "__type_params__", ()) or None)
-    state = (
-        *(obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None),
-        *(content, *more, *used),
-    )
+    about = obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None
+    state = (*about, content, *more, *used)
     return PARTS.function, (obj.__code__, scope, cells), state, None, None, PARTS.fill_function
 
 
@@ -160,12 +159,9 @@ def code(taking: Taking, obj: types.CodeType) -> Reduction:
         # The second version of the format: later ones depend on who else refers to a constant.
         return PARTS.code, (sys.version_info[:2], marshal.dumps(obj, 2))
     except ValueError:  # a constant that no compiler makes
-        names = (
-            *("argcount", "posonlyargcount", "kwonlyargcount", "nlocals", "stacksize", "flags", "code", "consts"),
-            *("names", "varnames", "filename", "name", "qualname", "firstlineno", "linetable", "exceptiontable"),
-            *("freevars", "cellvars"),
-        )
-        return PARTS.code_from, (sys.version_info[:2], tuple([getattr(obj, f"co_{name}") for name in names]))
+        names = """argcount posonlyargcount kwonlyargcount nlocals stacksize flags code consts names varnames filename
+            name qualname firstlineno linetable exceptiontable freevars cellvars"""
+        return PARTS.code_from, (sys.version_info[:2], tuple([getattr(obj, f"co_{name}") for name in names.split()]))
 
 
 def method(taking: Taking, obj: types.MethodType) -> Reduction:
@@ -276,7 +272,6 @@ _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__
 
 def _class_content(taking: Taking, obj: type) -> Reduction:
     meta = type(obj)
-    names: list[str] = []
     slots: list[str] = []
     members: dict[str, Any] = {}
     for name, member in list(class_dict(obj).items()):
@@ -288,8 +283,8 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
             continue
         if kind.__name__ == "CField" or (kind is types.GetSetDescriptorType and member.__objclass__ is obj):
             continue  # made anew with the class
-        names.append(name)
         members[name] = member
+    names = list(members)
     if names[-1:] == ["__doc__"] and members["__doc__"] is None:
         del members[names.pop()]  # `type` adds it where it did
     fixed: list[str] | None = None
@@ -502,8 +497,6 @@ class CodeParts(Constructors):
 
     def module(self, name: str) -> Any:
         """Return a module, imported where it is not yet."""
-        import importlib
-
         return sys.modules.get(name) or importlib.import_module(name)
 
     def make_class(
@@ -520,11 +513,8 @@ class CodeParts(Constructors):
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
         members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}
-        if slots is None:
-            members.pop("__slots__", None)
-        else:
-            members["__slots__"] = tuple(slots)
-        members.update(early)
+        members.pop("__slots__", None)
+        members |= early if slots is None else {"__slots__": tuple(slots), **early}
         made = _without_hooks(meta, name, bases, members)
         if is_kind(meta, abc.ABCMeta):
             abc._abc_init(made)  # type: ignore[attr-defined]
@@ -541,9 +531,8 @@ class CodeParts(Constructors):
             if type(found := class_dict(base).get("__setattr__")) is types.WrapperDescriptorType
         )
         for name, value in members.items():
-            if class_dict(cls).get(name) is value:
-                continue
-            set_member(cls, name, value)
+            if class_dict(cls).get(name) is not value:
+                set_member(cls, name, value)
         for one in registered:
             abc._abc_register(cls, one)  # type: ignore[attr-defined]
 
@@ -573,10 +562,8 @@ def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[s
         made = make(meta, name, bases, members)
     except TypeError:  # a metaclass that is made in C
         made = meta.__new__(meta, name, bases, members)
-    for base in class_mro(meta):
-        init: Any = class_dict(base).get("__init__")
-        if type(init) is types.WrapperDescriptorType:
-            if base is not type:
-                init(made, name, bases, members)
-            break
+    found = (class_dict(base).get("__init__") for base in class_mro(meta))
+    init: Any = next(one for one in found if type(one) is types.WrapperDescriptorType)
+    if init is not type.__init__:
+        init(made, name, bases, members)
     return made

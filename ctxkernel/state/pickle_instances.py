@@ -11,9 +11,9 @@ from __future__ import annotations
 import collections
 import copyreg
 import enum
+import functools
 import sys
 import types
-from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,25 +76,16 @@ _ROW_ARGS = class_dict(_Row)["__getnewargs__"].__code__
 
 def _customs(cls: type) -> set[str]:
     """Return what of the pickling protocol the classes above built-in ones define."""
-    found: set[str] = set()
-    for base in class_mro(cls):
-        if class_flags(base) & HEAP_TYPE and base is not collections.Counter:  # whose own way loses attributes
-            members = class_dict(base)
-            for name in _CUSTOM:
-                member = members.get(name)
-                if member is not None and getattr(member, "__code__", None) is not _ROW_ARGS:
-                    found.add(name)
-    return found
+    # Counter's own way loses attributes.
+    made = [base for base in class_mro(cls) if class_flags(base) & HEAP_TYPE and base is not collections.Counter]
+    found = [(name, class_dict(base).get(name)) for base in made for name in _CUSTOM]
+    return {name for name, one in found if one is not None and getattr(one, "__code__", None) is not _ROW_ARGS}
 
 
 def _registered(cls: type) -> bool:
     """Say whether `copyreg` has a reducer for `cls`, without asking a metaclass for a hash."""
     meta = type(cls)
-    if meta is not type and any(
-        "__hash__" in class_dict(base) or "__eq__" in class_dict(base)
-        for base in class_mro(meta)
-        if class_flags(base) & HEAP_TYPE
-    ):
+    if meta is not type and defines(meta, "__hash__", "__eq__"):
         return any(each is cls for each in copyreg.dispatch_table)
     return cls in copyreg.dispatch_table
 
@@ -119,20 +110,19 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
 
             return reduce
     if plan.own:
-        for name in sorted({*customs, *(one for one in ("__new__", "__del__") if _defines(cls, one))}):
+        for name in sorted({*customs, *(one for one in ("__new__", "__del__") if defines(cls, one))}):
             taking.runs.setdefault(f"{class_qualname(cls)}.{name}")
     if (_registered(cls) and not (taking.plain and known)) or customs:
         return _way_of(plan)
-    if not plan.own and _defines(cls, "__del__"):
+    if not plan.own and defines(cls, "__del__"):
         return lambda taking, obj: taking.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
     return _by_attributes(taking, cls, plan, solid) or _way_of(plan)
 
 
 def _way_of(plan: Plan) -> Kind:
     """Return the reducer that asks the class."""
-    if not plan.own:
-        return _careful
-    return _careful_own if plan.honest else guarded
+    own = _careful_own if plan.honest else guarded
+    return own if plan.own else careful
 
 
 def guarded(taking: Taking, obj: Any) -> Reduction:
@@ -161,9 +151,6 @@ def _python_made(cls: type) -> bool:
     size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
     base: Callable[[type], type] = type.__dict__["__base__"].__get__
     return size(cls) - size(base(cls)) <= 8 * (own + 2)  # a dict and a list of weak references
-
-
-# -- as the class says --------------------------------------------------------------------------
 
 
 def careful(taking: Taking, obj: Any) -> Reduction:
@@ -200,9 +187,6 @@ def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
 def is_cache(name: object) -> bool:
     """Say whether an attribute of a library's object is called what libraries call their caches."""
     return type(name) is str and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
-
-
-_careful = careful
 
 
 def _careful_own(taking: Taking, obj: Any) -> Reduction:
@@ -243,10 +227,9 @@ def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
 def _by_name(taking: Taking, obj: Any, name: str) -> Reduction:
     module = getattr(obj, "__module__", None)
     if module is None:
-        for found, holder in list(sys.modules.items()):
-            if found not in ("__main__", "__mp_main__", taking.module) and _reach(holder, name) is obj:
-                module = found
-                break
+        of_the_user = ("__main__", "__mp_main__", taking.module)
+        others = [(found, holder) for found, holder in list(sys.modules.items()) if found not in of_the_user]
+        module = next((found for found, holder in others if _reach(holder, name) is obj), None)
     if module == taking.module:
         # A name of the user's, perhaps the very one that is stored here: by its attributes then.
         return PARTS.new, (type(obj),), _state(taking, obj), None, None, PARTS.fill
@@ -256,11 +239,7 @@ def _by_name(taking: Taking, obj: Any, name: str) -> Reduction:
 
 
 def _reach(found: Any, path: str) -> Any:
-    for part in path.split("."):
-        if found is None:
-            return None
-        found = getattr(found, part, None)
-    return found
+    return functools.reduce(lambda one, part: getattr(one, part, None), path.split("."), found)
 
 
 # -- attributes ---------------------------------------------------------------------------------
@@ -285,10 +264,10 @@ _ALONE = _references()
 
 def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
     get = plan.get_dict
-    new: Any = PARTS.new if _defines(cls, "__new__") or not plan.honest else _NEWOBJ
+    new: Any = PARTS.new if defines(cls, "__new__") or not plan.honest else _NEWOBJ
     args = (cls,)
     # The unpickler would ask the empty instance for `__setstate__`.
-    asked = _defines(cls, "__getattr__", "__getattribute__", "__setstate__")
+    asked = defines(cls, "__getattr__", "__getattribute__", "__setstate__")
     if not plan.slots and get is not None and not asked:
 
         def reduce(taking: Taking, obj: Any) -> Reduction:
@@ -303,7 +282,8 @@ def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
     return lambda taking, obj: (PARTS.new, args, _state(taking, obj), None, None, PARTS.fill)
 
 
-def _defines(cls: type, *names: str) -> bool:
+def defines(cls: type, *names: str) -> bool:
+    """Say whether a class statement above `cls`, or its own, has any of these members."""
     return any(name in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE for name in names)
 
 
@@ -380,11 +360,10 @@ class InstanceParts(Constructors):
         members, slots, base, content = state
         if base is not None:
             _put(base, obj, content)
-        if members is not None:
-            if members is obj:
-                self.adopt(obj, members)
-            else:
-                Plan(type(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
+        if members is obj:
+            self.adopt(obj, members)
+        elif members is not None:
+            Plan(type(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
         for name, value in (slots or {}).items():
             for each in class_mro(type(obj)):
                 member = class_dict(each).get(name)
@@ -394,14 +373,8 @@ class InstanceParts(Constructors):
 
 
 def _put(base: type, obj: Any, content: Any) -> None:
-    if base is list:
-        list.extend(obj, content)
-    elif base is dict:
-        dict.update(obj, content)
-    elif base is set:
-        set.update(obj, content)
-    elif base is bytearray:
-        bytearray.extend(obj, content)
+    if base in (dict, set):
+        base.update(obj, content)  # type: ignore[attr-defined]
     elif base is collections.OrderedDict:
         for key, value in content.items():
             collections.OrderedDict.__setitem__(obj, key, value)
@@ -410,5 +383,5 @@ def _put(base: type, obj: Any, content: Any) -> None:
         dict.update(obj, content[1])
     elif base is collections.deque:
         collections.deque.__init__(obj, content[1], content[0])
-    elif base is array:
-        array.extend(obj, content)
+    else:  # a list or bytearray
+        base.extend(obj, content)  # type: ignore[attr-defined]

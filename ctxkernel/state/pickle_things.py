@@ -15,6 +15,7 @@ import fractions
 import gc
 import io
 import itertools
+import math
 import mmap
 import operator
 import os
@@ -31,9 +32,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
-from ctxkernel.state.pickle_instances import careful
+from ctxkernel.state.pickle_instances import careful, defines
 from ctxkernel.state.pickle_lost import Lost
-from ctxkernel.state.reflect import is_kind, loaded
+from ctxkernel.state.reflect import HEAP_TYPE, is_kind, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,9 +54,6 @@ PLAIN: tuple[type, ...] = (
 """Exact types that the pickler stores right by itself, and without code of the user's."""
 
 
-# -- what is alive only -------------------------------------------------------------------------
-
-
 def _live(reason: str) -> Callable[[Taking, Any], Reduction]:
     return lambda taking, obj: taking.refuse(obj, reason)
 
@@ -70,9 +68,6 @@ def _running(taking: Taking, obj: Any) -> Reduction:
     return taking.refuse(obj, _RUNS, [-2 if frame is None else frame.f_lasti, held])
 
 
-# -- locks --------------------------------------------------------------------------------------
-
-
 def _lock(taking: Taking, obj: Any) -> Reduction:
     taking.note("lock: a new, open one")
     # Whether it is held is part of the state: a held one is not the same as the open one that it was.
@@ -80,9 +75,6 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
 
 
 _RLOCK = type(threading.RLock())
-
-
-# -- containers ---------------------------------------------------------------------------------
 
 
 def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction:
@@ -100,9 +92,11 @@ def file(taking: Taking, obj: Any) -> Reduction:
     """An open file: for reading it is opened again where it stood; any other is alive or lost."""
     mode = getattr(obj, "mode", None)
     name = getattr(obj, "name", None)
+    kind = "text" if isinstance(obj, io.TextIOWrapper) else "raw" if isinstance(obj, io.FileIO) else "buffered"
+    named = isinstance(name, str | bytes | os.PathLike)
     if obj.closed:
-        return PARTS.closed_file, (_file_kind(obj), name if isinstance(name, (str, bytes, os.PathLike)) else None, mode)
-    if not isinstance(name, str | bytes | os.PathLike):
+        return PARTS.closed_file, (kind, name if named else None, mode)
+    if not named:
         return taking.refuse(obj, "it has no name under which it could be opened again")
     if not isinstance(mode, str):
         mode = "rb"
@@ -112,14 +106,8 @@ def file(taking: Taking, obj: Any) -> Reduction:
     known, there = os.fstat(obj.fileno()), os.stat(path)
     if not stat.S_ISREG(known.st_mode) or (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
         return taking.refuse(obj, "it is no regular file, or the file under its name is another one")
-    text = (obj.encoding, obj.errors, obj.newlines) if isinstance(obj, io.TextIOWrapper) else None
-    return PARTS.file, (_file_kind(obj), path, name, mode, text and text[:2], obj.tell())
-
-
-def _file_kind(obj: Any) -> str:
-    if isinstance(obj, io.TextIOWrapper):
-        return "text"
-    return "raw" if isinstance(obj, io.FileIO) else "buffered"
+    text = (obj.encoding, obj.errors) if isinstance(obj, io.TextIOWrapper) else None
+    return PARTS.file, (kind, path, name, mode, text, obj.tell())
 
 
 def _memory_file(taking: Taking, obj: Any) -> Reduction:
@@ -127,9 +115,6 @@ def _memory_file(taking: Taking, obj: Any) -> Reduction:
         return PARTS.closed_memory, (type(obj),)
     vars(obj)  # its state has this dict once somebody asked for it
     return careful(taking, obj)
-
-
-# -- databases ----------------------------------------------------------------------------------
 
 
 def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
@@ -288,15 +273,11 @@ _field_kind = _instance_or(
 def exception(taking: Taking, obj: BaseException) -> Reduction:
     """An exception with its cause and context, without the frames of its traceback."""
     cls = type(obj)
-    if any(
-        "__reduce__" in vars(base) or "__reduce_ex__" in vars(base) or "__getstate__" in vars(base)
-        for base in cls.__mro__
-        if base.__flags__ & (1 << 9)
-    ):
+    if defines(cls, "__reduce__", "__reduce_ex__", "__getstate__"):
         return careful(taking, obj)
     if obj.__traceback__ is not None:
         taking.leave_out(obj, f"the traceback of a {cls.__name__}")
-    native: Any = next(base for base in cls.__mro__ if not base.__flags__ & (1 << 9))
+    native: Any = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
     args = native.__reduce__(obj)[1]
     plan = taking.plan(cls)
     chained = obj.__cause__, obj.__context__, obj.__suppress_context__
@@ -320,13 +301,8 @@ def _handler(taking: Taking, obj: Any) -> Reduction:
 def _widget(taking: Taking, obj: Any) -> Reduction:
     """A widget: alive only; its values say whether it changed."""
     values = {name: one for name, one in obj._trait_values.items() if _is_simple(one)}
-    observers = [
-        one
-        for by_type in obj._trait_notifiers.values()
-        for listed in by_type.values()
-        for one in listed
-        if _is_users(taking, one)
-    ]
+    listed = [one for by_type in obj._trait_notifiers.values() for observers in by_type.values() for one in observers]
+    observers = [one for one in listed if _is_users(taking, one)]
     return taking.refuse(obj, "a widget lives with its front end", [values, observers])
 
 
@@ -473,17 +449,13 @@ class ThingParts(Constructors):
 
     def file(self, kind: str, path: Any, name: Any, mode: str, text: Any, position: int) -> Any:
         """Open a file for reading, where it stood. Raises OSError."""
-        raw = io.FileIO(path, "r")
-        raw.name = name
-        if kind == "raw":
-            raw.seek(position)
-            return raw
-        buffered = io.BufferedReader(raw)
-        if kind == "buffered":
-            buffered.seek(position)
-            return buffered
-        opened = io.TextIOWrapper(buffered, encoding=text[0], errors=text[1])
-        opened.mode = mode  # type: ignore[misc]
+        opened: Any = io.FileIO(path, "r")
+        opened.name = name
+        if kind != "raw":
+            opened = io.BufferedReader(opened)
+        if kind == "text":
+            opened = io.TextIOWrapper(opened, encoding=text[0], errors=text[1])
+            opened.mode = mode
         opened.seek(position)
         return opened
 
@@ -521,9 +493,7 @@ class ThingParts(Constructors):
 
     def weak(self, target: Any, callback: Any) -> Any:
         """Return a weak reference; to something that is gone where there is no target."""
-        if target is None:
-            target = ThingParts()
-        return weakref.ref(target, callback) if callback is not None else weakref.ref(target)
+        return weakref.ref(ThingParts() if target is None else target, callback)
 
     def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
         """Give a weak set or dict its items."""
@@ -555,10 +525,7 @@ class ThingParts(Constructors):
             if step != item and size:
                 part = part[:: step // item]
         else:
-            size = item
-            for each in shape:
-                size *= each
-            part = whole[offset : offset + size].cast(format, shape)
+            part = whole[offset : offset + item * math.prod(shape)].cast(format, shape)
         return part.toreadonly() if readonly and not part.readonly else part
 
     def released_memoryview(self) -> Any:
