@@ -239,7 +239,7 @@ def tamper(path: Path, *changes: str) -> None:
         for change in changes:
             assert connection.execute(change).rowcount == 1
         for name in ("session", "checkpoints", "checkpoint_states"):
-            columns = schema.columns_of(name)
+            columns = schema.COLUMNS[name]
             key = columns[0] if name != "checkpoint_states" else "id"
             for found in connection.execute(f"SELECT {', '.join(columns)}, {key} FROM {name}").fetchall():
                 seal = schema.row_hash(found[:-2])

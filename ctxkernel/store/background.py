@@ -130,8 +130,7 @@ class Background:
         ticket = Ticket(nbytes, frozenset(addresses), time.monotonic())
         if not self.can_fork:
             return self._run_here(job, ticket)
-        if len(self._running) >= MOST_JOBS:
-            self._await(lambda: len(self._running) < MOST_JOBS, patience)
+        self._await(lambda: len(self._running) < MOST_JOBS, patience)
         if len(self._running) >= MOST_JOBS:
             return _refused(ticket, f"{len(self._running)} earlier writes are still under way")
         free = free_memory()
@@ -269,10 +268,8 @@ class Background:
 
     def _take_in(self, pack: int, records: int) -> str:
         """Read the index of a child's pack; return what is wrong with it."""
-        if not records:
-            return ""
         try:
-            there = self._store.take_in(pack)
+            there = self._store.take_in(pack) if records else 0
         except StoreError as fault:
             return str(fault)
         return "" if there == records else f"{records} chunks were written and {there} are there"
@@ -305,10 +302,9 @@ def _refused(ticket: Ticket, why: str) -> Ticket:
 
 
 def _reason(fault: BaseException) -> str:
-    try:
+    text = "its message cannot be read"
+    with contextlib.suppress(Exception):  # an exception of the user's
         text = str(fault)[:_MOST_REASON]
-    except Exception:  # an exception of the user's
-        text = "its message cannot be read"
     return text if isinstance(fault, StoreError) else f"{type(fault).__name__}: {text}"
 
 

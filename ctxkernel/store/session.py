@@ -229,8 +229,7 @@ class SessionStore:
             seq = self._seqs.get(ask) or self._find(ask)
             sent = rows.dump(body or {}, self._mask)
             self._write("receipts", lambda: (receipt, seq, key, number, float(at), model, None, sent))
-            found = self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)
-            return found[0][0]
+            return self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)[0][0]
         except Exception:  # as in `begin`: an answer that is not recorded is better than none
             return None
 
@@ -351,7 +350,7 @@ class SessionStore:
         batch.append(("heads", [sealed((self.run, at, eid, "run"))]))
         self._idle = False
         self._seq = self._seqs[eid] = seq
-        if len(self._seqs) > _MOST_KNOWN and not self._writer.waits:  # the others are found in the file
+        if not self._writer.waits:  # the others are found in the file
             _halve(self._seqs)
 
     def _turn(
@@ -378,13 +377,11 @@ class SessionStore:
         self._add_blocks(batch, texts)
         if result.projection is not None:
             self._add_projection(batch, seq, result.projection)
-        if result.notices:
-            at = float(execution.ended_at or execution.started_at)
-            add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
+        at = float(execution.ended_at or execution.started_at)
+        add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
         if checkpoint is not None:
             lost = both(lost, self._add_checkpoint(batch, execution, checkpoint))
-        if result.recorded:
-            add(batch, "history", rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, mask))
+        add(batch, "history", rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, mask))
         self._add_move(batch, result)
         if result.comparison is not None:
             lost = both(lost, self._add_comparison(batch, seq, result.comparison))
@@ -413,7 +410,7 @@ class SessionStore:
         if states:
             batch.append(("checkpoint_states", states))
         self._checkpoints[cid] = None
-        if len(self._checkpoints) > _MOST_KNOWN and not self._writer.waits:
+        if not self._writer.waits:
             _halve(self._checkpoints)
         return None
 
@@ -448,10 +445,9 @@ class SessionStore:
 
     def _add_details(self, batch: Batch, seq: int, execution: Execution, events: Sequence[Event], mask: Mask) -> None:
         add(batch, "events", rows.event_rows(seq, execution.events, events, mask))
-        if execution.artifacts:
-            made, texts = rows.artifact_rows(seq, execution.artifacts, mask)
-            add(batch, "artifacts", made)
-            self._add_blocks(batch, texts)
+        made, texts = rows.artifact_rows(seq, execution.artifacts, mask)
+        add(batch, "artifacts", made)
+        self._add_blocks(batch, texts)
         if execution.late:
             late = enumerate(execution.late.items())
             add(batch, "late_output", [(seq, n, stream, mask(text)) for n, (stream, text) in late])
@@ -469,8 +465,7 @@ class SessionStore:
         known = self._known
         fresh: list[Row] = [(address, text) for address, text in texts.items() if address not in known]
         if fresh:
-            if len(known) > _MOST_KNOWN:  # what was forgotten here, the database ignores
-                _halve(known)
+            _halve(known)  # what was forgotten here, the database ignores
             known.update(dict.fromkeys([str(row[0]) for row in fresh]))
             add(batch, "blocks", fresh)
 
@@ -497,16 +492,14 @@ class SessionStore:
         return found[0][0]
 
     def _late_so_far(self, seq: int) -> tuple[int, dict[str, int]]:
-        found = self._writer.select("SELECT n, stream, length(text) FROM late_output WHERE seq = ? ORDER BY n", seq)
-        kept: dict[str, int] = {}
-        for _, stream, length in found:
-            kept[stream] = kept.get(stream, 0) + length
-        return (found[-1][0] + 1 if found else 0), kept
+        query = "SELECT stream, max(n), sum(length(text)) FROM late_output WHERE seq = ? GROUP BY stream"
+        found = self._writer.select(query, seq)
+        return max((n + 1 for _, n, _ in found), default=0), {stream: length for stream, _, length in found}
 
 
 def _halve(known: dict[str, Any]) -> None:
-    """Forget the older half."""
-    for key in list(islice(known, len(known) // 2)):
+    """Forget the older half of what is known, where that is much."""
+    for key in list(islice(known, len(known) // 2)) if len(known) > _MOST_KNOWN else ():
         del known[key]
 
 

@@ -133,7 +133,7 @@ class SessionFile:
         """Yield what `rows` returns, one by one."""
         if table in self._empty:
             return
-        columns = schema.columns_of(table)
+        columns = schema.COLUMNS[table]
         counted = table in schema.COUNTED
         read = ", ".join((*columns, "id") if counted else columns)
         for raw in self.connection.execute(f"SELECT {read} FROM {table} WHERE {where}", values):

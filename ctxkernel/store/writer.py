@@ -214,9 +214,8 @@ class Writer:
         if self.path is None:
             return
         if self._checkpointer is None:  # one that lives on: starting a thread takes as long as a hundred commits
-            self._checkpointer = threading.Thread(
-                target=_fold, args=(self._grown,), name="ctxkernel-store", daemon=True
-            )
+            make = threading.Thread
+            self._checkpointer = make(target=_fold, args=(self._grown,), name="ctxkernel-store", daemon=True)
             with contextlib.suppress(RuntimeError):  # no more threads: SQLite does it itself, later
                 self._checkpointer.start()
         self._grown.put(self.path)
