@@ -290,8 +290,6 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 )
 
 
-# -- together again -----------------------------------------------------------------------------
-
 _memory: Any = None
 
 

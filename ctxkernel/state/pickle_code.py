@@ -386,9 +386,6 @@ BELOW: dict[Any, Kind] = {
 }
 
 
-# -- together again -----------------------------------------------------------------------------
-
-
 # Bases that keep `__init_subclass__` of the other bases from running; the second is laid out without a dict.
 _DEAF = {"__init_subclass__": lambda *_, **__: None}
 _QUIET = type("_Quiet", (), _DEAF), type("_QuietSlots", (), {**_DEAF, "__slots__": ()})

@@ -164,9 +164,6 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 )
 
 
-# -- together again -----------------------------------------------------------------------------
-
-
 class FrameParts(Constructors):
     """The constructors of frames and tensors."""
 

@@ -326,9 +326,6 @@ def _enum_member(taking: Taking, obj: Any) -> Reduction:
     )
 
 
-# -- together again -----------------------------------------------------------------------------
-
-
 class InstanceParts(Constructors):
     """The constructors of instances."""
 

@@ -418,9 +418,6 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 )
 
 
-# -- together again -----------------------------------------------------------------------------
-
-
 class ThingParts(Constructors):
     """The constructors of what belongs to the process."""
 

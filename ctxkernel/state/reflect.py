@@ -107,9 +107,8 @@ def _traits(cls: type) -> _Traits:
         kind = type(member)
         if kind is types.MemberDescriptorType:
             slots.append((name, member.__get__))
-        elif kind is types.GetSetDescriptorType:
-            if name == "__dict__":
-                get_dict = member.__get__
+        elif kind is types.GetSetDescriptorType and name == "__dict__":
+            get_dict = member.__get__
         elif kind is functools.cached_property:
             cached.append(name)
     if not heap and type(members.get("__dict__")) in (types.GetSetDescriptorType, types.MemberDescriptorType):

@@ -95,10 +95,8 @@ class ChunkStore:
         """Say whether a chunk is there, as far as the indexes tell."""
         for _ in range(2 * MOST_LINKS):
             record = self._records.get(address)
-            if record is None:
-                return False
-            if not depth_of(record):
-                return True
+            if record is None or not depth_of(record):
+                return record is not None
             address = entry_of(record).base
         return False
 
@@ -171,10 +169,8 @@ class ChunkStore:
                 if number != own and len(parts) == 2:
                     self._load(number)
         except OSError as fault:
-            raise StoreError(
-                f"the checkpoint data in {self.folder} cannot be read ({fault}); make the folder readable, "
-                f"or set {CACHE} to another one"
-            ) from fault
+            told = f"the checkpoint data in {self.folder} cannot be read ({fault}); make the folder readable"
+            raise StoreError(f"{told}, or set {CACHE} to another one") from fault
 
     def check_folder(self) -> None:
         """Raise StoreError where packs are gone that were there; what they held is not there from then on.
@@ -374,9 +370,8 @@ class ChunkStore:
         except OSError as fault:
             if fault.errno == errno.EIO:
                 raise self._failed(entry, str(fault)) from fault
-            raise StoreError(
-                f"chunk {address} of {self.folder} cannot be read ({fault}); mend that and try again"
-            ) from fault
+            told = f"chunk {address} of {self.folder} cannot be read ({fault}); mend that and try again"
+            raise StoreError(told) from fault
         except ValueError as fault:
             raise self._failed(entry, str(fault)) from fault
         if address not in self._verified:
@@ -440,11 +435,9 @@ class ChunkStore:
         if links > MOST_LINKS:
             raise ValueError("its deltas do not end")
         base = self._entry(entry.base)
-        if base.size <= entry.size:
-            self._fill(base, view[: base.size], links + 1)
-        else:
-            content = memoryview(bytearray(base.size))
-            self._fill(base, content, links + 1)
+        content = view[: base.size] if base.size <= entry.size else memoryview(bytearray(base.size))
+        self._fill(base, content, links + 1)
+        if base.size > entry.size:
             view[:] = content[: entry.size]
         pages.apply(view, self._stored(entry))
 
@@ -590,9 +583,8 @@ class ChunkStore:
         try:
             return self._load(number)
         except OSError as fault:
-            raise StoreError(
-                f"pack {number} of {self.folder} cannot be read ({fault}); run the cell again whose data it has"
-            ) from fault
+            told = f"pack {number} of {self.folder} cannot be read ({fault}); run the cell again whose data it has"
+            raise StoreError(told) from fault
 
     def discard(self, number: int) -> None:
         """Remove a pack that another process did not finish."""

@@ -25,6 +25,10 @@ from xxhash import xxh3_64_intdigest
 
 from ctxkernel.store.pages import PAGE
 
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # Windows locks ranges, and a locked range cannot be read: packs go without
+    import fcntl
+
 LARGE_BYTES = 64 * 1024
 """From here on data begin at a page, so that they can be mapped."""
 
@@ -324,34 +328,25 @@ def _read_at(file: FileIO, view: memoryview, offset: int) -> int:
     return file.readinto(view)
 
 
-if sys.platform == "win32":
-    # Windows locks ranges, and a locked range cannot be read: packs go without a lock.
-
-    def hold(descriptor: int) -> None:
-        """Lock a pack for its writer, until the last copy of the descriptor is closed."""
-
-    def is_held(folder: Path, number: int) -> bool:
-        """Say whether somebody appends to a pack, where that can be told."""
-        return False
-
-else:
-    import fcntl
-
-    def hold(descriptor: int) -> None:
-        """Lock a pack for its writer, until the last copy of the descriptor is closed."""
+def hold(descriptor: int) -> None:
+    """Lock a pack for its writer, until the last copy of the descriptor is closed."""
+    if fcntl is not None:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
 
-    def is_held(folder: Path, number: int) -> bool:
-        """Say whether somebody appends to a pack, where that can be told."""
-        try:
-            descriptor = os.open(pack_path(folder, number), os.O_RDONLY | _BINARY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except OSError as error:
-            return error.errno in {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
-        finally:
-            os.close(descriptor)
+
+def is_held(folder: Path, number: int) -> bool:
+    """Say whether somebody appends to a pack, where that can be told."""
+    if fcntl is None:
+        return False
+    try:
+        descriptor = os.open(pack_path(folder, number), os.O_RDONLY | _BINARY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError as error:
+        return error.errno in {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
+    finally:
+        os.close(descriptor)

@@ -21,29 +21,18 @@ from ctxkernel.store import manifest, rows, schema
 from ctxkernel.store.manifest import Chunks, Manifest, Presence, References
 from ctxkernel.store.reader import SessionReader
 
-_REFERENCES = (
-    ("executions", "idx", "statements", "idx"),
-    ("executions", "parent_execution_id", "executions", "execution_id"),
-    ("endings", "seq", "executions", "seq"),
-    ("endings", "nodes_base", "endings", "seq"),
-    ("events", "seq", "endings", "seq"),
-    ("artifacts", "seq", "endings", "seq"),
-    ("artifacts", "block", "blocks", "address"),
-    ("node_states", "seq", "endings", "seq"),
-    ("node_states", "block", "blocks", "address"),
-    ("projections", "seq", "endings", "seq"),
-    ("projections", "base", "projections", "seq"),
-    ("heads", "execution_id", "executions", "execution_id"),
-    ("late_output", "seq", "executions", "seq"),
-    ("statements", "run", "runs", "run"),
-    ("executions", "run", "runs", "run"),
-    ("runs", "resumed_from", "executions", "execution_id"),
-    ("checkpoints", "seq", "executions", "seq"),
-    ("checkpoint_states", "checkpoint_id", "checkpoints", "checkpoint_id"),
-    ("divergences", "seq", "executions", "seq"),
-    ("divergences", "against", "executions", "seq"),
-    ("responses", "receipt_id", "receipts", "id"),
-)
+_REFERENCES = {
+    "statements.idx": "executions.idx",
+    "executions.execution_id": "executions.parent_execution_id heads.execution_id runs.resumed_from",
+    "executions.seq": "endings.seq late_output.seq checkpoints.seq divergences.seq divergences.against",
+    "endings.seq": "endings.nodes_base events.seq artifacts.seq node_states.seq projections.seq",
+    "blocks.address": "artifacts.block node_states.block",
+    "projections.seq": "projections.base",
+    "runs.run": "statements.run executions.run",
+    "checkpoints.checkpoint_id": "checkpoint_states.checkpoint_id",
+    "receipts.id": "responses.receipt_id",
+}
+"""What other rows refer to, and the columns that do."""
 _MOST = 100
 """Findings of one kind that are told one by one."""
 
@@ -149,7 +138,9 @@ def _rows(reader: SessionReader) -> Iterator[str]:
 
 
 def _missing(reader: SessionReader) -> Iterator[str]:
-    for table, column, there, key in _REFERENCES:
+    references = ((one, *key.split(".")) for key, columns in _REFERENCES.items() for one in columns.split())
+    for one, there, key in references:
+        table, _, column = one.partition(".")
         named = f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"
         with contextlib.suppress(sqlite3.Error):  # told by _rows
             missing = reader.select(f"{named} EXCEPT SELECT {key} FROM {there} LIMIT {_MOST}")

@@ -104,18 +104,15 @@ class Ambient:
 
         `gone` are parts whose library was not loaded then: they get the library's first values, where they are known.
         """
-        notices: dict[str, str] = {}
-        known = {part.name: part for part in self._parts}
-        for name in values:
-            if name not in known:
-                notices[name] = "this kernel has no part of that name; register it and go there again"
+        known = {part.name for part in self._parts}
+        unknown = [name for name in values if name not in known]
+        notices = dict.fromkeys(unknown, "this kernel has no part of that name; register it and go there again")
         wanted = dict(values)
         for part in self._parts:
             name = part.name
             try:
                 if name in gone and name not in wanted and part.active:
-                    default = part.default()
-                    if default is not None:
+                    if (default := part.default()) is not None:
                         wanted[name] = default
                     else:  # it stays as it is, so the states from here on have it
                         self._forget(name)
@@ -134,10 +131,8 @@ class Ambient:
                             notices[name] = missing
                         continue
                     importlib.import_module(part.needs)
-                if part.always or not part.matches(value):
-                    lines = part.restore(value)
-                    if lines:
-                        notices[name] = "; ".join(lines)
+                if (part.always or not part.matches(value)) and (lines := part.restore(value)):
+                    notices[name] = "; ".join(lines)
                 # Where the value is not quite the one that was wanted, the next capture tells it as a change.
                 self._values[name] = value
                 self._stamps.pop(name, None)

@@ -111,8 +111,7 @@ class DecimalContext(Part):
 
     def capture(self) -> Any:
         """Return numbers and names."""
-        decimal = sys.modules["decimal"]
-        context = decimal.getcontext()
+        context = sys.modules["decimal"].getcontext()
         traps = sorted(signal.__name__ for signal, on in context.traps.items() if on)
         return [context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps]
 
@@ -123,8 +122,7 @@ class DecimalContext(Part):
 
     def restore(self, value: Any) -> None:
         """Set them on the context in use."""
-        decimal = sys.modules["decimal"]
-        context = decimal.getcontext()
+        context = sys.modules["decimal"].getcontext()
         context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp = value[:6]
         for signal in context.traps:
             context.traps[signal] = signal.__name__ in value[6]
