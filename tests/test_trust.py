@@ -266,7 +266,7 @@ def test_what_the_background_made_is_signed_too(path):
     store.close()
     assert signed(path, ME) == [True] * 3
     with SessionReader(path, signer=ME) as reader:
-        assert reader.manifest("s3.1").results() == results
+        assert reader.all_manifests()["s3.1"].results() == results
     tamper(path, "UPDATE checkpoint_states SET results = replace(results, '11', '12')")
     assert signed(path, ME) == [True, True, False]
     assert not trusted(path, ME)[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, ClassVar
 
 from ctxkernel.state.pickle_core import said, short
@@ -83,17 +83,14 @@ class DeepPickler(_Base):
 
     def _batches(self, items: Iterator[Any], one: bytes, many: bytes, pairs: bool = False) -> Steps:
         while some := list(islice(items, _BATCH)):
-            if len(some) > 1 or one == many:
+            batch = len(some) > 1 or one == many
+            if batch:
                 self.write(pickle.MARK)
-            for item in some:
-                if pairs:
-                    yield from item
-                else:
-                    yield item
-            self.write(many if len(some) > 1 or one == many else one)
+            yield from chain.from_iterable(some) if pairs else some
+            self.write(many if batch else one)
 
     def _immutable(self, obj: tuple[Any, ...] | frozenset[Any]) -> Steps:
-        """Write a tuple or frozenset. It may have been written while its items were, as an item of one of them."""
+        """Write a tuple or frozenset."""
         if obj == ():
             self.write(pickle.EMPTY_TUPLE)
             return
@@ -102,13 +99,14 @@ class DeepPickler(_Base):
         if undo == pickle.POP_MARK:
             self.write(pickle.MARK)
         yield from obj
-        made = made or pickle.TUPLE
+        self._end(obj, made or pickle.TUPLE, undo)
+
+    def _end(self, obj: object, made: bytes, undo: bytes) -> None:
+        """Finish an object; one that was written meanwhile, as an item of one of its items, is taken from the memo."""
         known = self.memo.get(id(obj))
+        self.write(made if known is None else undo + self.get(known[0]))
         if known is None:
-            self.write(made)
             self.memoize(obj)
-        else:
-            self.write(undo + self.get(known[0]))
 
     def _reduced(
         self,
@@ -132,12 +130,7 @@ class DeepPickler(_Base):
             yield func
             yield args
             made = pickle.REDUCE
-        self.write(made)
-        known = self.memo.get(id(obj))
-        if known is None:
-            self.memoize(obj)
-        else:
-            self.write(pickle.POP + self.get(known[0]))
+        self._end(obj, made, made + pickle.POP)
         if items is not None:
             yield from self._batches(iter(items), pickle.APPEND, pickle.APPENDS)
         if pairs is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -42,10 +43,8 @@ def places(
             seen.add(key)
             if not visited & 255 and expired():
                 visited = _MOST
-            try:
+            with contextlib.suppress(Exception):  # an odd object: it is looked through for a message only
                 below.extend(_inside(obj, path, plans))
-            except Exception:  # an odd object: it is looked through for a message only
-                continue
         layer = below
     tops = {id(value) for value in values.values()}
     for key, count in named.items():

@@ -118,12 +118,12 @@ class FileContents:
         """Keep a content by sharing the file's blocks; return whether the file system can."""
         part = self._part(address)
         try:
-            if not clone(path, part):
-                return False
-            part.replace(self._at(address))
+            cloned = clone(path, part)
+            if cloned:
+                part.replace(self._at(address))
+            return cloned
         finally:
             part.unlink(missing_ok=True)
-        return True
 
     def _copy(self, path: Path, found: os.stat_result, address: str) -> None:
         part = self._part(address)

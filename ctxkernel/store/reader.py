@@ -181,20 +181,6 @@ class SessionReader(SessionFile):
             out[of_it] = CheckpointInfo(cid, of_it, state, row["bytes"] or 0, row["time_ms"] or 0.0, missing, reason)
         return out
 
-    def manifest(self, execution_id: str) -> Manifest:
-        """Return the manifest of the checkpoint after an execution. Raises StoreError where there is none."""
-        found = self.all_manifests(all_roots=True).get(execution_id)
-        if found is None:
-            raise StoreError(f"{self.path}: there is no checkpoint after {execution_id}")
-        return found
-
-    def manifests(self, execution_id: str) -> list[Manifest]:
-        """Return the manifest of the checkpoint after an execution and those that it builds on, newest first.
-
-        The last has no base. Raises StoreError where there is no checkpoint, or one that it builds on is not there.
-        """
-        return manifest.chain(self.all_manifests(all_roots=True), execution_id)
-
     def all_manifests(self, *, all_roots: bool = False) -> dict[str, Manifest]:
         """Return the manifests of all checkpoints by their execution, oldest first."""
         with self.snapshot():

@@ -63,9 +63,7 @@ class Masker:
 
     def ready(self) -> Mask:
         """Return the mask for what was gathered."""
-        if not self._texts:
-            return unmasked
-        joined = "\n".join(text for text in self._texts if text)
+        joined = "\n".join(filter(None, self._texts))
         return self._each if joined and self._each(joined) != joined else unmasked
 
 
@@ -400,7 +398,7 @@ def handle_of(row: Mapping[str, Any], text: str, *, same_turn: bool) -> HandleSt
     state: dict[str, Any] = json.loads(row["state"])
     if not same_turn:
         state["changed"] = state["requested"] = False
-    state["members"], state["notes"] = tuple(state["members"]), tuple(state["notes"])
+    state |= {name: tuple(state[name]) for name in ("members", "notes")}
     return HandleState(name=row["name"], obj_id=row["obj_id"], text=text, **state)
 
 

@@ -358,11 +358,10 @@ class SessionStore:
     ) -> tuple[Batch, str | None]:
         batch: Batch = []
         lost: str | None = None
-        if result.outside is not None:
-            if result.outside[1].execution_id not in self._seqs:
-                self._add_outside(batch, *result.outside, outside_checkpoint)
-            elif outside_checkpoint is not None:
-                lost = self._add_checkpoint(batch, result.outside[1], outside_checkpoint)
+        if result.outside is not None and result.outside[1].execution_id not in self._seqs:
+            self._add_outside(batch, *result.outside, outside_checkpoint)
+        elif result.outside is not None and outside_checkpoint is not None:
+            lost = self._add_checkpoint(batch, result.outside[1], outside_checkpoint)
         execution = result.execution
         if execution.execution_id not in self._seqs:
             self._add_start(batch, result.statement, execution)
@@ -454,10 +453,9 @@ class SessionStore:
             self._late[seq] = len(execution.late), {stream: len(text) for stream, text in execution.late.items()}
 
     def _add_projection(self, batch: Batch, seq: int, projection: Projection) -> None:
-        record = projection.to_record()
         self._add_blocks(batch, projection.texts(beyond=self._projected))
         self._projected = projection
-        base, stored = self._records.row(seq, record)
+        base, stored = self._records.row(seq, projection.to_record())
         ok = int(projection.report.ok)
         batch.append(("projections", [sealed((seq, base, projection.receipt, projection.tokens, ok, stored))]))
 

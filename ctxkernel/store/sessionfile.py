@@ -167,8 +167,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
+    with contextlib.suppress(OSError):
         found = path.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
+        return found.st_size, found.st_mtime_ns
+    return None

@@ -128,12 +128,9 @@ def _read(path: Path) -> bytes:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(path, flags)
-        try:
-            _check(os.fstat(descriptor))
-            found = os.read(descriptor, _BYTES + 1)
-        finally:
-            os.close(descriptor)
+        with os.fdopen(os.open(path, flags), "rb", 0) as file:
+            _check(os.fstat(file.fileno()))
+            found = file.read(_BYTES + 1)
         if len(found) == _BYTES:
             return found
         if len(found) > _BYTES or time.monotonic() > deadline:

@@ -61,9 +61,7 @@ class Logging(Part):
         return {"disable": logging.root.manager.disable, "loggers": loggers, "handlers": handlers}
 
     def _note_first(self) -> None:
-        for name, logger in _all():
-            if name not in self._first:
-                self._first[name] = _config(logger)
+        self._first |= {name: _config(logger) for name, logger in _all() if name not in self._first}
 
     def _tokens(self, objects: Iterable[Any]) -> list[str]:
         return [*map(self.live.token, objects)]
@@ -160,7 +158,8 @@ class Logging(Part):
             yield lambda: handler.setLevel(told["level"])
         if now["file"] != told["file"]:
             yield lambda: setattr(handler, "baseFilename", told["file"])
-        for attribute, token in (("formatter", told["formatter"]), ("target", told["target"])):
+        for attribute in ("formatter", "target"):
+            token = told[attribute]
             if now[attribute] == token:
                 continue
             if token is None or token in self.live:

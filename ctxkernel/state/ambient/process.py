@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -63,13 +64,12 @@ class WarningFilters(Part):
 
     def capture(self) -> Any:
         """Return the filters as texts; one for a category of the notebook's own is left out."""
-        found: list[Any] = []
-        for action, message, category, module, line in warnings.filters:
-            kind: Any = category
-            if kind.__module__ != "__main__":
-                name = f"{kind.__module__}:{kind.__qualname__}"
-                found.append((action, _pattern(message), name, _pattern(module), line))
-        return found
+        filters: Any = warnings.filters
+        return [
+            (action, _pattern(message), f"{kind.__module__}:{kind.__qualname__}", _pattern(module), line)
+            for action, message, kind, module, line in filters
+            if kind.__module__ != "__main__"
+        ]
 
     def stamp(self) -> object:
         """Return the filters themselves."""
@@ -77,11 +77,11 @@ class WarningFilters(Part):
 
     def restore(self, value: Any) -> None:
         """Set the filters; one whose category is not there any more is left out."""
-        filters: list[Any] = []
-        for action, message, category, module, line in value:
-            kind = _found(category)
-            if kind is not None:
-                filters.append((action, _compiled(message), kind, _compiled(module), line))
+        filters = [
+            (action, _compiled(message), kind, _compiled(module), line)
+            for action, message, category, module, line in value
+            if (kind := _found(category)) is not None
+        ]
         warnings.resetwarnings()  # and tells the machinery that the filters are others
         warnings.filters[:] = filters  # type: ignore[index]
 
@@ -96,10 +96,8 @@ def _compiled(pattern: Any) -> Any:
 
 def _found(dotted: str) -> Any:
     module, _, name = dotted.partition(":")
-    value: Any = sys.modules.get(module)
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    return value
+    first: Any = sys.modules.get(module)
+    return functools.reduce(lambda value, part: getattr(value, part, None), name.split("."), first)
 
 
 class DecimalContext(Part):

@@ -87,7 +87,8 @@ class WidgetValues(Part):
     def restore(self, value: Any) -> None:
         """Set values and observers. Raises NotRestored that names the widgets that are not there, or not whole."""
         widgets = _widgets()
-        missing = [closed] if (closed := _closed(told for one, told in value.items() if one not in widgets)) else []
+        closed = _closed(told for one, told in value.items() if one not in widgets)
+        missing = [closed] if closed else []
         for model_id, told in value.items():
             widget = widgets.get(model_id)
             if widget is not None and self._told(widget) != told:
