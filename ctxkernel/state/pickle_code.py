@@ -170,11 +170,9 @@ def method(taking: Taking, obj: types.MethodType) -> Reduction:
     name = getattr(func, "__name__", None)
     cls: Any = owner if is_kind(type(owner), type) else type(owner)
     if type(name) is str and id(cls) not in taking.by_value:
-        for base in class_mro(cls):
-            if name in class_dict(base):
-                if _function_of(class_dict(base)[name]) is func:
-                    return PARTS.bound, (owner, name)
-                break
+        member = next((class_dict(base)[name] for base in class_mro(cls) if name in class_dict(base)), None)
+        if _function_of(member) is func:
+            return PARTS.bound, (owner, name)
     return types.MethodType, (func, owner)
 
 
@@ -323,7 +321,7 @@ def type_variable(taking: Taking, obj: Any) -> Reduction:
         return name
     kind = type(obj).__name__
     extra: dict[str, Any] = {}
-    if kind == "TypeVar" or kind == "ParamSpec":
+    if kind in ("TypeVar", "ParamSpec"):
         extra = {"bound": obj.__bound__, "covariant": obj.__covariant__, "contravariant": obj.__contravariant__}
     if getattr(obj, "__infer_variance__", False):
         extra["infer_variance"] = True
@@ -347,14 +345,10 @@ def new_type(taking: Taking, obj: Any) -> Reduction:
 
 def module_(taking: Taking, obj: Any) -> Reduction:
     """A module that can be imported: its name."""
-    name = module_dict(obj).get("__name__")
-    if type(name) is str and sys.modules.get(name) is obj:
-        taking.uses_module(name)
-        return PARTS.module, (name,)
-    spec = module_dict(obj).get("__spec__")
-    known = getattr(spec, "name", None)
-    if type(known) is str and sys.modules.get(known) is obj:
-        return PARTS.module, (known,)
+    for name in (module_dict(obj).get("__name__"), getattr(module_dict(obj).get("__spec__"), "name", None)):
+        if type(name) is str and sys.modules.get(name) is obj:
+            taking.uses_module(name)
+            return PARTS.module, (name,)
     return taking.refuse(obj, "a module that is made by hand cannot be imported again")
 
 

@@ -45,19 +45,15 @@ _AS_BASE: dict[type, Callable[[Any], Any]] = {
     frozenset: lambda obj: frozenset(frozenset.__iter__(obj)),
 }
 """Immutable bases, and how an exact copy of the base's part is made."""
+_FACTORY: Any = collections.defaultdict.__dict__["default_factory"]
+_MOST: Any = collections.deque.__dict__["maxlen"]
 _CONTAINERS: dict[type, Callable[[Any], Any]] = {
     list: lambda obj: list.__getitem__(obj, slice(None)),
     collections.OrderedDict: lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
-    collections.defaultdict: lambda obj: (
-        collections.defaultdict.__dict__["default_factory"].__get__(obj),
-        dict(dict.items(obj)),
-    ),
+    collections.defaultdict: lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))),
     dict: lambda obj: dict(dict.items(obj)),
     set: lambda obj: set(set.__iter__(obj)),
-    collections.deque: lambda obj: (
-        collections.deque.__dict__["maxlen"].__get__(obj),
-        list(collections.deque.__iter__(obj)),
-    ),
+    collections.deque: lambda obj: (_MOST.__get__(obj), list(collections.deque.__iter__(obj))),
     bytearray: lambda obj: bytearray.__getitem__(obj, slice(None)),
 }
 """Built-in bases whose content is written down, and how it is read. The more special ones come first."""
@@ -177,10 +173,9 @@ def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
     if not attributes:
         return True
     there: set[int] = set()
-    for part in reduction[1:3]:
-        for one in part if type(part) is tuple else (part,):
-            there.add(id(one))
-            there.update(map(id, dict.values(one) if type(one) is dict else one if type(one) in (list, tuple) else ()))
+    for one in (one for part in reduction[1:3] for one in (part if type(part) is tuple else (part,))):
+        there.add(id(one))
+        there.update(map(id, dict.values(one) if type(one) is dict else one if type(one) in (list, tuple) else ()))
     return all(id(one) in there for one in attributes)
 
 
@@ -240,9 +235,6 @@ def _by_name(taking: Taking, obj: Any, name: str) -> Reduction:
 
 def _reach(found: Any, path: str) -> Any:
     return functools.reduce(lambda one, part: getattr(one, part, None), path.split("."), found)
-
-
-# -- attributes ---------------------------------------------------------------------------------
 
 
 def _state(taking: Taking, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
@@ -345,12 +337,12 @@ class InstanceParts(Constructors):
 
     def adopt(self, obj: Any, members: Any) -> None:
         """Make `members` the `__dict__` of `obj`, as an object and not as a copy."""
-        for base in class_mro(type(obj)):
-            found = class_dict(base).get("__dict__")
-            if type(found) is types.GetSetDescriptorType:
-                found.__set__(obj, members)
-                return
-        obj.__dict__ = members
+        held = (class_dict(base).get("__dict__") for base in class_mro(type(obj)))
+        found = next((one for one in held if type(one) is types.GetSetDescriptorType), None)
+        if found is not None:
+            found.__set__(obj, members)
+        else:
+            obj.__dict__ = members
 
     def fill(self, obj: Any, state: tuple[Any, ...]) -> None:
         """Give an instance its attributes, and what a built-in base of it holds."""
@@ -362,11 +354,10 @@ class InstanceParts(Constructors):
         elif members is not None:
             Plan(type(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
         for name, value in (slots or {}).items():
-            for each in class_mro(type(obj)):
-                member = class_dict(each).get(name)
-                if type(member) is types.MemberDescriptorType:
-                    member.__set__(obj, value)
-                    break
+            held = (class_dict(each).get(name) for each in class_mro(type(obj)))
+            member = next((one for one in held if type(one) is types.MemberDescriptorType), None)
+            if member is not None:  # else the library that it is of has no such slot any more
+                member.__set__(obj, value)
 
 
 def _put(base: type, obj: Any, content: Any) -> None:
@@ -376,7 +367,7 @@ def _put(base: type, obj: Any, content: Any) -> None:
         for key, value in content.items():
             collections.OrderedDict.__setitem__(obj, key, value)
     elif base is collections.defaultdict:
-        collections.defaultdict.__dict__["default_factory"].__set__(obj, content[0])
+        _FACTORY.__set__(obj, content[0])
         dict.update(obj, content[1])
     elif base is collections.deque:
         collections.deque.__init__(obj, content[1], content[0])

@@ -253,16 +253,12 @@ class Background:
         with contextlib.suppress(ValueError):
             said = json.loads(bytes(child.heard).partition(b"\n")[2])
         records: int = said.get("records", 0)
-        if "fault" in said:
-            ticket.fault = said["fault"]
-        elif "result" in said:
+        killed = "its process was killed, perhaps for want of memory"
+        late = ticket.seconds >= child.limit
+        ticket.fault = said.get("fault", f"it took longer than {child.limit:g} s" if late else killed)
+        if "result" in said:
             ticket.fault = self._take_in(child.pack, records)
-        elif ticket.seconds >= child.limit:
-            ticket.fault = f"it took longer than {child.limit:g} s"
-        else:
-            ticket.fault = "its process was killed, perhaps for want of memory"
-        if not ticket.fault:
-            ticket.result = said["result"]
+            ticket.result = None if ticket.fault else said["result"]
         if ticket.fault or not records:
             self._store.discard(child.pack)
 

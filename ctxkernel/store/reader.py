@@ -279,10 +279,9 @@ class SessionReader(SessionFile):
             with contextlib.suppress(ValueError, KeyError):
                 text = self._text(row["block"]) if row["block"] is not None else None
                 artifacts[row["seq"]].append(rows.artifact_of(row, text))
-        late: dict[int, dict[str, str]] = defaultdict(dict)
+        late: dict[int, dict[str, str]] = defaultdict(lambda: defaultdict(str))
         for row in self.rows("late_output", between + " ORDER BY seq, n", first, last):
-            of_this = late[row["seq"]]
-            of_this[row["stream"]] = of_this.get(row["stream"], "") + row["text"]
+            late[row["seq"]][row["stream"]] += row["text"]
         out: dict[int, list[Execution]] = defaultdict(list)
         for start in starts:
             seq = start["seq"]
@@ -290,7 +289,7 @@ class SessionReader(SessionFile):
             told = self.told("executions", start)
             ending = endings.get(seq)
             try:
-                made = rows.execution_of(start, statement_id, ending, events[seq], artifacts[seq], late.get(seq))
+                made = rows.execution_of(start, statement_id, ending, events[seq], artifacts[seq], dict(late[seq]))
             except (ValueError, TypeError, KeyError):
                 made = replace(rows.execution_of(start, statement_id, None), status="cancelled")
                 told = (*told, f"how {start['execution_id']} ended cannot be read")

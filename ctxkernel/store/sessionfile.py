@@ -53,8 +53,6 @@ class SessionFile:
         if self._scratch is not None:
             self._scratch.cleanup()
 
-    # -- connecting ---------------------------------------------------------------------------
-
     def _connect(self) -> sqlite3.Connection:
         wal = self.path.with_name(self.path.name + "-wal")
         fault: Exception | None = None
@@ -107,8 +105,6 @@ class SessionFile:
             if _stamp(wal) == before:  # else it was written or folded in meanwhile, and the two may not fit
                 break
         return self._open(copy, "mode=rw")
-
-    # -- rows ---------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[None]:

@@ -87,8 +87,6 @@ def session_parts(session_id: str, stored: Iterable[tuple[str, ...]]) -> tuple[s
     return "session", session_id, digest.hexdigest()
 
 
-# -- the secret ------------------------------------------------------------------------------------
-
 _known: dict[Path, Signer] = {}
 
 

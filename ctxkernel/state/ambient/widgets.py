@@ -99,8 +99,6 @@ class WidgetValues(Part):
         if missing:
             raise NotRestored("; ".join(missing))
 
-    # -- one widget ---------------------------------------------------------------------------
-
     def _told(self, widget: Any) -> dict[str, Any]:
         own, defaults = widget.__dict__, getattr(type(widget), _DEFAULTS, {})
         traits = {
@@ -151,8 +149,6 @@ class WidgetValues(Part):
         synced = [name for name in values if name in widget.keys]
         if synced and widget.comm is not None:
             widget.send_state(synced)
-
-    # -- values -------------------------------------------------------------------------------
 
     def _stored(self, value: Any) -> Any:
         """Return a value as plain data: itself, or a list of what it is and what it holds."""
