@@ -200,16 +200,13 @@ class _Reading:
             texts = [arg.value for arg in args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
             if len(texts) != len(args):
                 continue
-            match method, texts:
-                case "run_line_magic" | "run_cell_magic", [name, *rest]:
-                    line, body = [*rest, "", ""][:2]
-                    self._magic(name, line, body, depth)
-                    seen += 1
-                case "system" | "getoutput" | "getoutput_pty", _:
-                    self.add_words(" ".join(texts))
-                    seen += 1
-                case _:
-                    pass
+            if method in ("run_line_magic", "run_cell_magic") and texts:
+                name, line, body = [*texts, "", ""][:3]
+                self._magic(name, line, body, depth)
+                seen += 1
+            elif method in ("system", "getoutput", "getoutput_pty"):
+                self.add_words(" ".join(texts))
+                seen += 1
         return uses == seen
 
     def _magic(self, name: str, line: str, body: str, depth: int) -> None:

@@ -115,8 +115,7 @@ def _by_import(module: str, path: str, obj: object) -> bool:
         if not is_kind(type(found), type):
             return False
         found = next((class_dict(base)[part] for base in class_mro(found) if part in class_dict(base)), None)
-        if type(found) is staticmethod:
-            found = found.__func__
+        found = found.__func__ if type(found) is staticmethod else found
     return found is obj
 
 

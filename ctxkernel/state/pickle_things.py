@@ -174,13 +174,8 @@ def weak_method(taking: Taking, obj: Any) -> Reduction:
 
 def weak_container(taking: Taking, obj: Any) -> Reduction:
     """A weak set or dict: with those of its items that are in this pack."""
-    if is_kind(type(obj), weakref.WeakSet):
-        items: list[Any] = [(one, None) for one in obj]
-        watched = [pair[0] for pair in items]
-    else:
-        items = list(obj.items())
-        at = 1 if is_kind(type(obj), weakref.WeakValueDictionary) else 0
-        watched = [pair[at] for pair in items]
+    items: list[Any] = [(one, None) for one in obj] if is_kind(type(obj), weakref.WeakSet) else list(obj.items())
+    watched = [pair[is_kind(type(obj), weakref.WeakValueDictionary)] for pair in items]
     taking.targets.extend(watched)
     known = taking.members or ()
     kept = [pair for pair, one in zip(items, watched, strict=True) if id(one) in known]
@@ -459,12 +454,11 @@ class ThingParts(Constructors):
     def closed_file(self, kind: str, name: Any, mode: str | None) -> Any:
         """Return a closed file of that name."""
         writing = mode is not None and any(letter in mode for letter in "wax")
-        raw = io.FileIO(os.devnull, "w" if writing else "r")
+        made: Any = io.FileIO(os.devnull, "w" if writing else "r")
         if name is not None:
-            raw.name = name
-        made: Any = raw
+            made.name = name
         if kind != "raw":
-            made = io.BufferedWriter(raw) if writing else io.BufferedReader(raw)
+            made = io.BufferedWriter(made) if writing else io.BufferedReader(made)
         if kind == "text":
             made = io.TextIOWrapper(made, encoding="utf-8")
             if mode is not None:
@@ -494,11 +488,7 @@ class ThingParts(Constructors):
 
     def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
         """Give a weak set or dict its items."""
-        for key, value in pairs:
-            if isinstance(made, weakref.WeakSet):
-                made.add(key)
-            else:
-                made[key] = value
+        made.update([key for key, _ in pairs] if isinstance(made, weakref.WeakSet) else pairs)
 
     def machine_values(self, typecode: str, data: Any) -> Any:
         """Return an array.array."""

@@ -206,10 +206,9 @@ class Taking:
 
     def plan(self, cls: type) -> Plan:
         """Return how instances of `cls` are read."""
-        plan = self.plans.get(id(cls))
-        if plan is None:
-            plan = self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
-        return plan
+        if id(cls) not in self.plans:
+            self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
+        return self.plans[id(cls)]
 
     def identities(self, memo: dict[int, Any]) -> frozenset[int]:
         """Return the ids of what can be changed in place; `memo` is the pickler's, by id."""

@@ -140,12 +140,10 @@ def _stranger(value: object) -> Json:
 
     Not its repr: that may be code of the user's, and may hang.
     """
-    names = _names(type(value))
-    if names is not None:
-        return {name: getattr(value, name) for name in names}
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
-    return f"<{type(value).__name__}>"
+    names = _names(type(value))
+    return f"<{type(value).__name__}>" if names is None else {name: getattr(value, name) for name in names}
 
 
 # ASCII only, so that a lone surrogate survives. Nothing here can hold itself.

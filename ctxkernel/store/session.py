@@ -239,21 +239,19 @@ class SessionStore:
             return None
         query = """SELECT a.body FROM receipts r JOIN responses a ON a.receipt_id = r.id
             WHERE r.receipt = ? AND a.status = 'ok' ORDER BY a.id DESC LIMIT 1"""
-        try:
+        with contextlib.suppress(sqlite3.Error, ValueError):  # as in `begin`: then it is asked for again
             found = self._writer.select(query, receipt)
             return json.loads(found[0][0]) if found else None
-        except (sqlite3.Error, ValueError):  # as in `begin`: then it is asked for again
-            return None
+        return None
 
     @property
     def summaries_sent(self) -> bool:
         """Whether a text was sent to a model for a summary, in this session so far."""
         query = """SELECT EXISTS (SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
             WHERE r.ask_key = ? AND coalesce(a.status, '') != ?)"""
-        try:
+        with contextlib.suppress(sqlite3.Error):
             return not self._writer.absent and bool(self._writer.select(query, rows.SUMMARY, rows.NOT_SENT)[0][0])
-        except sqlite3.Error:
-            return False
+        return False
 
     def response(
         self,
