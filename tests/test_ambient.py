@@ -121,7 +121,7 @@ def test_each_draw_is_noticed(data):
 
 
 def test_without_a_look_at_memory_it_is_slower_and_the_same(monkeypatch):
-    monkeypatch.setattr(generators, "_memory", lambda: None)
+    monkeypatch.setattr(generators, "string_at", None)
     state = Ambient([generators.PythonRandom(), generators.NumpyRandom()])
     state.capture()
     assert changes(state) == []

@@ -339,9 +339,9 @@ def test_a_mapping_is_checked_where_it_is_asked_for(tmp_path):
     with packs.pack_path(folder, 1).open("r+b") as file:
         file.write(b"damage")
 
-    assert store.map(address) is not None
+    assert store.map_run([address]) is not None
     with pytest.raises(StoreError, match=address):
-        store.map(address, verify=True)
+        store.map_run([address], verify=True)
     store.close()
 
 

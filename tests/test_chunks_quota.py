@@ -142,18 +142,6 @@ def test_a_base_goes_with_the_last_of_its_deltas(root):
     assert there(root, "a", base, delta, other) == [False, False, False]
 
 
-def test_what_is_cheap_to_compute_again_goes_first(root):
-    data = some(0, 5)
-    seconds = dict(zip(map(address_of, data), [9.0, 0.1, None, 3.0, 0.2], strict=True))
-    session(root, "a", *data)
-
-    collect(root, int(3.4 * MB), live=(), cost=seconds.__getitem__, now=NOW)
-    assert there(root, "a", *data) == [True, False, True, True, False]
-
-    collect(root, int(1.2 * MB), live=(), cost=seconds.__getitem__, now=NOW)
-    assert there(root, "a", *data) == [False, False, True, False, False]
-
-
 def test_a_dry_run_says_what_would_go_and_changes_nothing(root):
     session(root, "a", *some(0, 4))
     before = {path: path.read_bytes() for path in (root / "a").iterdir()}
@@ -238,7 +226,7 @@ def test_a_kill_while_data_are_given_up_loses_nothing_that_was_to_stay(root, bat
 @settings(max_examples=40)
 @given(data=st.data())
 def test_what_stays_is_whole_and_what_is_kept_stays(tmp_path_factory, data):
-    """Random sessions with chains of deltas, a random limit and random costs."""
+    """Random sessions with chains of deltas, and a random limit."""
     root = tmp_path_factory.mktemp("quota")
     model: dict[str, dict[str, bytes]] = {}
     for name in ("a", "b", "c"):
@@ -256,10 +244,9 @@ def test_what_stays_is_whole_and_what_is_kept_stays(tmp_path_factory, data):
             model[name] = there
     everything = {address for there in model.values() for address in there}
     keep = set(data.draw(st.lists(st.sampled_from(sorted(everything)), max_size=3))) if everything else set()
-    costs = {address: data.draw(st.none() | st.floats(0, 10)) for address in sorted(everything)}
     limit = data.draw(st.integers(1, 3 * LARGE))
 
-    report = collect(root, limit, live={"c"}, keep=keep, cost=costs.get, now=NOW)
+    report = collect(root, limit, live={"c"}, keep=keep, now=NOW)
 
     assert report.after == sum(usage(root).values())
     gone = {one.session_id: one.addresses for one in report.thinned}

@@ -239,7 +239,7 @@ def tamper(path: Path, *changes: str) -> None:
         for change in changes:
             assert connection.execute(change).rowcount == 1
         for name in ("session", "checkpoints", "checkpoint_states"):
-            columns = schema.columns_of(name)
+            columns = schema.COLUMNS[name]
             key = columns[0] if name != "checkpoint_states" else "id"
             for found in connection.execute(f"SELECT {', '.join(columns)}, {key} FROM {name}").fetchall():
                 seal = schema.row_hash(found[:-2])
@@ -266,7 +266,7 @@ def test_what_the_background_made_is_signed_too(path):
     store.close()
     assert signed(path, ME) == [True] * 3
     with SessionReader(path, signer=ME) as reader:
-        assert reader.manifest("s3.1").results() == results
+        assert reader.all_manifests()["s3.1"].results() == results
     tamper(path, "UPDATE checkpoint_states SET results = replace(results, '11', '12')")
     assert signed(path, ME) == [True, True, False]
     assert not trusted(path, ME)[0]

@@ -1,8 +1,8 @@
 """Which names a cell can touch, read from its text before it runs.
 
 The text is compiled as IPython would compile it, and the names are read from the code: the compiler knows which names
-are global and which are a function's own. A cell that is no plain Python (magics, `!shell`) is rewritten first, by
-IPython where `transform` is given, else line by line. A cell that cannot be compiled will not run either; its words
+are global and which are a function's own. A cell that is no plain Python (magics, `!shell`) is rewritten first, as
+IPython does it where no `transform` is given. A cell that cannot be compiled will not run either; its words
 are the names then, so that nothing depends on that.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import re
-import textwrap
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -23,9 +23,8 @@ from ctxkernel.state.codes import attribute_names, cell_names, used_names
 Transform = Callable[[str], str]
 
 _FILE = "<ctxkernel: names of a cell>"
-_QUIET = ("ignore", None, Warning, re.compile(re.escape(_FILE)), 0)
+_QUIET = ("ignore", None, Warning, re.compile(re.escape(_FILE) + r"|IPython\.core\.inputtransformer2"), 0)
 _WORD = re.compile(r"[^\W\d]\w*")
-_MAGIC_LINE = re.compile(r"^(\s*)(?:[\w.\[\]'\", ]+=\s*)?(%|!|\?)(?!%)\s*(\w*)(.*)$")
 
 ANYTHING = frozenset(
     ("exec", "eval", "globals", "locals", "vars", "get_ipython", "__main__", "__builtins__", "Out", "_oh", "breakpoint")
@@ -68,21 +67,6 @@ class Cell:
     """Why it may touch any variable, or empty."""
 
 
-@dataclass(slots=True)
-class _Found:
-    names: set[str] = field(default_factory=set)
-    replaced: set[str] = field(default_factory=set)
-    anything: str = ""
-    used: set[str] | None = None
-    """Names whose value it uses, where these are asked for."""
-
-    def add_words(self, text: str) -> None:
-        words = _WORD.findall(text)
-        self.names.update(words)
-        if self.used is not None:
-            self.used.update(words)
-
-
 _cells: dict[tuple[str, bool], Cell] = {}
 _MOST_CELLS = 256
 
@@ -92,8 +76,8 @@ def read_cell(source: str, transform: Transform | None = None) -> Cell:
     key = source, transform is None
     cell = _cells.get(key)
     if cell is None:
-        found = _Found()
-        _read(source, transform, found, 0)
+        found = _Reading(transform)
+        found.read(source)
         cell = Cell(frozenset(found.names), frozenset(found.replaced), found.anything)
         if len(_cells) >= _MOST_CELLS:
             _cells.clear()
@@ -108,14 +92,14 @@ def names_used(source: str, transform: Transform | None = None) -> frozenset[str
     A name that a statement at the top level has bound before, whatever happens, is the cell's own and does not count.
     Never raises; of magics, and of what cannot be read, every word counts.
     """
-    found = _Found(used=set())
-    _read(source, transform, found, 0)
-    return frozenset(found.used or ())
+    found = _Reading(transform, uses=True)
+    found.read(source)
+    return frozenset(found.used)
 
 
 def is_python(source: str) -> bool:
     """Whether `source` can be compiled once its magics and shell lines are left out."""
-    return _compile(source) is not None or _compile(_without_magics(source, None, _Found(), 0)) is not None
+    return _compile(source) is not None or _compile(_Reading(None).without_magics(source)) is not None
 
 
 def _compile(source: str | ast.Module) -> CodeType | None:
@@ -128,39 +112,125 @@ def syntax_tree(source: str) -> ast.Module | None:
 
 
 def _quietly(source: str | ast.Module, flags: int) -> Any:
+    with _no_warnings():
+        try:
+            return compile(source, _FILE, "exec", flags, dont_inherit=True)
+        except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
+            return None
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
     # Our filter is put in by hand: `catch_warnings` makes the interpreter forget which warnings the user has seen.
     warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
     try:
-        return compile(source, _FILE, "exec", flags, dont_inherit=True)
-    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
-        return None
+        yield
     finally:
         with contextlib.suppress(ValueError):  # another thread has replaced the filters
             warnings.filters.remove(_QUIET)  # type: ignore[attr-defined]
 
 
-def _read(source: str, transform: Transform | None, found: _Found, depth: int) -> None:
-    code = _compile(source)
-    text = source
-    if code is None:
-        text = _without_magics(source, transform, found, depth)
-        code = _compile(text)
-    if code is None:
-        found.add_words(source)
-        if transform is None:  # else IPython cannot compile it either, and it will not run
-            found.anything = found.anything or "a cell that could not be read"
-        return
-    names, replaced = cell_names(code)
-    if "get_ipython" in names and _only_magics(text, transform, found, depth):
-        names.discard("get_ipython")
-    found.names |= names
-    found.replaced |= replaced
-    if found.used is not None:
-        found.used |= _used(text)
-    reached = names & ANYTHING or attribute_names(code) & ANYTHING_BELOW
-    if reached:
-        found.anything = found.anything or min(reached)
-        _texts(code, found)
+class _Reading:
+    """What is found in a cell, and in the cells that its magics run."""
+
+    def __init__(self, transform: Transform | None, *, uses: bool = False) -> None:
+        self.transform = transform
+        self.uses = uses
+        """Whether `used` is asked for."""
+        self.names: set[str] = set()
+        self.replaced: set[str] = set()
+        self.used: set[str] = set()
+        self.anything = ""
+
+    def add_words(self, text: str) -> None:
+        words = _WORD.findall(text)
+        self.names.update(words)
+        self.used.update(words)
+
+    def read(self, source: str, depth: int = 0) -> None:
+        text, code = source, _compile(source)
+        if code is None:
+            text = self.without_magics(source)
+            code = _compile(text)
+        if code is None:
+            self.add_words(source)
+            if self.transform is None:  # else IPython cannot compile it either, and it will not run
+                self.anything = self.anything or "a cell that could not be read"
+            return
+        names, replaced = cell_names(code)
+        if "get_ipython" in names and self._only_magics(text, depth):
+            names.discard("get_ipython")
+        self.names |= names
+        self.replaced |= replaced
+        if self.uses:
+            self.used |= _used(text)
+        reached = names & ANYTHING or attribute_names(code) & ANYTHING_BELOW
+        if reached:
+            self.anything = self.anything or min(reached)
+            self._texts(code)
+
+    def _texts(self, code: CodeType) -> None:
+        # What is executed or looked up by name often stands there as a text: these are looked at first.
+        for const in code.co_consts:
+            if type(const) is str:
+                self.add_words(const)
+            elif type(const) is CodeType:
+                self._texts(const)
+
+    def without_magics(self, source: str) -> str:
+        """Return `source` with calls of `get_ipython()` in the place of magics, as far as it can be had."""
+        try:
+            with _no_warnings():
+                return (self.transform or _stock_transform())(source)
+        except Exception:  # whatever the user's input transformers raise; IPython will say it
+            return source
+
+    def _only_magics(self, text: str, depth: int) -> bool:
+        """Read the magics in `text`; say whether `get_ipython` is used for nothing else."""
+        tree = syntax_tree(text)
+        uses = seen = 0
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.Name) and node.id == "get_ipython":
+                uses += 1
+            match node:
+                case ast.Call(ast.Attribute(ast.Call(ast.Name("get_ipython")), method), args):
+                    pass
+                case _:
+                    continue
+            texts = [arg.value for arg in args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            if len(texts) != len(args):
+                continue
+            if method in ("run_line_magic", "run_cell_magic") and texts:
+                name, line, body = [*texts, "", ""][:3]
+                self._magic(name, line, body, depth)
+                seen += 1
+            elif method in ("system", "getoutput", "getoutput_pty"):
+                self.add_words(" ".join(texts))
+                seen += 1
+        return uses == seen
+
+    def _magic(self, name: str, line: str, body: str, depth: int) -> None:
+        self.add_words(line)
+        if name in RUNS_ITS_TEXT:
+            if depth > 5:
+                self.add_words(body)
+                return
+            if _compile(line) is not None:
+                self.read(line, depth + 1)
+            self.read(body, depth + 1)
+            if re.search("|".join(sorted(ANYTHING)), line):
+                self.anything = self.anything or name
+        elif name in TOUCHES_ITS_WORDS:
+            self.add_words(body)
+        else:
+            self.anything = self.anything or f"%{name}"
+
+
+@functools.cache
+def _stock_transform() -> Transform:
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    return TransformerManager().transform_cell
 
 
 _BINDS = (
@@ -183,94 +253,3 @@ def _used(text: str) -> set[str]:
         if isinstance(statement, _BINDS) and not any(isinstance(one, ast.NamedExpr) for one in ast.walk(statement)):
             own |= cell_names(code)[1]
     return used
-
-
-def _texts(code: CodeType, found: _Found) -> None:
-    # What is executed or looked up by name often stands there as a text: these are looked at first.
-    for const in code.co_consts:
-        if type(const) is str:
-            found.add_words(const)
-        elif type(const) is CodeType:
-            _texts(const, found)
-
-
-def _without_magics(source: str, transform: Transform | None, found: _Found, depth: int) -> str:
-    """Return `source` as plain Python, as far as it can be had."""
-    if transform is not None:
-        try:
-            return transform(source)
-        except Exception:  # whatever the user's input transformers raise; IPython will say it
-            pass
-    text = textwrap.dedent(source).lstrip("\n")
-    if text.startswith("%%"):
-        head, _, body = text.partition("\n")
-        words = head[2:].split(None, 1)
-        _magic(words[0] if words else "", " ".join(words[1:]), body, transform, found, depth)
-        return ""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        match = _MAGIC_LINE.match(line)
-        if match is None and not line.rstrip().endswith("?"):
-            lines.append(line)
-            continue
-        if match is None:
-            found.add_words(line)
-            lines.append("pass")
-            continue
-        indent, mark, name, rest = match.groups()
-        if mark == "%":
-            _magic(name, rest, "", transform, found, depth)
-        else:
-            found.add_words(line)
-        lines.append(f"{indent}pass")
-    return "\n".join(lines)
-
-
-def _only_magics(text: str, transform: Transform | None, found: _Found, depth: int) -> bool:
-    """Read the magics in `text`; say whether `get_ipython` is used for nothing else."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    uses = seen = 0
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id == "get_ipython":
-            uses += 1
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-            continue
-        owner = node.func.value
-        if not (isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "get_ipython"):
-            continue
-        texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-        if len(texts) != len(node.args):
-            continue
-        match node.func.attr, texts:
-            case "run_line_magic" | "run_cell_magic", [name, *rest]:
-                line, body = [*rest, "", ""][:2]
-                _magic(name, line, body, transform, found, depth)
-                seen += 1
-            case "system" | "getoutput" | "getoutput_pty", _:
-                found.add_words(" ".join(texts))
-                seen += 1
-            case _:
-                pass
-    return uses == seen
-
-
-def _magic(name: str, line: str, body: str, transform: Transform | None, found: _Found, depth: int) -> None:
-    found.add_words(line)
-    if name in RUNS_ITS_TEXT:
-        if depth > 5:
-            found.add_words(body)
-            return
-        for text in (line, body):
-            if text.strip() and _compile(text) is not None:
-                _read(text, transform, found, depth + 1)
-            elif text is body and body.strip():
-                _read(body, transform, found, depth + 1)
-        if re.search("|".join(sorted(ANYTHING)), line):
-            found.anything = found.anything or name
-    elif name in TOUCHES_ITS_WORDS:
-        found.add_words(body)
-    else:
-        found.anything = found.anything or f"%{name}"

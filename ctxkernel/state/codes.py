@@ -14,18 +14,8 @@ from typing import Any
 from xxhash import xxh3_64_intdigest
 
 _GLOBAL_LOAD = dis.opmap["LOAD_GLOBAL"]
-_NAME_OPS = frozenset(
-    dis.opmap[name]
-    for name in (
-        "LOAD_NAME",
-        "STORE_NAME",
-        "DELETE_NAME",
-        "STORE_GLOBAL",
-        "DELETE_GLOBAL",
-        "LOAD_FROM_DICT_OR_GLOBALS",
-    )
-    if name in dis.opmap
-)
+_NAMED = "LOAD_NAME STORE_NAME DELETE_NAME STORE_GLOBAL DELETE_GLOBAL LOAD_FROM_DICT_OR_GLOBALS"
+_NAME_OPS = frozenset(dis.opmap[name] for name in _NAMED.split() if name in dis.opmap)
 _USES = _NAME_OPS - {dis.opmap["STORE_NAME"], dis.opmap["STORE_GLOBAL"]}
 _STORES = frozenset(dis.opmap[name] for name in ("STORE_NAME", "STORE_GLOBAL"))
 _IMPORT, _IMPORT_FROM = dis.opmap["IMPORT_NAME"], dis.opmap["IMPORT_FROM"]
@@ -119,19 +109,16 @@ _CALLS = frozenset(number for name, number in dis.opmap.items() if "CALL" in nam
 def attribute_names(code: types.CodeType) -> set[str]:
     """Return every attribute and imported name in the code, and in the functions in it."""
     names = set(code.co_names) - _global_names(code)[0]
-    for const in code.co_consts:
-        if type(const) is types.CodeType:
-            names |= attribute_names(const)
-    return names
+    return names.union(*map(attribute_names, _inner(code)))
 
 
 def used_names(code: types.CodeType) -> set[str]:
     """Return every global name that the code, or a function in it, loads or deletes: one of `+=` is loaded."""
-    names = _global_names(code, _USES)[0]
-    for const in code.co_consts:
-        if type(const) is types.CodeType:
-            names |= used_names(const)
-    return names
+    return _global_names(code, _USES)[0].union(*map(used_names, _inner(code)))
+
+
+def _inner(code: types.CodeType) -> list[types.CodeType]:
+    return [const for const in code.co_consts if type(const) is types.CodeType]
 
 
 def cell_names(code: types.CodeType) -> tuple[set[str], set[str]]:
@@ -142,8 +129,8 @@ def cell_names(code: types.CodeType) -> tuple[set[str], set[str]]:
     names, replaced = _global_names(code)
     if _CALLS.isdisjoint(code.co_code[::2]):
         return names, replaced
-    inner = [const for const in code.co_consts if type(const) is types.CodeType]
+    inner = _inner(code)
     for one in inner:
         names |= _global_names(one)[0]
-        inner += [const for const in one.co_consts if type(const) is types.CodeType]
+        inner += _inner(one)
     return names, replaced

@@ -7,6 +7,7 @@ how a set is ordered, which texts are one object, what a library keeps in caches
 
 from __future__ import annotations
 
+import functools
 import itertools
 import marshal
 import math
@@ -99,16 +100,9 @@ class _Reader(pickle.Unpickler):
         return _named(f"{module}.{name}")
 
 
-_names: dict[tuple[str, str], type] = {}
-
-
+@functools.lru_cache(5000)
 def _named(name: str, label: str = "") -> type:
-    found = _names.get((name, label))
-    if found is None:
-        if len(_names) > 5000:
-            _names.clear()
-        found = _names[name, label] = type(name, (_Instance,), {"label": label})
-    return found
+    return type(name, (_Instance,), {"label": label})
 
 
 def values_of(stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -126,16 +120,13 @@ def values_of(stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]]
         return lambda *args: _make(name, opened.labels, args)
 
     seeds = [part if name == "part" else Node(f"seed {name}") for name in SEEDS]
-    cut = {number for _, number in opened.cuts}
-    held = [_text(chunks[at], size) if at in cut else b"buffer %d" % at for at, size in enumerate(sizes)]
+    cut: set[int] = {number for _, number in opened.cuts}
+    held = [b"buffer %d" % at for at in range(len(sizes))]
+    for at in cut:  # a text of that size that stands for a long one
+        text = "".join(chunks[at]).encode()
+        held[at] = (text * (sizes[at] // len(text) + 1))[: sizes[at]]
     reader = _Reader(opened.source(held), buffers=opened.turns(seeds, [memoryview(one) for one in held]))
     return reader.load()[0]
-
-
-def _text(chunks: Sequence[str], size: int) -> bytes:
-    """Return a text of that size that stands for a long one."""
-    text = "".join(chunks).encode()
-    return (text * (size // len(text) + 1))[:size]
 
 
 def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
@@ -149,10 +140,10 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
     first: Any = args[0] if args else None
     if name == "own_class":
         return _named(f"own {args[1]}", labels[int(first)].removeprefix("class:"))
-    if name in ("new", "value") and len(args) > 0:
-        cls = args[0] if name == "new" else args[1]
+    if name in ("new", "value") and args:
+        cls, *given = args if name == "new" else args[1:]
         if isinstance(cls, type) and issubclass(cls, _Instance):
-            return cls.__new__(cls, *(args[1:] if name == "new" else args[2:]))
+            return cls.__new__(cls, *given)
     if name in ("shared", "live"):
         return Node(name, (labels[int(first)],))
     return Node(name, args)
@@ -324,7 +315,9 @@ class _Walker:
         own = one.made.startswith("own ")
         hidden = self.hidden(one.label) if own else frozenset[str]()
 
-        def shown(members: Any) -> Any:
+        def shown(members: Any, depth: int = 0) -> Any:
+            if type(members) is tuple and depth < 2:
+                return tuple([shown(inner, depth + 1) for inner in members])
             if type(members) is not dict:
                 return members
             return {
@@ -333,31 +326,18 @@ class _Walker:
                 if not (key in hidden if own else is_cache(key)) or type(key) is not str
             }
 
-        if type(state) is tuple:
-            return tuple([shown(inner) if type(inner) is dict else _inside(inner, shown) for inner in state])
         return shown(state)
 
 
 def _as_array(view: Node) -> Node | None:
     """Return what a view of a small array shows, as an array of its own; None for any other one."""
     root, offset, kind, shape, strides, writeable, *cls = view.args
-    if (
-        type(root) is not Node
-        or root.made != "array"
-        or cls
-        or type(kind) is not str
-        or type(root.args[0]) is not bytes
-    ):
+    plain = type(root) is Node and root.made == "array" and type(root.args[0]) is bytes
+    if not plain or cls or type(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
         return None
     numpy: Any = sys.modules["numpy"]
-    if math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
-        return None
     shown = numpy.ndarray(shape, kind, root.args[0], offset, strides) if root.args[0] else numpy.empty(shape, kind)
     return Node("array", (shown.tobytes(), kind, shape, False, writeable))
-
-
-def _inside(inner: Any, shown: Callable[[Any], Any]) -> Any:
-    return tuple([shown(each) for each in inner]) if type(inner) is tuple else inner
 
 
 def _code_digest(one: Node) -> int:

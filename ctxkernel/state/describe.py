@@ -39,16 +39,9 @@ from ctxkernel.state.reflect import (
 _MORE = "…"
 _DEPTH = 3
 _PLAIN = (bool, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, re.Pattern)
-_OF_THE_LIBRARY = (
-    dt.date,
-    dt.timedelta,
-    dt.timezone,
-    decimal.Decimal,
-    fractions.Fraction,
-    uuid.UUID,
-    type(pathlib.Path()),
-)
-_REPR_IS_SAFE = frozenset(id(kind) for kind in (*_PLAIN, *_OF_THE_LIBRARY))
+_DATES = (dt.date, dt.timedelta, dt.timezone)
+_LIBRARY = (*_DATES, decimal.Decimal, fractions.Fraction, uuid.UUID, type(pathlib.Path()))
+_REPR_IS_SAFE = frozenset(map(id, (*_PLAIN, *_LIBRARY)))
 
 
 def describe(value: object, chars: int, module: str = "__main__") -> TypeInfo:
@@ -70,15 +63,11 @@ def describe(value: object, chars: int, module: str = "__main__") -> TypeInfo:
 def size_of(value: object) -> Mapping[str, Json]:
     """Return cheap hints of how large `value` is: any of `bytes`, `len`, `shape`."""
     cls = type(value)
-    if cls is str or cls is bytes or cls is bytearray:
-        return {"len": len(value), "bytes": sys.getsizeof(value)}  # type: ignore[arg-type]
     for base in class_mro(cls):
         length = _LENGTHS.get(id(base))
         if length is not None:
             hints: dict[str, Json] = {"len": length(value)}
-            if cls is base:
-                hints["bytes"] = sys.getsizeof(value)
-            return hints
+            return {**hints, "bytes": sys.getsizeof(value)} if cls is base else hints
     kind = _library_kind(cls)
     if kind == "array":
         plain = _plain_array(value)
@@ -104,20 +93,18 @@ def _clean(text: str) -> str:
 
 
 def _library_kind(cls: type) -> str:
-    numpy, pandas, torch = (sys.modules.get(name) for name in ("numpy", "pandas", "torch"))
-    if numpy is not None and is_kind(cls, getattr(numpy, "ndarray", _Nothing)):
-        return "array"
-    if pandas is not None:
-        for name in ("DataFrame", "Series", "Index"):
-            if is_kind(cls, getattr(pandas, name, _Nothing)):
-                return name
-    if torch is not None and (cls is getattr(torch, "Tensor", None) or cls is loaded("torch.nn").get("Parameter")):
-        return "tensor"
+    for module, name, kind in _KINDS:
+        base = getattr(sys.modules.get(module), name, None)
+        if base is not None and (cls is base if module.startswith("torch") else is_kind(cls, base)):
+            return kind
     return ""
 
 
-class _Nothing:
-    """Stands for a class that a half imported library has not made yet."""
+_KINDS = (
+    *(("numpy", "ndarray", "array"), ("torch", "Tensor", "tensor"), ("torch.nn", "Parameter", "tensor")),
+    *(("pandas", name, name) for name in ("DataFrame", "Series", "Index")),
+)
+"""Classes of libraries, which may be half imported, and what an instance is called here."""
 
 
 def _plain_array(value: Any) -> Any:
@@ -190,7 +177,7 @@ class _Writer:
                 return self._collection(cls, base, value, brackets, depth)
         kind = _library_kind(cls)
         if kind:
-            return _LIBRARY[kind](self, value, depth)
+            return getattr(self, kind.lower())(value, depth)
         if id(cls) in _BY_TYPE:
             return self.put(_clean(_BY_TYPE[id(cls)](value)))
         if any(each is types.ModuleType for each in mro):
@@ -204,8 +191,7 @@ class _Writer:
 
     def _items(self, items: Iterable[Any], depth: int, write: Callable[[Any, int], None] | None = None) -> None:
         for number, item in enumerate(items):
-            if number:
-                self.put(", ")
+            self.put(", " if number else "")
             (write or self._write)(item, depth + 1)
 
     def _pair(self, item: tuple[Any, Any], depth: int) -> None:
@@ -220,13 +206,10 @@ class _Writer:
             self.put(f"{_clean(public_name(cls, self.module).rpartition('.')[2])}(")
         if not length and base in (set, frozenset):
             self.put(f"{base.__name__}()")
-        elif is_kind(base, dict):
-            self.put(left)
-            self._items(list(islice(dict.items(value), self.left)), depth, self._pair)
-            self.put(right)
         else:
             self.put(left)
-            self._items(list(islice(base.__iter__(value), self.left)), depth)  # type: ignore[attr-defined]
+            held: Iterable[Any] = dict.items(value) if base is dict else base.__iter__(value)  # type: ignore[attr-defined]
+            self._items(list(islice(held, self.left)), depth, self._pair if base is dict else self._write)
             self.put("," + right if cls is tuple and length == 1 else right)
         if cls is not base:
             self.put(")")
@@ -237,12 +220,12 @@ class _Writer:
             member = dict.get(plan.dict_of(value) or {}, "_name_")
             return self.put(_clean(f"{public_name(cls, self.module)}.{member if type(member) is str else '?'}"))
         self.put(f"<{_clean(public_name(cls, self.module))} object>")
-        shown = 0
+        before = " "
         for name, held in plan.attributes(value):
             if type(name) is str and not name.startswith("_"):
-                self.put(f" {_clean(name)}=" if not shown else f", {_clean(name)}=")
+                self.put(f"{before}{_clean(name)}=")
                 self._write(held, depth + 1)
-                shown += 1
+                before = ", "
         return None
 
     def array(self, value: Any, depth: int) -> None:
@@ -254,13 +237,12 @@ class _Writer:
             if plain.size > 8:
                 self.put(f", {_MORE}")
 
-    def frame(self, value: Any, depth: int) -> None:
+    def dataframe(self, value: Any, depth: int) -> None:
         manager = _manager(value)
         columns, rows = manager.axes[0], len(manager.axes[1])
         self.put(f"DataFrame {rows}×{len(columns)}: ")
         for number, name in enumerate(islice(columns, self.left) if _of_pandas(columns) else ()):
-            if number:
-                self.put(", ")
+            self.put(", " if number else "")
             self.put(_clean(name)) if type(name) is str else self._write(name, depth + 1)
             self.put(f" {manager.blocks[manager.blknos[number]].dtype}")
 
@@ -287,7 +269,7 @@ _FLAT = frozenset(id(kind) for kind in (dt.datetime, types.FunctionType, types.M
 def _is_library_scalar(cls: type) -> bool:
     module = class_module(cls)
     if module == "numpy" or module.startswith("numpy."):
-        return is_kind(cls, loaded("numpy").get("generic", _Nothing))
+        return "generic" in loaded("numpy") and is_kind(cls, loaded("numpy")["generic"])
     return module.startswith("pandas._libs.") or (module == "pandas" and class_name(cls) in _PANDAS_SCALARS)
 
 
@@ -322,13 +304,6 @@ _BRACKETS = {
     id(frozenset): "frozenset({…})",
     id(dict): "{…}",
     id(collections.deque): "deque([…])",
-}
-_LIBRARY: dict[str, Callable[[_Writer, Any, int], None]] = {
-    "array": _Writer.array,
-    "DataFrame": _Writer.frame,
-    "Series": _Writer.series,
-    "Index": _Writer.index,
-    "tensor": _Writer.tensor,
 }
 _BY_TYPE: dict[int, Callable[[Any], str]] = {
     id(types.FunctionType): _function,

@@ -56,11 +56,8 @@ def unfaithful(
             found[name] = "it can be stored, but it does not come back"
         elif _print(packer, value) != _print(packer, copies[name]):
             found[name] = "it can be stored, but its copy is not equal to it"
-    if (
-        not found
-        and len(stored) > 1
-        and _print(packer, stored) != _print(packer, {name: copies[name] for name in stored})
-    ):
+    together = len(stored) > 1 and not found
+    if together and _print(packer, stored) != _print(packer, {name: copies[name] for name in stored}):
         found = dict.fromkeys(stored, "it can be stored, but the copies do not share what the originals share")
     if report:
         return dict.fromkeys(found or copies, f"it can be stored, but a part of it does not come back: {report[0]}")

@@ -34,8 +34,8 @@ def variables_of(name: str) -> Any:
 
 
 def _figures() -> dict[str, Any]:
-    figures = sys.modules["matplotlib._pylab_helpers"].Gcf.figs  # type: ignore[attr-defined]
-    return {str(number): manager.canvas.figure for number, manager in figures.items()}
+    managers: dict[int, Any] = sys.modules["matplotlib._pylab_helpers"].Gcf.figs  # type: ignore[attr-defined]
+    return {str(number): manager.canvas.figure for number, manager in managers.items()}
 
 
 IN_PLACE: dict[str, Callable[[], dict[str, Any]]] = {PYPLOT: _figures}

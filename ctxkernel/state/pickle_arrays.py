@@ -8,6 +8,7 @@ caller gives, where that can be written to.
 from __future__ import annotations
 
 import array as machine
+import contextlib
 import itertools
 import mmap
 import os
@@ -15,7 +16,7 @@ import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import SMALL, Part, Reduction
+from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful
 from ctxkernel.state.pickle_things import is_anonymous
 from ctxkernel.state.reflect import class_dict, class_mro, is_kind, loaded
@@ -23,14 +24,6 @@ from ctxkernel.state.reflect import class_dict, class_mro, is_kind, loaded
 if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
 
-_ARRAY = Part("array")
-_VIEW = Part("array_view")
-_BLOCK = Part("memory_block")
-_MAPPED = Part("mapped_file")
-_MAPPED_VIEW = Part("mapped_view")
-_OBJECTS = Part("objects")
-_FILL_OBJECTS = Part("fill_objects")
-_UPDATE = Part("update_dict")
 
 _COLUMN = 1000
 _EACH = 20
@@ -42,9 +35,6 @@ _EXPORTERS: tuple[type, ...] = (bytes, bytearray, machine.array, mmap.mmap)
 
 def _numpy() -> Any:
     return sys.modules["numpy"]
-
-
-# -- arrays -------------------------------------------------------------------------------------
 
 
 class Block:
@@ -89,12 +79,8 @@ class _Lying:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.__array_interface__ = {
-            "data": (block.address, True),
-            "shape": (block.nbytes,),
-            "typestr": "|u1",
-            "version": 3,
-        }
+        at = {"data": (block.address, True), "shape": (block.nbytes,)}
+        self.__array_interface__ = {**at, "typestr": "|u1", "version": 3}
 
 
 def _at(arr: Any) -> int:
@@ -106,11 +92,9 @@ def _bounds(arr: Any) -> tuple[int, int]:
     low = high = _at(arr)
     if not arr.size:
         return low, low
-    for size, step in zip(arr.shape, arr.strides, strict=True):
-        if step > 0:
-            high += (size - 1) * step
-        else:
-            low += (size - 1) * step
+    reaches = [(size - 1) * step for size, step in zip(arr.shape, arr.strides, strict=True)]
+    for reach in reaches:
+        low, high = (low, high + reach) if reach > 0 else (low + reach, high)
     return low, high + arr.itemsize
 
 
@@ -125,28 +109,23 @@ def _data(taking: Taking, memory: memoryview) -> Any:
     return bytes(memory) if memory.nbytes < SMALL else taking.buffer(memory)
 
 
-def _raw(plain: Any) -> memoryview:
-    """Return the memory of a C-contiguous array."""
-    return memoryview(plain.reshape(-1).view(_numpy().uint8))
-
-
 def array(taking: Taking, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
     cls = type(obj)
     if cls is _memory:
-        return _BLOCK, (_data(taking, memoryview(ndarray.view(obj, ndarray))),)
+        return PARTS.memory_block, (_data(taking, memoryview(ndarray.view(obj, ndarray))),)
     if cls is ndarray:
         return _elements(taking, obj, obj, ())
     if _says_itself(cls):
         return careful(taking, obj)
     reduction = _elements(taking, obj, ndarray.view(obj, ndarray), (cls,))
     members = taking.plan(cls).dict_of(obj)
-    if not members or reduction[0] is _MAPPED_VIEW or len(reduction) != 2:
+    if not members or reduction[0] is PARTS.mapped_view or len(reduction) != 2:
         return reduction
     if is_kind(cls, _numpy().memmap):
         members = {name: value for name, value in members.items() if name != "_mmap"}
-    return (*reduction, members, None, None, _UPDATE)
+    return (*reduction, members, None, None, PARTS.update_dict)
 
 
 def _says_itself(cls: type) -> bool:
@@ -173,8 +152,8 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
             return _objects(plain, cls)
         fortran = flags.f_contiguous and not flags.c_contiguous
         if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
-            data = _data(taking, _raw(plain.T if fortran else plain))
-            return _ARRAY, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
+            data = _data(taking, memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
+            return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
         root = _block(taking, obj, obj)
     elif is_kind(type(root), np.ndarray):
         if type(root) is _memory or not (root.flags.c_contiguous or root.flags.f_contiguous) or taking.blocks:
@@ -188,7 +167,7 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
     if low < start or high > start + size:
         raise ValueError("it looks beyond the memory that it is a view of")
     args = (root, _at(plain) - start, _dtype(kind), plain.shape, plain.strides, flags.writeable, *cls)
-    return _MAPPED_VIEW if type(root) is Map and cls and is_kind(cls[0], np.memmap) else _VIEW, args
+    return PARTS.mapped_view if type(root) is Map and cls and is_kind(cls[0], np.memmap) else PARTS.array_view, args
 
 
 def _root(arr: Any) -> Any:
@@ -230,11 +209,9 @@ def _block(taking: Taking, holder: Any, example: Any) -> Block:
         if known.holds(low, high) and (low < high or known.holder is holder):
             return known
     if holder is not example:
-        try:
+        with contextlib.suppress(TypeError, ValueError, BufferError):  # memory of several pieces, or that it hides
             whole = _numpy().frombuffer(holder, "u1")
             low, high = _at(whole), _at(whole) + whole.nbytes
-        except (TypeError, ValueError, BufferError):  # memory of several pieces, or of none that it shows
-            pass
     made = Block(holder, low, high - low)
     taking.blocks.append(made)
     return made
@@ -249,14 +226,14 @@ def block(taking: Taking, obj: Block) -> Reduction:
     """Memory by itself."""
     np = _numpy()
     whole = np.asarray(_Lying(obj)) if obj.nbytes else np.empty(0, "u1")
-    return _BLOCK, (_data(taking, memoryview(whole)),)
+    return PARTS.memory_block, (_data(taking, memoryview(whole)),)
 
 
 def _objects(plain: Any, cls: tuple[type, ...]) -> Any:
     # Made whole before its items are: one of them may be a view of it.
     _, _, _, fortran, items = plain.__reduce__()[2]
     state = (*(_repeated(items) or (items,)), plain.flags.writeable)
-    return _OBJECTS, (plain.shape, plain.dtype, bool(fortran), *cls), state, None, None, _FILL_OBJECTS
+    return PARTS.objects, (plain.shape, plain.dtype, bool(fortran), *cls), state, None, None, PARTS.fill_objects
 
 
 def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:
@@ -281,21 +258,16 @@ def _places(count: int) -> str:
     return "u1" if count <= 1 << 8 else "<u2" if count <= 1 << 16 else "<u4"
 
 
-# -- maps of files ------------------------------------------------------------------------------
-
-
 def _map(taking: Taking, root: Any) -> Any:
-    for known in taking.blocks:
-        if known.holder is root._mmap:
-            return known
-    made = Map(root)
-    taking.blocks.append(made)
-    return made
+    found = next((known for known in taking.blocks if known.holder is root._mmap), None)
+    if found is None:
+        taking.blocks.append(found := Map(root))
+    return found
 
 
 def mapped(taking: Taking, obj: Map) -> Reduction:
     """A map of a file: of the same file again, while it is as it was."""
-    return _MAPPED, (os.path.abspath(obj.path), obj.path, obj.mode, obj.offset, obj.nbytes, obj.mark())
+    return PARTS.mapped_file, (os.path.abspath(obj.path), obj.path, obj.mode, obj.offset, obj.nbytes, obj.mark())
 
 
 _WHOLE_MAP = 64 * 1024 * 1024
@@ -304,7 +276,7 @@ _WHOLE_MAP = 64 * 1024 * 1024
 def random_state(taking: Taking, obj: Any) -> Reduction:
     """A RandomState: the one behind `np.random.rand` is that one again."""
     if obj is loaded("numpy.random.mtrand").get("_rand"):
-        return Part("found"), ("numpy.random.mtrand", "_rand")
+        return PARTS.found, ("numpy.random.mtrand", "_rand")
     return careful(taking, obj)
 
 
@@ -318,8 +290,6 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 )
 
 
-# -- together again -----------------------------------------------------------------------------
-
 _memory: Any = None
 
 
@@ -331,16 +301,8 @@ def memory_class() -> Any:
     return _memory
 
 
-class ArrayParts:
+class ArrayParts(Constructors):
     """The constructors of arrays."""
-
-    def memory(self, data: Any) -> Any:
-        """Return bytes of the stream, or the buffer with that number."""
-        raise NotImplementedError
-
-    def own_memory(self, data: int) -> Any:
-        """Return the buffer with that number, to be kept as the memory of what is restored."""
-        raise NotImplementedError
 
     def memory_block(self, data: Any) -> Any:
         """Return memory that can be written to, as an array of bytes."""
@@ -366,16 +328,13 @@ class ArrayParts:
     ) -> Any:
         """Return an array of its own memory."""
         np = self._numpy()
-        cls = np.ndarray if cls is None else cls
+        memory = self.memory_block(data) if type(data) is int else None
         order = "F" if fortran else "C"
-        if type(data) is int:
-            made = np.ndarray.__new__(cls, shape, np.dtype(kind), self.memory_block(data), 0, None, order)
-        else:
-            made = np.ndarray.__new__(cls, shape, np.dtype(kind), order=order)
-            if data:
-                plain = np.ndarray.view(made, np.ndarray)
-                flat = (plain.T if fortran else plain).reshape(-1)
-                flat.view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+        made = np.ndarray.__new__(cls or np.ndarray, shape, np.dtype(kind), memory, 0, None, order)
+        if memory is None and data:
+            plain = np.ndarray.view(made, np.ndarray)
+            flat = (plain.T if fortran else plain).reshape(-1)
+            flat.view(np.uint8)[:] = np.frombuffer(data, np.uint8)
         if not writeable:
             made.flags.writeable = False
         return made
@@ -392,12 +351,13 @@ class ArrayParts:
     ) -> Any:
         """Return an array that looks into the memory of another object."""
         np = self._numpy()
-        cls = np.ndarray if cls is None else cls
+        cls = cls or np.ndarray
         base = root
         if isinstance(root, np.ndarray) and not root.flags.c_contiguous:
             root = root.T
         if 0 in shape or not getattr(root, "nbytes", 1):
-            made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, 0) if _fits(root) else np.empty(shape, kind)
+            held = getattr(root, "nbytes", None) != 0
+            made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, 0) if held else np.empty(shape, kind)
         else:
             made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, offset, strides)
         if made.flags.writeable and not writeable:
@@ -411,7 +371,7 @@ class ArrayParts:
     def objects(self, shape: tuple[int, ...], kind: Any, fortran: bool, cls: Any = None) -> Any:
         """Return an array of objects, still empty."""
         np = self._numpy()
-        return np.ndarray.__new__(np.ndarray if cls is None else cls, shape, kind, order="F" if fortran else "C")
+        return np.ndarray.__new__(cls or np.ndarray, shape, kind, order="F" if fortran else "C")
 
     def fill_objects(self, made: Any, state: tuple[Any, ...]) -> None:
         """Give an array of objects its items, in the order of its indexes: as a list, or as values and their places."""
@@ -440,10 +400,6 @@ class ArrayParts:
         made = self.array_view(root, offset, *args)
         made._mmap, made.filename, made.mode, made.offset = root._mmap, root.filename, root.mode, root.offset + offset
         return made
-
-
-def _fits(root: Any) -> bool:
-    return getattr(root, "nbytes", None) != 0
 
 
 def _mark(path: str, whole: Any) -> tuple[int, int, str]:

@@ -15,7 +15,9 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import marshal
+import operator
 import sys
 import types
 import typing
@@ -24,7 +26,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.codes import code_facts
-from ctxkernel.state.pickle_core import Part, Reduction
+from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.reflect import (
     HEAP_TYPE,
     class_dict,
@@ -40,30 +42,6 @@ from ctxkernel.state.reflect import (
 
 if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
-
-_CODE = Part("code")
-_CODE_ARGS = Part("code_from")
-_CELL = Part("cell")
-_FILL_CELL = Part("fill_cell")
-_FUNCTION = Part("function")
-_FILL_FUNCTION = Part("fill_function")
-_MEMBER = Part("member")
-_BOUND = Part("bound")
-_OWN_CLASS = Part("own_class")
-_MAKE_CLASS = Part("make_class")
-_FILL_CLASS = Part("fill_class")
-_TYPEVAR = Part("type_variable")
-_NEW_TYPE = Part("new_type")
-_ALIAS = Part("type_alias")
-_MODULE = Part("module")
-_REMEMBERING = Part("remembering")
-_WRAPPER = Part("wrapper")
-_PROPERTY = Part("property")
-_CACHED_PROPERTY = Part("cached_property")
-_UPDATE_DICT = Part("update_dict")
-_FILL = Part("fill")
-_DICT_VIEW = Part("dict_view")
-_NAMELESS_TYPE = Part("nameless_type")
 
 
 # -- functions ----------------------------------------------------------------------------------
@@ -81,7 +59,7 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
         taking.deps |= code_facts(obj.__code__).names
         owner = _owner(taking, path, obj)
         if owner is not None:
-            return _MEMBER, (owner, path.rpartition(".")[2])
+            return PARTS.member, (owner, path.rpartition(".")[2])
     else:
         name = dict.get(scope, "__name__")
         if type(name) is str and loaded(name) is scope:
@@ -97,11 +75,9 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
     taking.cells.update(map(id, cells))
     content = tuple([(cell, held[0]) for cell in cells if (held := _held(cell))])
     more = (obj.__dict__ or None, getattr(obj, "__type_params__", ()) or None)
-    state = (
-        *(obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None),
-        *(content, *more, *used),
-    )
-    return _FUNCTION, (obj.__code__, scope, cells), state, None, None, _FILL_FUNCTION
+    about = obj.__name__, path, module, obj.__doc__, obj.__defaults__, obj.__kwdefaults__, obj.__annotations__ or None
+    state = (*about, content, *more, *used)
+    return PARTS.function, (obj.__code__, scope, cells), state, None, None, PARTS.fill_function
 
 
 def _copied(taking: Taking, scope: dict[str, Any]) -> dict[str, Any] | None:
@@ -139,8 +115,7 @@ def _by_import(module: str, path: str, obj: object) -> bool:
         if not is_kind(type(found), type):
             return False
         found = next((class_dict(base)[part] for base in class_mro(found) if part in class_dict(base)), None)
-        if type(found) is staticmethod:
-            found = found.__func__
+        found = found.__func__ if type(found) is staticmethod else found
     return found is obj
 
 
@@ -173,22 +148,19 @@ def cell(taking: Taking, obj: types.CellType) -> Reduction:
     """A cell of a closure. With a function it is made empty: its content may be that function."""
     held = _held(obj)
     if id(obj) in taking.cells or held is None:
-        return _CELL, ()
-    return _CELL, (), held, None, None, _FILL_CELL
+        return PARTS.cell, ()
+    return PARTS.cell, (), held, None, None, PARTS.fill_cell
 
 
 def code(taking: Taking, obj: types.CodeType) -> Reduction:
     """A code object."""
     try:
         # The second version of the format: later ones depend on who else refers to a constant.
-        return _CODE, (sys.version_info[:2], marshal.dumps(obj, 2))
+        return PARTS.code, (sys.version_info[:2], marshal.dumps(obj, 2))
     except ValueError:  # a constant that no compiler makes
-        names = (
-            *("argcount", "posonlyargcount", "kwonlyargcount", "nlocals", "stacksize", "flags", "code", "consts"),
-            *("names", "varnames", "filename", "name", "qualname", "firstlineno", "linetable", "exceptiontable"),
-            *("freevars", "cellvars"),
-        )
-        return _CODE_ARGS, (sys.version_info[:2], tuple([getattr(obj, f"co_{name}") for name in names]))
+        names = """argcount posonlyargcount kwonlyargcount nlocals stacksize flags code consts names varnames filename
+            name qualname firstlineno linetable exceptiontable freevars cellvars"""
+        return PARTS.code_from, (sys.version_info[:2], tuple([getattr(obj, f"co_{name}") for name in names.split()]))
 
 
 def method(taking: Taking, obj: types.MethodType) -> Reduction:
@@ -197,11 +169,9 @@ def method(taking: Taking, obj: types.MethodType) -> Reduction:
     name = getattr(func, "__name__", None)
     cls: Any = owner if is_kind(type(owner), type) else type(owner)
     if type(name) is str and id(cls) not in taking.by_value:
-        for base in class_mro(cls):
-            if name in class_dict(base):
-                if _function_of(class_dict(base)[name]) is func:
-                    return _BOUND, (owner, name)
-                break
+        member = next((class_dict(base)[name] for base in class_mro(cls) if name in class_dict(base)), None)
+        if _function_of(member) is func:
+            return PARTS.bound, (owner, name)
     return types.MethodType, (func, owner)
 
 
@@ -215,12 +185,12 @@ def remembering(taking: Taking, obj: Any) -> Reduction:
     if obj.cache_info().currsize:
         taking.note(f"the cache of {getattr(wrapped, '__name__', 'a function')}: empty")
     settings = obj.cache_parameters()
-    return _REMEMBERING, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, _UPDATE_DICT
+    return PARTS.remembering, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, PARTS.update_dict
 
 
 def wrapper(taking: Taking, obj: Any) -> Reduction:
     """A staticmethod or classmethod."""
-    return _WRAPPER, (type(obj), obj.__func__)
+    return PARTS.wrapper, (type(obj), obj.__func__)
 
 
 def property_(taking: Taking, obj: Any) -> Reduction:
@@ -230,12 +200,12 @@ def property_(taking: Taking, obj: Any) -> Reduction:
     texts = [one for one in gc.get_referents(obj) if type(one) is str and one is not doc]
     parts = (*(get[name].__get__(obj) for name in ("fget", "fset", "fdel")), doc, texts[0] if texts else None)
     members = None if cls is property else taking.plan(cls).dict_of(obj) or None
-    return _PROPERTY, (cls, *parts), members, None, None, _UPDATE_DICT
+    return PARTS.property, (cls, *parts), members, None, None, PARTS.update_dict
 
 
 def cached_property(taking: Taking, obj: Any) -> Reduction:
     """A functools.cached_property: what it keeps is in the instances."""
-    return _CACHED_PROPERTY, (obj.func, obj.attrname, obj.__doc__)
+    return PARTS.cached_property, (obj.func, obj.attrname, obj.__doc__)
 
 
 def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
@@ -243,14 +213,14 @@ def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
     (below,) = gc.get_referents(obj)
     owner = getattr(below.get("__dict__"), "__objclass__", None) if type(below) is dict else None
     if owner is not None and class_dict(owner) == obj:
-        return Part("class_dict"), (owner,)
+        return PARTS.class_dict, (owner,)
     return types.MappingProxyType, (below,)
 
 
 def dict_view(taking: Taking, obj: Any) -> Reduction:
     """`d.keys()`, `d.values()`, `d.items()`: of the same dict again."""
     (below,) = gc.get_referents(obj)
-    return _DICT_VIEW, (below, type(obj).__name__.rpartition("_")[2])
+    return PARTS.dict_view, (below, type(obj).__name__.rpartition("_")[2])
 
 
 # -- classes ------------------------------------------------------------------------------------
@@ -267,29 +237,20 @@ def class_(taking: Taking, obj: Any) -> Reduction:
         taking.uses_module(class_module(obj))
         return NotImplemented
     if _NAMELESS.get(class_name(obj)) is obj:
-        return _NAMELESS_TYPE, (class_name(obj),)
+        return PARTS.nameless_type, (class_name(obj),)
     if not class_flags(obj) & HEAP_TYPE:
         raise TypeError("a type that no module has under its name")
     uid = taking.packer.uid(obj)
     taking.classes[uid] = obj
-    return _OWN_CLASS, (taking.label(f"class:{uid}"), class_qualname(obj))
+    return PARTS.own_class, (taking.label(f"class:{uid}"), class_qualname(obj))
 
 
 _SINGLETONS = {id(type(one)): (one,) for one in (None, Ellipsis, NotImplemented)}
+_DICTS: tuple[Any, ...] = {}, OrderedDict()
+_ITERATED: tuple[Any, ...] = [], (), "", b"", bytearray(), {}, {}.values(), {}.items(), set(), range(0), range(1 << 70)
 _SAMPLES: tuple[Any, ...] = (
-    *({}.keys(), {}.values(), {}.items(), OrderedDict().keys(), OrderedDict().values(), OrderedDict().items()),
-    *(
-        iter([]),
-        iter(()),
-        iter(""),
-        iter(b""),
-        iter({}),
-        iter({}.values()),
-        iter({}.items()),
-        iter(set()),
-        iter(range(0)),
-    ),
-    *(iter(bytearray()), reversed([]), iter(range(1 << 70)), iter(int, 0), memoryview(b""), weakref.ref(OrderedDict)),
+    *(view for made in _DICTS for view in (made.keys(), made.values(), made.items())),
+    *(*map(iter, _ITERATED), reversed([]), iter(int, 0), memoryview(b""), weakref.ref(OrderedDict)),
 )
 _NAMELESS: dict[str, Any] = {
     class_name(one): one
@@ -308,7 +269,6 @@ _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__
 
 def _class_content(taking: Taking, obj: type) -> Reduction:
     meta = type(obj)
-    names: list[str] = []
     slots: list[str] = []
     members: dict[str, Any] = {}
     for name, member in list(class_dict(obj).items()):
@@ -320,8 +280,8 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
             continue
         if kind.__name__ == "CField" or (kind is types.GetSetDescriptorType and member.__objclass__ is obj):
             continue  # made anew with the class
-        names.append(name)
         members[name] = member
+    names = list(members)
     if names[-1:] == ["__doc__"] and members["__doc__"] is None:
         del members[names.pop()]  # `type` adds it where it did
     fixed: list[str] | None = None
@@ -335,7 +295,7 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
         *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
         *(names, fixed, _early(meta, members)),
     )
-    return _MAKE_CLASS, args, (members, registered), None, None, _FILL_CLASS
+    return PARTS.make_class, args, (members, registered), None, None, PARTS.fill_class
 
 
 _SETTABLE = frozenset(("__doc__", "__abstractmethods__", "__annotations__", "__type_params__"))
@@ -360,18 +320,18 @@ def type_variable(taking: Taking, obj: Any) -> Reduction:
         return name
     kind = type(obj).__name__
     extra: dict[str, Any] = {}
-    if kind == "TypeVar" or kind == "ParamSpec":
+    if kind in ("TypeVar", "ParamSpec"):
         extra = {"bound": obj.__bound__, "covariant": obj.__covariant__, "contravariant": obj.__contravariant__}
     if getattr(obj, "__infer_variance__", False):
         extra["infer_variance"] = True
     if getattr(obj, "has_default", bool)():
         extra["default"] = obj.__default__
-    return _TYPEVAR, (type(obj).__module__, kind, name, getattr(obj, "__constraints__", ()), extra, module)
+    return PARTS.type_variable, (type(obj).__module__, kind, name, getattr(obj, "__constraints__", ()), extra, module)
 
 
 def type_alias(taking: Taking, obj: Any) -> Reduction:
     """What `type X = …` made."""
-    return _ALIAS, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)
+    return PARTS.type_alias, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)
 
 
 def new_type(taking: Taking, obj: Any) -> Reduction:
@@ -379,19 +339,15 @@ def new_type(taking: Taking, obj: Any) -> Reduction:
     name, module = obj.__name__, obj.__module__
     if module != taking.module and loaded(module).get(name) is obj:
         return name
-    return _NEW_TYPE, (name, obj.__supertype__, module, obj.__qualname__)
+    return PARTS.new_type, (name, obj.__supertype__, module, obj.__qualname__)
 
 
 def module_(taking: Taking, obj: Any) -> Reduction:
     """A module that can be imported: its name."""
-    name = module_dict(obj).get("__name__")
-    if type(name) is str and sys.modules.get(name) is obj:
-        taking.uses_module(name)
-        return _MODULE, (name,)
-    spec = module_dict(obj).get("__spec__")
-    known = getattr(spec, "name", None)
-    if type(known) is str and sys.modules.get(known) is obj:
-        return _MODULE, (known,)
+    for name in (module_dict(obj).get("__name__"), getattr(module_dict(obj).get("__spec__"), "name", None)):
+        if type(name) is str and sys.modules.get(name) is obj:
+            taking.uses_module(name)
+            return PARTS.module, (name,)
     return taking.refuse(obj, "a module that is made by hand cannot be imported again")
 
 
@@ -423,32 +379,19 @@ BELOW: dict[Any, Kind] = {
 }
 
 
-# -- together again -----------------------------------------------------------------------------
-
-
-class _Quiet:
-    """A base that keeps `__init_subclass__` of the other bases from running."""
-
-    def __init_subclass__(cls, **_: Any) -> None:
-        """Do nothing."""
-
-
-class _QuietSlots:
-    """The same, laid out like a class without a dict."""
-
-    __slots__ = ()
-
-    def __init_subclass__(cls, **_: Any) -> None:
-        """Do nothing."""
-
-
+# Bases that keep `__init_subclass__` of the other bases from running; the second is laid out without a dict.
+_DEAF = {"__init_subclass__": lambda *_, **__: None}
+_QUIET = type("_Quiet", (), _DEAF), type("_QuietSlots", (), {**_DEAF, "__slots__": ()})
 _HARMLESS = frozenset(("typing", "typing_extensions", "enum", "abc", "builtins", __name__))
 
 
-class CodeParts:
+class CodeParts(Constructors):
     """The constructors of functions and classes."""
 
-    namespace: dict[str, Any]
+    cell = types.CellType
+    class_dict = vars
+    nameless_type = _NAMELESS.__getitem__
+    wrapper = operator.call
 
     def code(self, version: tuple[int, int], data: bytes) -> Any:
         """Return a code object. Raises ValueError for one of another Python."""
@@ -459,10 +402,6 @@ class CodeParts:
         """Return a code object from its parts."""
         _same_version(version)
         return types.CodeType(*args)
-
-    def cell(self) -> Any:
-        """Return an empty cell."""
-        return types.CellType()
 
     def fill_cell(self, cell: Any, held: tuple[Any]) -> None:
         """Put its content into a cell."""
@@ -510,10 +449,6 @@ class CodeParts:
         """Give an object the attributes that it had."""
         obj.__dict__.update(members)
 
-    def wrapper(self, kind: Any, func: Any) -> Any:
-        """Return a staticmethod or classmethod."""
-        return kind(func)
-
     def property(self, cls: Any, get: Any, set_: Any, delete: Any, doc: Any, name: str | None) -> Any:
         """Return a property, with the name that its class gave it."""
         made = property.__new__(cls)
@@ -527,14 +462,6 @@ class CodeParts:
         made = functools.cached_property(func)
         made.attrname, made.__doc__ = name, doc
         return made
-
-    def nameless_type(self, name: str) -> Any:
-        """Return a type of the interpreter that no module has under its name."""
-        return _NAMELESS[name]
-
-    def class_dict(self, cls: Any) -> Any:
-        """Return `vars` of a class."""
-        return vars(cls)
 
     def dict_view(self, below: dict[Any, Any], which: str) -> Any:
         """Return `keys`, `values` or `items` of a dict."""
@@ -560,8 +487,6 @@ class CodeParts:
 
     def module(self, name: str) -> Any:
         """Return a module, imported where it is not yet."""
-        import importlib
-
         return sys.modules.get(name) or importlib.import_module(name)
 
     def make_class(
@@ -578,20 +503,13 @@ class CodeParts:
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
         members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}
-        if slots is None:
-            members.pop("__slots__", None)
-        else:
-            members["__slots__"] = tuple(slots)
-        members.update(early)
+        members.pop("__slots__", None)
+        members |= early if slots is None else {"__slots__": tuple(slots), **early}
         made = _without_hooks(meta, name, bases, members)
         if is_kind(meta, abc.ABCMeta):
             abc._abc_init(made)  # type: ignore[attr-defined]
         self.made_class(uid, made)
         return made
-
-    def made_class(self, uid: str, cls: type) -> None:
-        """Know a class by its uid."""
-        raise NotImplementedError
 
     def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
         """Give a class its members."""
@@ -603,9 +521,8 @@ class CodeParts:
             if type(found := class_dict(base).get("__setattr__")) is types.WrapperDescriptorType
         )
         for name, value in members.items():
-            if class_dict(cls).get(name) is value:
-                continue
-            set_member(cls, name, value)
+            if class_dict(cls).get(name) is not value:
+                set_member(cls, name, value)
         for one in registered:
             abc._abc_register(cls, one)  # type: ignore[attr-defined]
 
@@ -624,7 +541,7 @@ def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[s
         for each in class_mro(base)
         if class_flags(each) & HEAP_TYPE
     )
-    for quiet in (_Quiet, _QuietSlots) if hooked else ():
+    for quiet in _QUIET if hooked else ():
         try:
             made = make(meta, name, (quiet, *bases), dict(members))
             type.__dict__["__bases__"].__set__(made, bases)
@@ -635,10 +552,8 @@ def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[s
         made = make(meta, name, bases, members)
     except TypeError:  # a metaclass that is made in C
         made = meta.__new__(meta, name, bases, members)
-    for base in class_mro(meta):
-        init: Any = class_dict(base).get("__init__")
-        if type(init) is types.WrapperDescriptorType:
-            if base is not type:
-                init(made, name, bases, members)
-            break
+    found = (class_dict(base).get("__init__") for base in class_mro(meta))
+    init: Any = next(one for one in found if type(one) is types.WrapperDescriptorType)
+    if init is not type.__init__:
+        init(made, name, bases, members)
     return made

@@ -8,8 +8,11 @@ for content.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from ctxkernel.state.pickling import Packer
 
 SMALL = 64 * 1024
 """Bytes from which on memory stays outside of the stream."""
@@ -36,6 +39,54 @@ class Part:
     def __call__(self, *_: Any) -> NoReturn:
         """Raise TypeError: the pickler asks for something callable, and nobody calls it."""
         raise TypeError(f"{self.name} is put together by a Restorer")
+
+
+_NAMES = """
+adopt anonymous_map array array_view arrow bound cached_property cell class_dict closed_file closed_memory code
+code_from database dict_iterator dict_view enum_member exception file fill fill_cell fill_class fill_exception
+fill_frame fill_function fill_objects fill_ordered fill_tensor fill_weak_container found frame_block function handle
+index_references live lock machine_values make_class mapped_file mapped_view member memory_block memoryview module
+nameless_type new new_type objects ordered own_class property released_memoryview remembering shared skip stand_in
+tensor type_alias type_variable update_dict value weak weak_container weak_method weak_proxy wrapper
+"""
+PARTS: Any = type("Parts", (), {name: Part(name) for name in _NAMES.split()})
+"""Every constructor that reducers write, as an attribute."""
+
+
+class Constructors:
+    """A part of `Restorer`: methods that streams call, and what they work with."""
+
+    packer: Packer
+    namespace: dict[str, Any]
+    buffers: Sequence[Any]
+    adopted: Callable[[int, int], Any] | None
+    """Gives the memory that takes the place of a buffer, by its number and size; None where the buffer does."""
+    trial: dict[str, type] | None
+    """By uid, the classes that a trial makes, which nothing else is to know; None where it is no trial."""
+    labels: Sequence[str]
+    said: list[str]
+    """What could not be restored as it was."""
+    _live: Callable[[str], Any]
+
+    def living(self, number: int) -> Any:
+        """Return what has this label and is alive still, or None."""
+        return self._live(self.labels[number].removeprefix("live:"))
+
+    def memory(self, data: Any) -> Any:
+        """Return bytes of the stream, or the buffer with that number."""
+        return self.buffers[data] if type(data) is int else data
+
+    def own_memory(self, data: int) -> Any:
+        """Return the buffer with that number, to be kept as the memory of what is restored."""
+        given = self.buffers[data]
+        return given if self.adopted is None else self.adopted(data, memoryview(given).nbytes)
+
+    def made_class(self, uid: str, cls: type) -> None:
+        """Know a class by its uid."""
+        if self.trial is None:
+            self.packer.know(uid, cls)
+        else:
+            self.trial[uid] = cls
 
 
 def part_seed() -> NoReturn:

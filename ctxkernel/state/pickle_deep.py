@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, ClassVar
 
 from ctxkernel.state.pickle_core import said, short
@@ -73,55 +73,40 @@ class DeepPickler(_Base):
             return None
         return self._reduced(obj, *reduction)
 
-    def _list(self, obj: list[Any]) -> Steps:
-        self.write(pickle.EMPTY_LIST)
+    def _filled(self, obj: Any) -> Steps:
+        """Write a list, dict or set, which may hold itself."""
+        empty, one, many = _FILLED[type(obj)]
+        self.write(empty)
         self.memoize(obj)
-        yield from self._batches(iter(obj), pickle.APPEND, pickle.APPENDS)
+        pairs = type(obj) is dict
+        yield from self._batches(iter(obj.items() if pairs else obj), one, many, pairs=pairs)
 
     def _batches(self, items: Iterator[Any], one: bytes, many: bytes, pairs: bool = False) -> Steps:
         while some := list(islice(items, _BATCH)):
-            if len(some) > 1 or one == many:
+            batch = len(some) > 1 or one == many
+            if batch:
                 self.write(pickle.MARK)
-            for item in some:
-                if pairs:
-                    yield from item
-                else:
-                    yield item
-            self.write(many if len(some) > 1 or one == many else one)
+            yield from chain.from_iterable(some) if pairs else some
+            self.write(many if batch else one)
 
-    def _dict(self, obj: dict[Any, Any]) -> Steps:
-        self.write(pickle.EMPTY_DICT)
-        self.memoize(obj)
-        yield from self._batches(iter(obj.items()), pickle.SETITEM, pickle.SETITEMS, pairs=True)
-
-    def _set(self, obj: set[Any]) -> Steps:
-        self.write(pickle.EMPTY_SET)
-        self.memoize(obj)
-        yield from self._batches(iter(obj), pickle.ADDITEMS, pickle.ADDITEMS)
-
-    def _frozenset(self, obj: frozenset[Any]) -> Steps:
-        self.write(pickle.MARK)
-        yield from obj
-        self._end(obj, pickle.FROZENSET, pickle.POP_MARK)
-
-    def _tuple(self, obj: tuple[Any, ...]) -> Steps:
-        size = len(obj)
-        if not size:
+    def _immutable(self, obj: tuple[Any, ...] | frozenset[Any]) -> Steps:
+        """Write a tuple or frozenset."""
+        if obj == ():
             self.write(pickle.EMPTY_TUPLE)
             return
-        if size > 3:
+        made = _SIZES.get(len(obj)) if type(obj) is tuple else pickle.FROZENSET
+        undo = pickle.POP * len(obj) if type(obj) is tuple and made else pickle.POP_MARK
+        if undo == pickle.POP_MARK:
             self.write(pickle.MARK)
         yield from obj
-        self._end(obj, _SIZES.get(size, pickle.TUPLE), pickle.POP * size if size <= 3 else pickle.POP_MARK)
+        self._end(obj, made or pickle.TUPLE, undo)
 
     def _end(self, obj: object, made: bytes, undo: bytes) -> None:
-        """Finish an immutable: it may have been written while its items were, as an item of one of them."""
+        """Finish an object; one that was written meanwhile, as an item of one of its items, is taken from the memo."""
         known = self.memo.get(id(obj))
+        self.write(made if known is None else undo + self.get(known[0]))
         if known is None:
-            self.write(made)
             self.memoize(obj)
-        else:
-            self.write(undo + self.get(known[0]))
 
     def _reduced(
         self,
@@ -145,34 +130,24 @@ class DeepPickler(_Base):
             yield func
             yield args
             made = pickle.REDUCE
-        self.write(made)
-        known = self.memo.get(id(obj))
-        if known is None:
-            self.memoize(obj)
-        else:
-            self.write(pickle.POP + self.get(known[0]))
+        self._end(obj, made, made + pickle.POP)
         if items is not None:
             yield from self._batches(iter(items), pickle.APPEND, pickle.APPENDS)
         if pairs is not None:
             yield from self._batches(iter(pairs), pickle.SETITEM, pickle.SETITEMS, pairs=True)
-        if state is None:
-            return
-        if setter is None:
-            yield state
-            self.write(pickle.BUILD)
-            return
-        yield setter
-        yield obj
-        yield state
-        self.write(pickle.TUPLE2 + pickle.REDUCE + pickle.POP)
+        if state is not None:
+            yield from (state,) if setter is None else (setter, obj, state)
+            self.write(pickle.BUILD if setter is None else pickle.TUPLE2 + pickle.REDUCE + pickle.POP)
 
 
+_FILLED = {
+    list: (pickle.EMPTY_LIST, pickle.APPEND, pickle.APPENDS),
+    dict: (pickle.EMPTY_DICT, pickle.SETITEM, pickle.SETITEMS),
+    set: (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.ADDITEMS),
+}
 _INNER: dict[type, Callable[[DeepPickler, Any], Steps]] = {
-    list: DeepPickler._list,
-    dict: DeepPickler._dict,
-    set: DeepPickler._set,
-    frozenset: DeepPickler._frozenset,
-    tuple: DeepPickler._tuple,
+    **dict.fromkeys(_FILLED, DeepPickler._filled),
+    **dict.fromkeys((frozenset, tuple), DeepPickler._immutable),
 }
 _ATOMS = frozenset((type(None), bool, int, float, str, bytes, bytearray, pickle.PickleBuffer))
 
@@ -213,18 +188,14 @@ class CarefulLoader(_BaseLoader):
             return  # the stand-in of what would have made it stands for it
         self.stack[-1] = self._call(_named(func, args), func, *args)
 
-    def _newobj(self) -> None:
-        args = self.stack.pop()
-        cls = self.stack.pop()
-        lost = self._is_lost(cls)
-        self.append(cls if lost else self._call(_named(cls, ()), lambda: _new(cls)(cls, *args)))
-
-    def _newobj_ex(self) -> None:
-        keywords = self.stack.pop()
+    def _newobj(self, **keywords: Any) -> None:
         args = self.stack.pop()
         cls = self.stack.pop()
         lost = self._is_lost(cls)
         self.append(cls if lost else self._call(_named(cls, ()), lambda: _new(cls)(cls, *args, **keywords)))
+
+    def _newobj_ex(self) -> None:
+        self._newobj(**self.stack.pop())
 
     def _build(self) -> None:
         if self._is_lost(self.stack[-2]):

@@ -13,20 +13,11 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_arrays import Block
-from ctxkernel.state.pickle_core import SMALL, Part, Reduction
+from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful
 
 if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
-
-_FRAME_BLOCK = Part("frame_block")
-_FILL_FRAME = Part("fill_frame")
-_INDEX_REFERENCES = Part("index_references")
-_NEW = Part("new")
-_FILL = Part("fill")
-_ARROW = Part("arrow")
-_TENSOR = Part("tensor")
-_FILL_TENSOR = Part("fill_tensor")
 
 
 # -- pandas -------------------------------------------------------------------------------------
@@ -38,7 +29,7 @@ def frame(taking: Taking, obj: Any) -> Reduction:
     if "_metadata" in state:
         state["_metadata"] = list(state["_metadata"])  # a list of the class, which all frames have
     left_out = {name: one for name, one in obj.__dict__.items() if name not in _STORED and name not in state}
-    return made, args, (state, left_out), None, None, _FILL_FRAME
+    return made, args, (state, left_out), None, None, PARTS.fill_frame
 
 
 _STORED = frozenset(("_mgr", "_item_cache", "_attrs", "_flags", "_cacher", "_is_copy", "_name"))
@@ -47,7 +38,7 @@ _STORED = frozenset(("_mgr", "_item_cache", "_attrs", "_flags", "_cacher", "_is_
 def frame_block(taking: Taking, obj: Any) -> Reduction:
     """A block of a frame. Who shares its memory follows from the memory."""
     taking.packer.references[owner_of(obj.values)] = obj.refs
-    return _FRAME_BLOCK, (obj.values, obj.mgr_locs.indexer, obj.ndim)
+    return PARTS.frame_block, (obj.values, obj.mgr_locs.indexer, obj.ndim)
 
 
 class References:
@@ -89,12 +80,12 @@ def index(taking: Taking, obj: Any) -> Reduction:
     reduction = obj.__reduce_ex__(5)
     if getattr(obj, "_references", None) is None or any(one is not None for one in reduction[2:]):
         return reduction
-    return (*reduction[:2], True, None, None, _INDEX_REFERENCES)
+    return (*reduction[:2], True, None, None, PARTS.index_references)
 
 
 def arrow_extension(taking: Taking, obj: Any) -> Reduction:
     """An array of pandas over one of Arrow. pandas would copy its pieces into one."""
-    return _NEW, (type(obj),), (dict(obj.__dict__), None, None, None), None, None, _FILL
+    return PARTS.new, (type(obj),), (dict(obj.__dict__), None, None, None), None, None, PARTS.fill
 
 
 # -- arrow --------------------------------------------------------------------------------------
@@ -112,7 +103,7 @@ def arrow(taking: Taking, obj: Any) -> Reduction:
         return careful(taking, obj)
     # A list of what is missing that lists nothing stays only where its count is said to be unknown.
     nulls = -1 if buffers and buffers[0] is not None else obj.null_count
-    return _ARROW, (kind, len(obj), nulls, obj.offset, [_arrow_memory(taking, one) for one in buffers])
+    return PARTS.arrow, (kind, len(obj), nulls, obj.offset, [_arrow_memory(taking, one) for one in buffers])
 
 
 def _arrow_memory(taking: Taking, buffer: Any) -> Any:
@@ -126,12 +117,10 @@ def _arrow_memory(taking: Taking, buffer: Any) -> Any:
 
 def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> Block:
     """Return the memory that holds this part of itself."""
-    for known in blocks:
-        if size and known.holds(start, start + size):
-            return known
-    made = Block(holder, start, size)
-    blocks.append(made)
-    return made
+    found = next((known for known in blocks if size and known.holds(start, start + size)), None)
+    if found is None:
+        blocks.append(found := Block(holder, start, size))
+    return found
 
 
 # -- torch --------------------------------------------------------------------------------------
@@ -159,8 +148,8 @@ def tensor(taking: Taking, obj: Any) -> Reduction:
     args = (held, shift, size, kind, obj.storage_offset(), tuple(obj.shape), obj.stride(), obj.requires_grad)
     grad = obj.grad if obj.requires_grad else None
     members = {name: value for name, value in obj.__dict__.items() if name != "grad"}
-    made = _TENSOR, (type(obj) is torch.nn.Parameter, *args)
-    return made if grad is None and not members else (*made, (grad, members), None, None, _FILL_TENSOR)
+    made = PARTS.tensor, (type(obj) is torch.nn.Parameter, *args)
+    return made if grad is None and not members else (*made, (grad, members), None, None, PARTS.fill_tensor)
 
 
 TABLE: tuple[tuple[str, str, Kind], ...] = (
@@ -175,16 +164,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 )
 
 
-# -- together again -----------------------------------------------------------------------------
-
-
-class FrameParts:
+class FrameParts(Constructors):
     """The constructors of frames and tensors."""
-
-    references: References
-
-    def _numpy(self) -> Any:
-        raise NotImplementedError
 
     def fill_frame(self, frame: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
         """Give a frame what pandas stores of it, and its other attributes."""
@@ -195,10 +176,9 @@ class FrameParts:
         """Return a block of a frame, entered with those that share its memory."""
         internals: Any = importlib.import_module("pandas._libs.internals")
         made = internals._unpickle_block(values, placement, ndim)
-        owner = owner_of(values)
-        refs = self.references.get(owner)
+        refs = self.packer.references.get(owner_of(values))
         if refs is None:
-            self.references[owner] = made.refs
+            self.packer.references[owner_of(values)] = made.refs
         else:
             refs.add_reference(made)
             made.refs = refs
@@ -207,9 +187,9 @@ class FrameParts:
     def index_references(self, index: Any, _: Any) -> None:
         """Enter an index with the blocks that share its memory."""
         owner = owner_of(getattr(index, "_values", None))
-        refs = self.references.get(owner)
+        refs = self.packer.references.get(owner)
         if refs is None:
-            self.references[owner] = index._references
+            self.packer.references[owner] = index._references
         else:
             index._references = refs
             refs.add_index_reference(index)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import collections
 import copyreg
+import enum
+import functools
 import sys
 import types
-from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ctxkernel.state.pickle_core import Part, Reduction
+from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.reflect import (
     HEAP_TYPE,
     Plan,
@@ -32,27 +33,27 @@ from ctxkernel.state.reflect import (
 if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
 
-_NEW = Part("new")
-_FILL = Part("fill")
-_ADOPT = Part("adopt")
-_VALUE = Part("value")
-_ENUM_MEMBER = Part("enum_member")
 _NEWOBJ: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 
-_IMMUTABLE: tuple[type, ...] = (int, float, complex, str, bytes, tuple, frozenset)
+_AS_BASE: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: lambda obj: complex.__add__(obj, 0),
+    str: str.__str__,
+    bytes: lambda obj: bytes.__getitem__(obj, slice(None)),
+    tuple: lambda obj: tuple.__getitem__(obj, slice(None)),
+    frozenset: lambda obj: frozenset(frozenset.__iter__(obj)),
+}
+"""Immutable bases, and how an exact copy of the base's part is made."""
+_FACTORY: Any = collections.defaultdict.__dict__["default_factory"]
+_MOST: Any = collections.deque.__dict__["maxlen"]
 _CONTAINERS: dict[type, Callable[[Any], Any]] = {
     list: lambda obj: list.__getitem__(obj, slice(None)),
     collections.OrderedDict: lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
-    collections.defaultdict: lambda obj: (
-        collections.defaultdict.__dict__["default_factory"].__get__(obj),
-        dict(dict.items(obj)),
-    ),
+    collections.defaultdict: lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))),
     dict: lambda obj: dict(dict.items(obj)),
     set: lambda obj: set(set.__iter__(obj)),
-    collections.deque: lambda obj: (
-        collections.deque.__dict__["maxlen"].__get__(obj),
-        list(collections.deque.__iter__(obj)),
-    ),
+    collections.deque: lambda obj: (_MOST.__get__(obj), list(collections.deque.__iter__(obj))),
     bytearray: lambda obj: bytearray.__getitem__(obj, slice(None)),
 }
 """Built-in bases whose content is written down, and how it is read. The more special ones come first."""
@@ -71,36 +72,27 @@ _ROW_ARGS = class_dict(_Row)["__getnewargs__"].__code__
 
 def _customs(cls: type) -> set[str]:
     """Return what of the pickling protocol the classes above built-in ones define."""
-    found: set[str] = set()
-    for base in class_mro(cls):
-        if class_flags(base) & HEAP_TYPE and base is not collections.Counter:  # whose own way loses attributes
-            members = class_dict(base)
-            for name in _CUSTOM:
-                member = members.get(name)
-                if member is not None and getattr(member, "__code__", None) is not _ROW_ARGS:
-                    found.add(name)
-    return found
+    # Counter's own way loses attributes.
+    made = [base for base in class_mro(cls) if class_flags(base) & HEAP_TYPE and base is not collections.Counter]
+    found = [(name, class_dict(base).get(name)) for base in made for name in _CUSTOM]
+    return {name for name, one in found if one is not None and getattr(one, "__code__", None) is not _ROW_ARGS}
 
 
 def _registered(cls: type) -> bool:
     """Say whether `copyreg` has a reducer for `cls`, without asking a metaclass for a hash."""
     meta = type(cls)
-    if meta is not type and any(
-        "__hash__" in class_dict(base) or "__eq__" in class_dict(base)
-        for base in class_mro(meta)
-        if class_flags(base) & HEAP_TYPE
-    ):
+    if meta is not type and defines(meta, "__hash__", "__eq__"):
         return any(each is cls for each in copyreg.dispatch_table)
     return cls in copyreg.dispatch_table
 
 
 def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
     """Return the reducer for instances of `cls`."""
-    if id(cls) in taking.by_value and _is_enum(cls):
+    if id(cls) in taking.by_value and is_kind(cls, enum.Enum):
         return _enum_member
     customs = _customs(cls)
     solid = next(base for base in class_mro(cls) if not _python_made(base))
-    known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _IMMUTABLE
+    known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _AS_BASE
     if taking.plain and known:
         customs = set()
     elif customs and customs <= _OF_STATE and known and plan.own and id(cls) not in taking.own_way:
@@ -114,20 +106,19 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
 
             return reduce
     if plan.own:
-        for name in sorted({*customs, *(one for one in ("__new__", "__del__") if _defines(cls, one))}):
+        for name in sorted({*customs, *(one for one in ("__new__", "__del__") if defines(cls, one))}):
             taking.runs.setdefault(f"{class_qualname(cls)}.{name}")
     if (_registered(cls) and not (taking.plain and known)) or customs:
         return _way_of(plan)
-    if not plan.own and _cleans_up(cls):
-        return _cleaner
+    if not plan.own and defines(cls, "__del__"):
+        return lambda taking, obj: taking.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
     return _by_attributes(taking, cls, plan, solid) or _way_of(plan)
 
 
 def _way_of(plan: Plan) -> Kind:
     """Return the reducer that asks the class."""
-    if not plan.own:
-        return _careful
-    return _careful_own if plan.honest else guarded
+    own = _careful_own if plan.honest else guarded
+    return own if plan.own else careful
 
 
 def guarded(taking: Taking, obj: Any) -> Reduction:
@@ -142,10 +133,7 @@ def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
     for base, read in _CONTAINERS.items():
         if is_kind(solid, base):
             return _container(plan, base, read)
-    for base in _IMMUTABLE:
-        if solid is base:
-            return _value(plan, base)
-    return None
+    return _value(plan, solid) if solid in _AS_BASE else None
 
 
 def _python_made(cls: type) -> bool:
@@ -159,22 +147,6 @@ def _python_made(cls: type) -> bool:
     size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
     base: Callable[[type], type] = type.__dict__["__base__"].__get__
     return size(cls) - size(base(cls)) <= 8 * (own + 2)  # a dict and a list of weak references
-
-
-def _cleans_up(cls: type) -> bool:
-    return any("__del__" in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE)
-
-
-def _cleaner(taking: Taking, obj: Any) -> Reduction:
-    return taking.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
-
-
-def _is_enum(cls: type) -> bool:
-    enum = sys.modules.get("enum")
-    return enum is not None and is_kind(cls, enum.Enum)
-
-
-# -- as the class says --------------------------------------------------------------------------
 
 
 def careful(taking: Taking, obj: Any) -> Reduction:
@@ -201,19 +173,15 @@ def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
     if not attributes:
         return True
     there: set[int] = set()
-    for part in reduction[1:3]:
-        for one in part if type(part) is tuple else (part,):
-            there.add(id(one))
-            there.update(map(id, dict.values(one) if type(one) is dict else one if type(one) in (list, tuple) else ()))
+    for one in (one for part in reduction[1:3] for one in (part if type(part) is tuple else (part,))):
+        there.add(id(one))
+        there.update(map(id, dict.values(one) if type(one) is dict else one if type(one) in (list, tuple) else ()))
     return all(id(one) in there for one in attributes)
 
 
 def is_cache(name: object) -> bool:
     """Say whether an attribute of a library's object is called what libraries call their caches."""
     return type(name) is str and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
-
-
-_careful = careful
 
 
 def _careful_own(taking: Taking, obj: Any) -> Reduction:
@@ -247,60 +215,38 @@ def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
     if func is _NEWOBJ and (
         not args or not isinstance(args[0], type) or args[0] is not getattr(obj, "__class__", None)
     ):
-        func = _NEW
+        func = PARTS.new
     return (func, args, *rest)
 
 
 def _by_name(taking: Taking, obj: Any, name: str) -> Reduction:
     module = getattr(obj, "__module__", None)
     if module is None:
-        for found, holder in list(sys.modules.items()):
-            if found not in ("__main__", "__mp_main__", taking.module) and _reach(holder, name) is obj:
-                module = found
-                break
+        of_the_user = ("__main__", "__mp_main__", taking.module)
+        others = [(found, holder) for found, holder in list(sys.modules.items()) if found not in of_the_user]
+        module = next((found for found, holder in others if _reach(holder, name) is obj), None)
     if module == taking.module:
         # A name of the user's, perhaps the very one that is stored here: by its attributes then.
-        return _NEW, (type(obj),), _state(taking, obj), None, None, _FILL
+        return PARTS.new, (type(obj),), _state(taking, obj), None, None, PARTS.fill
     if type(module) is str and _reach(sys.modules.get(module), name) is obj:
         return name
     raise TypeError(f"it says that it is {name}, and no module has it under that name")
 
 
 def _reach(found: Any, path: str) -> Any:
-    for part in path.split("."):
-        if found is None:
-            return None
-        found = getattr(found, part, None)
-    return found
-
-
-# -- attributes ---------------------------------------------------------------------------------
+    return functools.reduce(lambda one, part: getattr(one, part, None), path.split("."), found)
 
 
 def _state(taking: Taking, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
     """Return what `Restorer.fill` takes: the dict, slots, and what a built-in base holds."""
     plan = taking.plan(type(obj))
-    return plan.dict_of(obj) or None, dict(_slots(plan, obj)) or None, base, content
-
-
-def _slots(plan: Plan, obj: Any) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, get in plan.slots:
-        try:
-            found.append((name, get(obj)))
-        except AttributeError:
-            continue
-    return found
-
-
-class _Probe:
-    pass
+    return plan.dict_of(obj) or None, dict(plan.slots_of(obj)) or None, base, content
 
 
 def _references() -> int:
     """Return what `sys.getrefcount` says of a `__dict__` that only its object, and one local variable, refer to."""
-    probe = _Probe()
-    probe.x = 1  # type: ignore[attr-defined]
+    probe: Any = type("Probe", (), {})()
+    probe.x = 1
     members = probe.__dict__
     return sys.getrefcount(members)
 
@@ -310,25 +256,26 @@ _ALONE = _references()
 
 def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
     get = plan.get_dict
-    new: Any = _NEW if _defines(cls, "__new__") or not plan.honest else _NEWOBJ
+    new: Any = PARTS.new if defines(cls, "__new__") or not plan.honest else _NEWOBJ
     args = (cls,)
     # The unpickler would ask the empty instance for `__setstate__`.
-    asked = _defines(cls, "__getattr__", "__getattribute__", "__setstate__")
+    asked = defines(cls, "__getattr__", "__getattribute__", "__setstate__")
     if not plan.slots and get is not None and not asked:
 
         def reduce(taking: Taking, obj: Any) -> Reduction:
             members = get(obj)
             if sys.getrefcount(members) > _ALONE or type(members) is not dict:
-                return _NEW, args, members, None, None, _ADOPT  # `vars(obj)` has a name of its own
+                return PARTS.new, args, members, None, None, PARTS.adopt  # `vars(obj)` has a name of its own
             return new, args, members or None
 
         return reduce
     if not plan.slots and get is None:
         return lambda taking, obj: (new, args)
-    return lambda taking, obj: (_NEW, args, _state(taking, obj), None, None, _FILL)
+    return lambda taking, obj: (PARTS.new, args, _state(taking, obj), None, None, PARTS.fill)
 
 
-def _defines(cls: type, *names: str) -> bool:
+def defines(cls: type, *names: str) -> bool:
+    """Say whether a class statement above `cls`, or its own, has any of these members."""
     return any(name in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE for name in names)
 
 
@@ -336,30 +283,22 @@ def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:
     def reduce(taking: Taking, obj: Any) -> Reduction:
         members = plan.dict_of(obj)
         if members is not None and members is obj:  # `self.__dict__ = self`
-            return _NEW, (plan.cls,), (obj, None, base, read(obj)), None, None, _FILL
-        return _NEW, (plan.cls,), _state(taking, obj, base, read(obj)), None, None, _FILL
+            return PARTS.new, (plan.cls,), (obj, None, base, read(obj)), None, None, PARTS.fill
+        return PARTS.new, (plan.cls,), _state(taking, obj, base, read(obj)), None, None, PARTS.fill
 
     return reduce
 
 
 def _value(plan: Plan, base: type) -> Kind:
     bare = not plan.slots and plan.get_dict is None
-    as_base: Callable[[Any], Any] = {
-        tuple: lambda obj: tuple.__getitem__(obj, slice(None)),
-        str: str.__str__,
-        bytes: lambda obj: bytes.__getitem__(obj, slice(None)),
-        int: int.__int__,
-        float: float.__float__,
-        complex: lambda obj: complex.__add__(obj, 0),
-        frozenset: lambda obj: frozenset(frozenset.__iter__(obj)),
-    }[base]
+    as_base = _AS_BASE[base]
 
     def reduce(taking: Taking, obj: Any) -> Reduction:
         # An exact copy of the base's part: the same object must not come back here.
         args = (base, plan.cls, as_base(obj))
         if bare:
-            return _VALUE, args
-        return _VALUE, args, _state(taking, obj), None, None, _FILL
+            return PARTS.value, args
+        return PARTS.value, args, _state(taking, obj), None, None, PARTS.fill
 
     return reduce
 
@@ -367,21 +306,19 @@ def _value(plan: Plan, base: type) -> Kind:
 def _enum_member(taking: Taking, obj: Any) -> Reduction:
     """A member of an enumeration that is itself in this pack: by its attributes."""
     cls = type(obj)
-    solid = next((base for base in _IMMUTABLE if is_kind(cls, base)), object)
-    content = None if solid is object else _content_of(solid, obj)
-    return _ENUM_MEMBER, (solid, cls, content), (taking.plan(cls).dict_of(obj), None, None, None), None, None, _FILL
+    solid = next((base for base in _AS_BASE if is_kind(cls, base)), object)
+    content = None if solid is object else _AS_BASE[solid](obj)
+    return (
+        PARTS.enum_member,
+        (solid, cls, content),
+        (taking.plan(cls).dict_of(obj), None, None, None),
+        None,
+        None,
+        PARTS.fill,
+    )
 
 
-def _content_of(base: Any, obj: Any) -> Any:
-    if base is tuple:
-        return tuple(tuple.__iter__(obj))
-    return {int: int.__int__, float: float.__float__, str: str.__str__}.get(base, base)(obj)
-
-
-# -- together again -----------------------------------------------------------------------------
-
-
-class InstanceParts:
+class InstanceParts(Constructors):
     """The constructors of instances."""
 
     def new(self, cls: Any, *args: Any) -> Any:
@@ -393,56 +330,46 @@ class InstanceParts:
             return native.__new__(cls)
 
     def value(self, base: Any, cls: Any, content: Any) -> Any:
-        """Make an instance of a subclass of a built-in immutable."""
-        return base.__new__(cls, content)
-
-    def enum_member(self, base: Any, cls: Any, content: Any) -> Any:
-        """Make a member of an enumeration that is being put together."""
+        """Make an instance of a subclass of a built-in immutable, or a member of an enumeration."""
         return base.__new__(cls) if base is object else base.__new__(cls, content)
+
+    enum_member = value
 
     def adopt(self, obj: Any, members: Any) -> None:
         """Make `members` the `__dict__` of `obj`, as an object and not as a copy."""
-        for base in class_mro(type(obj)):
-            found = class_dict(base).get("__dict__")
-            if type(found) is types.GetSetDescriptorType:
-                found.__set__(obj, members)
-                return
-        obj.__dict__ = members
+        held = (class_dict(base).get("__dict__") for base in class_mro(type(obj)))
+        found = next((one for one in held if type(one) is types.GetSetDescriptorType), None)
+        if found is not None:
+            found.__set__(obj, members)
+        else:
+            obj.__dict__ = members
 
     def fill(self, obj: Any, state: tuple[Any, ...]) -> None:
         """Give an instance its attributes, and what a built-in base of it holds."""
         members, slots, base, content = state
         if base is not None:
             _put(base, obj, content)
-        if members is not None:
-            if members is obj:
-                self.adopt(obj, members)
-            else:
-                Plan(type(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
+        if members is obj:
+            self.adopt(obj, members)
+        elif members is not None:
+            Plan(type(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
         for name, value in (slots or {}).items():
-            for each in class_mro(type(obj)):
-                member = class_dict(each).get(name)
-                if type(member) is types.MemberDescriptorType:
-                    member.__set__(obj, value)
-                    break
+            held = (class_dict(each).get(name) for each in class_mro(type(obj)))
+            member = next((one for one in held if type(one) is types.MemberDescriptorType), None)
+            if member is not None:  # else the library that it is of has no such slot any more
+                member.__set__(obj, value)
 
 
 def _put(base: type, obj: Any, content: Any) -> None:
-    if base is list:
-        list.extend(obj, content)
-    elif base is dict:
-        dict.update(obj, content)
-    elif base is set:
-        set.update(obj, content)
-    elif base is bytearray:
-        bytearray.extend(obj, content)
+    if base in (dict, set):
+        base.update(obj, content)  # type: ignore[attr-defined]
     elif base is collections.OrderedDict:
         for key, value in content.items():
             collections.OrderedDict.__setitem__(obj, key, value)
     elif base is collections.defaultdict:
-        collections.defaultdict.__dict__["default_factory"].__set__(obj, content[0])
+        _FACTORY.__set__(obj, content[0])
         dict.update(obj, content[1])
     elif base is collections.deque:
         collections.deque.__init__(obj, content[1], content[0])
-    elif base is array:
-        array.extend(obj, content)
+    else:  # a list or bytearray
+        base.extend(obj, content)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -42,10 +43,8 @@ def places(
             seen.add(key)
             if not visited & 255 and expired():
                 visited = _MOST
-            try:
+            with contextlib.suppress(Exception):  # an odd object: it is looked through for a message only
                 below.extend(_inside(obj, path, plans))
-            except Exception:  # an odd object: it is looked through for a message only
-                continue
         layer = below
     tops = {id(value) for value in values.values()}
     for key, count in named.items():
@@ -62,22 +61,17 @@ def _inside(obj: Any, path: str, plans: dict[int, Plan]) -> Iterator[tuple[objec
             yield value, f"{path}[{short(repr(key), 40) if type(key) in (str, int, float, bool) else '…'}]"
     elif is_kind(kind, list) or is_kind(kind, tuple):
         base: Any = list if is_kind(kind, list) else tuple
-        for at, value in enumerate(base.__iter__(obj)):
-            yield value, f"{path}[{at}]"
+        yield from ((value, f"{path}[{at}]") for at, value in enumerate(base.__iter__(obj)))
     elif kind in (set, frozenset):
-        for value in list(obj):
-            yield value, f"{path}{{…}}"
+        yield from ((value, f"{path}{{…}}") for value in list(obj))
     elif kind is types.FunctionType:
         for name, cell in zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=False):
             yield getattr(cell, "cell_contents", None), f"{path}.<{name}>"
-        for value in obj.__defaults__ or ():
-            yield value, f"{path}.<defaults>"
+        yield from ((value, f"{path}.<defaults>") for value in obj.__defaults__ or ())
     elif kind is types.MethodType:
         yield obj.__self__, f"{path}.__self__"
     if is_kind(kind, type):
         return
-    plan = plans.get(id(kind))
-    if plan is None:
-        plan = plans[id(kind)] = Plan(kind, False)
-    for name, value in plan.attributes(obj):
-        yield value, f"{path}.{name}"
+    if id(kind) not in plans:
+        plans[id(kind)] = Plan(kind, False)
+    yield from ((value, f"{path}.{name}") for name, value in plans[id(kind)].attributes(obj))

@@ -37,16 +37,17 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         self.packer = packer
         self.namespace = packer.namespace
         self.buffers = buffers
-        self._handles = handles
+        self.handle = handles
+        """Returns a handle by its id."""
         self._live = live
-        self._lost = lost
+        self.stand_in = lost
+        """Returns the stand-in for what a text says."""
         self._classes = classes
         self._shared = shared
         self.labels: list[str] = []
         """What the numbers in the stream stand for."""
-        self._adopt = adopt
-        self._trial: dict[str, type] | None = {} if trial else None
-        self.references = packer.references
+        self.adopted = adopt
+        self.trial = {} if trial else None
         self.said: list[str] = []
         """What could not be put together, and why."""
         self.stand_ins: list[object] = []
@@ -57,39 +58,15 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
             raise AttributeError(name)
         return getattr(self, name)
 
-    def memory(self, data: Any) -> Any:
-        """Return bytes of the stream, or the buffer with that number."""
-        if type(data) is not int:
-            return data
-        return self.buffers[data]
-
-    def own_memory(self, data: int) -> Any:
-        """Return the buffer with that number, to be kept as the memory of what is restored."""
-        given = self.buffers[data]
-        return given if self._adopt is None else self._adopt(data, memoryview(given).nbytes)
-
-    def made_class(self, uid: str, cls: type) -> None:
-        """Know a class by its uid."""
-        if self._trial is None:
-            self.packer.know(uid, cls)
-        else:
-            self._trial[uid] = cls
-
     def own_class(self, number: int, name: str) -> Any:
         """Return a class of the user's. Raises LookupError where it is gone."""
         uid = self.labels[number].removeprefix("class:")
-        found: Any = self._trial.get(uid) if self._trial else None
-        if found is None:
-            found = self.packer.class_of(uid)
-        if found is None:
-            found = self._classes(uid)
+        found: Any = (self.trial or {}).get(uid)
+        for look in (self.packer.class_of, self._classes):
+            found = look(uid) if found is None else found
         if found is None:
             raise LookupError(f"the class {name} is gone")
         return found
-
-    def handle(self, obj_id: str) -> Any:
-        """Return a handle by its id."""
-        return self._handles(obj_id)
 
     def shared(self, number: int) -> Any:
         """Return an object that has a pack of its own. Raises LookupError where it is gone."""
@@ -106,18 +83,10 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         found = self.living(number)
         return self.lose(what) if found is None else found
 
-    def living(self, number: int) -> Any:
-        """Return what is alive still, or None."""
-        return self._live(self.labels[number].removeprefix("live:"))
-
-    def stand_in(self, what: str) -> Any:
-        """Return a stand-in that was stored as one."""
-        return self._lost(what)
-
     def lose(self, what: str) -> Any:
         """Return a stand-in."""
         self.said.append(what)
-        made = self._lost(what)
+        made = self.stand_in(what)
         self.stand_ins.append(made)
         return made
 

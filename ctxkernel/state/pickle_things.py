@@ -16,6 +16,7 @@ import gc
 import io
 import itertools
 import logging
+import math
 import mmap
 import operator
 import os
@@ -31,38 +32,16 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import SMALL, Part, Reduction
-from ctxkernel.state.pickle_instances import careful, kind_of
+from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
+from ctxkernel.state.pickle_instances import careful, defines, kind_of
 from ctxkernel.state.pickle_lost import Lost
-from ctxkernel.state.reflect import is_kind, loaded
+from ctxkernel.state.reflect import HEAP_TYPE, is_kind, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ctxkernel.state.reducers import Kind, Taking
 
-_LOCK = Part("lock")
-_FILE = Part("file")
-_CLOSED_FILE = Part("closed_file")
-_TEXT_FILE = Part("text_in_memory")
-_CLOSED_MEMORY = Part("closed_memory")
-_DATABASE = Part("database")
-_WEAK = Part("weak")
-_WEAK_METHOD = Part("weak_method")
-_PROXY = Part("weak_proxy")
-_WEAK_CONTAINER = Part("weak_container")
-_FILL_WEAK = Part("fill_weak_container")
-_ARRAY = Part("machine_values")
-_MEMORYVIEW = Part("memoryview")
-_RELEASED = Part("released_memoryview")
-_MMAP = Part("anonymous_map")
-_GLOBAL = Part("found")
-_EXCEPTION = Part("exception")
-_FILL_EXCEPTION = Part("fill_exception")
-_STAND_IN = Part("stand_in")
-_DICT_ITERATOR = Part("dict_iterator")
-_ORDERED = Part("ordered")
-_FILL_ORDERED = Part("fill_ordered")
 
 _STANDARD = tuple(("sys", name) for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"))
 _DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
@@ -74,9 +53,6 @@ PLAIN: tuple[type, ...] = (
     *(operator.itemgetter, operator.attrgetter, operator.methodcaller),
 )
 """Exact types that the pickler stores right by itself, and without code of the user's."""
-
-
-# -- what is alive only -------------------------------------------------------------------------
 
 
 def _live(reason: str) -> Callable[[Taking, Any], Reduction]:
@@ -93,9 +69,6 @@ def _running(taking: Taking, obj: Any) -> Reduction:
     return taking.refuse(obj, _RUNS, [-2 if frame is None else frame.f_lasti, held])
 
 
-# -- locks --------------------------------------------------------------------------------------
-
-
 def _lock(taking: Taking, obj: Any) -> Reduction:
     taking.note("lock: a new, open one")
     held = None
@@ -103,13 +76,10 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
         token = taking.packer.token(obj)
         taking.live[token] = obj
         held = taking.label(f"live:{token}")
-    return _LOCK, ("RLock" if type(obj) is _RLOCK else "Lock", held)
+    return PARTS.lock, ("RLock" if type(obj) is _RLOCK else "Lock", held)
 
 
 _RLOCK = type(threading.RLock())
-
-
-# -- containers ---------------------------------------------------------------------------------
 
 
 def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction:
@@ -117,7 +87,7 @@ def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction
     order = list(collections.OrderedDict.__iter__(obj))
     if all(map(operator.is_, order, dict.__iter__(obj))):
         return NotImplemented
-    return _ORDERED, (), (dict(dict.items(obj)), order), None, None, _FILL_ORDERED
+    return PARTS.ordered, (), (dict(dict.items(obj)), order), None, None, PARTS.fill_ordered
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -127,9 +97,11 @@ def file(taking: Taking, obj: Any) -> Reduction:
     """An open file: for reading it is opened again where it stood; any other is alive or lost."""
     mode = getattr(obj, "mode", None)
     name = getattr(obj, "name", None)
+    kind = "text" if isinstance(obj, io.TextIOWrapper) else "raw" if isinstance(obj, io.FileIO) else "buffered"
+    named = isinstance(name, str | bytes | os.PathLike)
     if obj.closed:
-        return _CLOSED_FILE, (_file_kind(obj), name if isinstance(name, (str, bytes, os.PathLike)) else None, mode)
-    if not isinstance(name, str | bytes | os.PathLike):
+        return PARTS.closed_file, (kind, name if named else None, mode)
+    if not named:
         return taking.refuse(obj, "it has no name under which it could be opened again")
     if not isinstance(mode, str):
         mode = "rb"
@@ -139,24 +111,15 @@ def file(taking: Taking, obj: Any) -> Reduction:
     known, there = os.fstat(obj.fileno()), os.stat(path)
     if not stat.S_ISREG(known.st_mode) or (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
         return taking.refuse(obj, "it is no regular file, or the file under its name is another one")
-    text = (obj.encoding, obj.errors, obj.newlines) if isinstance(obj, io.TextIOWrapper) else None
-    return _FILE, (_file_kind(obj), path, name, mode, text and text[:2], obj.tell())
-
-
-def _file_kind(obj: Any) -> str:
-    if isinstance(obj, io.TextIOWrapper):
-        return "text"
-    return "raw" if isinstance(obj, io.FileIO) else "buffered"
+    text = (obj.encoding, obj.errors) if isinstance(obj, io.TextIOWrapper) else None
+    return PARTS.file, (kind, path, name, mode, text, obj.tell())
 
 
 def _memory_file(taking: Taking, obj: Any) -> Reduction:
     if obj.closed:
-        return _CLOSED_MEMORY, (type(obj),)
+        return PARTS.closed_memory, (type(obj),)
     vars(obj)  # its state has this dict once somebody asked for it
     return careful(taking, obj)
-
-
-# -- databases ----------------------------------------------------------------------------------
 
 
 def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
@@ -175,7 +138,7 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
     if not path:
         (pages,) = sqlite3.Cursor.execute(cursor, "PRAGMA page_count").fetchone()
         content = sqlite3.Connection.serialize(obj) if pages else b""
-    return _DATABASE, (type(obj), path, content, settings)
+    return PARTS.database, (type(obj), path, content, settings)
 
 
 # -- weak references ----------------------------------------------------------------------------
@@ -184,53 +147,46 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
 def weak(taking: Taking, obj: Any) -> Reduction:
     """A weak reference: to what is in this pack it is one again."""
     target = obj()
-    if target is None:
-        return _WEAK, (None, None)
-    taking.targets.append(target)
-    if taking.members is None:
-        return _WEAK, (None, None)
+    return _weakly(taking, obj, target, (PARTS.weak, (target, obj.__callback__)))
+
+
+def weak_proxy(taking: Taking, obj: Any) -> Reduction:
+    """A weakref.proxy."""
+    target = obj.__repr__.__self__
+    return _weakly(taking, obj, target, (PARTS.weak_proxy, (target,)))
+
+
+def _weakly(taking: Taking, obj: Any, target: Any, made: Reduction) -> Reduction:
+    if target is not None:
+        taking.targets.append(target)
+    if target is None or taking.members is None:
+        return PARTS.weak, (None, None)
     if id(target) not in taking.members:
         return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
-    return _WEAK, (target, obj.__callback__)
+    return made
 
 
 def weak_method(taking: Taking, obj: Any) -> Reduction:
     """A weakref.WeakMethod."""
     bound = obj()
     if bound is None:
-        return _WEAK, (None, None)
+        return PARTS.weak, (None, None)
     taking.targets.append(bound.__self__)
     if taking.members is None or id(bound.__self__) not in taking.members:
-        return _WEAK, (None, None)
-    return _WEAK_METHOD, (bound,)
-
-
-def weak_proxy(taking: Taking, obj: Any) -> Reduction:
-    """A weakref.proxy."""
-    target = obj.__repr__.__self__
-    taking.targets.append(target)
-    if taking.members is None:
-        return _WEAK, (None, None)
-    if id(target) not in taking.members:
-        return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
-    return _PROXY, (target,)
+        return PARTS.weak, (None, None)
+    return PARTS.weak_method, (bound,)
 
 
 def weak_container(taking: Taking, obj: Any) -> Reduction:
     """A weak set or dict: with those of its items that are in this pack."""
-    if is_kind(type(obj), weakref.WeakSet):
-        items: list[Any] = [(one, None) for one in obj]
-        watched = [pair[0] for pair in items]
-    else:
-        items = list(obj.items())
-        at = 1 if is_kind(type(obj), weakref.WeakValueDictionary) else 0
-        watched = [pair[at] for pair in items]
+    items: list[Any] = [(one, None) for one in obj] if is_kind(type(obj), weakref.WeakSet) else list(obj.items())
+    watched = [pair[is_kind(type(obj), weakref.WeakValueDictionary)] for pair in items]
     taking.targets.extend(watched)
     known = taking.members or ()
     kept = [pair for pair, one in zip(items, watched, strict=True) if id(one) in known]
     if taking.members is not None and len(kept) < len(items):
         taking.note(f"{type(obj).__name__}: without what only others hold")
-    return _WEAK_CONTAINER, (type(obj),), kept, None, None, _FILL_WEAK
+    return PARTS.weak_container, (type(obj),), kept, None, None, PARTS.fill_weak_container
 
 
 # -- memory -------------------------------------------------------------------------------------
@@ -240,27 +196,20 @@ def machine_values(taking: Taking, obj: Any) -> Reduction:
     """An array.array."""
     memory = memoryview(obj).cast("B")
     data: Any = bytes(memory) if memory.nbytes < SMALL else taking.buffer(memory)
-    return _ARRAY, (obj.typecode, data)
+    return PARTS.machine_values, (obj.typecode, data)
 
 
-class _Buffer(ctypes.Structure):
-    _fields_ = (
-        *(("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t)),
-        *(("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int)),
-        *(("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p)),
-        *(("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p)),
-    )
-
-
+_BUFFER_WORDS = 16
+"""More machine words than a `Py_buffer` has; its first one is the address."""
 _FULL_RO = 0x011C
 
 
 def address(memory: Any) -> int:
     """Return where the first item of a buffer lies."""
-    found = _Buffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), ctypes.byref(found), ctypes.c_int(_FULL_RO))
-    at = found.buf or 0
-    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
+    found = (ctypes.c_void_p * _BUFFER_WORDS)()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), found, ctypes.c_int(_FULL_RO))
+    at = found[0] or 0
+    ctypes.pythonapi.PyBuffer_Release(found)
     return at
 
 
@@ -269,11 +218,11 @@ def view(taking: Taking, obj: memoryview) -> Reduction:
     try:
         below = obj.obj
     except ValueError:
-        return _RELEASED, ()
+        return PARTS.released_memoryview, ()
     if below is None or obj.ndim == 0 or (obj.ndim > 1 and not obj.c_contiguous):
         return taking.refuse(obj, "its memory is laid out in a way that cannot be restored")
     offset = address(obj) - address(below)
-    return _MEMORYVIEW, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
+    return PARTS.memoryview, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
 
 
 def is_anonymous(held: mmap.mmap) -> bool:
@@ -288,7 +237,7 @@ def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
     """An mmap that is of no file."""
     if not is_anonymous(obj):
         return taking.refuse(obj, "it maps a file")
-    return _MMAP, (obj[:], obj.tell())
+    return PARTS.anonymous_map, (obj[:], obj.tell())
 
 
 # -- others -------------------------------------------------------------------------------------
@@ -297,12 +246,12 @@ _DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for na
 
 
 def dict_iterator(taking: Taking, obj: Any) -> Reduction:
-    """An iterator of a dict: the dict, and how far it went. One that is at its end, or has lost its place, is a list's."""
+    """An iterator of a dict: the dict, and how far it went. One that can go no further is a list's."""
     held = next((one for one in gc.get_referents(obj) if is_kind(type(one), dict)), None)
     left = operator.length_hint(obj)
     if held is None or not left:
         return careful(taking, obj)
-    return _DICT_ITERATOR, (held, _DICT_ITERATORS[type(obj)], dict.__len__(held) - left)
+    return PARTS.dict_iterator, (held, _DICT_ITERATORS[type(obj)], dict.__len__(held) - left)
 
 
 def _logger(taking: Taking, obj: Any) -> Reduction:
@@ -317,17 +266,13 @@ def iterator(taking: Taking, obj: Any) -> Reduction:
         return careful(taking, obj)
 
 
-def _known(module: str, name: str) -> Any:
-    return loaded(module).get(name)
-
-
 def _instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
     """Return a reducer that writes objects which live in a module as their name, and others as `otherwise` does."""
 
     def reduce(taking: Taking, obj: Any) -> Reduction:
         for module, name in known:
-            if _known(module, name) is obj:
-                return _GLOBAL, (module, name)
+            if loaded(module).get(name) is obj:
+                return PARTS.found, (module, name)
         return otherwise(taking, obj)
 
     return reduce
@@ -344,35 +289,16 @@ _field_kind = _instance_or(
 def exception(taking: Taking, obj: BaseException) -> Reduction:
     """An exception with its cause and context, without the frames of its traceback."""
     cls = type(obj)
-    if any(
-        "__reduce__" in vars(base) or "__reduce_ex__" in vars(base) or "__getstate__" in vars(base)
-        for base in cls.__mro__
-        if base.__flags__ & (1 << 9)
-    ):
+    if defines(cls, "__reduce__", "__reduce_ex__", "__getstate__"):
         return careful(taking, obj)
     if obj.__traceback__ is not None:
         taking.leave_out(obj, f"the traceback of a {cls.__name__}")
-    native: Any = next(base for base in cls.__mro__ if not base.__flags__ & (1 << 9))
+    native: Any = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
     args = native.__reduce__(obj)[1]
     plan = taking.plan(cls)
-    slots = [(name, get(obj)) for name, get in plan.slots if _has(get, obj)]
-    state = (
-        plan.dict_of(obj) or None,
-        slots or None,
-        obj.__cause__,
-        obj.__context__,
-        obj.__suppress_context__,
-        obj.args,
-    )
-    return _EXCEPTION, (native, cls, args), state, None, None, _FILL_EXCEPTION
-
-
-def _has(get: Any, obj: object) -> bool:
-    try:
-        get(obj)
-    except AttributeError:
-        return False
-    return True
+    chained = obj.__cause__, obj.__context__, obj.__suppress_context__
+    state = (plan.dict_of(obj) or None, plan.slots_of(obj) or None, *chained, obj.args)
+    return PARTS.exception, (native, cls, args), state, None, None, PARTS.fill_exception
 
 
 def _figure(taking: Taking, obj: Any) -> Reduction:
@@ -383,7 +309,7 @@ def _figure(taking: Taking, obj: Any) -> Reduction:
 
 
 def _handler(taking: Taking, obj: Any) -> Reduction:
-    """A handler of logging: alive only; where it writes to says whether it changed. One of the user's: its attributes."""
+    """A handler of logging: alive only; where it writes to says whether it changed. The user's own: by attributes."""
     cls = type(obj)
     plan = taking.plan(cls)
     own = plan.own or cls.__module__ in taking.packer.own_modules
@@ -396,13 +322,8 @@ def _handler(taking: Taking, obj: Any) -> Reduction:
 def _widget(taking: Taking, obj: Any) -> Reduction:
     """A widget: alive only; its values say whether it changed."""
     values = {name: one for name, one in obj._trait_values.items() if _is_simple(one)}
-    observers = [
-        one
-        for by_type in obj._trait_notifiers.values()
-        for listed in by_type.values()
-        for one in listed
-        if _is_users(taking, one)
-    ]
+    listed = [one for by_type in obj._trait_notifiers.values() for observers in by_type.values() for one in observers]
+    observers = [one for one in listed if _is_users(taking, one)]
     return taking.refuse(obj, "a widget lives with its front end", [values, observers])
 
 
@@ -410,11 +331,9 @@ def _is_users(taking: Taking, observer: Any) -> bool:
     """Say whether an observer is the user's: what it holds may change with the widget."""
     if type(observer) is types.FunctionType:
         return observer.__globals__ is taking.namespace
-    owner = getattr(observer, "__self__", None) if type(observer) in _METHODS else None
+    methods = (types.MethodType, types.BuiltinMethodType)
+    owner = getattr(observer, "__self__", None) if type(observer) in methods else None
     return owner is not None and not is_kind(type(owner), types.ModuleType) and not hasattr(owner, "_trait_notifiers")
-
-
-_METHODS = (types.MethodType, types.BuiltinMethodType)
 
 
 def _is_simple(value: Any) -> bool:
@@ -431,10 +350,7 @@ def _callbacks(taking: Taking, obj: Any) -> Reduction:
         for signal, known in members["callbacks"].items()
     }
     number = int(repr(members["_cid_gen"])[6:-1])
-    return _NEW, (type(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
-
-
-_NEW = Part("new")
+    return PARTS.new, (type(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
 
 
 def _foreign(taking: Taking, obj: Any) -> Reduction:
@@ -445,10 +361,6 @@ def _foreign(taking: Taking, obj: Any) -> Reduction:
 
 
 _POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
-
-
-def _shell(taking: Taking, obj: Any) -> Reduction:
-    return _GLOBAL, ("IPython", "get_ipython", True)
 
 
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
@@ -466,7 +378,7 @@ KINDS: dict[Any, Kind] = {
     mmap.mmap: anonymous_map,
     random.Random: _random,
     random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
-    Lost: lambda taking, obj: (_STAND_IN, obj.__reduce__()[1]),
+    Lost: lambda taking, obj: (PARTS.stand_in, obj.__reduce__()[1]),
     weakref.ref: weak,
     weakref.WeakMethod: weak_method,
     **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), weak_proxy),
@@ -490,6 +402,24 @@ BELOW: dict[Any, Kind] = {
 }
 
 _PROCESS = "it belongs to this process"
+# The second half is the kernel's own: a copy would take what it runs on away from a kernel that has just started.
+_OF_THE_PROCESS = """
+asyncio.AbstractEventLoop concurrent.futures.Executor concurrent.futures.Future multiprocessing.managers.BaseManager
+multiprocessing.pool.Pool multiprocessing.process.BaseProcess multiprocessing.shared_memory.SharedMemory
+selectors.BaseSelector socket.socket subprocess.Popen
+
+comm.base_comm.BaseComm comm.base_comm.CommManager ctxkernel.kernel.runtime.Runtime ipykernel.iostream.IOPubThread
+ipykernel.kernelbase.Kernel jupyter_client.session.Session tornado.ioloop.IOLoop zmq.eventloop.zmqstream.ZMQStream
+traitlets.config.application.Application zmq.sugar.context.Context zmq.sugar.socket.Socket
+"""
+_ALIVE_ONLY = {
+    _PROCESS: _OF_THE_PROCESS,
+    "it deletes its file when it goes": "tempfile._TemporaryFileWrapper tempfile.SpooledTemporaryFile",
+    "it deletes its folder when it goes": "tempfile.TemporaryDirectory",
+    "it is an open archive": "bz2.BZ2File gzip.GzipFile lzma.LZMAFile tarfile.TarFile zipfile.ZipFile",
+    "it is an open file": "h5py.HLObject",
+}
+"""By reason, the classes whose instances have no stored form."""
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("dataclasses", "_FIELD_BASE", _field_kind),
     ("dataclasses", "_MISSING_TYPE", _field_kind),
@@ -497,51 +427,27 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
     ("os", "_Environ", _instance_or(("os", "environ"), ("os", "environb"))),
     ("logging", "Handler", _handler),
-    ("subprocess", "Popen", _live(_PROCESS)),
-    ("tempfile", "_TemporaryFileWrapper", _live("it deletes its file when it goes")),
-    ("tempfile", "SpooledTemporaryFile", _live("it deletes its file when it goes")),
-    ("tempfile", "TemporaryDirectory", _live("it deletes its folder when it goes")),
-    ("concurrent.futures", "Executor", _live(_PROCESS)),
-    ("concurrent.futures", "Future", _live(_PROCESS)),
-    ("multiprocessing.process", "BaseProcess", _live(_PROCESS)),
-    ("multiprocessing.pool", "Pool", _live(_PROCESS)),
-    ("multiprocessing.managers", "BaseManager", _live(_PROCESS)),
-    ("multiprocessing.shared_memory", "SharedMemory", _live(_PROCESS)),
-    ("asyncio", "AbstractEventLoop", _live(_PROCESS)),
-    ("selectors", "BaseSelector", _live(_PROCESS)),
-    ("socket", "socket", _live(_PROCESS)),
-    ("zipfile", "ZipFile", _live("it is an open archive")),
-    ("tarfile", "TarFile", _live("it is an open archive")),
-    ("gzip", "GzipFile", _live("it is an open archive")),
-    ("bz2", "BZ2File", _live("it is an open archive")),
-    ("lzma", "LZMAFile", _live("it is an open archive")),
-    ("h5py", "HLObject", _live("it is an open file")),
+    *(
+        (module, name, _live(reason))
+        for reason, listed in _ALIVE_ONLY.items()
+        for module, _, name in (one.rpartition(".") for one in listed.split())
+    ),
     ("ipywidgets", "Widget", _widget),
-    ("IPython.core.interactiveshell", "InteractiveShell", _shell),
-    # What the kernel itself runs on: to load a copy would take it away under a kernel that has just started.
+    ("IPython.core.interactiveshell", "InteractiveShell", lambda *_: (PARTS.found, ("IPython", "get_ipython", True))),
     ("ipykernel.iostream", "OutStream", _instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
-    ("ipykernel.iostream", "IOPubThread", _live(_PROCESS)),
-    ("ipykernel.kernelbase", "Kernel", _live(_PROCESS)),
-    ("traitlets.config.application", "Application", _live(_PROCESS)),
-    ("tornado.ioloop", "IOLoop", _live(_PROCESS)),
-    ("zmq.sugar.socket", "Socket", _live(_PROCESS)),
-    ("zmq.sugar.context", "Context", _live(_PROCESS)),
-    ("zmq.eventloop.zmqstream", "ZMQStream", _live(_PROCESS)),
-    ("jupyter_client.session", "Session", _live(_PROCESS)),
-    ("comm.base_comm", "BaseComm", _live(_PROCESS)),
-    ("comm.base_comm", "CommManager", _live(_PROCESS)),
-    ("ctxkernel.kernel.runtime", "Runtime", _live(_PROCESS)),
     ("matplotlib", "RcParams", _instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
     ("matplotlib.figure", "Figure", _figure),
     ("matplotlib.cbook", "CallbackRegistry", _callbacks),
 )
 
 
-# -- together again -----------------------------------------------------------------------------
-
-
-class ThingParts:
+class ThingParts(Constructors):
     """The constructors of what belongs to the process."""
+
+    ordered = collections.OrderedDict
+    weak_container = operator.call
+    weak_method = weakref.WeakMethod
+    weak_proxy = weakref.proxy
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
         """Return what a module has under a name, or what that returns."""
@@ -564,10 +470,6 @@ class ThingParts:
             self.said.append("an iterator of a dict that holds the iterator comes back at its end")
         return made
 
-    def ordered(self) -> Any:
-        """Return an empty OrderedDict."""
-        return collections.OrderedDict()
-
     def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
         """Give an OrderedDict its items, and their order."""
         items, order = state
@@ -577,29 +479,24 @@ class ThingParts:
 
     def file(self, kind: str, path: Any, name: Any, mode: str, text: Any, position: int) -> Any:
         """Open a file for reading, where it stood. Raises OSError."""
-        raw = io.FileIO(path, "r")
-        raw.name = name
-        if kind == "raw":
-            raw.seek(position)
-            return raw
-        buffered = io.BufferedReader(raw)
-        if kind == "buffered":
-            buffered.seek(position)
-            return buffered
-        opened = io.TextIOWrapper(buffered, encoding=text[0], errors=text[1])
-        opened.mode = mode  # type: ignore[misc]
+        opened: Any = io.FileIO(path, "r")
+        opened.name = name
+        if kind != "raw":
+            opened = io.BufferedReader(opened)
+        if kind == "text":
+            opened = io.TextIOWrapper(opened, encoding=text[0], errors=text[1])
+            opened.mode = mode
         opened.seek(position)
         return opened
 
     def closed_file(self, kind: str, name: Any, mode: str | None) -> Any:
         """Return a closed file of that name."""
         writing = mode is not None and any(letter in mode for letter in "wax")
-        raw = io.FileIO(os.devnull, "w" if writing else "r")
+        made: Any = io.FileIO(os.devnull, "w" if writing else "r")
         if name is not None:
-            raw.name = name
-        made: Any = raw
+            made.name = name
         if kind != "raw":
-            made = io.BufferedWriter(raw) if writing else io.BufferedReader(raw)
+            made = io.BufferedWriter(made) if writing else io.BufferedReader(made)
         if kind == "text":
             made = io.TextIOWrapper(made, encoding="utf-8")
             if mode is not None:
@@ -625,39 +522,17 @@ class ThingParts:
 
     def weak(self, target: Any, callback: Any) -> Any:
         """Return a weak reference; to something that is gone where there is no target."""
-        if target is None:
-            target = ThingParts()
-        return weakref.ref(target, callback) if callback is not None else weakref.ref(target)
-
-    def weak_method(self, bound: Any) -> Any:
-        """Return a weak reference to a bound method."""
-        return weakref.WeakMethod(bound)
-
-    def weak_proxy(self, target: Any) -> Any:
-        """Return a weak proxy."""
-        return weakref.proxy(target)
-
-    def weak_container(self, kind: Any) -> Any:
-        """Return an empty weak set or dict."""
-        return kind()
+        return weakref.ref(ThingParts() if target is None else target, callback)
 
     def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
         """Give a weak set or dict its items."""
-        for key, value in pairs:
-            if isinstance(made, weakref.WeakSet):
-                made.add(key)
-            else:
-                made[key] = value
+        made.update([key for key, _ in pairs] if isinstance(made, weakref.WeakSet) else pairs)
 
     def machine_values(self, typecode: str, data: Any) -> Any:
         """Return an array.array."""
         made = array.array(typecode)
         made.frombytes(self.memory(data))
         return made
-
-    def memory(self, data: Any) -> Any:
-        """Return bytes of the stream, or the buffer with that number."""
-        raise NotImplementedError
 
     def memoryview(
         self, below: Any, offset: int, format: Any, shape: tuple[int, ...], strides: tuple[int, ...], readonly: bool
@@ -675,10 +550,7 @@ class ThingParts:
             if step != item and size:
                 part = part[:: step // item]
         else:
-            size = item
-            for each in shape:
-                size *= each
-            part = whole[offset : offset + size].cast(format, shape)
+            part = whole[offset : offset + item * math.prod(shape)].cast(format, shape)
         return part.toreadonly() if readonly and not part.readonly else part
 
     def released_memoryview(self) -> Any:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things, reconnect
-from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, said, short
 from ctxkernel.state.modules import IN_PLACE
+from ctxkernel.state.pickle_core import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, said, short
 from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_kind, is_own_class, public_name
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 Kind = Callable[["Taking", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""
 
-_LIVE = Part("live")
-_HANDLE = Part("handle")
-_SHARED = Part("shared")
-_SKIP = Part("skip")
 
 _WITHOUT_IDENTITY = frozenset(
     ("own_class", "module", "code", "code_from", "found", "live", "handle", "shared", "nameless_type", "member")
@@ -54,7 +50,7 @@ class Taking:
         """By id of the value of a name: the names."""
         self.by_value = by_value
         """By id: uids of the classes that this pack stores themselves."""
-        self.kinds: dict[int, Kind] = dict(_exact())
+        self.kinds: dict[int, Kind] = dict(_EXACT)
         self.plans: dict[int, Plan] = {}
         self.metas: list[type] = []
         self.held: list[type] = []
@@ -135,7 +131,7 @@ class Taking:
             return self.refuse(obj, self.refused[id(obj)])
         if self.packer.shared and obj is not self.root and (label := self.packer.shared_label(obj)):
             self.shared[label] = obj
-            return _SHARED, (self.label(label),)
+            return PARTS.shared, (self.label(label),)
         try:
             reduction = kind(self, obj)
             if type(reduction) is tuple and id(cls) not in _VALUES and id(cls) not in self.values:
@@ -160,10 +156,8 @@ class Taking:
         try:
             if kind is not None:
                 kind(self, obj)
-        except RecursionError:
-            return True
-        except Exception:  # it fails, but not for its depth
-            return False
+        except Exception as fault:  # or it fails, but not for its depth
+            return isinstance(fault, RecursionError)
         return False
 
     # -- outcomes ---------------------------------------------------------------------------------
@@ -185,8 +179,7 @@ class Taking:
         what = short(public_name(type(obj), self.module), 80)
         names = self.tops.get(id(obj), ())
         self.fault_names.extend(names)
-        for name in names:
-            self.faults[name] = f"{what}: {reason}" if not reason.startswith(what) else reason
+        self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")
         self.missing.append((obj, what))
         token = self.packer.token(obj)
         self.live[token] = obj
@@ -194,8 +187,8 @@ class Taking:
             text = repr(found.value)
             self.again.append((obj, reconnect.Connection(token, found.kind, text)))
             held = held, found.kind, text
-        made = _LIVE, (self.label(f"live:{token}"), f"{what} ({reason})")
-        return made if held is None else (*made, held, None, None, _SKIP)
+        made = PARTS.live, (self.label(f"live:{token}"), f"{what} ({reason})")
+        return made if held is None else (*made, held, None, None, PARTS.skip)
 
     def uses_module(self, name: str) -> None:
         """Note that code of a module can run by what is stored: one of the user's own may change its variables."""
@@ -225,10 +218,9 @@ class Taking:
 
     def plan(self, cls: type) -> Plan:
         """Return how instances of `cls` are read."""
-        plan = self.plans.get(id(cls))
-        if plan is None:
-            plan = self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
-        return plan
+        if id(cls) not in self.plans:
+            self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
+        return self.plans[id(cls)]
 
     def identities(self, memo: dict[int, Any]) -> dict[int, object]:
         """Return what can be changed in place, by id, with None for what the pickler stores by itself.
@@ -250,11 +242,12 @@ class Taking:
     # -- which reducer ----------------------------------------------------------------------------
 
     def _make_kind(self, cls: type, obj: object) -> Kind:
-        libraries = _libraries()
+        libraries, registered = _libraries(), len(copyreg.dispatch_table)
         cache = self.packer.cache
-        registered = len(copyreg.dispatch_table), reconnect.REGISTRY.entries
-        if cache.libraries is not libraries or cache.registered != registered:
-            cache.renew(libraries, registered)
+        now = libraries, registered, reconnect.REGISTRY.entries
+        if cache.of != now:
+            cache.of = now
+            cache.kinds.clear()
         known = None if self.plain else cache.kinds.get(id(cls))
         if known is not None:
             kind = known[1]
@@ -275,19 +268,15 @@ class Taking:
         return kind
 
     def _find_kind(self, cls: type, obj: object, libraries: dict[int, Kind]) -> Kind:
-        mro = class_mro(cls)
         plan = self.plan(cls)
-        for base in mro:
-            kind = libraries.get(id(base), _MISSING)
-            if kind is not _MISSING:
-                return kind if plan.honest or not plan.own else pickle_instances.guarded
-        if plan.honest and self.packer.is_handle(obj):
-            return _handle
-        below = _below()
-        for base in mro:
-            kind = below.get(id(base))
-            if kind is not None:
-                return kind if plan.honest or not plan.own else pickle_instances.guarded
+        handle = plan.honest and self.packer.is_handle(obj)
+        for table in (libraries, {} if handle else _BELOW):
+            for base in class_mro(cls):
+                kind = table.get(id(base), _MISSING)
+                if kind is not _MISSING:
+                    return kind if plan.honest or not plan.own else pickle_instances.guarded
+        if handle:
+            return lambda taking, obj: (PARTS.handle, (obj.obj_id,))
         return pickle_instances.kind_of(self, cls, plan)
 
 
@@ -304,20 +293,8 @@ def _temporaries(parts: Any, found: set[int], depth: int) -> None:
                 _temporaries(one, found, depth + 1)
 
 
-def _held_once() -> int:
-    for one in ([],):
-        return sys.getrefcount(one)
-    raise AssertionError
-
-
-def _in_one_dict() -> int:
-    for _, one in {0: []}.items():
-        return sys.getrefcount(one)
-    raise AssertionError
-
-
-_HELD_ONCE = _held_once()
-_IN_ONE_DICT = _in_one_dict()
+_HELD_ONCE = next(sys.getrefcount(one) for one in ([],))
+_IN_ONE_DICT = next(sys.getrefcount(one) for _, one in {0: []}.items())
 _DEEPEST = 5
 _WIDEST = 1000
 
@@ -332,34 +309,21 @@ _VALUE_TYPES = (
 
 
 def _is_value_type(cls: type) -> bool:
-    for module, name in _VALUE_TYPES:
-        base = getattr(sys.modules.get(module), name, None)
-        if isinstance(base, type) and is_kind(cls, base):
-            return True
-    return False
+    bases = (getattr(sys.modules.get(module), name, None) for module, name in _VALUE_TYPES)
+    return any(isinstance(base, type) and is_kind(cls, base) for base in bases)
 
 
 class Cache:
     """Reducers of library classes, which stay what they are until other libraries are there."""
 
     def __init__(self) -> None:
-        self.libraries: object = None
-        self.registered: tuple[object, ...] = (0, None)
-        """How many classes `copyreg` knows, and the entries of `reconnect`."""
+        self.of: tuple[object, ...] = ()
+        """The reducers of libraries, how many `copyreg` has, and the entries of `reconnect`, when these were found."""
         self.kinds: dict[int, tuple[type, Kind]] = {}
         """By id of a class: it, and its reducer."""
 
-    def renew(self, libraries: object, registered: tuple[object, ...]) -> None:
-        """Forget all: another library is there, or `copyreg` or `reconnect` was told something."""
-        self.libraries, self.registered = libraries, registered
-        self.kinds.clear()
-
 
 _MISSING: Any = object()
-
-
-def _handle(taking: Taking, obj: Any) -> Reduction:
-    return _HANDLE, (obj.obj_id,)
 
 
 def _connection(otherwise: Kind) -> Kind:
@@ -374,33 +338,16 @@ def _connection(otherwise: Kind) -> Kind:
     return reduce
 
 
-def _part(taking: Taking, obj: Part) -> Reduction:
-    return taking.packer.part, (obj.name,)
-
-
-_EXACT: dict[int, Kind] = {}
-
-
-def _exact() -> dict[int, Kind]:
-    if not _EXACT:
-        _EXACT.update({id(cls): None for cls in pickle_things.PLAIN})
-        for table in (pickle_things.KINDS, pickle_code.KINDS):
-            _EXACT.update({id(cls): kind for cls, kind in table.items()})
-        _EXACT[id(Part)] = _part
-        _EXACT[id(type)] = pickle_code.class_
-    return _EXACT
-
-
-_BELOW: dict[int, Kind] = {}
-
-
-def _below() -> dict[int, Kind]:
-    if not _BELOW:
-        for table in (pickle_things.BELOW, pickle_code.BELOW):
-            _BELOW.update({id(cls): kind for cls, kind in table.items()})
-    return _BELOW
-
-
+_OWN: dict[type, Kind] = {
+    Part: lambda taking, obj: (taking.packer.part, (obj.name,)),
+    type: pickle_code.class_,
+}
+_EXACT: dict[int, Kind] = {id(cls): None for cls in pickle_things.PLAIN} | {
+    id(cls): kind for table in (pickle_things.KINDS, pickle_code.KINDS, _OWN) for cls, kind in table.items()
+}
+_BELOW: dict[int, Kind] = {
+    id(cls): kind for table in (pickle_things.BELOW, pickle_code.BELOW) for cls, kind in table.items()
+}
 _found: tuple[tuple[bool, ...], dict[int, Kind]] | None = None
 _TABLE: tuple[tuple[str, str, Kind], ...] = (*pickle_arrays.TABLE, *pickle_frames.TABLE, *pickle_things.TABLE)
 _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
@@ -411,10 +358,6 @@ def _libraries() -> dict[int, Kind]:
     global _found
     imported = tuple(name in sys.modules for name in _MODULES)
     if _found is None or _found[0] != imported:
-        found: dict[int, Kind] = {}
-        for module, name, kind in _TABLE:
-            cls = getattr(sys.modules.get(module), name, None)
-            if isinstance(cls, type):
-                found[id(cls)] = kind
-        _found = imported, found
+        listed = ((getattr(sys.modules.get(module), name, None), kind) for module, name, kind in _TABLE)
+        _found = imported, {id(cls): kind for cls, kind in listed if isinstance(cls, type)}
     return _found[1]

@@ -18,40 +18,29 @@ from typing import Any, NamedTuple
 class_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 class_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
-_basic_size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
-_class_base: Callable[[type], type | None] = type.__dict__["__base__"].__get__
-_class_name: Callable[[type], Any] = type.__dict__["__name__"].__get__
-_class_qualname: Callable[[type], Any] = type.__dict__["__qualname__"].__get__
-_class_module: Callable[[type], Any] = type.__dict__["__module__"].__get__
 _module_dict: Callable[[types.ModuleType], Any] = vars(types.ModuleType)["__dict__"].__get__
 
 HEAP_TYPE = 1 << 9
 """Py_TPFLAGS_HEAPTYPE: made at run time, as every class statement does."""
 
-_PLAIN = (object, types.SimpleNamespace, list, dict, tuple, set, frozenset, str, bytes, int, float, complex)
-_STATELESS = frozenset(id(base) for base in _PLAIN)
+
+def _text_of(attribute: str) -> Callable[[type], str]:
+    """Return a function that reads an attribute of a class; it returns an empty text where there is none."""
+    get = type.__dict__[attribute].__get__
+
+    def read(cls: type) -> str:
+        try:
+            found = get(cls)
+        except AttributeError:  # `__module__` can be deleted
+            return ""
+        return found if type(found) is str else ""
+
+    return read
 
 
-def _text(value: object) -> str:
-    return value if type(value) is str else ""
-
-
-def class_module(cls: type) -> str:
-    """Return the module that `cls` says it is from, or ``""``."""
-    try:
-        return _text(_class_module(cls))
-    except AttributeError:
-        return ""
-
-
-def class_qualname(cls: type) -> str:
-    """Return the qualified name of `cls`."""
-    return _text(_class_qualname(cls))
-
-
-def class_name(cls: type) -> str:
-    """Return the bare name of `cls`."""
-    return _text(_class_name(cls))
+class_name = _text_of("__name__")
+class_qualname = _text_of("__qualname__")
+class_module = _text_of("__module__")
 
 
 def module_dict(module: object) -> dict[str, Any]:
@@ -94,9 +83,7 @@ def importable(cls: type) -> bool:
 class _Traits(NamedTuple):
     """What one class adds to how its instances are read."""
 
-    opaque: bool
     honest: bool
-    python_made: bool
     get_dict: Callable[[object], Any] | None
     slots: tuple[tuple[str, Callable[[object], Any]], ...]
     cached: tuple[str, ...]
@@ -120,17 +107,14 @@ def _traits(cls: type) -> _Traits:
         kind = type(member)
         if kind is types.MemberDescriptorType:
             slots.append((name, member.__get__))
-        elif kind is types.GetSetDescriptorType:
-            if name == "__dict__":
-                get_dict = member.__get__
+        elif kind is types.GetSetDescriptorType and name == "__dict__":
+            get_dict = member.__get__
         elif kind is functools.cached_property:
             cached.append(name)
     if not heap and type(members.get("__dict__")) in (types.GetSetDescriptorType, types.MemberDescriptorType):
         get_dict = members["__dict__"].__get__
     traits = _Traits(
-        opaque=_has_own_memory(cls, members) if heap else id(cls) not in _STATELESS,
         honest=not heap or ("__class__" not in members and "__getattribute__" not in members),
-        python_made=heap and "__slots__" in members,
         get_dict=get_dict,
         slots=tuple(slots),
         cached=tuple(cached),
@@ -152,7 +136,7 @@ def _installed(cls: type) -> bool:
 class Plan:
     """How to read instances of one class: made once per class and batch."""
 
-    __slots__ = ("cls", "get_dict", "honest", "label", "opaque", "own", "skip", "slots")
+    __slots__ = ("cls", "get_dict", "honest", "own", "skip", "slots")
 
     def __init__(self, cls: type, own: bool) -> None:
         self.cls = cls
@@ -161,36 +145,31 @@ class Plan:
         """The class is the user's, so that its methods may touch the user's names."""
         self.get_dict: Callable[[object], Any] | None = None
         self.slots: list[tuple[str, Callable[[object], Any]]] = []
-        self.skip: frozenset[str] = frozenset()
-        self.label = f"{class_module(cls)}.{class_qualname(cls)}"
         self.honest = True
         """`isinstance` runs no code of the user's on an instance."""
-        python_made = False
         cached: list[str] = []
-        self.opaque = False
-        """Has state that only C code sees: equal attributes do not say equal content."""
         for base in class_mro(cls):
             traits = _traits(base)
-            self.opaque = self.opaque or traits.opaque
             self.honest = self.honest and traits.honest
             self.slots += traits.slots
             self.get_dict = self.get_dict or traits.get_dict
             cached += traits.cached
-            python_made = python_made or traits.python_made
-        if self.get_dict is not None or python_made or self.slots:
-            # What a cached property keeps follows from the other attributes: reading one is no change.
-            self.skip = frozenset(cached)
-        else:
-            self.opaque = True
+        self.skip = frozenset(cached)
+        """Cached properties: their values follow from the other attributes, so reading one is no change."""
 
-    def attributes(self, obj: object) -> list[tuple[str, Any]]:
-        """Return the attributes that `obj` itself holds, slots first."""
+    def slots_of(self, obj: object) -> list[tuple[str, Any]]:
+        """Return the slots of `obj` that hold something."""
         found: list[tuple[str, Any]] = []
         for name, get in self.slots:
             try:
                 found.append((name, get(obj)))
             except AttributeError:
                 continue
+        return found
+
+    def attributes(self, obj: object) -> list[tuple[str, Any]]:
+        """Return the attributes that `obj` itself holds, slots first."""
+        found = self.slots_of(obj)
         members = self.dict_of(obj)
         if members is not None:
             # The type first: looking a key up would run its `__hash__`, and only a name's own is known.
@@ -206,13 +185,6 @@ class Plan:
         except AttributeError:
             return None
         return members if is_kind(type(members), dict) else None
-
-
-def _has_own_memory(cls: type, members: Mapping[str, Any]) -> bool:
-    """Say whether instances are larger than their slots take: a class that C code made, with state of its own."""
-    base = _class_base(cls)
-    slots = sum(type(member) is types.MemberDescriptorType for member in members.values())
-    return _basic_size(cls) - (_basic_size(base) if base is not None else 0) > 8 * (slots + 2)
 
 
 def is_own_class(cls: type, namespace_module: str) -> bool:

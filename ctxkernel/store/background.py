@@ -27,7 +27,7 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.store.chunks import ChunkStore
 from ctxkernel.store.memory import free_memory
-from ctxkernel.store.packs import PackWriter
+from ctxkernel.store.packs import PackWriter, write_all
 
 SWITCH = "CTXKERNEL_FORK"
 """`0` in this variable: nothing is forked, all is written while the user waits."""
@@ -130,8 +130,7 @@ class Background:
         ticket = Ticket(nbytes, frozenset(addresses), time.monotonic())
         if not self.can_fork:
             return self._run_here(job, ticket)
-        if len(self._running) >= MOST_JOBS:
-            self._await(lambda: len(self._running) < MOST_JOBS, patience)
+        self._await(lambda: len(self._running) < MOST_JOBS, patience)
         if len(self._running) >= MOST_JOBS:
             return _refused(ticket, f"{len(self._running)} earlier writes are still under way")
         free = free_memory()
@@ -145,10 +144,9 @@ class Background:
 
     def poll(self) -> list[Ticket]:
         """Return the jobs that ended since the last call, but for those that `submit` ended. Does not wait."""
-        if self._process == os.getpid():
-            for ticket, child in list(self._running.items()):
-                _reap(child, os.WNOHANG)
-                self._listen(ticket)
+        for ticket, child in list(self._running.items()) if self._process == os.getpid() else ():
+            _reap(child, os.WNOHANG)
+            self._listen(ticket)
         ended, self._ended = self._ended, []
         return ended
 
@@ -255,25 +253,19 @@ class Background:
         with contextlib.suppress(ValueError):
             said = json.loads(bytes(child.heard).partition(b"\n")[2])
         records: int = said.get("records", 0)
-        if "fault" in said:
-            ticket.fault = said["fault"]
-        elif "result" in said:
+        killed = "its process was killed, perhaps for want of memory"
+        late = ticket.seconds >= child.limit
+        ticket.fault = said.get("fault", f"it took longer than {child.limit:g} s" if late else killed)
+        if "result" in said:
             ticket.fault = self._take_in(child.pack, records)
-        elif ticket.seconds >= child.limit:
-            ticket.fault = f"it took longer than {child.limit:g} s"
-        else:
-            ticket.fault = "its process was killed, perhaps for want of memory"
-        if not ticket.fault:
-            ticket.result = said["result"]
+            ticket.result = None if ticket.fault else said["result"]
         if ticket.fault or not records:
             self._store.discard(child.pack)
 
     def _take_in(self, pack: int, records: int) -> str:
         """Read the index of a child's pack; return what is wrong with it."""
-        if not records:
-            return ""
         try:
-            there = self._store.take_in(pack)
+            there = self._store.take_in(pack) if records else 0
         except StoreError as fault:
             return str(fault)
         return "" if there == records else f"{records} chunks were written and {there} are there"
@@ -283,8 +275,7 @@ class Background:
 def _quiet_libraries() -> Generator[None]:
     """Keep libraries that write to stderr at every fork of their process from it: the user forked nothing."""
     mine = [name for module, name in _SPEAK_AT_FORK.items() if module in sys.modules and name not in os.environ]
-    for name in mine:
-        os.environ[name] = "false"
+    os.environ.update(dict.fromkeys(mine, "false"))
     try:
         yield
     finally:
@@ -307,10 +298,9 @@ def _refused(ticket: Ticket, why: str) -> Ticket:
 
 
 def _reason(fault: BaseException) -> str:
-    try:
+    text = "its message cannot be read"
+    with contextlib.suppress(Exception):  # an exception of the user's
         text = str(fault)[:_MOST_REASON]
-    except Exception:  # an exception of the user's
-        text = "its message cannot be read"
     return text if isinstance(fault, StoreError) else f"{type(fault).__name__}: {text}"
 
 
@@ -335,8 +325,8 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
     gc.disable()  # a collection would write to every object, and so copy the memory
     _untrace()
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM, signal.SIGTERM})
@@ -352,9 +342,7 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
         made = json.dumps({"result": result, "records": writer.records}).encode()
     except BaseException as fault:
         made = json.dumps({"fault": _reason(fault)}).encode()
-    view = memoryview(made)
-    while view:
-        view = view[os.write(pipe, view) :]
+    write_all(pipe, made)
     os.close(pipe)
     if writer.records:
         writer.sync()  # against a power cut: the parent need not wait for that

@@ -15,7 +15,6 @@ import os
 import re
 import time
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from xxhash import xxh3_128_hexdigest
@@ -53,16 +52,6 @@ def address_of(data: Buffer) -> str:
 def stream_address(data: Buffer) -> str:
     """Return the address of data that are trusted, such as a pickle stream: `b` and their blake2b-128."""
     return "b" + hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """What `ChunkStore.drop` did."""
-
-    addresses: frozenset[str]
-    """The chunks that are gone."""
-    bytes: int
-    """Bytes that the packs are smaller by."""
 
 
 class ChunkStore:
@@ -106,10 +95,8 @@ class ChunkStore:
         """Say whether a chunk is there, as far as the indexes tell."""
         for _ in range(2 * MOST_LINKS):
             record = self._records.get(address)
-            if record is None:
-                return False
-            if not depth_of(record):
-                return True
+            if record is None or not depth_of(record):
+                return record is not None
             address = entry_of(record).base
         return False
 
@@ -162,7 +149,12 @@ class ChunkStore:
     @property
     def bytes_stored(self) -> int:
         """Bytes of all packs and indexes."""
-        return sum(self._pack_bytes(number) for number in self._read_to)
+        total = 0
+        for number in self._read_to:
+            for path in (packs.pack_path(self.folder, number), packs.index_path(self.folder, number)):
+                with contextlib.suppress(OSError):
+                    total += path.stat().st_size
+        return total
 
     def refresh(self) -> None:
         """Take in what other processes wrote and removed. Raises StoreError where the folder cannot be read."""
@@ -177,10 +169,8 @@ class ChunkStore:
                 if number != own and len(parts) == 2:
                     self._load(number)
         except OSError as fault:
-            raise StoreError(
-                f"the checkpoint data in {self.folder} cannot be read ({fault}); make the folder readable, "
-                f"or set {CACHE} to another one"
-            ) from fault
+            told = f"the checkpoint data in {self.folder} cannot be read ({fault}); make the folder readable"
+            raise StoreError(f"{told}, or set {CACHE} to another one") from fault
 
     def check_folder(self) -> None:
         """Raise StoreError where packs are gone that were there; what they held is not there from then on.
@@ -225,9 +215,8 @@ class ChunkStore:
         if self._writer is not None and self._writer.number in numbers:
             writer, self._writer = self._writer, None
             writer.close(keep=True)
-        if self._lock is not None and not lock_path(self.folder).exists():
-            self._lock.release()
-            self._lock = None
+        if not lock_path(self.folder).exists():
+            self._release()
         before = len(self._records)
         self._forget(numbers)
         if not self.readonly and len(self._records) < before:
@@ -248,20 +237,12 @@ class ChunkStore:
         record = self._records.get(address)
         if record is not None and self.has(address):
             return entry_of(record)
-        state = "not there"
-        if address in self._damaged or record is not None:
-            state = "damaged" if record is None else "a delta of one that is damaged"
+        state = "damaged" if address in self._damaged else "not there"
+        state = state if record is None else "a delta of one that is damaged"
         raise StoreError(
             f"chunk {address} of {self.folder} is {state}; re-run the cells that made its data, "
             "or return to another checkpoint"
         )
-
-    def _pack_bytes(self, number: int) -> int:
-        total = 0
-        for path in (packs.pack_path(self.folder, number), packs.index_path(self.folder, number)):
-            with contextlib.suppress(OSError):
-                total += path.stat().st_size
-        return total
 
     # Writing
 
@@ -279,11 +260,8 @@ class ChunkStore:
         view = view.cast("B") if view.nbytes else memoryview(b"")
         writer = self._writing()
         try:
-            entry, stored = None, None
-            if base is not None and address not in self._damaged:
-                entry, stored = self._as_delta(address, view, base)
-            if entry is None or stored is None:
-                entry, stored = Entry(address, "", 0, 0, 0, len(view), len(view)), view
+            made = self._as_delta(address, view, base) if base is not None and address not in self._damaged else None
+            entry, stored = made or (Entry(address, "", 0, 0, 0, len(view), len(view)), view)
             offset = writer.write(stored, aligned=_is_aligned(entry))
             # After the write: a thread of the user may have changed the data since they were hashed.
             if address[0] == "x" and address_of(view) != address:
@@ -309,40 +287,35 @@ class ChunkStore:
             self._rolls = True
             self._close_writer()
 
-    def _as_delta(self, address: str, view: memoryview, base: str) -> tuple[Entry | None, bytes | None]:
+    def _as_delta(self, address: str, view: memoryview, base: str) -> tuple[Entry, bytes] | None:
         """Return the entry and the bytes of a delta; None where it is not worth it."""
         record = self._records.get(base)
         if record is None or len(view) < LARGE_BYTES or not self.has(base):
-            return None, None
+            return None
         old = entry_of(record)
         if old.depth >= MOST_LINKS or old.size < LARGE_BYTES:
-            return None, None
+            return None
         try:
-            content = self._view(old)
+            made = pages.delta(view, self._view(old), most=len(view) // 2)
         except (OSError, ValueError, StoreError):  # it shall be stored as it is then
-            return None, None
-        made = pages.delta(view, content, most=len(view) // 2)
-        if made is None:
-            return None, None
-        return Entry(address, base, old.depth + 1, 0, 0, len(made), len(view)), made
+            return None
+        return None if made is None else (Entry(address, base, old.depth + 1, 0, 0, len(made), len(view)), made)
 
     def _writing(self) -> PackWriter:
         """Return the pack to append to. Raises StoreError."""
         self._may_write()
-        writer = self._writer
-        if writer is not None and writer.process != os.getpid():
+        if self._writer is not None and self._writer.process != os.getpid():
             # A child that the user forked: two processes must not append to one pack.
-            writer.close(keep=True)
-            self._writer = writer = None
-        if writer is not None and not writer.in_place:
+            self._writer.close(keep=True)
+            self._writer = None
+        if self._writer is not None and not self._writer.in_place:
             self.check_folder()
-        if writer is not None and self._rolls and writer.end >= PACK_BYTES:
+        if self._writer is not None and self._rolls and self._writer.end >= PACK_BYTES:
             self._close_writer()
-            writer = None
-        if writer is None:
-            writer = self._writer = self.new_pack()
-            self._read_to[writer.number] = UNREAD
-        return writer
+        if self._writer is None:
+            self._writer = self.new_pack()
+            self._read_to[self._writer.number] = UNREAD
+        return self._writer
 
     def _take_lock(self) -> None:
         """Tell those who clear up other sessions that this one is in use. It need not be had to write."""
@@ -397,26 +370,19 @@ class ChunkStore:
         except OSError as fault:
             if fault.errno == errno.EIO:
                 raise self._failed(entry, str(fault)) from fault
-            raise StoreError(
-                f"chunk {address} of {self.folder} cannot be read ({fault}); mend that and try again"
-            ) from fault
+            told = f"chunk {address} of {self.folder} cannot be read ({fault}); mend that and try again"
+            raise StoreError(told) from fault
         except ValueError as fault:
             raise self._failed(entry, str(fault)) from fault
         if address not in self._verified:
             self._check(entry, view)
 
-    def map(self, address: str, *, verify: bool = False) -> memoryview | None:
-        """Return a chunk as a private writable mapping, or None where it cannot be mapped, or is not worth it.
-
-        Nothing is read before it is touched, nor checked without `verify`. Raises StoreError where it is missing,
-        or found to be damaged.
-        """
-        return self.map_run([address], verify=verify)
-
     def map_run(self, addresses: Iterable[str], *, verify: bool = False) -> memoryview | None:
-        """Return the chunks one after the other as one private writable mapping; None where they do not lie so.
+        """Return the chunks one after the other as one private writable mapping; None where they cannot be mapped so.
 
-        They do where they were put in this order inside `one_pack`, each but the last a multiple of 4 KiB.
+        They can where they were put in this order inside `one_pack`, each but the last a multiple of 4 KiB. Nothing is
+        read before it is touched, nor checked without `verify`. Raises StoreError where one is missing, or found to be
+        damaged.
         """
         entries = [self._entry(address) for address in addresses]
         if not entries or sum(entry.size for entry in entries) < _MAPPED_BYTES:
@@ -469,22 +435,20 @@ class ChunkStore:
         if links > MOST_LINKS:
             raise ValueError("its deltas do not end")
         base = self._entry(entry.base)
-        if base.size <= entry.size:
-            self._fill(base, view[: base.size], links + 1)
-        else:
-            content = memoryview(bytearray(base.size))
-            self._fill(base, content, links + 1)
+        content = view[: base.size] if base.size <= entry.size else memoryview(bytearray(base.size))
+        self._fill(base, content, links + 1)
+        if base.size > entry.size:
             view[:] = content[: entry.size]
         pages.apply(view, self._stored(entry))
 
     def _failed(self, entry: Entry, why: str) -> StoreError:
         """Take note of a damaged chunk, so that it can be stored again, and return the error that says so."""
         reason = ""
-        if entry.depth:
-            try:
+        try:
+            if entry.depth:
                 self.verify(entry.base)
-            except StoreError as fault:
-                reason = str(fault)
+        except StoreError as fault:
+            reason = str(fault)
         if not reason:  # the fault is its own
             self._records.pop(entry.address, None)
             self._verified.discard(entry.address)
@@ -496,19 +460,18 @@ class ChunkStore:
 
     # Giving up chunks
 
-    def drop(self, addresses: Iterable[str], why: str = "") -> Dropped:
-        """Give chunks up, and their space: packs that have some of them are written anew without. `why` is recorded.
+    def drop(self, addresses: Iterable[str], why: str = "") -> frozenset[str]:
+        """Give chunks up, and their space: packs that have some of them are written anew without; return those gone.
 
-        A chunk stays where one that stays is a delta of it, and where its pack is being appended to. At any
-        instant all that stays is on the disk, so a kill loses nothing. Raises StoreError where the disk is too full
-        to write a pack anew; what was done by then is done. Not while a job of `Background` is under way: it counts
-        on what was there when it began.
+        `why` is recorded. A chunk stays where one that stays is a delta of it, and where its pack is being appended to.
+        At any instant all that stays is on the disk, so a kill loses nothing. Raises StoreError where the disk is too
+        full to write a pack anew; what was done by then is done. Not while a job of `Background` is under way: it
+        counts on what was there when it began.
         """
         self._may_write()
         self._close_writer()
         self.refresh()
         doomed = self._droppable(addresses)
-        before = self.bytes_stored
         self._remove_empty()
         of_pack: dict[int, list[Entry]] = {}
         for entry in self.entries():
@@ -527,7 +490,7 @@ class ChunkStore:
                 if entry.address in doomed:
                     del self._records[entry.address]
                     self._verified.discard(entry.address)
-        return Dropped(frozenset(a for a in doomed if not self.has(a)), before - self.bytes_stored)
+        return frozenset(a for a in doomed if not self.has(a))
 
     def _record(self, addresses: Iterable[str], why: str) -> None:
         """Write down that chunks are given up; a disk that is too full for that gets the room first of all."""
@@ -539,12 +502,11 @@ class ChunkStore:
     def _droppable(self, addresses: Iterable[str]) -> set[str]:
         doomed = {address for address in addresses if address in self._records}
         for address, record in self._records.items():
-            if depth_of(record) and address not in doomed:
-                entry: Entry | None = entry_of(record)
-                while entry is not None and entry.depth:
-                    doomed.discard(entry.base)
-                    below = self._records.get(entry.base)
-                    entry = entry_of(below) if below is not None else None
+            below = record if address not in doomed else None
+            while below is not None and depth_of(below):
+                base = entry_of(below).base
+                doomed.discard(base)
+                below = self._records.get(base)
         return doomed
 
     def _rewrite(self, number: int, kept: list[Entry]) -> None:
@@ -567,23 +529,22 @@ class ChunkStore:
                 raise
             writer.close()
             self._read_to[writer.number] = UNREAD
+        self._remove(number)
+        for entry in kept:
+            del self._records[entry.address]
+        self._records.update(made)
+
+    def _remove(self, number: int) -> None:
         self._reader.forget([number])
         packs.remove(self.folder, number)
         self._read_to.pop(number, None)
-        for entry in kept:
-            if entry.address in made:
-                self._records[entry.address] = made[entry.address]
-            else:
-                del self._records[entry.address]
 
     def _remove_empty(self) -> None:
         """Remove packs that hold no chunk: a kill leaves some, and so does a chunk that was written twice."""
         used = {entry_of(record).pack for record in self._records.values()}
         for number in packs.listing(self.folder):
             if number not in used and not packs.is_held(self.folder, number):
-                self._reader.forget([number])
-                packs.remove(self.folder, number)
-                self._read_to.pop(number, None)
+                self._remove(number)
 
     def _stored(self, entry: Entry) -> memoryview:
         """Return the bytes of a chunk in its pack. Raises OSError."""
@@ -622,9 +583,8 @@ class ChunkStore:
         try:
             return self._load(number)
         except OSError as fault:
-            raise StoreError(
-                f"pack {number} of {self.folder} cannot be read ({fault}); run the cell again whose data it has"
-            ) from fault
+            told = f"pack {number} of {self.folder} cannot be read ({fault}); run the cell again whose data it has"
+            raise StoreError(told) from fault
 
     def discard(self, number: int) -> None:
         """Remove a pack that another process did not finish."""
@@ -635,9 +595,12 @@ class ChunkStore:
         """Close all files. Twice is as good as once."""
         self._close_writer()
         self._reader.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        self._release()
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
 
 
 def _changed_at(folder: Path) -> int:

@@ -50,11 +50,10 @@ def read(env: Mapping[str, str], folder: Path | None = None) -> Configured:
     """Return the settings of a kernel whose notebook lies in `folder`; None where there is no notebook."""
     found = Configured()
     values: dict[str, Value] = {}
-    own, beside = user_file(), folder / FILE if folder is not None else None
-    for path in dict.fromkeys((own, beside)):
-        if path is not None:
-            for name, value in _of_file(path, found.notices, personal=path == own).items():
-                values[name], found.origins[name] = value, str(path)
+    own = user_file()
+    for path in dict.fromkeys((own, own if folder is None else folder / FILE)):
+        for name, value in _of_file(path, found.notices, personal=path == own).items():
+            values[name], found.origins[name] = value, str(path)
     for variable, text in sorted(env.items()):
         name = variable.removeprefix(PREFIX)
         if name == variable or name in PLACES or not text.strip():

@@ -57,13 +57,12 @@ class FileContents:
                 address = "x" + xxh3_128_hexdigest(data)
                 if not self._at(address).is_file():
                     part = self._part(address)
-                    _write(part, data)
+                    with io.BufferedWriter(io.FileIO(part, "w")) as file:
+                        file.write(data)
                     part.replace(self._at(address))
                 return address
             address = self.address(path, found)
-            if self.has(address):
-                return address
-            if self._clone(path, address):
+            if self.has(address) or self._clone(path, address):
                 return address
         except OSError as fault:
             raise StoreError(f"it cannot be kept in {self.folder} ({fault.strerror or fault})") from fault
@@ -119,12 +118,12 @@ class FileContents:
         """Keep a content by sharing the file's blocks; return whether the file system can."""
         part = self._part(address)
         try:
-            if not clone(path, part):
-                return False
-            part.replace(self._at(address))
+            cloned = clone(path, part)
+            if cloned:
+                part.replace(self._at(address))
+            return cloned
         finally:
             part.unlink(missing_ok=True)
-        return True
 
     def _copy(self, path: Path, found: os.stat_result, address: str) -> None:
         part = self._part(address)
@@ -165,33 +164,24 @@ def clone(source: Path, target: Path) -> bool:
         return False
     import fcntl
 
-    with io.FileIO(source) as old, io.FileIO(target, "w") as new:
-        try:
-            fcntl.ioctl(new, _FICLONE, old.fileno())
-        except OSError:
-            return False
-    return True
+    with io.FileIO(source) as old, io.FileIO(target, "w") as new, contextlib.suppress(OSError):
+        fcntl.ioctl(new, _FICLONE, old.fileno())
+        return True
+    return False
 
 
 def _copy_file(source: Path, target: Path) -> None:
     if clone(source, target):
         return
-    with io.FileIO(source) as old, io.FileIO(target, "w") as new:
+    with io.FileIO(source) as old, io.BufferedWriter(io.FileIO(target, "w")) as new:
         while block := old.read(_BLOCK):
-            left = memoryview(block)
-            while left:
-                left = left[new.write(left) :]
+            new.write(block)
 
 
 def _read(path: Path) -> bytes:
     # Not by `open`, which notes what a cell reads.
     with io.FileIO(path) as file:
         return file.readall()
-
-
-def _write(path: Path, data: bytes) -> None:
-    with io.BufferedWriter(io.FileIO(path, "w")) as file:
-        file.write(data)
 
 
 def _stamp(found: os.stat_result) -> tuple[int, ...]:

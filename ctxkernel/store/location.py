@@ -45,11 +45,11 @@ def session_path(notebook: str | None, env: Mapping[str, str], cwd: str | os.Pat
     override = env.get(OVERRIDE, "").strip()
     if override:
         return Path(cwd) / Path(override).expanduser()
+    folder, name = _hinted(env.get(HINT, ""), Path(cwd))
     if notebook:
         at = Path(cwd) / Path(notebook).expanduser()
-        return _session_of(at.parent, at.name)
-    folder, name = _hinted(env.get(HINT, ""), Path(cwd))
-    return _session_of(folder, name)
+        folder, name = at.parent, at.name
+    return folder / FOLDER / f"{_stem(name)}.sqlite"
 
 
 def notebook_name(notebook: str | None, env: Mapping[str, str], cwd: str | os.PathLike[str]) -> str | None:
@@ -78,7 +78,7 @@ def _hinted(hint: str, cwd: Path) -> tuple[Path, str]:
     here = cwd / at.name
     if at.is_absolute():
         # A server that gives its own root and not the notebook's folder names a file that is not there.
-        folder = at.parent if _is_file(at) or (not _is_file(here) and _is_folder(at.parent)) else cwd
+        folder = at.parent if _is_file(at) or (not _is_file(here) and os.path.isdir(at.parent)) else cwd  # noqa: PTH112
     else:
         folder = cwd if _is_file(here) or not _is_file(cwd / at) else (cwd / at).parent
     if at.suffix == ".ipynb" or _is_file(folder / at.name):
@@ -87,21 +87,9 @@ def _hinted(hint: str, cwd: Path) -> tuple[Path, str]:
 
 
 def _is_file(path: Path) -> bool:
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
-
-
-def _session_of(folder: Path, name: str) -> Path:
-    return folder / FOLDER / f"{_stem(name)}.sqlite"
+    return False
 
 
 def _stem(name: str) -> str:
@@ -143,14 +131,11 @@ def belongs(path: Path, base: Path, stored_notebook: str | None, *, named: bool 
 def existing_sessions(base: Path) -> list[Path]:
     """Return the session files that may be the notebook's, that of `base` first, in order of their numbers."""
     pattern = re.compile(re.escape(base.stem) + r"-([1-9]\d*)" + re.escape(base.suffix))
-    numbered: list[tuple[int, Path]] = []
-    with contextlib.suppress(OSError), os.scandir(base.parent) as entries:
-        for entry in entries:
-            match = pattern.fullmatch(entry.name)
-            if match and _is_file(Path(entry.path)):
-                numbered.append((int(match[1]), Path(entry.path)))
-    first = [base] if _is_file(base) else []
-    return first + [path for _, path in sorted(numbered)]
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(base.parent)
+    numbered = sorted((int(match[1]), match[0]) for match in filter(None, map(pattern.fullmatch, names)))
+    return [path for path in (base, *(base.with_name(name) for _, name in numbered)) if _is_file(path)]
 
 
 def newest_session(
@@ -181,8 +166,7 @@ def newest_session(
 def prepare_folder(path: Path) -> None:
     """Make the folder of the session `path`: 0700, and ignored by git where it is ours. Raises OSError."""
     folder = path.parent
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.name == FOLDER:
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(folder / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -51,7 +51,6 @@ class SessionLock:
             raise
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
             os.ftruncate(descriptor, 0)
-            os.lseek(descriptor, 0, os.SEEK_SET)
             os.write(descriptor, f" pid {os.getpid()}\n".encode())
         return cls(path, descriptor)
 

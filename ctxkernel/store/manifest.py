@@ -10,6 +10,7 @@ Rule 2: a manifest that is not of this form is damaged, and no fault of the read
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,10 +107,9 @@ class Manifest:
         return made
 
     def _json(self, text: str) -> dict[str, Any]:
-        try:
+        made = None
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
             made = json.loads(text)
-        except (ValueError, TypeError, RecursionError):
-            made = None
         if not isinstance(made, dict):
             raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
         return cast("dict[str, Any]", made)
@@ -161,21 +161,15 @@ def changes(made: Manifest) -> tuple[Iterable[str], list[Unit]]:
     return parsed.get("gone", ()), units
 
 
-def apply(units: dict[str, Unit], made: Manifest) -> dict[str, Unit]:
-    """Take a manifest's changes into names → units, in place. Raises StoreError where it is damaged."""
-    gone, changed = changes(made)
-    for name in gone:
-        units.pop(name, None)
-    for unit in changed:
-        units.update(dict.fromkeys(unit["n"], unit))
-    return units
-
-
 def resolve(newest_first: Sequence[Manifest]) -> dict[str, Unit]:
     """Return names → units of a state, given its `chain`. Raises StoreError where a manifest is damaged."""
     units: dict[str, Unit] = {}
     for one in reversed(newest_first):
-        apply(units, one)
+        gone, changed = changes(one)
+        for name in gone:
+            units.pop(name, None)
+        for unit in changed:
+            units.update(dict.fromkeys(unit["n"], unit))
     return units
 
 
@@ -201,12 +195,18 @@ def lacks_after(before: Lacks, made: Manifest) -> Lacks:
     return out
 
 
+def by_reason(found: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return names by what is said of them."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in found.items():
+        reasons.setdefault(why, []).append(name)
+    return reasons
+
+
 def some_gaps(gaps: Mapping[str, str]) -> str:
     """Return gaps in one line, by their reasons."""
-    reasons: dict[str, list[str]] = {}
-    for name, why in gaps.items():
-        reasons.setdefault(why, []).append(name)
-    return "; ".join(f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}: {why}" for why, names in reasons.items())
+    found = by_reason(gaps).items()
+    return "; ".join(f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}: {why}" for why, names in found)
 
 
 class Presence:

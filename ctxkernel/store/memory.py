@@ -69,7 +69,6 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
+    return ""

@@ -27,11 +27,7 @@ def _checkpoints(connection: sqlite3.Connection) -> None:
     for name, columns in tables.items():
         connection.execute(f"DROP TABLE {name}")  # and its triggers
         connection.execute(f"CREATE TABLE {name} ({columns})")
-        for verb in ("UPDATE", "DELETE"):
-            connection.execute(
-                f"CREATE TRIGGER {name}_{verb.lower()} BEFORE {verb} ON {name} "
-                f"BEGIN SELECT RAISE(ABORT, 'a session is append-only: {name}'); END"
-            )
+        schema.freeze(connection, name)
 
 
 STEPS: dict[int, Step] = {1: _checkpoints}

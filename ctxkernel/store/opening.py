@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
@@ -69,7 +70,7 @@ def open_place(path: Path, start: Start) -> Place:
     notices: list[str] = []
     try:
         location.prepare_folder(path)
-        for candidate in _few(path):
+        for candidate in islice(location.siblings(path), _MOST_TRIES):
             try:
                 place = _try(candidate, path, start)
             except _Unfit as unfit:
@@ -83,7 +84,9 @@ def open_place(path: Path, start: Start) -> Place:
         reason = f"none of {_MOST_TRIES} names will do"
     except (OSError, sqlite3.Error, StoreError, ValueError) as error:
         reason = str(error)
-    place = in_memory(start)
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute(f"PRAGMA max_page_count = {_MEMORY_PAGES}")
+    place = _begin_run(connection, None, None, start)
     notices.append(
         f"No session is kept on disk: {path} cannot be written ({reason}). The timeline of this kernel is in memory "
         f"only; set {location.OVERRIDE} to a file in a folder that can be written, and restart the kernel."
@@ -98,7 +101,7 @@ def move(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Connection
     The descriptor is open still, so all that was written can be read through it.
     """
     location.prepare_folder(path)
-    for candidate in _few(path):
+    for candidate in islice(location.siblings(path), _MOST_TRIES):
         lock = None if candidate.exists() else SessionLock.take(candidate)
         if lock is None:
             continue
@@ -111,17 +114,6 @@ def move(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Connection
             lock.release()
             raise
     raise FileExistsError(f"none of {_MOST_TRIES} names is free")
-
-
-def _few(path: Path) -> list[Path]:
-    return [candidate for candidate, _ in zip(location.siblings(path), range(_MOST_TRIES), strict=False)]
-
-
-def in_memory(start: Start) -> Place:
-    """Return a place for a log that ends with the process."""
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.execute(f"PRAGMA max_page_count = {_MEMORY_PAGES}")
-    return _begin_run(connection, None, None, start)
 
 
 def _try(path: Path, base: Path, start: Start) -> Place:
@@ -140,7 +132,10 @@ def _try(path: Path, base: Path, start: Start) -> Place:
         with _as_unfit(path):
             location.prepare_file(path, fresh=not locks_work)
             connection = connect(path)
-        if not location.belongs(path, base, _notebook(connection), named=start.named):
+        notebook = None
+        with contextlib.suppress(sqlite3.Error):
+            notebook = _about(connection, "notebook")
+        if not location.belongs(path, base, notebook, named=start.named):
             raise _Unfit("")
         with _as_unfit(path):
             return _begin_run(connection, path, lock, start)
@@ -248,11 +243,9 @@ def _look_for_damage(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(found)
 
 
-def _notebook(connection: sqlite3.Connection) -> str | None:
-    with contextlib.suppress(sqlite3.Error):
-        row = connection.execute("SELECT value FROM session WHERE key = 'notebook'").fetchone()
-        return row[0] if row else None
-    return None
+def _about(connection: sqlite3.Connection, key: str) -> str | None:
+    row = connection.execute("SELECT value FROM session WHERE key = ?", (key,)).fetchone()
+    return row[0] if row else None
 
 
 def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionLock | None, start: Start) -> Place:
@@ -263,11 +256,14 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
         if migrations.bring_up(connection):
             about = {"id": start.session_id, "created_at": repr(start.now), "notebook": start.notebook}
             _insert(connection, "session", list(about.items()))
-        session_id = execute("SELECT value FROM session WHERE key = 'id'").fetchone()
+        session_id = _about(connection, "id")
         if session_id is None:
             raise StoreError("it has no id")
-        died = _dead(connection)
-        _insert(connection, "endings", [rows.ending_row(seq, _died(seq), rows.unmasked) for seq in died])
+        # Nobody else writes here, so the kernels of those that began and did not end are dead. When is not known.
+        died = execute("SELECT seq FROM executions EXCEPT SELECT seq FROM endings").fetchall()
+        how = rows.ExceptionInfo(DIED, "the kernel died while this ran; what it printed was not kept", "")
+        ended = rows.Execution("", "", None, 0.0, None, "cancelled", exception=how)
+        _insert(connection, "endings", [rows.ending_row(seq, ended, rows.unmasked) for (seq,) in died])
         run = (execute("SELECT max(run) FROM runs").fetchone()[0] or 0) + 1
         environment = rows.dump(start.environment)
         _insert(connection, "runs", [(run, start.now, start.notebook, None, environment)])
@@ -279,22 +275,8 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
             with contextlib.suppress(sqlite3.Error):
                 execute("ROLLBACK")
         raise
-    return Place(connection, path, lock, session_id[0], run, last_index, last_seq)
+    return Place(connection, path, lock, session_id, run, last_index, last_seq)
 
 
 def _insert(connection: sqlite3.Connection, table: str, made: list[tuple[schema.Value, ...]]) -> None:
     connection.executemany(schema.INSERT[table], [schema.sealed(row) for row in made])
-
-
-def _dead(connection: sqlite3.Connection) -> list[int]:
-    """Return the executions that began and did not end. Nobody else writes here, so their kernels are dead."""
-    found = connection.execute(
-        "SELECT seq FROM executions WHERE NOT EXISTS (SELECT 1 FROM endings WHERE endings.seq = executions.seq)"
-    )
-    return [seq for (seq,) in found]
-
-
-def _died(seq: int) -> rows.Execution:
-    """Return how an execution ended whose kernel died. When it did is not known, so `ended_at` stays empty."""
-    died = rows.ExceptionInfo(DIED, "the kernel died while this ran; what it printed was not kept", "")
-    return rows.Execution(str(seq), "", None, 0.0, None, "cancelled", exception=died)

@@ -25,6 +25,10 @@ from xxhash import xxh3_64_intdigest
 
 from ctxkernel.store.pages import PAGE
 
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # Windows locks ranges, and a locked range cannot be read: packs go without
+    import fcntl
+
 LARGE_BYTES = 64 * 1024
 """From here on data begin at a page, so that they can be mapped."""
 
@@ -101,13 +105,11 @@ def index_path(folder: Path, number: int) -> Path:
 def listing(folder: Path) -> dict[int, set[str]]:
     """Return the numbers in a folder, ascending, each with what is there of it: `pack`, `index`. Raises OSError."""
     found: dict[int, set[str]] = {}
-    try:
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError):
         names = os.listdir(folder)
-    except FileNotFoundError:
-        return {}
-    for name in sorted(names):
-        if match := _NAME.fullmatch(name):
-            found.setdefault(int(match[1]), set()).add(match[2])
+    for match in filter(None, map(_NAME.fullmatch, names)):
+        found.setdefault(int(match[1]), set()).add(match[2])
     return dict(sorted(found.items()))
 
 
@@ -170,19 +172,16 @@ class PackWriter:
             with contextlib.suppress(FileExistsError):
                 data = os.open(pack_path(folder, number), flags, 0o600)
                 break
+        opened = [data]
         try:
             hold(data)
-            index = os.open(index_path(folder, number), flags, 0o600)
-            try:
-                mark = int.from_bytes(os.urandom(8)) or 1
-                _write(index, _HEADER.pack(_MAGIC, mark))
-            except BaseException:
-                os.close(index)
-                index_path(folder, number).unlink(missing_ok=True)
-                raise
+            opened.append(index := os.open(index_path(folder, number), flags, 0o600))
+            mark = int.from_bytes(os.urandom(8)) or 1
+            write_all(index, _HEADER.pack(_MAGIC, mark))
         except BaseException:
-            os.close(data)
-            pack_path(folder, number).unlink(missing_ok=True)
+            for descriptor in opened:
+                os.close(descriptor)
+            remove(folder, number)
             raise
         return cls(folder, number, data, index, mark)
 
@@ -201,7 +200,7 @@ class PackWriter:
         at = -(-self.end // PAGE) * PAGE if aligned else self.end
         try:
             os.lseek(self._data, at, os.SEEK_SET)
-            _write(self._data, data)
+            write_all(self._data, data)
         except BaseException:  # an interrupt too
             self.take_back()
             raise
@@ -211,7 +210,7 @@ class PackWriter:
         """Say that the data of `entry` are there, and return the record. Raises OSError."""
         body = body_of(entry)
         try:
-            _write(self._index, _RECORD.pack(body, xxh3_64_intdigest(body, self._seed)))
+            write_all(self._index, _RECORD.pack(body, xxh3_64_intdigest(body, self._seed)))
         except BaseException:
             self.take_back()
             raise
@@ -235,12 +234,11 @@ class PackWriter:
 
     def close(self, *, keep: bool = False) -> None:
         """Let the files go, and delete them where nothing was recorded, but for `keep`. Twice is as good as once."""
-        data, self._data = self._data, -1
-        index, self._index = self._index, -1
-        for descriptor in (data, index):
-            if descriptor >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
+        data = self._data
+        for descriptor in self.descriptors() if data >= 0 else ():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._data = self._index = -1
         if data >= 0 and not keep and not self.records and self.process == os.getpid():
             remove(self.folder, self.number)
 
@@ -316,52 +314,39 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _write(descriptor: int, data: memoryview | bytes) -> None:
+def write_all(descriptor: int, data: memoryview | bytes) -> None:
+    """Write all of `data` to a descriptor. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-if hasattr(os, "preadv"):
-
-    def _read_at(file: FileIO, view: memoryview, offset: int) -> int:
+def _read_at(file: FileIO, view: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):  # a child that the user forked has the same file, and its position
         return os.preadv(file.fileno(), [view], offset)
-
-else:
-
-    def _read_at(file: FileIO, view: memoryview, offset: int) -> int:
-        file.seek(offset)
-        return file.readinto(view)
+    file.seek(offset)
+    return file.readinto(view)
 
 
-if sys.platform == "win32":
-    # Windows locks ranges, and a locked range cannot be read: packs go without a lock.
-
-    def hold(descriptor: int) -> None:
-        """Lock a pack for its writer, until the last copy of the descriptor is closed."""
-
-    def is_held(folder: Path, number: int) -> bool:
-        """Say whether somebody appends to a pack, where that can be told."""
-        return False
-
-else:
-    import fcntl
-
-    def hold(descriptor: int) -> None:
-        """Lock a pack for its writer, until the last copy of the descriptor is closed."""
+def hold(descriptor: int) -> None:
+    """Lock a pack for its writer, until the last copy of the descriptor is closed."""
+    if fcntl is not None:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
 
-    def is_held(folder: Path, number: int) -> bool:
-        """Say whether somebody appends to a pack, where that can be told."""
-        try:
-            descriptor = os.open(pack_path(folder, number), os.O_RDONLY | _BINARY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except OSError as error:
-            return error.errno in {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
-        finally:
-            os.close(descriptor)
+
+def is_held(folder: Path, number: int) -> bool:
+    """Say whether somebody appends to a pack, where that can be told."""
+    if fcntl is None:
+        return False
+    try:
+        descriptor = os.open(pack_path(folder, number), os.O_RDONLY | _BINARY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError as error:
+        return error.errno in {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
+    finally:
+        os.close(descriptor)

@@ -2,8 +2,7 @@
 
 Rule 1: what is small stays: only chunks of 64 KiB and more are given up, and a state that lost some is re-run or named.
 Rule 2: the data of a session whose kernel lives are changed by that kernel only.
-Rule 3: the session that was used longest ago gives first; in it what is cheapest to compute again for its size goes
-        first, then what is oldest.
+Rule 3: the session that was used longest ago gives first, and in it what is oldest.
 Rule 4: killing the process at any instant leaves every chunk that was to stay.
 """
 
@@ -13,7 +12,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +25,6 @@ from ctxkernel.store.packs import LARGE_BYTES, Entry
 _GB = 10**9
 _LOW = 0.9
 """Down to this part of the limit: a little over it must not cost a rewrite of packs at every cell."""
-
-Cost = Callable[[str], float | None]
-"""Seconds that computing a chunk again takes, by its address; None where it cannot be computed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,6 @@ def collect(
     own: Mapping[str, ChunkStore] | None = None,
     used: Mapping[str, float] | None = None,
     keep: Collection[str] = (),
-    cost: Cost | None = None,
     dry_run: bool = False,
     now: float | None = None,
 ) -> Report:
@@ -116,8 +111,8 @@ def collect(
 
     `live`: ids of the sessions that another kernel writes; they are left alone, and so are those whose folder is
     locked. `own`: the stores that this process writes, which give last, and which have no job under way. `used`: when a
-    session was used last, in Unix seconds; by default the time of its files. `keep`: addresses that stay. `cost`: what
-    computing a chunk again takes. `now`: Unix seconds, for the report.
+    session was used last, in Unix seconds; by default the time of its files. `keep`: addresses that stay. `now`:
+    Unix seconds, for the report.
     Raises nothing for one session's fault: the report says it.
     """
     own, used, now = own or {}, used or {}, time.time() if now is None else now
@@ -139,7 +134,7 @@ def collect(
                 # A writer of a kernel that was killed counts on what was there when it began.
                 if store is None or (store.growing and name not in own):
                     continue
-                addresses, freed = _thin(store, limit, total - target, frozenset(keep), cost, dry_run=dry_run)
+                addresses, freed = _thin(store, limit, total - target, frozenset(keep), dry_run=dry_run)
         except (StoreError, OSError) as fault:
             faults.append(f"{name}: {fault}")
             continue
@@ -160,24 +155,22 @@ def _store(folder: Path, own: ChunkStore | None, *, dry_run: bool) -> Generator[
         yield own
         return
     lock: SessionLock | None = None
-    try:
+    with contextlib.suppress(UnlockableError):  # `live` has to tell then
         lock = SessionLock.take(folder)
         if lock is None:
             yield None
             return
-    except UnlockableError:  # `live` has to tell then
-        pass
     with contextlib.closing(ChunkStore(folder, readonly=dry_run, lock=lock)) as store:
         yield store
 
 
 def _thin(
-    store: ChunkStore, limit: int, excess: int, keep: frozenset[str], cost: Cost | None, *, dry_run: bool
+    store: ChunkStore, limit: int, excess: int, keep: frozenset[str], *, dry_run: bool
 ) -> tuple[frozenset[str], int]:
     """Give up chunks of one session; return them and their bytes. Raises StoreError."""
     chosen: list[str] = []
     freed = 0
-    for entry in _order(store.entries(), keep, cost):
+    for entry in _order(store.entries(), keep):
         if freed >= excess:
             break
         chosen.append(entry.address)
@@ -185,28 +178,23 @@ def _thin(
     if freed < excess:
         freed += contents.thin(store.folder, excess - freed, dry_run=dry_run)
     why = f"to keep all sessions within {limit / _GB:g} GB"
-    return (frozenset(chosen) if dry_run else store.drop(chosen, why).addresses), freed
+    return (frozenset(chosen) if dry_run else store.drop(chosen, why)), freed
 
 
-def _order(entries: list[Entry], keep: frozenset[str], cost: Cost | None) -> list[Entry]:
+def _order(entries: list[Entry], keep: frozenset[str]) -> list[Entry]:
     """Return what may go, in the order in which it goes: no chunk before the deltas that build on it."""
     by_address = {entry.address: entry for entry in entries}
     stays: set[str] = set()
     for entry in entries:
-        if entry.address in keep or entry.size < LARGE_BYTES:
-            link: Entry | None = entry
-            while link is not None and link.address not in stays:
-                stays.add(link.address)
-                link = by_address.get(link.base)
+        link = entry if entry.address in keep or entry.size < LARGE_BYTES else None
+        while link is not None and link.address not in stays:
+            stays.add(link.address)
+            link = by_address.get(link.base)
 
-    def price(entry: Entry) -> float:
-        seconds = cost(entry.address) if cost is not None else 0.0
-        return float("inf") if seconds is None else seconds / max(1, entry.stored)
-
-    ranks = {entry.address: (price(entry), age) for age, entry in enumerate(entries) if entry.address not in stays}
+    ranks = {entry.address: age for age, entry in enumerate(entries) if entry.address not in stays}
     for entry in entries:  # a base goes with the last of its deltas
-        link = entry
-        while link is not None and entry.address in ranks:
+        link = entry if entry.address in ranks else None
+        while link is not None:
             if link.address in ranks:
                 ranks[link.address] = max(ranks[link.address], ranks[entry.address])
             link = by_address.get(link.base)
@@ -215,17 +203,12 @@ def _order(entries: list[Entry], keep: frozenset[str], cost: Cost | None) -> lis
 
 def _bytes(folder: Path) -> int:
     total = 0
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    found = entry.stat(follow_symlinks=False)
-                except OSError:  # removed since
-                    continue
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # removed since
+                found = entry.stat(follow_symlinks=False)
                 # Blocks where they are told: a hole between two chunks takes no space.
                 total += found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
-    except OSError:
-        return 0
     return total
 
 

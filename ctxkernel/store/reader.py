@@ -63,15 +63,15 @@ class SessionReader(SessionFile):
             " coalesce((SELECT ended_at FROM endings ORDER BY seq DESC LIMIT 1), 0))"
         )
         with self.snapshot():
-            return float(self.connection.execute(query).fetchone()[0])
+            return float(self.select(query)[0][0])
 
     def timeline(self, all_roots: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - as the command line has it
         """Return the timeline of the newest kernel start that has statements, or of all (`docs/schemas.md`)."""
         with self.snapshot():
-            runs = self._runs(all_roots)
-            statements = [statement_to_json(one, executions) for one, executions in self._statements(runs)]
-            checkpoints = self._checkpoints(runs)
-            compared = {one.execution_id: one for one in self._comparisons(runs)}
+            listed = self.statements(all_roots=all_roots)
+            statements = [statement_to_json(one, executions) for one, executions in listed]
+            checkpoints = self.checkpoints(all_roots=all_roots)
+            compared = {one.execution_id: one for one in self.comparisons(all_roots=all_roots)}
             for statement in statements:
                 for execution in cast("list[dict[str, Json]]", statement["executions"]):
                     key = str(execution["execution_id"])
@@ -79,7 +79,7 @@ class SessionReader(SessionFile):
                         execution["checkpoint"] = _without_id(checkpoints[key])
                     if key in compared:
                         execution["comparison"] = {"same": compared[key].same, **_without_id(compared[key])}
-            return {"session": self.session_id, "head": self._head(runs), "statements": statements}
+            return {"session": self.session_id, "head": self.head(all_roots=all_roots), "statements": statements}
 
     def statements(self, *, all_roots: bool = False) -> list[tuple[Statement, tuple[Execution, ...]]]:
         """Return the statements in order, each with its executions, as the kernel's log had them."""
@@ -88,12 +88,8 @@ class SessionReader(SessionFile):
 
     def head(self, *, all_roots: bool = False) -> str | None:
         """Return the execution that HEAD is at, or None."""
-        with self.snapshot():
-            return self._head(self._runs(all_roots))
-
-    def _head(self, runs: Sequence[int]) -> str | None:
-        found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id DESC LIMIT 1", *runs)
-        return found[0]["execution_id"] if found else None
+        moves = self.head_moves(all_roots=all_roots)
+        return moves[-1].to if moves else None
 
     def _runs(self, all_roots: bool) -> list[int]:  # noqa: FBT001
         """Return the kernel starts whose statements are asked for: those of the newest root, oldest first.
@@ -122,10 +118,8 @@ class SessionReader(SessionFile):
     def head_moves(self, *, all_roots: bool = False) -> list[HeadMove]:
         """Return all that HEAD did, oldest first: it went to each execution that began, and where it was sent."""
         with self.snapshot():
-            return self._head_moves(self._runs(all_roots))
-
-    def _head_moves(self, runs: Sequence[int]) -> list[HeadMove]:
-        found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id", *runs)
+            runs = self._runs(all_roots)
+            found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id", *runs)
         return [HeadMove(row["execution_id"], row["reason"], row["at"]) for row in found]
 
     def branches(self, *, all_roots: bool = False) -> list[Branch]:
@@ -136,9 +130,9 @@ class SessionReader(SessionFile):
         """Return the tree of executions with HEAD, as the kernel had it."""
         log = StatementLog()
         with self.snapshot():
-            runs = self._runs(all_roots)
             try:
-                log.load(self._statements(runs), self._head(runs), movers=movers_of(self._marks()))
+                head = self.head(all_roots=all_roots)
+                log.load(self.statements(all_roots=all_roots), head, movers=movers_of(self.marks()))
             except (CtxError, KeyError) as error:
                 raise StoreError(
                     f"{self.path}: its executions are no tree ({error}); `{CHECK} {self.path}` says more"
@@ -147,12 +141,10 @@ class SessionReader(SessionFile):
 
     def marks(self) -> dict[tuple[str, str], Json]:
         """Return what was said about things of the session: (subject, mark) → value, without what was taken back."""
-        with self.snapshot():
-            return self._marks()
-
-    def _marks(self) -> dict[tuple[str, str], Json]:
         out: dict[tuple[str, str], Json] = {}
-        for row in self.rows("marks", "1 ORDER BY id"):
+        with self.snapshot():
+            found = self.rows("marks", "1 ORDER BY id")
+        for row in found:
             with contextlib.suppress(ValueError, TypeError):  # damaged: the row's checksum says so
                 key = row["subject"], row["mark"]
                 out.pop(key, None)  # so that the newest stands last
@@ -169,13 +161,11 @@ class SessionReader(SessionFile):
     def checkpoints(self, *, all_roots: bool = False) -> dict[str, CheckpointInfo]:
         """Return the checkpoints by the execution that each was taken after, oldest first."""
         with self.snapshot():
-            return self._checkpoints(self._runs(all_roots))
-
-    def _checkpoints(self, runs: Sequence[int]) -> dict[str, CheckpointInfo]:
-        states = {row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "1 ORDER BY id")}
+            manifests = list(self._manifests(all_roots))
+            states = {row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "1 ORDER BY id")}
         lacks: dict[str, manifest.Lacks] = {}
         out: dict[str, CheckpointInfo] = {}
-        for row, made in self._manifests(runs):
+        for row, made in manifests:
             cid = made.checkpoint_id
             last = states.get(cid)
             state, reason = (last["state"], last["reason"]) if last else ("durable", "")
@@ -191,31 +181,14 @@ class SessionReader(SessionFile):
             out[of_it] = CheckpointInfo(cid, of_it, state, row["bytes"] or 0, row["time_ms"] or 0.0, missing, reason)
         return out
 
-    def _ids(self, runs: Sequence[int]) -> dict[int, str]:
-        query = f"SELECT seq, execution_id FROM executions WHERE run IN ({_marks(runs)})"
-        return dict(self.connection.execute(query, list(runs)).fetchall())
-
-    def manifest(self, execution_id: str) -> Manifest:
-        """Return the manifest of the checkpoint after an execution. Raises StoreError where there is none."""
-        found = self.all_manifests(all_roots=True).get(execution_id)
-        if found is None:
-            raise StoreError(f"{self.path}: there is no checkpoint after {execution_id}")
-        return found
-
-    def manifests(self, execution_id: str) -> list[Manifest]:
-        """Return the manifest of the checkpoint after an execution and those that it builds on, newest first.
-
-        The last has no base. Raises StoreError where there is no checkpoint, or one that it builds on is not there.
-        """
-        return manifest.chain(self.all_manifests(all_roots=True), execution_id)
-
     def all_manifests(self, *, all_roots: bool = False) -> dict[str, Manifest]:
         """Return the manifests of all checkpoints by their execution, oldest first."""
         with self.snapshot():
-            return {made.execution_id: made for _, made in self._manifests(self._runs(all_roots))}
+            return {made.execution_id: made for _, made in self._manifests(all_roots)}
 
-    def _manifests(self, runs: Sequence[int]) -> Iterator[tuple[Found, Manifest]]:
-        ids = self._ids(runs)
+    def _manifests(self, all_roots: bool) -> Iterator[tuple[Found, Manifest]]:  # noqa: FBT001
+        runs = self._runs(all_roots)
+        ids = dict(self.select(f"SELECT seq, execution_id FROM executions WHERE run IN ({_marks(runs)})", *runs))
         results = {
             row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "results IS NOT NULL ORDER BY id")
         }
@@ -242,7 +215,7 @@ class SessionReader(SessionFile):
 
     def _trusted(self) -> tuple[int, int]:
         """Return up to which row of `checkpoints` and of `checkpoint_states` the user has trusted them by word."""
-        word = cast("dict[str, Json]", self._marks().get(("session", "trusted")) or {})
+        word = cast("dict[str, Json]", self.marks().get(("session", "trusted")) or {})
         try:
             seqs, states, signature = int(word["checkpoints"]), int(word["states"]), str(word["signature"])
         except (KeyError, TypeError, ValueError):
@@ -252,18 +225,19 @@ class SessionReader(SessionFile):
 
     def comparisons(self, execution_id: str | None = None, *, all_roots: bool = False) -> list[Comparison]:
         """Return what re-runs were found to differ in, oldest first: those of one execution, or all."""
-        with self.snapshot():
-            found = self._comparisons(self._runs(all_roots or execution_id is not None))
-        return [one for one in found if execution_id in (None, one.execution_id)]
-
-    def _comparisons(self, runs: Sequence[int]) -> list[Comparison]:
-        where = f"seq IN (SELECT seq FROM executions WHERE run IN ({_marks(runs)})) ORDER BY id"
-        found = self.rows("divergences", where, *runs)
-        if not found:
-            return []
+        found, names = self._with_executions("divergences", all_roots or execution_id is not None)
         with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: the row's checksum says so
-            return rows.comparisons_of(found, dict(self.connection.execute("SELECT seq, execution_id FROM executions")))
+            made = rows.comparisons_of(found, names)
+            return [one for one in made if execution_id in (None, one.execution_id)]
         return []
+
+    def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:  # noqa: FBT001
+        """Return the rows of a table that belong to executions, in order, and the ids of all executions by `seq`."""
+        with self.snapshot():
+            runs = self._runs(all_roots)
+            where = f"seq IN (SELECT seq FROM executions WHERE run IN ({_marks(runs)})) ORDER BY id"
+            found = self.rows(table, where, *runs)
+            return found, dict(self.select("SELECT seq, execution_id FROM executions")) if found else {}
 
     def records(self, *, all_roots: bool = False) -> dict[str, list[HistoryEvent]]:
         """Return the model's history: execution → the events that were recorded with it, in order.
@@ -271,12 +245,7 @@ class SessionReader(SessionFile):
         What cannot be read is left out; `verify` names it.
         """
         made: dict[str, list[HistoryEvent]] = {}
-        with self.snapshot():
-            where = f"seq IN (SELECT seq FROM executions WHERE run IN ({_marks(self._runs(all_roots))})) ORDER BY id"
-            found = self.rows("history", where, *self._runs(all_roots))
-            if not found:
-                return made
-            names = dict(self.connection.execute("SELECT seq, execution_id FROM executions"))
+        found, names = self._with_executions("history", all_roots)
         for row in found:
             with contextlib.suppress(BadHistory, ValueError, TypeError):
                 made.setdefault(names[row["seq"]], []).append(rows.history_event_of(row))
@@ -310,10 +279,9 @@ class SessionReader(SessionFile):
             with contextlib.suppress(ValueError, KeyError):
                 text = self._text(row["block"]) if row["block"] is not None else None
                 artifacts[row["seq"]].append(rows.artifact_of(row, text))
-        late: dict[int, dict[str, str]] = defaultdict(dict)
+        late: dict[int, dict[str, str]] = defaultdict(lambda: defaultdict(str))
         for row in self.rows("late_output", between + " ORDER BY seq, n", first, last):
-            of_this = late[row["seq"]]
-            of_this[row["stream"]] = of_this.get(row["stream"], "") + row["text"]
+            late[row["seq"]][row["stream"]] += row["text"]
         out: dict[int, list[Execution]] = defaultdict(list)
         for start in starts:
             seq = start["seq"]
@@ -321,7 +289,7 @@ class SessionReader(SessionFile):
             told = self.told("executions", start)
             ending = endings.get(seq)
             try:
-                made = rows.execution_of(start, statement_id, ending, events[seq], artifacts[seq], late.get(seq))
+                made = rows.execution_of(start, statement_id, ending, events[seq], artifacts[seq], dict(late[seq]))
             except (ValueError, TypeError, KeyError):
                 made = replace(rows.execution_of(start, statement_id, None), status="cancelled")
                 told = (*told, f"how {start['execution_id']} ended cannot be read")
@@ -357,16 +325,15 @@ class SessionReader(SessionFile):
     def receipts(self) -> list[tuple[str, str]]:
         """Return (execution, receipt) of every projection that is stored, oldest first. Raises sqlite3.Error."""
         query = "SELECT e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq ORDER BY p.seq"
-        return self.connection.execute(query).fetchall()
+        return self.select(query)
 
     def stored_projections(self) -> Iterator[tuple[str, str, Projection | StoreError]]:
         """Yield (execution, receipt, projection) of all, oldest first, or why one is damaged. Raises sqlite3.Error.
 
         Each text of a history is read once, not at each projection that has it.
         """
-        names = dict(self.connection.execute("SELECT seq, execution_id FROM executions").fetchall())
-        bases = self.connection.execute("SELECT base FROM projections WHERE base IS NOT NULL").fetchall()
-        needed = Counter(base for (base,) in bases)
+        names = dict(self.select("SELECT seq, execution_id FROM executions"))
+        needed = Counter(base for (base,) in self.select("SELECT base FROM projections WHERE base IS NOT NULL"))
         records: dict[int, dict[str, Json]] = {}
         rebuilder = Rebuilder(lru_cache(64)(self._text))
         for row in self.each("projections", "1 ORDER BY seq"):
@@ -401,12 +368,9 @@ class SessionReader(SessionFile):
             JOIN executions e ON e.seq = r.seq JOIN statements t ON t.idx = e.idx
             LEFT JOIN responses a ON a.receipt_id = r.id ORDER BY r.id"""
         names: str = "execution_id cell_id ask_key round at model receipt status stop_reason request_id usage cost body"
-        made: list[dict[str, Any]] = []
-        for row in self.connection.execute(query).fetchall():
-            one: dict[str, Any] = dict(zip(names.split(), row, strict=True))
-            for name in ("usage", "body"):
-                one[name] = json.loads(one[name]) if one[name] else {}
-            made.append(one)
+        made: list[dict[str, Any]] = [dict(zip(names.split(), row, strict=True)) for row in self.select(query)]
+        for one in made:
+            one |= {name: json.loads(one[name]) if one[name] else {} for name in ("usage", "body")}
         return made
 
     def _why_no_projection(self, statement: str | int | None) -> str:
@@ -422,30 +386,28 @@ class SessionReader(SessionFile):
     def handles(self, statement: str | int | None = None) -> tuple[HandleState, ...]:
         """Return the handles as they stood after `statement`: its newest execution, or the one named (`s10.2`)."""
         with self.snapshot():
-            return self._handles(self._seq(statement, "endings"))
+            asked = seq = self._seq(statement, "endings")
+            chain = list[int]()
+            while seq is not None and seq not in chain:
+                ending = self._one("endings", seq)
+                if ending is None or ending["nodes_base"] is None:
+                    break
+                chain.append(seq)
+                seq = ending["nodes_base"]
+            made: dict[str, HandleState] = {}
+            for at in reversed(chain):
+                for row in self.rows("node_states", "seq = ? ORDER BY n", at):
+                    if row["state"] is None:
+                        made.pop(row["obj_id"], None)
+                    else:
+                        made[row["obj_id"]] = rows.handle_of(row, self._text(row["block"]), same_turn=at == asked)
+        return tuple(made.values())
 
     def deltas(self, statement: str | int | None = None) -> tuple[DeltaItem, ...]:
         """Return the delta feed of the turn of `statement`."""
         with self.snapshot():
             ending = self._one("endings", self._seq(statement, "endings"))
             return rows.deltas_of(ending["deltas"]) if ending else ()
-
-    def _handles(self, seq: int | None) -> tuple[HandleState, ...]:
-        asked, chain = seq, list[int]()
-        while seq is not None and seq not in chain:
-            ending = self._one("endings", seq)
-            if ending is None or ending["nodes_base"] is None:
-                break
-            chain.append(seq)
-            seq = ending["nodes_base"]
-        made: dict[str, HandleState] = {}
-        for at in reversed(chain):
-            for row in self.rows("node_states", "seq = ? ORDER BY n", at):
-                if row["state"] is None:
-                    made.pop(row["obj_id"], None)
-                else:
-                    made[row["obj_id"]] = rows.handle_of(row, self._text(row["block"]), same_turn=at == asked)
-        return tuple(made.values())
 
     def _record(self, seq: int) -> dict[str, Json]:
         chain: list[dict[str, Json]] = []
@@ -467,13 +429,13 @@ class SessionReader(SessionFile):
         query = f"SELECT max(t.seq) FROM {table} t JOIN executions e ON e.seq = t.seq WHERE "
         if statement is None:
             runs = self._runs(all_roots=False)
-            return self.connection.execute(query + f"e.run IN ({_marks(runs)})", runs).fetchone()[0]
+            return self.select(query + f"e.run IN ({_marks(runs)})", *runs)[0][0]
         digits, dot, run = str(statement).removeprefix("s").partition(".")
         if not digits.isdecimal() or (dot and not run.isdecimal()):
             raise StoreError(f"{statement!r} is no statement; give its number, as `10` or `s10`")
         if dot:
-            return self.connection.execute(query + "e.execution_id = ?", (f"s{digits}.{run}",)).fetchone()[0]
-        return self.connection.execute(query + "e.idx = ?", (int(digits),)).fetchone()[0]
+            return self.select(query + "e.execution_id = ?", f"s{digits}.{run}")[0][0]
+        return self.select(query + "e.idx = ?", int(digits))[0][0]
 
     def _text(self, address: str) -> str:
         """Return the text of an address. Raises KeyError."""

@@ -79,13 +79,10 @@ def load_run(
     damaged, ask again, and an older one is offered. Without, the log is believed. Raises StoreError where the session
     cannot be read.
     """
-    if isinstance(session, SessionReader):
-        return _load(session, chunks, references)
-    with SessionReader(session, before=before) as reader:
-        return _load(reader, chunks, references)
-
-
-def _load(reader: SessionReader, chunks: Chunks | None, references: References | None) -> Resumable | None:
+    if not isinstance(session, SessionReader):
+        with SessionReader(session, before=before) as reader:
+            return load_run(reader, chunks=chunks, references=references)
+    reader = session
     with reader.snapshot():
         statements = tuple(reader.statements())
         if not statements:
@@ -98,11 +95,10 @@ def _load(reader: SessionReader, chunks: Chunks | None, references: References |
         for execution_id in _back(executions, head):
             try:
                 chain, gaps = _chain(manifests, execution_id, executions[execution_id], checkpoints, presence)
+                target = execution_id
+                break
             except StoreError as error:
                 lost.append((execution_id, str(error)))
-                continue
-            target = execution_id
-            break
         why_not = _why_not(reader, chain)
         newest = max(executions.values(), key=lambda one: one.started_at)
         return Resumable(
@@ -149,11 +145,10 @@ def unsettled(reader: SessionReader, chunks: Chunks, references: References) -> 
 
 def _back(executions: Mapping[str, Execution], at: str | None) -> Iterator[str]:
     """Yield an execution and those that it came after, newest first."""
-    seen: set[str] = set()
-    while at is not None and at in executions and at not in seen:
-        seen.add(at)
+    left = dict(executions)
+    while at is not None and (execution := left.pop(at, None)) is not None:
         yield at
-        at = executions[at].parent_execution_id
+        at = execution.parent_execution_id
 
 
 def _chain(

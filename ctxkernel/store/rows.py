@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from ctxkernel.core import events as core_events
 from ctxkernel.core.events import Delta, Event, Json
@@ -63,9 +63,7 @@ class Masker:
 
     def ready(self) -> Mask:
         """Return the mask for what was gathered."""
-        if not self._texts:
-            return unmasked
-        joined = "\n".join(text for text in self._texts if text)
+        joined = "\n".join(filter(None, self._texts))
         return self._each if joined and self._each(joined) != joined else unmasked
 
 
@@ -142,12 +140,10 @@ def _stranger(value: object) -> Json:
 
     Not its repr: that may be code of the user's, and may hang.
     """
-    names = _names(type(value))
-    if names is not None:
-        return {name: getattr(value, name) for name in names}
     if isinstance(value, Mapping):
         return dict(cast("Mapping[str, Any]", value))
-    return f"<{type(value).__name__}>"
+    names = _names(type(value))
+    return f"<{type(value).__name__}>" if names is None else {name: getattr(value, name) for name in names}
 
 
 # ASCII only, so that a lone surrogate survives. Nothing here can hold itself.
@@ -188,19 +184,9 @@ def statement_row(statement: Statement, run: int, mask: Mask) -> Row:
     source, tags = mask(statement.source), statement.tags
     if source != statement.source:
         tags = {**tags, "masked": True}
-    return (
-        statement.index,
-        statement.statement_id,
-        run,
-        float(statement.timestamp),
-        source,
-        statement.kind,
-        statement.author,
-        statement.parent_id,
-        statement.cell_id,
-        dump(tags, mask) if tags else "{}",
-        statement.fingerprint,
-    )
+    ids = statement.index, statement.statement_id, run, float(statement.timestamp)
+    about = statement.kind, statement.author, statement.parent_id, statement.cell_id
+    return (*ids, source, *about, dump(tags, mask) if tags else "{}", statement.fingerprint)
 
 
 def ending_row(
@@ -338,18 +324,11 @@ def comparisons_of(rows: Iterable[Mapping[str, Any]], executions: Mapping[int, s
 
 def statement_of(row: Mapping[str, Any]) -> Statement:
     """Return the statement of a row of `statements`."""
-    return Statement(
-        statement_id=row["statement_id"],
-        index=row["idx"],
-        timestamp=row["timestamp"],
-        source=row["source"],
-        kind=row["kind"],
-        author=row["author"],
-        parent_id=row["parent_id"],
-        cell_id=row["cell_id"],
-        tags=json.loads(row["tags"]),
-        fingerprint=row["fingerprint"],
-    )
+    plain_ones = {name: row[name] for name in _STATEMENT}
+    return Statement(index=row["idx"], tags=json.loads(row["tags"]), **plain_ones)
+
+
+_STATEMENT = ["statement_id", "timestamp", "source", "kind", "author", "parent_id", "cell_id", "fingerprint"]
 
 
 def execution_of(
@@ -365,15 +344,9 @@ def execution_of(
     if ending is None:
         return begun
     exception = ending["exception"]
-    return Execution(
-        begun.execution_id,
-        statement_id,
-        begun.parent_execution_id,
-        begun.started_at,
-        ended_at=ending["ended_at"],
-        status=ending["status"],
-        stdout=ending["stdout"],
-        stderr=ending["stderr"],
+    return replace(
+        begun,
+        **{name: ending[name] for name in ("ended_at", "status", "stdout", "stderr")},
         exception=None if exception is None else ExceptionInfo(**json.loads(exception)),
         events=tuple(events),
         state_diff=diff_of(json.loads(ending["state_diff"])),
@@ -397,18 +370,7 @@ def diff_of(value: Mapping[str, Any]) -> NamespaceDiff:
     )
 
 
-_EVENTS = {
-    kind.__name__: kind
-    for kind in (
-        core_events.StatementExecuted,
-        core_events.MethodCalled,
-        core_events.NodeChanged,
-        core_events.TickApplied,
-        core_events.AsyncPayloadPrepared,
-        core_events.AsyncPayloadApplied,
-        core_events.GroupRecomputed,
-    )
-}
+_EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
@@ -416,9 +378,8 @@ def event_of(row: Mapping[str, Any]) -> Event:
     body: dict[str, Any] = json.loads(row["body"])
     if "delta" in body:
         delta = body["delta"]
-        body["delta"] = Delta(
-            delta["summary"], {name: tuple(pair) for name, pair in delta["fields"].items()}, delta["text"]
-        )
+        pairs = {name: tuple(pair) for name, pair in delta["fields"].items()}
+        body["delta"] = Delta(delta["summary"], pairs, delta["text"])
     if "args" in body:
         body["args"] = tuple(body["args"])
     return _EVENTS[row["type"]](**body)
@@ -435,7 +396,7 @@ def handle_of(row: Mapping[str, Any], text: str, *, same_turn: bool) -> HandleSt
     state: dict[str, Any] = json.loads(row["state"])
     if not same_turn:
         state["changed"] = state["requested"] = False
-    state["members"], state["notes"] = tuple(state["members"]), tuple(state["notes"])
+    state |= {name: tuple(state[name]) for name in ("members", "notes")}
     return HandleState(name=row["name"], obj_id=row["obj_id"], text=text, **state)
 
 

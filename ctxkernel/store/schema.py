@@ -90,27 +90,22 @@ def _create(name: str, columns: str) -> str:
     return f"CREATE TABLE {name} ({body})" + (" WITHOUT ROWID" if name in _CLUSTERED else "")
 
 
-def _frozen(name: str) -> list[str]:
-    return [
-        f"CREATE TRIGGER {name}_{verb.lower()} BEFORE {verb} ON {name} "
-        f"BEGIN SELECT RAISE(ABORT, 'a session is append-only: {name}'); END"
-        for verb in ("UPDATE", "DELETE")
-    ]
+def freeze(connection: sqlite3.Connection, name: str) -> None:
+    """Make a table refuse UPDATE and DELETE."""
+    for verb in ("UPDATE", "DELETE"):
+        connection.execute(
+            f"CREATE TRIGGER {name}_{verb.lower()} BEFORE {verb} ON {name} "
+            f"BEGIN SELECT RAISE(ABORT, 'a session is append-only: {name}'); END"
+        )
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables, in the caller's transaction."""
     for name, columns in TABLES.items():
         connection.execute(_create(name, columns))
-        for trigger in _frozen(name):
-            connection.execute(trigger)
+        freeze(connection, name)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def columns_of(name: str) -> tuple[str, ...]:
-    """Return the columns that a writer gives for table `name`, `hash` last."""
-    return _COLUMNS[name]
 
 
 def _column_names(columns: str) -> tuple[str, ...]:
@@ -121,11 +116,12 @@ def _column_names(columns: str) -> tuple[str, ...]:
 COUNTED = frozenset(name for name, columns in TABLES.items() if columns.startswith("id "))
 """Tables whose rows are in the order of a number `id` that SQLite gives."""
 
-_COLUMNS = {name: _column_names(columns) for name, columns in TABLES.items()}
+COLUMNS = {name: _column_names(columns) for name, columns in TABLES.items()}
+"""By table, the columns that a writer gives, `hash` last."""
 
 INSERT = {
     name: f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-    for name, columns in _COLUMNS.items()
+    for name, columns in COLUMNS.items()
 }
 # A text that is there already is the same text.
 INSERT["blocks"] = INSERT["blocks"].replace("INSERT", "INSERT OR IGNORE")

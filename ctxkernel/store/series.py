@@ -8,6 +8,7 @@ Rule 3: a batch of rows that was not stored must be told by `reset`, or later tu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from ctxkernel.core.events import Json
 from ctxkernel.core.turn import HandleState
@@ -75,20 +76,13 @@ class HandleSeries:
 
 def _alike(a: HandleState | None, b: HandleState) -> bool:
     """Say whether two states of a handle differ in no more than what they say of their turn."""
-    if a is None:
-        return False
-    return (
-        (a.text is b.text or a.text == b.text)
-        and a.digest == b.digest
-        and a.name == b.name
-        and a.pinned == b.pinned
-        and a.pin_reason == b.pin_reason
-        and a.members == b.members
-        and a.notes == b.notes
-        and a.rendered_tokens == b.rendered_tokens
-        and a.statement_id == b.statement_id
-        and a.obj_type == b.obj_type
-    )
+    return a is not None and _lasting(a) == _lasting(b)
+
+
+_lasting = attrgetter(
+    *("text", "digest", "name", "pinned", "pin_reason", "members", "notes", "rendered_tokens", "statement_id"),
+    "obj_type",
+)
 
 
 class RecordSeries:

@@ -14,6 +14,7 @@ Rule 3: what looks like a credential is masked here, on its way into a row; so a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import sqlite3
@@ -119,17 +120,14 @@ class SessionStore:
         `outside` is the meta statement that came right before it, `outside_checkpoint` the state after that. On
         return the code may run: the start survives a kill of the process.
         """
-        if self._writer.absent:
-            return None
         moved = self._writer.see_to_file()
-        batch: Batch = []
-        try:
+
+        def fill(batch: Batch) -> None:
             if outside is not None:
                 self._add_outside(batch, *outside, outside_checkpoint)
             self._add_start(batch, statement, execution)
-        except Exception as fault:  # a value that no row can hold must not keep the code from running
-            return both(moved, self._writer.lost(execution.execution_id, fault))
-        return both(moved, self._writer.write(batch, retry=True))
+
+        return both(moved, self._store(execution.execution_id, fill, retry=True))
 
     def end(
         self,
@@ -163,23 +161,20 @@ class SessionStore:
 
     def late(self, execution_id: str, stream: str, text: str, limit: int = LATE_CHARS) -> str | None:
         """Add output that came after the end of its execution, up to `limit` characters a stream. Returns a notice."""
-        if self._writer.absent:
-            return None
-        batch: Batch = []
-        try:
+
+        def fill(batch: Batch) -> None:
             seq = self._seqs.get(execution_id) or self._find(execution_id)
             n, kept = self._late.get(seq) or self._late_so_far(seq)
-            text = text[: max(0, limit - kept.get(stream, 0))]
-            if text:
-                self._late[seq] = (n + 1, {**kept, stream: kept.get(stream, 0) + len(text)})
-                add(batch, "late_output", [(seq, n, stream, self._mask(text))])
-        except Exception as fault:  # as above
-            return self._writer.lost(f"the late output of {execution_id}", fault)
-        return self._writer.write(batch)
+            shown = text[: max(0, limit - kept.get(stream, 0))]
+            if shown:
+                self._late[seq] = (n + 1, {**kept, stream: kept.get(stream, 0) + len(shown)})
+                add(batch, "late_output", [(seq, n, stream, self._mask(shown))])
+
+        return self._store(f"the late output of {execution_id}", fill)
 
     def move_head(self, execution_id: str | None, reason: str, at: float) -> str | None:
         """Move HEAD to an execution, or before all of them, without running anything. Returns a notice."""
-        return self._write("heads", (self.run, float(at), execution_id, reason))
+        return self._write("heads", lambda: (self.run, float(at), execution_id, reason))
 
     def checkpoint_state(
         self,
@@ -194,28 +189,24 @@ class SessionStore:
 
         Returns a notice.
         """
-        try:
+
+        def row() -> Row:
             text = rows.results_text(results, self._mask) if results else None
             parts = trust.results_parts(self.session_id, checkpoint_id, text or "")
             signature = self.signer.sign(*parts) if text else None
-        except Exception as fault:  # as in `begin`
-            return self._writer.lost(f"the state of {checkpoint_id}", fault)
-        row = (checkpoint_id, float(at), state, self._mask(reason), text, signature)
-        return self._write("checkpoint_states", row)
+            return (checkpoint_id, float(at), state, self._mask(reason), text, signature)
+
+        return self._write("checkpoint_states", row, what=f"the state of {checkpoint_id}")
 
     def has_checkpoint(self, checkpoint_id: str) -> bool:
         """Say whether the row of a checkpoint is stored, or waits to be: whether another may build on it."""
         if self._writer.absent:
             return False
         if checkpoint_id not in self._checkpoints:
-            try:
-                query = "SELECT 1 FROM checkpoints WHERE checkpoint_id = ?"
-                if not self._writer.select(query, checkpoint_id):
-                    return False
-            except Exception:  # whatever it is, a whole checkpoint is always right
-                return False
-            self._checkpoints[checkpoint_id] = None
-        return True
+            with contextlib.suppress(Exception):  # whatever it is, a whole checkpoint is always right
+                if self._writer.select("SELECT 1 FROM checkpoints WHERE checkpoint_id = ?", checkpoint_id):
+                    self._checkpoints[checkpoint_id] = None
+        return checkpoint_id in self._checkpoints
 
     def request(
         self,
@@ -237,9 +228,8 @@ class SessionStore:
         try:
             seq = self._seqs.get(ask) or self._find(ask)
             sent = rows.dump(body or {}, self._mask)
-            self._write("receipts", (receipt, seq, key, number, float(at), model, None, sent))
-            found = self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)
-            return found[0][0]
+            self._write("receipts", lambda: (receipt, seq, key, number, float(at), model, None, sent))
+            return self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)[0][0]
         except Exception:  # as in `begin`: an answer that is not recorded is better than none
             return None
 
@@ -249,21 +239,19 @@ class SessionStore:
             return None
         query = """SELECT a.body FROM receipts r JOIN responses a ON a.receipt_id = r.id
             WHERE r.receipt = ? AND a.status = 'ok' ORDER BY a.id DESC LIMIT 1"""
-        try:
+        with contextlib.suppress(sqlite3.Error, ValueError):  # as in `begin`: then it is asked for again
             found = self._writer.select(query, receipt)
             return json.loads(found[0][0]) if found else None
-        except (sqlite3.Error, ValueError):  # as in `begin`: then it is asked for again
-            return None
+        return None
 
     @property
     def summaries_sent(self) -> bool:
         """Whether a text was sent to a model for a summary, in this session so far."""
         query = """SELECT EXISTS (SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
             WHERE r.ask_key = ? AND coalesce(a.status, '') != ?)"""
-        try:
+        with contextlib.suppress(sqlite3.Error):
             return not self._writer.absent and bool(self._writer.select(query, rows.SUMMARY, rows.NOT_SENT)[0][0])
-        except sqlite3.Error:
-            return False
+        return False
 
     def response(
         self,
@@ -278,13 +266,14 @@ class SessionStore:
         body: Mapping[str, Json] | None = None,
     ) -> str | None:
         """Keep what came back for a request: `ok`, or the kind of failure. Returns a notice."""
-        if self._writer.absent or request is None:
+        if request is None:
             return None
-        try:
-            texts = rows.dump(usage or {}, self._mask), rows.dump(body or {}, self._mask)
-        except Exception as fault:  # as in `begin`
-            return self._writer.lost("a response of the model", fault)
-        return self._write("responses", (request, float(at), status, stop_reason, request_id, texts[0], usd, texts[1]))
+
+        def row() -> Row:
+            used, said = rows.dump(usage or {}, self._mask), rows.dump(body or {}, self._mask)
+            return (request, float(at), status, stop_reason, request_id, used, usd, said)
+
+        return self._write("responses", row, what="a response of the model")
 
     def mark(self, subject: str, mark: str, value: Json, at: float) -> str | None:
         """Say something about a thing of the session; None takes it back. Returns a notice.
@@ -293,7 +282,7 @@ class SessionStore:
         as expected, or `asks` before it runs again. `setting` of a setting: its value in this session. `property` of
         the name of a user's own property: it is in the list.
         """
-        return self._write("marks", (self.run, float(at), subject, mark, rows.dump(value, self._mask)))
+        return self._write("marks", lambda: (self.run, float(at), subject, mark, rows.dump(value, self._mask)))
 
     def resume(self, execution_id: str | None, at: float, *, of: str | None = None) -> str | None:
         """Go on after an execution of an earlier kernel, whose timeline is this one's from now on. Returns a notice.
@@ -301,44 +290,47 @@ class SessionStore:
         None is the place before all of them; `of` then names any execution of that timeline. Where statements have run
         in this kernel they stay, as a branch of their own.
         """
-        if self._writer.absent:
-            return None
-        member = execution_id or of
-        batch: Batch = []
-        try:
+
+        def fill(batch: Batch) -> None:
+            member = execution_id or of
             if self._idle and member is not None:  # a root without statements is none: a run takes its place
                 about = self._writer.select("SELECT notebook, environment FROM runs WHERE run = ?", self.run)
                 add(batch, "runs", [(self.run + 1, float(at), about[0][0], member, about[0][1])])
                 self.run += 1
             places = [execution_id] if execution_id == member else [member, None]
             add(batch, "heads", [(self.run, float(at), place, "resume") for place in places])
-        except Exception as fault:  # as in `begin`
-            return self._writer.lost("the return to an earlier kernel's timeline", fault)
-        self._idle = False
-        return self._writer.write(batch)
+            self._idle = False
+
+        return self._store("the return to an earlier kernel's timeline", fill)
 
     def trust(self, at: float) -> str | None:
         """Count all checkpoints stored by now as the user's own: on their explicit word only. Returns a notice."""
-        if self._writer.absent:
-            return None
-        if self.signer.fault:
+        if self.signer.fault and not self._writer.absent:
             return f"The session cannot be trusted: {self.signer.fault}."
-        try:
+
+        def row() -> Row:
             seqs = self._writer.select("SELECT max(seq) FROM checkpoints")[0][0] or 0
             ids = self._writer.select("SELECT max(id) FROM checkpoint_states")[0][0] or 0
             parts = trust.session_parts(self.session_id, stored_parts(self._writer.select, self.session_id, seqs, ids))
             value = {"checkpoints": seqs, "states": ids, "signature": self.signer.sign(*parts)}
-            return self._write("marks", (self.run, float(at), "session", "trusted", rows.dump(value)))
-        except Exception as fault:
-            return self._writer.lost("the trust in it", fault)
+            return (self.run, float(at), "session", "trusted", rows.dump(value))
 
-    def _write(self, table: str, row: Row) -> str | None:
+        return self._write("marks", row, what="the trust in it")
+
+    def _write(self, table: str, row: Callable[[], Row], *, what: str = "") -> str | None:
+        """Write one row. Returns a notice, which calls the row `what`."""
+        return self._store(what or table, lambda batch: add(batch, table, [row()]))
+
+    def _store(self, what: str, fill: Callable[[Batch], None], *, retry: bool = False) -> str | None:
+        """Write what `fill` adds to a batch. Returns a notice."""
+        if self._writer.absent:
+            return None
         batch: Batch = []
         try:
-            add(batch, table, [row])
-        except Exception as fault:  # as in `begin`
-            return self._writer.lost(table, fault)
-        return self._writer.write(batch)
+            fill(batch)
+        except Exception as fault:  # a value that no row can hold must not keep the code from running
+            return self._writer.lost(what, fault)
+        return self._writer.write(batch, retry=retry)
 
     def close(self) -> None:
         """Write what waits, fold the write-ahead log into the file, and let the session go."""
@@ -356,7 +348,7 @@ class SessionStore:
         batch.append(("heads", [sealed((self.run, at, eid, "run"))]))
         self._idle = False
         self._seq = self._seqs[eid] = seq
-        if len(self._seqs) > _MOST_KNOWN and not self._writer.waits:  # the others are found in the file
+        if not self._writer.waits:  # the others are found in the file
             _halve(self._seqs)
 
     def _turn(
@@ -364,11 +356,10 @@ class SessionStore:
     ) -> tuple[Batch, str | None]:
         batch: Batch = []
         lost: str | None = None
-        if result.outside is not None:
-            if result.outside[1].execution_id not in self._seqs:
-                self._add_outside(batch, *result.outside, outside_checkpoint)
-            elif outside_checkpoint is not None:
-                lost = self._add_checkpoint(batch, result.outside[1], outside_checkpoint)
+        if result.outside is not None and result.outside[1].execution_id not in self._seqs:
+            self._add_outside(batch, *result.outside, outside_checkpoint)
+        elif result.outside is not None and outside_checkpoint is not None:
+            lost = self._add_checkpoint(batch, result.outside[1], outside_checkpoint)
         execution = result.execution
         if execution.execution_id not in self._seqs:
             self._add_start(batch, result.statement, execution)
@@ -383,13 +374,11 @@ class SessionStore:
         self._add_blocks(batch, texts)
         if result.projection is not None:
             self._add_projection(batch, seq, result.projection)
-        if result.notices:
-            at = float(execution.ended_at or execution.started_at)
-            add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
+        at = float(execution.ended_at or execution.started_at)
+        add(batch, "notices", [(self.run, at, execution.execution_id, mask(text)) for text in result.notices])
         if checkpoint is not None:
             lost = both(lost, self._add_checkpoint(batch, execution, checkpoint))
-        if result.recorded:
-            add(batch, "history", rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, mask))
+        add(batch, "history", rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, mask))
         self._add_move(batch, result)
         if result.comparison is not None:
             lost = both(lost, self._add_comparison(batch, seq, result.comparison))
@@ -418,7 +407,7 @@ class SessionStore:
         if states:
             batch.append(("checkpoint_states", states))
         self._checkpoints[cid] = None
-        if len(self._checkpoints) > _MOST_KNOWN and not self._writer.waits:
+        if not self._writer.waits:
             _halve(self._checkpoints)
         return None
 
@@ -453,20 +442,18 @@ class SessionStore:
 
     def _add_details(self, batch: Batch, seq: int, execution: Execution, events: Sequence[Event], mask: Mask) -> None:
         add(batch, "events", rows.event_rows(seq, execution.events, events, mask))
-        if execution.artifacts:
-            made, texts = rows.artifact_rows(seq, execution.artifacts, mask)
-            add(batch, "artifacts", made)
-            self._add_blocks(batch, texts)
+        made, texts = rows.artifact_rows(seq, execution.artifacts, mask)
+        add(batch, "artifacts", made)
+        self._add_blocks(batch, texts)
         if execution.late:
             late = enumerate(execution.late.items())
             add(batch, "late_output", [(seq, n, stream, mask(text)) for n, (stream, text) in late])
             self._late[seq] = len(execution.late), {stream: len(text) for stream, text in execution.late.items()}
 
     def _add_projection(self, batch: Batch, seq: int, projection: Projection) -> None:
-        record = projection.to_record()
         self._add_blocks(batch, projection.texts(beyond=self._projected))
         self._projected = projection
-        base, stored = self._records.row(seq, record)
+        base, stored = self._records.row(seq, projection.to_record())
         ok = int(projection.report.ok)
         batch.append(("projections", [sealed((seq, base, projection.receipt, projection.tokens, ok, stored))]))
 
@@ -474,17 +461,14 @@ class SessionStore:
         known = self._known
         fresh: list[Row] = [(address, text) for address, text in texts.items() if address not in known]
         if fresh:
-            if len(known) > _MOST_KNOWN:  # what was forgotten here, the database ignores
-                _halve(known)
+            _halve(known)  # what was forgotten here, the database ignores
             known.update(dict.fromkeys([str(row[0]) for row in fresh]))
             add(batch, "blocks", fresh)
 
     def _forget(self, lost: Batch) -> None:
         """Build on nothing that was lost."""
-        for table, made in lost:
-            if table == "checkpoints":
-                for row in made:
-                    self._checkpoints.pop(str(row[1]), None)
+        for row in (row for table, made in lost if table == "checkpoints" for row in made):
+            self._checkpoints.pop(str(row[1]), None)
         if any(table not in SPARE for table, _ in lost):
             self._reset()
 
@@ -504,29 +488,20 @@ class SessionStore:
         return found[0][0]
 
     def _late_so_far(self, seq: int) -> tuple[int, dict[str, int]]:
-        found = self._writer.select("SELECT n, stream, length(text) FROM late_output WHERE seq = ? ORDER BY n", seq)
-        kept: dict[str, int] = {}
-        for _, stream, length in found:
-            kept[stream] = kept.get(stream, 0) + length
-        return (found[-1][0] + 1 if found else 0), kept
+        query = "SELECT stream, max(n), sum(length(text)) FROM late_output WHERE seq = ? GROUP BY stream"
+        found = self._writer.select(query, seq)
+        return max((n + 1 for _, n, _ in found), default=0), {stream: length for stream, _, length in found}
 
 
 def _halve(known: dict[str, Any]) -> None:
-    """Forget the older half."""
-    for key in list(islice(known, len(known) // 2)):
+    """Forget the older half of what is known, where that is much."""
+    for key in list(islice(known, len(known) // 2)) if len(known) > _MOST_KNOWN else ():
         del known[key]
 
 
 def _bare(execution: Execution) -> Execution:
     """Return what can be stored of every execution."""
-    return Execution(
-        execution.execution_id,
-        execution.statement_id,
-        execution.parent_execution_id,
-        execution.started_at,
-        execution.ended_at,
-        execution.status,
-        str(execution.stdout),
-        str(execution.stderr),
-        notices=("the rest of this turn could not be stored",),
-    )
+    ids = execution.execution_id, execution.statement_id, execution.parent_execution_id
+    told = ("the rest of this turn could not be stored",)
+    texts = str(execution.stdout), str(execution.stderr)
+    return Execution(*ids, execution.started_at, execution.ended_at, execution.status, *texts, notices=told)

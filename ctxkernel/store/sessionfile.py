@@ -53,8 +53,6 @@ class SessionFile:
         if self._scratch is not None:
             self._scratch.cleanup()
 
-    # -- connecting ---------------------------------------------------------------------------
-
     def _connect(self) -> sqlite3.Connection:
         wal = self.path.with_name(self.path.name + "-wal")
         fault: Exception | None = None
@@ -63,21 +61,16 @@ class SessionFile:
         for way in (self._beside, self._alone, self._copied):
             if way == self._alone and wal.is_file() and wal.stat().st_size:
                 continue
-            try:
-                connection = way()
-            except (sqlite3.Error, OSError) as error:
-                fault = fault or error
-                continue
-            try:
-                self._check(connection)
-            except (sqlite3.Error, UnicodeDecodeError) as error:
-                connection.close()
-                fault = fault or error
-                continue
-            except StoreError:
-                connection.close()
-                raise
-            return connection
+            with contextlib.ExitStack() as closing:
+                try:
+                    connection = way()
+                    closing.callback(connection.close)
+                    self._check(connection)
+                except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+                    fault = fault or error
+                else:
+                    closing.pop_all()
+                    return connection
         raise StoreError(f"{self.path} cannot be read as a session ({fault}); `{CHECK} {self.path}` says more")
 
     def _check(self, connection: sqlite3.Connection) -> None:
@@ -113,8 +106,6 @@ class SessionFile:
                 break
         return self._open(copy, "mode=rw")
 
-    # -- rows ---------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def snapshot(self) -> Generator[None]:
         """Read all that is read inside from one state of the log, errors of SQLite's as StoreError."""
@@ -138,7 +129,7 @@ class SessionFile:
         """Yield what `rows` returns, one by one."""
         if table in self._empty:
             return
-        columns = schema.columns_of(table)
+        columns = schema.COLUMNS[table]
         counted = table in schema.COUNTED
         read = ", ".join((*columns, "id") if counted else columns)
         for raw in self.connection.execute(f"SELECT {read} FROM {table} WHERE {where}", values):
@@ -172,8 +163,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
+    with contextlib.suppress(OSError):
         found = path.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
+        return found.st_size, found.st_mtime_ns
+    return None

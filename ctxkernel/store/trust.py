@@ -87,8 +87,6 @@ def session_parts(session_id: str, stored: Iterable[tuple[str, ...]]) -> tuple[s
     return "session", session_id, digest.hexdigest()
 
 
-# -- the secret ------------------------------------------------------------------------------------
-
 _known: dict[Path, Signer] = {}
 
 
@@ -127,12 +125,10 @@ def _read(path: Path) -> bytes:
     """Return the secret. Raises OSError, and ValueError with the next move where it is not this user's alone."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
-        try:
-            _check(os.fstat(descriptor))
-            found = os.read(descriptor, _BYTES + 1)
-        finally:
-            os.close(descriptor)
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags), "rb", 0) as file:
+            _check(os.fstat(file.fileno()))
+            found = file.read(_BYTES + 1)
         if len(found) == _BYTES:
             return found
         if len(found) > _BYTES or time.monotonic() > deadline:
@@ -178,9 +174,6 @@ def _make(path: Path) -> None:
 
 def _write(path: Path) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        os.write(descriptor, secrets.token_bytes(_BYTES))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with os.fdopen(os.open(path, flags, 0o600), "wb", 0) as file:
+        file.write(secrets.token_bytes(_BYTES))
+        os.fsync(file.fileno())

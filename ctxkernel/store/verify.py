@@ -21,29 +21,18 @@ from ctxkernel.store import manifest, rows, schema
 from ctxkernel.store.manifest import Chunks, Manifest, Presence, References
 from ctxkernel.store.reader import SessionReader
 
-_REFERENCES = (
-    ("executions", "idx", "statements", "idx"),
-    ("executions", "parent_execution_id", "executions", "execution_id"),
-    ("endings", "seq", "executions", "seq"),
-    ("endings", "nodes_base", "endings", "seq"),
-    ("events", "seq", "endings", "seq"),
-    ("artifacts", "seq", "endings", "seq"),
-    ("artifacts", "block", "blocks", "address"),
-    ("node_states", "seq", "endings", "seq"),
-    ("node_states", "block", "blocks", "address"),
-    ("projections", "seq", "endings", "seq"),
-    ("projections", "base", "projections", "seq"),
-    ("heads", "execution_id", "executions", "execution_id"),
-    ("late_output", "seq", "executions", "seq"),
-    ("statements", "run", "runs", "run"),
-    ("executions", "run", "runs", "run"),
-    ("runs", "resumed_from", "executions", "execution_id"),
-    ("checkpoints", "seq", "executions", "seq"),
-    ("checkpoint_states", "checkpoint_id", "checkpoints", "checkpoint_id"),
-    ("divergences", "seq", "executions", "seq"),
-    ("divergences", "against", "executions", "seq"),
-    ("responses", "receipt_id", "receipts", "id"),
-)
+_REFERENCES = {
+    "statements.idx": "executions.idx",
+    "executions.execution_id": "executions.parent_execution_id heads.execution_id runs.resumed_from",
+    "executions.seq": "endings.seq late_output.seq checkpoints.seq divergences.seq divergences.against",
+    "endings.seq": "endings.nodes_base events.seq artifacts.seq node_states.seq projections.seq",
+    "blocks.address": "artifacts.block node_states.block",
+    "projections.seq": "projections.base",
+    "runs.run": "statements.run executions.run",
+    "checkpoints.checkpoint_id": "checkpoint_states.checkpoint_id",
+    "receipts.id": "responses.receipt_id",
+}
+"""What other rows refer to, and the columns that do."""
 _MOST = 100
 """Findings of one kind that are told one by one."""
 
@@ -67,8 +56,6 @@ class Report:
     """Checkpoints of which nothing can be returned to, by their ids, and why."""
     gaps: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     """Checkpoints that can be returned to but for some names, by their ids: name → why."""
-    looked: bool = False
-    """Whether the data of checkpoints were looked at."""
 
     @property
     def sound(self) -> bool:
@@ -89,24 +76,14 @@ class Report:
             whole = f", {self.restorable - len(self.gaps)} of them whole" if self.gaps else ""
             out.append(f"restorable: {self.restorable} of {self.checkpoints} checkpoints{whole}")
             damaged = "\n".join(self.damage)
-            for verb, found in (("cannot", self.lost), ("without", _told(self.gaps))):
+            without = {one: manifest.some_gaps(names) for one, names in self.gaps.items()}
+            for verb, found in (("cannot", self.lost), ("without", without)):
                 given_up = {one: why for one, why in found.items() if why not in damaged}
-                out += [f"  {_called(ids)} {verb}: {why}" for why, ids in _by_reason(given_up)]
+                out += [f"  {_called(ids)} {verb}: {why}" for why, ids in manifest.by_reason(given_up).items()]
         out += self.remarks
         many = f"{self.statements} statement{'' if self.statements == 1 else 's'}"
         out.append(f"{many}, all sound" if self.sound else f"{many} can be read; what is damaged stands above")
         return out
-
-
-def _by_reason(lost: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    reasons: dict[str, list[str]] = {}
-    for checkpoint_id, why in lost.items():
-        reasons.setdefault(why, []).append(checkpoint_id)
-    return list(reasons.items())
-
-
-def _told(gaps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    return {one: manifest.some_gaps(names) for one, names in gaps.items()}
 
 
 def _called(ids: list[str]) -> str:
@@ -124,31 +101,24 @@ def verify(path: Path, chunks: Chunks | None = None, references: References | No
     """
     with SessionReader(path) as reader:
         projections, wrong = _projections(reader)
-        found = [*_structure(reader.connection), *_rows(reader), *_missing(reader), *wrong, *_history(reader)]
-        looked = chunks is not None and references is not None
-        try:
-            checkpoints = _Checkpoints(reader, chunks, references)
-            lost, gaps, remarks = checkpoints.lost, checkpoints.gaps, checkpoints.remarks
-            found += checkpoints.damage
-            many = len(checkpoints.infos)
-        except StoreError as error:
-            found.append(f"checkpoints: {error}")
-            lost, gaps, remarks, many = {}, {}, [], 0
+        found = [*_structure(reader), *_rows(reader), *_missing(reader), *wrong, *_history(reader)]
+        checkpoints = _Checkpoints(reader, chunks, references)
+        found += checkpoints.damage
+        statements = 0
         try:
             statements = len(reader.statements(all_roots=True))
         except StoreError as error:
             found.append(f"the timeline: {error}")
-            statements = 0
-        told = tuple(dict.fromkeys(found))
-        session = reader.session_id
-        return Report(path, told, tuple(remarks), session, statements, projections, many, lost, gaps, looked)
+        told, remarks, many = tuple(dict.fromkeys(found)), tuple(checkpoints.remarks), len(checkpoints.infos)
+        counted = reader.session_id, statements, projections, many
+        return Report(path, told, remarks, *counted, checkpoints.lost, checkpoints.gaps)
 
 
-def _structure(connection: sqlite3.Connection) -> list[str]:
+def _structure(reader: SessionReader) -> list[str]:
     try:
-        lines = connection.execute(f"PRAGMA integrity_check({_MOST})").fetchall()
+        lines = reader.select(f"PRAGMA integrity_check({_MOST})")
     except sqlite3.Error as error:
-        return [f"SQLite: {error}"]
+        lines = [(error,)]
     return [f"SQLite: {line}" for (line,) in lines if line != "ok"]
 
 
@@ -168,15 +138,13 @@ def _rows(reader: SessionReader) -> Iterator[str]:
 
 
 def _missing(reader: SessionReader) -> Iterator[str]:
-    for table, column, there, key in _REFERENCES:
-        query = (
-            f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL EXCEPT SELECT {key} FROM {there} LIMIT {_MOST}"
-        )
-        try:
-            missing = reader.connection.execute(query).fetchall()
-        except sqlite3.Error:
-            continue  # told by _rows
-        yield from (f"{table}: {column} {value} is not in {there}" for (value,) in missing)
+    references = ((one, *key.split(".")) for key, columns in _REFERENCES.items() for one in columns.split())
+    for one, there, key in references:
+        table, _, column = one.partition(".")
+        named = f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"
+        with contextlib.suppress(sqlite3.Error):  # told by _rows
+            missing = reader.select(f"{named} EXCEPT SELECT {key} FROM {there} LIMIT {_MOST}")
+            yield from (f"{table}: {column} {value} is not in {there}" for (value,) in missing)
 
 
 def _projections(reader: SessionReader) -> tuple[int, list[str]]:
@@ -196,14 +164,12 @@ def _projections(reader: SessionReader) -> tuple[int, list[str]]:
 
 def _history(reader: SessionReader) -> Iterator[str]:
     """What of the model's history cannot be read."""
-    try:
+    with contextlib.suppress(sqlite3.Error):  # told by _rows
         for row in reader.each("history"):
             try:
                 rows.history_event_of(row)
             except (BadHistory, ValueError, TypeError) as fault:
                 yield f"history event {row['event_id']}: {fault}"
-    except sqlite3.Error:
-        return  # told by _rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,22 +194,31 @@ class _Faults:
 
 
 class _Checkpoints:
-    """What is wrong with the checkpoints of a session, and which of them can be returned to. Raises StoreError."""
+    """What is wrong with the checkpoints of a session, and which of them can be returned to."""
 
     def __init__(self, reader: SessionReader, chunks: Chunks | None, references: References | None) -> None:
-        with reader.snapshot():
-            self.infos = reader.checkpoints(all_roots=True)
-            self._manifests = reader.all_manifests(all_roots=True)
+        self.infos: dict[str, CheckpointInfo] = {}
         self.damage: list[str] = []
         self.remarks: list[str] = []
         self.lost: dict[str, str] = {}
         self.gaps: dict[str, dict[str, str]] = {}
+        self._manifests: dict[str, Manifest] = {}
         self._damaged: dict[str, str] = {}
+        try:
+            self._look_at_all(reader, chunks, references)
+        except StoreError as error:
+            self.infos, self.lost, self.gaps, self.remarks = {}, {}, {}, []
+            self.damage = [f"checkpoints: {error}"]
+
+    def _look_at_all(self, reader: SessionReader, chunks: Chunks | None, references: References | None) -> None:
+        with reader.snapshot():
+            self.infos = reader.checkpoints(all_roots=True)
+            self._manifests = reader.all_manifests(all_roots=True)
         self._presence = Presence(chunks, references, verify=True) if chunks and references else None
         self._look()
         self.damage += [
             f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in self.gaps)}: {why}"
-            for why, ids in _by_reason(self._damaged)
+            for why, ids in manifest.by_reason(self._damaged).items()
         ]
         self._signatures(reader)
 
@@ -254,10 +229,8 @@ class _Checkpoints:
         for execution_id, made in self._manifests.items():
             cid, info = made.checkpoint_id, self.infos[execution_id]
             base, broken = parsed[cid]
-            state: _Faults | str = broken
-            if not broken:
-                before = states.get(base, f"it builds on {base}, which is not there") if base else _Faults()
-                state = before if isinstance(before, str) else before.after(made, self._presence)
+            before = states.get(base, f"it builds on {base}, which is not there") if base else broken or _Faults()
+            state = before if isinstance(before, str) else before.after(made, self._presence)
             if base:
                 waiting[base] -= 1
                 if not waiting[base]:  # else the states of a thousand cells are held at once
@@ -297,17 +270,12 @@ class _Checkpoints:
 
     def _signatures(self, reader: SessionReader) -> None:
         unsigned = [one.checkpoint_id for one in self._manifests.values() if not one.signed]
-        if not unsigned:
-            return
         many, of = len(unsigned), len(self._manifests)
-        if reader.signer.fault:
+        not_loaded = "their state is not loaded unless you say that you trust it"
+        if unsigned and reader.signer.fault:
             self.remarks.append(f"whose checkpoints these are cannot be told: {reader.signer.fault}")
-        elif many == of:
-            self.remarks.append(
-                "none of its checkpoints is signed by you: their state is not loaded unless you say that you trust it"
-            )
-        else:
-            self.remarks.append(
-                f"{many} of {of} checkpoints are not signed by you ({_few(unsigned)}): added by someone else, or "
-                "changed; their state is not loaded unless you say that you trust it"
-            )
+        elif unsigned and many == of:
+            self.remarks.append(f"none of its checkpoints is signed by you: {not_loaded}")
+        elif unsigned:
+            added = f"{many} of {of} checkpoints are not signed by you ({_few(unsigned)}): added by someone else"
+            self.remarks.append(f"{added}, or changed; {not_loaded}")

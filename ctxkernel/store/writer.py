@@ -123,7 +123,7 @@ class Writer:
         try:
             self._insert(batch)
         except UnicodeEncodeError:  # from the start: some rows of the table at fault are in already
-            self._insert([(table, [_storable(row) for row in made]) for table, made in batch])
+            self._insert([(table, [tuple(map(_storable, row)) for row in made]) for table, made in batch])
         self._growth += _PAGE * (len(batch) + 2) + _size(batch)
         if self._growth > _CHECKPOINT_BYTES:
             self._checkpoint_beside()
@@ -214,9 +214,8 @@ class Writer:
         if self.path is None:
             return
         if self._checkpointer is None:  # one that lives on: starting a thread takes as long as a hundred commits
-            self._checkpointer = threading.Thread(
-                target=_fold, args=(self._grown,), name="ctxkernel-store", daemon=True
-            )
+            make = threading.Thread
+            self._checkpointer = make(target=_fold, args=(self._grown,), name="ctxkernel-store", daemon=True)
             with contextlib.suppress(RuntimeError):  # no more threads: SQLite does it itself, later
                 self._checkpointer.start()
         self._grown.put(self.path)
@@ -239,18 +238,12 @@ def _size(batch: Batch) -> int:
     return sum([len(value) for _, made in batch for row in made for value in row if type(value) is str])
 
 
-def _storable(row: Row) -> tuple[Any, ...]:
-    """Return a row with texts that UTF-8 cannot hold (lone surrogates) as bytes."""
-    return tuple(_bytes_where_needed(value) for value in row)
-
-
-def _bytes_where_needed(value: Value) -> Value | bytes:
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-8", "surrogatepass")
-    return value
+def _storable(value: Value) -> Value | bytes:
+    """Return a text that UTF-8 cannot hold (lone surrogates) as bytes, and any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    raw = value.encode("utf-8", "surrogatepass")
+    return value if raw.decode("utf-8", "replace") == value else raw
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:

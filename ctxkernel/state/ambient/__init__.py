@@ -15,27 +15,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ctxkernel.state.ambient import generators, libraries, process
 from ctxkernel.state.ambient.caches import FunctionCaches
-from ctxkernel.state.ambient.generators import NumpyRandom, PythonRandom, TorchRandom
-from ctxkernel.state.ambient.libraries import (
-    MatplotlibOptions,
-    Notebook,
-    NumpyOptions,
-    PandasOptions,
-    SklearnOptions,
-)
 from ctxkernel.state.ambient.log import Logging
 from ctxkernel.state.ambient.outside import Outside
 from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part
-from ctxkernel.state.ambient.process import (
-    DecimalContext,
-    Environment,
-    ImportPath,
-    Interpreter,
-    Locale,
-    WarningFilters,
-    WorkingFolder,
-)
 from ctxkernel.state.ambient.pyplot import OpenFigures
 from ctxkernel.state.ambient.widgets import WidgetValues
 from ctxkernel.state.reconnect import reconnect
@@ -46,37 +30,18 @@ MOST_FAILURES = 3
 """A part that fails so many times in a row is left out from then on."""
 
 PARTS: list[Part] = [
-    PythonRandom(),
-    NumpyRandom(),
-    TorchRandom(),
-    WorkingFolder(),
-    Environment(),
-    ImportPath(),
-    WarningFilters(),
-    Interpreter(),
-    Locale(),
-    DecimalContext(),
-    MatplotlibOptions(),
-    PandasOptions(),
-    NumpyOptions(),
-    SklearnOptions(),
-    Notebook(),
-    Logging(),
-    OpenFigures(),
-    WidgetValues(),
-    FunctionCaches(),
-    Outside(),
+    *generators.PARTS,
+    *process.PARTS,
+    *libraries.PARTS,
+    *(Logging(), OpenFigures(), WidgetValues(), FunctionCaches(), Outside()),
 ]
 """The parts, in the order in which they are put back."""
 
 
 def register(part: Part) -> None:
     """Add a part, in place of one of the same name. It counts from the next statement on."""
-    for position, known in enumerate(PARTS):
-        if known.name == part.name:
-            PARTS[position] = part
-            return
-    PARTS.append(part)
+    at = next((at for at, known in enumerate(PARTS) if known.name == part.name), len(PARTS))
+    PARTS[at : at + 1] = [part]
 
 
 class Ambient:
@@ -139,18 +104,15 @@ class Ambient:
 
         `gone` are parts whose library was not loaded then: they get the library's first values, where they are known.
         """
-        notices: dict[str, str] = {}
-        known = {part.name: part for part in self._parts}
-        for name in values:
-            if name not in known:
-                notices[name] = "this kernel has no part of that name; register it and go there again"
+        known = {part.name for part in self._parts}
+        unknown = [name for name in values if name not in known]
+        notices = dict.fromkeys(unknown, "this kernel has no part of that name; register it and go there again")
         wanted = dict(values)
         for part in self._parts:
             name = part.name
             try:
                 if name in gone and name not in wanted and part.active:
-                    default = part.default()
-                    if default is not None:
+                    if (default := part.default()) is not None:
                         wanted[name] = default
                     else:  # it stays as it is, so the states from here on have it
                         self._forget(name)
@@ -169,10 +131,8 @@ class Ambient:
                             notices[name] = missing
                         continue
                     importlib.import_module(part.needs)
-                if part.always or not part.matches(value):
-                    lines = part.restore(value)
-                    if lines:
-                        notices[name] = "; ".join(lines)
+                if (part.always or not part.matches(value)) and (lines := part.restore(value)):
+                    notices[name] = "; ".join(lines)
                 # Where the value is not quite the one that was wanted, the next capture tells it as a change.
                 self._values[name] = value
                 self._stamps.pop(name, None)

@@ -13,17 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.state.ambient.modules import OwnModules
-from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.ambient.part import Part, listed
 
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 _ATOMS = frozenset((str, bytes, int, float, complex, bool, type(None), range, type, object, type(...)))
 _DEEP = 3
 _MOST_RESULTS = 10_000
-_NAMED = 8
-
-
-def _main() -> Mapping[str, Any]:
-    return vars(sys.modules["__main__"])
 
 
 class FunctionCaches(Part):
@@ -34,8 +29,8 @@ class FunctionCaches(Part):
     always = True
     passive = True
 
-    def __init__(self, namespace: Callable[[], Mapping[str, Any]] = _main) -> None:
-        self._namespace = namespace
+    def __init__(self, namespace: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        self._namespace = namespace or (lambda: vars(sys.modules["__main__"]))
         self._own_modules = OwnModules()
 
     def capture(self) -> Any:
@@ -51,11 +46,7 @@ class FunctionCaches(Part):
         stale = self._stale(value)
         for cache in stale.values():
             cache.cache_clear()
-        if not stale:
-            return ()
-        cleared = [*stale]
-        more = f" and {len(cleared) - _NAMED} more" if len(cleared) > _NAMED else ""
-        return [f"cleared the cache of {', '.join(cleared[:_NAMED])}{more}"]
+        return [f"cleared the cache of {listed([*stale], 8)}"] if stale else ()
 
     def _stale(self, value: Any) -> dict[str, Any]:
         stale: dict[str, Any] = {}
@@ -76,26 +67,20 @@ class FunctionCaches(Part):
             if not kinds:  # as in most namespaces, and known within microseconds
                 continue
             for name, value in [one for one in list(names.items()) if type(one[1]) in kinds]:
-                if type(value) is _CACHE:
-                    found = [(prefix + name, value)]
-                elif value.__module__ == names.get("__name__"):
-                    found = _of_class(prefix + name, value)
-                else:
-                    continue
+                found = [(prefix + name, value)] if type(value) is _CACHE else _of_class(prefix + name, value, names)
                 for path, cache in found:
                     if id(cache) not in seen:
                         seen.add(id(cache))
                         yield path, cache
 
 
-def _of_class(name: str, kind: type) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for member, value in list(vars(kind).items()):
+def _of_class(name: str, kind: type, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the caches of a class, where it is of the module that has these names."""
+    for member, value in list(vars(kind).items()) if kind.__module__ == names.get("__name__") else ():
         inner = value.__func__ if isinstance(value, staticmethod | classmethod) else value
         inner = inner.fget if isinstance(inner, property) else inner
         if type(inner) is _CACHE:
-            found.append((f"{name}.{member}", inner))
-    return found
+            yield f"{name}.{member}", inner
 
 
 def _immutable(cache: Any) -> bool:

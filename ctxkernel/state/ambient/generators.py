@@ -5,21 +5,17 @@ Rule: a look at memory is believed only where it was seen to tell draws apart, o
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from ctxkernel.state.ambient.part import Part
 
-
-def _memory() -> Callable[[int, int], bytes] | None:
-    try:
-        from ctypes import string_at
-    except ImportError:
-        return None
-    return string_at
+string_at: Any = None
+with contextlib.suppress(ImportError):
+    from ctypes import string_at
 
 
 class PythonRandom(Part):
@@ -29,8 +25,7 @@ class PythonRandom(Part):
     about = "the generator of the module random"
 
     def __init__(self) -> None:
-        self._raw: Callable[[Any], bytes] | None = None
-        self._checked = False
+        self._exact: bool | None = None
 
     def capture(self) -> Any:
         """Return version, the 625 words as bytes, and the kept Gaussian number."""
@@ -44,37 +39,24 @@ class PythonRandom(Part):
 
     def stamp(self) -> object:
         """Return the memory of the generator: reading its words one by one takes a hundred times as long."""
-        if not self._checked:
-            self._checked = True
-            self._raw = self._reader()
-        instance = _python_generator()
-        if self._raw is None or instance is None:
+        if self._exact is None:
+            self._exact = string_at is not None and self._works()
+        instance = getattr(random.random, "__self__", None)
+        if not self._exact or type(instance) is not random.Random:  # somebody replaced the functions
             return self.capture()
-        return self._raw(instance), instance.gauss_next
+        return _python_memory(instance), instance.gauss_next  # type: ignore[attr-defined]
 
-    def _reader(self) -> Callable[[Any], bytes] | None:
-        string_at = _memory()
-        if string_at is None:
-            return None
-        begin, size = object.__basicsize__, 4 * 625
-
-        def raw(generator: Any) -> bytes:
-            return string_at(id(generator) + begin, size)
-
-        # Believed only where it does what it says, on a generator of our own.
+    def _works(self) -> bool:
         sample = random.Random(1)
-        seen = [raw(sample)]
+        seen = [_python_memory(sample)]
         sample.random()
-        seen.append(raw(sample))
+        seen.append(_python_memory(sample))
         sample.seed(1)
-        seen.append(raw(sample))
-        return raw if seen[0] == seen[2] != seen[1] else None
+        return seen[0] == _python_memory(sample) != seen[1]
 
 
-def _python_generator() -> Any:
-    """The generator that the functions of `random` are bound to; None where somebody replaced them."""
-    instance = getattr(random.random, "__self__", None)
-    return instance if type(instance) is random.Random else None
+def _python_memory(generator: random.Random) -> bytes:
+    return string_at(id(generator) + object.__basicsize__, 4 * 625)
 
 
 class NumpyRandom(Part):
@@ -105,26 +87,21 @@ class NumpyRandom(Part):
 
     def stamp(self) -> object:
         """Return the memory of the generator and of what it has drawn ahead."""
-        string_at = _memory()
-        if string_at is None or self._exact is False:
-            return self.capture()
-        module = sys.modules.get("numpy.random.mtrand")
-        state = getattr(module, "_rand", None)
+        state = getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
         if self._exact is None:
-            self._exact = state is not None and self._works(string_at)
-        return _numpy_memory(state, string_at) if self._exact else self.capture()
+            self._exact = string_at is not None and state is not None and self._works()
+        return _numpy_memory(state) if self._exact else self.capture()
 
-    def _works(self, string_at: Callable[[int, int], bytes]) -> bool:
+    def _works(self) -> bool:
         sample = sys.modules["numpy"].random.RandomState(1)
-        seen = [_numpy_memory(sample, string_at)]
+        seen = [_numpy_memory(sample)]
         for _ in range(3):  # the second draw only takes the number that the first one kept
             sample.standard_normal()
-            seen.append(_numpy_memory(sample, string_at))
-        again = _numpy_memory(sample, string_at)
-        return len(set(seen)) == len(seen) and again == seen[-1]
+            seen.append(_numpy_memory(sample))
+        return len(set(seen)) == len(seen) and _numpy_memory(sample) == seen[-1]
 
 
-def _numpy_memory(state: Any, string_at: Callable[[int, int], bytes]) -> object:
+def _numpy_memory(state: Any) -> object:
     generator = state._bit_generator
     head = object.__basicsize__
     own = string_at(id(state) + head, type(state).__basicsize__ - head)
@@ -166,3 +143,6 @@ class TorchRandom(Part):
         torch.use_deterministic_algorithms(value["deterministic"])
         if value.get("cuda"):
             torch.cuda.set_rng_state_all([tensor(raw) for raw in value["cuda"]])
+
+
+PARTS: list[Part] = [PythonRandom(), NumpyRandom(), TorchRandom()]

@@ -7,10 +7,38 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.ambient.part import Part, Setting
 
 
-class MatplotlibOptions(Part):
+class _Options(Part):
+    """A part with hundreds of values: comparing them with a copy costs some microseconds."""
+
+    def __init__(self) -> None:
+        self._copy: dict[str, Any] = {}
+        self._version = 0
+
+    def _now(self) -> Any:
+        """Return the dict of values."""
+        raise NotImplementedError
+
+    def stamp(self) -> object:
+        """Return a number that is another where a value is."""
+        values = self._now()
+        # By dict's own methods: those of RcParams resolve each value.
+        if not dict.__eq__(values, self._copy):
+            self._copy = _copied(values)
+            self._version += 1
+        return self._version
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _copied(value) if isinstance(value, dict) else value[:] if type(value) is list else value
+        for name, value in dict.items(values)  # type: ignore[arg-type]
+    }
+
+
+class MatplotlibOptions(_Options):
     """`matplotlib.rcParams`, but for what cannot change while the process runs."""
 
     name = "matplotlib"
@@ -19,25 +47,14 @@ class MatplotlibOptions(Part):
 
     _FIXED = frozenset(("backend", "backend_fallback", "date.epoch", "toolbar"))
 
-    def __init__(self) -> None:
-        self._copy: dict[str, Any] = {}
-        self._version = 0
-
     def _now(self) -> Any:
         return sys.modules["matplotlib"].rcParams  # type: ignore[attr-defined]
 
-    def stamp(self) -> object:
-        """Return a number that is another where a value is. Comparing 340 values costs some microseconds."""
-        params = self._now()
-        # By dict's own methods: those of RcParams resolve each value.
-        if not dict.__eq__(params, self._copy):
-            self._copy = {name: value[:] if type(value) is list else value for name, value in dict.items(params)}
-            self._version += 1
-        return self._version
-
     def capture(self) -> Any:
         """Return the values as numbers, texts and lists."""
-        return self._told(self._now(), drawing=_draws())
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        drawing = pyplot is not None and getattr(pyplot, "_backend_mod", pyplot) is not None
+        return self._told(self._now(), drawing=drawing)
 
     def _told(self, params: Any, *, drawing: bool) -> dict[str, Any]:
         # The inline backend switches `interactive` on when it is loaded, which is once in a process. Were it off again,
@@ -53,20 +70,12 @@ class MatplotlibOptions(Part):
             warnings.simplefilter("ignore")
             for name, text in value.items():
                 if now.get(name) != text and name in now:
-                    params[name] = _cycler(text) if isinstance(text, dict) else text
+                    params[name] = sys.modules["cycler"].cycler(**text) if isinstance(text, dict) else text
 
     def default(self) -> Any:
         """Return the values that matplotlib began with."""
         first = getattr(sys.modules["matplotlib"], "rcParamsOrig", None)
-        if first is None:
-            return None
-        return self._told(first, drawing=False)
-
-
-def _draws() -> bool:
-    """Whether matplotlib has loaded what it draws with."""
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    return pyplot is not None and getattr(pyplot, "_backend_mod", pyplot) is not None
+        return None if first is None else self._told(first, drawing=False)
 
 
 def _plain(value: Any) -> Any:
@@ -81,38 +90,21 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _cycler(values: Mapping[str, list[Any]]) -> Any:
-    return sys.modules["cycler"].cycler(**values)
-
-
-class PandasOptions(Part):
+class PandasOptions(_Options):
     """`pandas.options`."""
 
     name = "pandas"
     about = "pandas options"
     needs = "pandas"
 
-    def __init__(self) -> None:
-        self._copy: dict[str, Any] = {}
-        self._version = 0
-
-    def _values(self) -> dict[str, Any]:
+    def _now(self) -> dict[str, Any]:
         # The mapping that pandas.options shows; asking for each option by name takes milliseconds.
-        options = sys.modules["pandas"].options
-        return object.__getattribute__(options, "d")
-
-    def stamp(self) -> object:
-        """Return a number that is another where a value is."""
-        values = self._values()
-        if values != self._copy:
-            self._copy = _nested(values)
-            self._version += 1
-        return self._version
+        return object.__getattribute__(sys.modules["pandas"].options, "d")
 
     def capture(self) -> Any:
         """Return them by name; a value that is no plain one is left out."""
         plain = (bool, int, float, str, type(None))
-        return {name: value for name, value in _leaves(self._values(), "") if type(value) in plain}
+        return {name: value for name, value in _leaves(self._now(), "") if type(value) in plain}
 
     def restore(self, value: Any) -> None:
         """Set those that differ."""
@@ -131,10 +123,6 @@ class PandasOptions(Part):
             raise ValueError(f"options that pandas did not take: {', '.join(failed)}")
 
 
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _nested(value) if isinstance(value, dict) else value for name, value in values.items()}
-
-
 def _leaves(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, dict):
@@ -143,48 +131,14 @@ def _leaves(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]
             yield before + name, value
 
 
-class NumpyOptions(Part):
-    """How NumPy prints, and what it does about floating-point errors."""
-
-    name = "numpy"
-    about = "print options and the handling of floating-point errors"
-    needs = "numpy"
-
-    def capture(self) -> Any:
-        """Return both; a formatter is a function, and is left out."""
-        numpy = sys.modules["numpy"]
-        shown = {k: v for k, v in numpy.get_printoptions().items() if type(v) in (bool, int, float, str)}
-        return {"print": shown, "errors": numpy.geterr()}
-
-    def restore(self, value: Any) -> None:
-        """Set both."""
-        numpy = sys.modules["numpy"]
-        numpy.set_printoptions(**value["print"])
-        numpy.seterr(**value["errors"])
-
-
-class SklearnOptions(Part):
-    """`sklearn.set_config`: it decides what kind of table a transformer returns."""
-
-    name = "scikit-learn"
-    about = "sklearn.set_config"
-    needs = "sklearn"
-
-    def capture(self) -> Any:
-        """Return the configuration."""
-        return dict(sys.modules["sklearn"].get_config())
-
-    def restore(self, value: Any) -> None:
-        """Set it."""
-        sys.modules["sklearn"].set_config(**value)
-
-
 class Notebook(Part):
     """What decides how IPython runs a cell and shows its results."""
 
     name = "ipython"
     about = "which expressions of a cell are shown, precision of floats, formats of inline figures"
     needs = "IPython"
+
+    _OF_THE_SHELL = ("ast_node_interactivity", "autoawait")
 
     def _shell(self) -> Any:
         return sys.modules["IPython"].get_ipython()
@@ -195,13 +149,8 @@ class Notebook(Part):
         if shell is None:
             return {}
         plain = shell.display_formatter.formatters["text/plain"]
-        value = {
-            "ast_node_interactivity": shell.ast_node_interactivity,
-            "autoawait": shell.autoawait,
-            "float_precision": plain.float_precision,
-            "max_seq_length": plain.max_seq_length,
-            "pprint": plain.pprint,
-        }
+        value = {name: getattr(shell, name) for name in self._OF_THE_SHELL}
+        value |= {name: getattr(plain, name) for name in ("float_precision", "max_seq_length", "pprint")}
         inline = _inline()
         if inline is not None:
             value["figure_formats"] = sorted(inline.figure_formats)
@@ -214,14 +163,47 @@ class Notebook(Part):
         for name, one in value.items():
             if name not in now or now[name] == one:
                 continue
-            if name in ("ast_node_interactivity", "autoawait"):
-                setattr(shell, name, one)
-            elif name == "figure_formats":
+            if name == "figure_formats":
                 _inline().figure_formats = set(one)
             else:
-                setattr(shell.display_formatter.formatters["text/plain"], name, one)
+                plain = shell.display_formatter.formatters["text/plain"]
+                setattr(shell if name in self._OF_THE_SHELL else plain, name, one)
+
+
+def _numpy_options() -> Any:
+    """Return both; a formatter is a function, and is left out."""
+    numpy = sys.modules["numpy"]
+    shown = {k: v for k, v in numpy.get_printoptions().items() if type(v) in (bool, int, float, str)}
+    return {"print": shown, "errors": numpy.geterr()}
+
+
+def _set_numpy_options(value: Any) -> None:
+    numpy = sys.modules["numpy"]
+    numpy.set_printoptions(**value["print"])
+    numpy.seterr(**value["errors"])
 
 
 def _inline() -> Any:
     kind = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
     return kind.instance() if kind is not None and kind.initialized() else None
+
+
+PARTS: list[Part] = [
+    MatplotlibOptions(),
+    PandasOptions(),
+    Setting(
+        "numpy",
+        "print options and the handling of floating-point errors",
+        _numpy_options,
+        _set_numpy_options,
+        needs="numpy",
+    ),
+    Setting(
+        "scikit-learn",
+        "sklearn.set_config: what kind of table a transformer returns",
+        lambda: dict(sys.modules["sklearn"].get_config()),
+        lambda value: sys.modules["sklearn"].set_config(**value),
+        needs="sklearn",
+    ),
+    Notebook(),
+]

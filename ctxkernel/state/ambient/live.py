@@ -30,8 +30,7 @@ class LiveObjects:
         token = self._tokens.get(id(obj))
         if token is None:
             self._count += 1
-            token = f"{self._process}-{self._count}"
-            self._tokens[id(obj)] = token
+            token = self._tokens[id(obj)] = f"{self._process}-{self._count}"
         else:
             del self._objects[token]
         self._objects[token] = obj  # the newest is last

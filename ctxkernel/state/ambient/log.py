@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -43,17 +43,11 @@ class Logging(Part):
         handlers: dict[int, logging.Handler] = {}
         loggers: list[object] = []
         for name, logger in self._loggers.configured():
-            for handler in logger.handlers:
-                handlers[id(handler)] = handler
-            filters = [id(one) for one in logger.filters]
-            own = [id(one) for one in logger.handlers]
+            filters, own = [*map(id, logger.filters)], [*map(id, logger.handlers)]
+            handlers.update(zip(own, logger.handlers, strict=True))
             loggers.append((name, logger.level, logger.propagate, logger.disabled, filters, own))
-        return (
-            len(logging.root.manager.loggerDict),
-            logging.root.manager.disable,
-            loggers,
-            [_handler_stamp(handler) for handler in handlers.values()],
-        )
+        manager = logging.root.manager
+        return len(manager.loggerDict), manager.disable, loggers, [*map(_handler_stamp, handlers.values())]
 
     def capture(self) -> Any:
         """Return the configuration with tokens for live objects."""
@@ -61,10 +55,9 @@ class Logging(Part):
         loggers: dict[str, Any] = {}
         handlers: dict[str, Any] = {}
         for name, logger in self._loggers.configured():
-            for handler in logger.handlers:
-                handlers[self.live.token(handler)] = self._told(handler)
-            filters, own = map(self.live.token, logger.filters), map(self.live.token, logger.handlers)
-            loggers[name] = [logger.level, logger.propagate, logger.disabled, [*filters], [*own]]
+            filters, own = self._tokens(logger.filters), self._tokens(logger.handlers)
+            handlers.update(zip(own, map(self._told, logger.handlers), strict=True))
+            loggers[name] = [logger.level, logger.propagate, logger.disabled, filters, own]
         return {"disable": logging.root.manager.disable, "loggers": loggers, "handlers": handlers}
 
     def own_handlers(self) -> dict[str, Any]:
@@ -77,9 +70,10 @@ class Logging(Part):
         }
 
     def _note_first(self) -> None:
-        for name, logger in _all():
-            if name not in self._first:
-                self._first[name] = _config(logger)
+        self._first |= {name: _config(logger) for name, logger in _all() if name not in self._first}
+
+    def _tokens(self, objects: Iterable[Any]) -> list[str]:
+        return [*map(self.live.token, objects)]
 
     def _told(self, handler: Any) -> dict[str, Any]:
         formatter, target = handler.formatter, getattr(handler, "target", None)
@@ -88,7 +82,7 @@ class Logging(Part):
             "level": handler.level,
             "format": str(getattr(formatter, "_fmt", "")) if formatter is not None else "",
             "formatter": self.live.token(formatter) if formatter is not None else None,
-            "filters": [self.live.token(one) for one in handler.filters],
+            "filters": self._tokens(handler.filters),
             "stream": self._stream(getattr(handler, "stream", None)),
             "file": getattr(handler, "baseFilename", None),
             "target": self.live.token(target) if isinstance(target, logging.Handler) else None,
@@ -96,10 +90,8 @@ class Logging(Part):
 
     def _stream(self, stream: Any) -> str | None:
         """Return a standard stream by its name, another one by its token."""
-        if stream is None:
-            return None
-        named = next((name for name in _STREAMS if getattr(sys, name, None) is stream), None)
-        return f"sys.{named}" if named else self.live.token(stream)
+        named = next((f"sys.{name}" for name in _STREAMS if getattr(sys, name, None) is stream), None)
+        return None if stream is None else named or self.live.token(stream)
 
     def matches(self, value: Any) -> bool:
         """Return whether nothing differs and nothing is missing."""
@@ -107,13 +99,11 @@ class Logging(Part):
 
     def restore(self, value: Any) -> None:
         """Configure the loggers as they were. Raises NotRestored that names the handlers that are not there."""
-        missing: list[str] = []
-        for change in [*self._differences(value)]:
-            if isinstance(change, str):
-                missing.append(change)
-            else:
+        changes = [*self._differences(value)]
+        for change in changes:
+            if not isinstance(change, str):
                 change()
-        if missing:
+        if missing := [one for one in changes if isinstance(one, str)]:
             raise NotRestored("; ".join(dict.fromkeys(missing)))
 
     def _differences(self, value: Any) -> Iterator[Callable[[], object] | str]:
@@ -168,9 +158,8 @@ class Logging(Part):
     def _is(self, handler: Any, told: dict[str, Any], known: bool) -> bool:
         """Return whether a handler stands for one of another process; `known` ones were there at the start."""
         now = self._told(handler)
-        if any(now[key] != told[key] for key in ("kind", "level", "format", "file")):
-            return False
-        return known or now["file"] is not None or now["stream"] == told["stream"]
+        same = all(now[key] == told[key] for key in ("kind", "level", "format", "file"))
+        return same and (known or now["file"] is not None or now["stream"] == told["stream"])
 
     def _of_handler(self, handler: Any, told: dict[str, Any]) -> Iterator[Callable[[], object] | str]:
         now = self._told(handler)
@@ -178,7 +167,8 @@ class Logging(Part):
             yield lambda: handler.setLevel(told["level"])
         if now["file"] != told["file"]:
             yield lambda: setattr(handler, "baseFilename", told["file"])
-        for attribute, token in (("formatter", told["formatter"]), ("target", told["target"])):
+        for attribute in ("formatter", "target"):
+            token = told[attribute]
             if now[attribute] == token:
                 continue
             if token is None or token in self.live:
@@ -196,12 +186,12 @@ class Logging(Part):
             yield from self._of_stream(handler, told)
 
     def _of_stream(self, handler: Any, told: dict[str, Any]) -> Iterator[Callable[[], object] | str]:
-        stream, name = None, told["stream"]
-        if name is not None and name.startswith("sys."):
+        stream, name = None, told["stream"] or ""
+        if name.startswith("sys."):
             stream = getattr(sys, name[4:], None)
-        elif name is not None and name in self.live:
+        elif name in self.live:
             stream = self.live.get(name)
-        elif name is not None:
+        elif name:
             yield f"{_described(told)}: its stream is not held any more"
             return
         if getattr(stream, "closed", False) is True:
@@ -254,22 +244,13 @@ def _configure(name: str, config: Config) -> None:
     logger.propagate, logger.disabled = config[1], config[2]
     logger.filters[:] = config[3]
     logger.handlers[:] = config[4]
-    clear = getattr(logger.manager, "_clear_cache", None)
-    if clear is not None:
-        clear()
+    getattr(logger.manager, "_clear_cache", lambda: None)()
 
 
 def _handler_stamp(handler: Any) -> tuple[object, ...]:
     own = handler.__dict__
-    return (
-        id(handler),
-        handler.level,
-        id(handler.formatter),
-        id(own.get("stream")),
-        own.get("baseFilename"),
-        id(own.get("target")),
-        [id(one) for one in handler.filters],
-    )
+    aims = id(own.get("stream")), own.get("baseFilename"), id(own.get("target"))
+    return (id(handler), handler.level, id(handler.formatter), *aims, [*map(id, handler.filters)])
 
 
 def _is_of_user(cls: type) -> bool:
@@ -292,8 +273,7 @@ def _described(told: dict[str, Any]) -> str:
 def _set_stream(handler: Any, stream: Any) -> None:
     handler.acquire()
     try:
-        old = handler.stream
-        if old is not None and not getattr(old, "closed", False):
+        if handler.stream is not None and not getattr(handler.stream, "closed", False):
             handler.flush()
         handler.stream = stream
     finally:

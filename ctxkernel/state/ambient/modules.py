@@ -44,9 +44,7 @@ class OwnModules:
         judged: dict[str, tuple[ModuleType, bool]] = {}
         for name, module in loaded.items():
             known = self._judged.get(name)
-            same = known is not None and known[0] is module
-            judged[name] = known if same and known is not None else (module, is_own(module))
+            judged[name] = known if known is not None and known[0] is module else (module, is_own(module))
         self._judged = judged
-        self._found = tuple(
-            module for module, own in judged.values() if own and module is not sys.modules.get("__main__")
-        )
+        main = sys.modules.get("__main__")
+        self._found = tuple(module for module, own in judged.values() if own and module is not main)

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctxkernel.state.ambient.live import LiveObjects
-from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.ambient.part import Part, listed
 
 _SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.SIGINT]
 """The kernel sets the handler of SIGINT itself, between cells."""
 _handler: Any = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 """Without the enumerations that the module `signal` makes of each number."""
 _OWN = "ctxkernel"
-_NAMED = 6
 
 
 class Outside(Part):
@@ -39,14 +38,16 @@ class Outside(Part):
 
     def capture(self) -> Any:
         """Return tokens of what is there."""
+        token = self._live.token
+        handlers = {number: one for number in _SIGNALS if (one := _handler(number)) not in (signal.SIG_DFL, None)}
         return {
-            "threads": sorted(self._live.token(one) for one in _threads()),
-            "children": sorted(self._live.token(one) for one in _children()),
-            "signals": {str(number): self._told(_handler(number)) for number in _SIGNALS if _is_set(number)},
+            "threads": sorted(map(token, _threads())),
+            "children": sorted(map(token, _children())),
+            "signals": {
+                str(number): self._live.token(handler) if callable(handler) else str(handler)
+                for number, handler in handlers.items()
+            },
         }
-
-    def _told(self, handler: Any) -> str:
-        return self._live.token(handler) if callable(handler) else str(handler)
 
     def matches(self, value: Any) -> bool:
         """Return True: nothing is ever changed."""
@@ -61,12 +62,12 @@ class Outside(Part):
         for kind, word in (("threads", "thread"), ("children", "process")):
             names = [str(self._live.get(token).name) for token in now[kind] if token not in value[kind]]
             if names:
-                lines.append(f"{_listed(word, names)}: started since, not stopped by going back")
+                lines.append(f"{_named(word, names)}: started since, not stopped by going back")
         then = value["signals"]
         changed = [name for name in {**then, **now["signals"]} if then.get(name) != now["signals"].get(name)]
         if changed:
             names = [signal.Signals(int(name)).name for name in sorted(changed, key=int)]
-            lines.append(f"{_listed('signal handler', names)}: set since, and left as it is")
+            lines.append(f"{_named('signal handler', names)}: set since, and left as it is")
         return lines
 
 
@@ -79,11 +80,6 @@ def _children() -> Any:
     return list(getattr(module, "_children", ()))
 
 
-def _is_set(number: int) -> bool:
-    return _handler(number) not in (signal.SIG_DFL, None)
-
-
-def _listed(word: str, names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+def _named(word: str, names: list[str]) -> str:
     plural = "es" if word.endswith("s") else "s"
-    return f"{word}{plural if len(names) > 1 else ''} {', '.join(names[:_NAMED])}{more}"
+    return f"{word}{plural if len(names) > 1 else ''} {listed(names, 6)}"

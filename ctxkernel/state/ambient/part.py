@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 UNKNOWN = "ctxkernel: not known"
@@ -21,10 +21,10 @@ class Part:
     `restore(capture())` changes nothing. A live object is in the value by its token (`LiveObjects`).
     """
 
-    name: ClassVar[str]
-    about: ClassVar[str]
+    name: str
+    about: str
     """What it holds, in one line, for people."""
-    needs: ClassVar[str] = ""
+    needs: str = ""
     """The module that must be loaded for it to mean anything; empty for none."""
     imports: ClassVar[bool] = True
     """Whether a restore imports that module; else it returns what `absent` says."""
@@ -64,3 +64,24 @@ class Part:
     def default(self) -> Any:
         """Return the value of a library that was just loaded, None where that is not known."""
         return None
+
+
+class Setting(Part):
+    """A part that is read and set by a function each."""
+
+    def __init__(
+        self, name: str, about: str, read: Callable[[], Any], write: Callable[[Any], object], *, needs: str = ""
+    ) -> None:
+        self.name, self.about, self.needs = name, about, needs
+        self.capture = read
+        self._write = write
+
+    def restore(self, value: Any) -> None:
+        """Set it."""
+        self._write(value)
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first names in one line, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

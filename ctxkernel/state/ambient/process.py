@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -10,28 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ctxkernel.projection.secrets import mask
-from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.ambient.part import Part, Setting
 
 _SECRET = re.compile(r"(?i)key|token|secret|passw|passphrase|pwd|credential|auth")
-
-
-class WorkingFolder(Part):
-    """The working directory."""
-
-    name = "working folder"
-    about = "the working directory"
-
-    def capture(self) -> Any:
-        """Return its path; empty where it was removed."""
-        try:
-            return os.getcwd()
-        except OSError:
-            return ""
-
-    def restore(self, value: Any) -> None:
-        """Go there. Raises OSError where it is gone."""
-        if value:
-            os.chdir(value)
 
 
 class Environment(Part):
@@ -74,21 +56,6 @@ class Environment(Part):
         return _SECRET.search(name) is not None or self._masks(text) != text
 
 
-class ImportPath(Part):
-    """`sys.path`."""
-
-    name = "sys.path"
-    about = "where modules are looked for"
-
-    def capture(self) -> Any:
-        """Return it as texts."""
-        return [str(entry) for entry in sys.path]
-
-    def restore(self, value: Any) -> None:
-        """Set it in place."""
-        sys.path[:] = value
-
-
 class WarningFilters(Part):
     """Which warnings are shown."""
 
@@ -97,13 +64,12 @@ class WarningFilters(Part):
 
     def capture(self) -> Any:
         """Return the filters as texts; one for a category of the notebook's own is left out."""
-        found: list[Any] = []
-        for action, message, category, module, line in warnings.filters:
-            kind: Any = category
-            if kind.__module__ != "__main__":
-                name = f"{kind.__module__}:{kind.__qualname__}"
-                found.append((action, _pattern(message), name, _pattern(module), line))
-        return found
+        filters: Any = warnings.filters
+        return [
+            (action, _pattern(message), f"{kind.__module__}:{kind.__qualname__}", _pattern(module), line)
+            for action, message, kind, module, line in filters
+            if kind.__module__ != "__main__"
+        ]
 
     def stamp(self) -> object:
         """Return the filters themselves."""
@@ -111,11 +77,11 @@ class WarningFilters(Part):
 
     def restore(self, value: Any) -> None:
         """Set the filters; one whose category is not there any more is left out."""
-        filters: list[Any] = []
-        for action, message, category, module, line in value:
-            kind = _found(category)
-            if kind is not None:
-                filters.append((action, _compiled(message), kind, _compiled(module), line))
+        filters = [
+            (action, _compiled(message), kind, _compiled(module), line)
+            for action, message, category, module, line in value
+            if (kind := _found(category)) is not None
+        ]
         warnings.resetwarnings()  # and tells the machinery that the filters are others
         warnings.filters[:] = filters  # type: ignore[index]
 
@@ -130,44 +96,8 @@ def _compiled(pattern: Any) -> Any:
 
 def _found(dotted: str) -> Any:
     module, _, name = dotted.partition(":")
-    value: Any = sys.modules.get(module)
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    return value
-
-
-class Interpreter(Part):
-    """Limits of the interpreter."""
-
-    name = "interpreter"
-    about = "recursion limit, longest integer as text"
-
-    def capture(self) -> Any:
-        """Return both."""
-        return (sys.getrecursionlimit(), sys.get_int_max_str_digits())
-
-    def restore(self, value: Any) -> None:
-        """Set both."""
-        sys.setrecursionlimit(value[0])
-        sys.set_int_max_str_digits(value[1])
-
-
-class Locale(Part):
-    """How numbers, dates and orders of letters are spelled."""
-
-    name = "locale"
-    about = "the locale"
-    needs = "locale"
-
-    def capture(self) -> Any:
-        """Return it as the C library tells it."""
-        locale = sys.modules["locale"]
-        return locale.setlocale(locale.LC_ALL)
-
-    def restore(self, value: Any) -> None:
-        """Set it."""
-        locale = sys.modules["locale"]
-        locale.setlocale(locale.LC_ALL, value)
+    first: Any = sys.modules.get(module)
+    return functools.reduce(lambda value, part: getattr(value, part, None), name.split("."), first)
 
 
 class DecimalContext(Part):
@@ -179,8 +109,7 @@ class DecimalContext(Part):
 
     def capture(self) -> Any:
         """Return numbers and names."""
-        decimal = sys.modules["decimal"]
-        context = decimal.getcontext()
+        context = sys.modules["decimal"].getcontext()
         traps = sorted(signal.__name__ for signal, on in context.traps.items() if on)
         return [context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps]
 
@@ -191,8 +120,45 @@ class DecimalContext(Part):
 
     def restore(self, value: Any) -> None:
         """Set them on the context in use."""
-        decimal = sys.modules["decimal"]
-        context = decimal.getcontext()
+        context = sys.modules["decimal"].getcontext()
         context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp = value[:6]
         for signal in context.traps:
             context.traps[signal] = signal.__name__ in value[6]
+
+
+def _folder() -> str:
+    """Return the working directory; empty where it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _set_path(value: Any) -> None:
+    sys.path[:] = value
+
+
+def _set_limits(value: Any) -> None:
+    sys.setrecursionlimit(value[0])
+    sys.set_int_max_str_digits(value[1])
+
+
+def _locale(value: str | None = None) -> Any:
+    locale = sys.modules["locale"]
+    return locale.setlocale(locale.LC_ALL, value)
+
+
+PARTS: list[Part] = [
+    Setting("working folder", "the working directory", _folder, lambda value: value and os.chdir(value)),
+    Environment(),
+    Setting("sys.path", "where modules are looked for", lambda: [*map(str, sys.path)], _set_path),
+    WarningFilters(),
+    Setting(
+        "interpreter",
+        "recursion limit, longest integer as text",
+        lambda: (sys.getrecursionlimit(), sys.get_int_max_str_digits()),
+        _set_limits,
+    ),
+    Setting("locale", "how numbers, dates and orders of letters are spelled", _locale, _locale, needs="locale"),
+    DecimalContext(),
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.state.ambient.live import LiveObjects
@@ -26,19 +27,15 @@ class OpenFigures(Part):
 
     def stamp(self) -> object:
         """Return the open figures and their axes by identity; captured ones are alive, so no id is used twice."""
-        return [
-            (number, id(manager.canvas.figure), manager.canvas.figure.get_label(), id(_axes(manager.canvas.figure)))
-            for number, manager in _open().items()
-        ]
+        return [(number, id(one), one.get_label(), id(_axes(one))) for number, one in _figures()]
 
     def capture(self) -> Any:
         """Return number, label, token and the position of the current axes of each figure, the current one last."""
-        return [self._told(number, manager.canvas.figure) for number, manager in _open().items()]
-
-    def _told(self, number: Any, figure: Any) -> list[Any]:
-        current, axes = _axes(figure), figure.axes
-        position = next((at for at, one in enumerate(axes) if one is current), None)
-        return [number, figure.get_label(), self.live.token(figure), position]
+        found: list[Any] = []
+        for number, figure in _figures():
+            position = next((at for at, one in enumerate(figure.axes) if one is _axes(figure)), None)
+            found.append([number, figure.get_label(), self.live.token(figure), position])
+        return found
 
     def default(self) -> Any:
         """Return that no figure is open."""
@@ -53,7 +50,7 @@ class OpenFigures(Part):
 
         Raises NotRestored for figures that are not held.
         """
-        figures, missing = _open(), []
+        figures, missing = _gcf().figs, []
         before = {id(manager.canvas.figure): manager for manager in figures.values()}
         wanted: list[Any] = []
         for number, label, token, position in value:
@@ -71,7 +68,7 @@ class OpenFigures(Part):
                 figure.sca(axes[position])
             wanted.append(manager)
         for manager in before.values():
-            _close(manager)
+            _gcf().destroy(manager)
         figures.clear()
         for manager in wanted:
             _gcf()._set_new_active_manager(manager)
@@ -83,8 +80,9 @@ def _gcf() -> Any:
     return sys.modules["matplotlib._pylab_helpers"].Gcf  # type: ignore[attr-defined]
 
 
-def _open() -> Any:
-    return _gcf().figs
+def _figures() -> Iterator[tuple[Any, Any]]:
+    """Yield the open figures with their numbers."""
+    return ((number, manager.canvas.figure) for number, manager in _gcf().figs.items())
 
 
 def _axes(figure: Any) -> Any:
@@ -106,7 +104,3 @@ def _manager(number: Any, figure: Any) -> Any:
         return manager
     backend = sys.modules["matplotlib.pyplot"]._get_backend_mod()  # type: ignore[attr-defined]
     return backend.new_figure_manager_given_figure(number, figure)
-
-
-def _close(manager: Any) -> None:
-    _gcf().destroy(manager)

@@ -14,6 +14,7 @@ from typing import Any
 from ctxkernel.state.ambient.live import LiveObjects
 from ctxkernel.state.ambient.part import NotRestored, Part
 
+_DEFAULTS = "_static_immutable_initial_values"
 _PLAIN = (str, int, float, bool, type(None))
 _MOST_TEXT = 10_000
 """Longest text that is stored; a longer one is kept alive, and a new process does not have it."""
@@ -21,13 +22,14 @@ _LEFT_OUT = frozenset(("comm", "keys", "log", "_property_lock", "_states_to_send
 _OWN = ("_options_full", "_options_values")
 """Attributes of selections that are no traits."""
 _CALLBACKS = ("_click_handlers", "_submission_callbacks")
-_TOKEN, _WIDGET, _TUPLE, _LIST, _DICT = "token", "widget", "tuple", "list", "dict"
+_TOKEN, _WIDGET, _TUPLE, _DICT = "token", "widget", "tuple", "dict"
 
 
 class _Values(list[Any]):
     """Values that are compared as traitlets does: by identity, then by equality. They are kept alive meanwhile."""
 
     __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:
         try:
@@ -37,8 +39,6 @@ class _Values(list[Any]):
 
     def __ne__(self, other: object) -> bool:
         return not self == other
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class WidgetValues(Part):
@@ -87,7 +87,8 @@ class WidgetValues(Part):
     def restore(self, value: Any) -> None:
         """Set values and observers. Raises NotRestored that names the widgets that are not there, or not whole."""
         widgets = _widgets()
-        missing = [closed] if (closed := _closed(told for one, told in value.items() if one not in widgets)) else []
+        closed = _closed(told for one, told in value.items() if one not in widgets)
+        missing = [closed] if closed else []
         for model_id, told in value.items():
             widget = widgets.get(model_id)
             if widget is not None and self._told(widget) != told:
@@ -98,10 +99,8 @@ class WidgetValues(Part):
         if missing:
             raise NotRestored("; ".join(missing))
 
-    # -- one widget ---------------------------------------------------------------------------
-
     def _told(self, widget: Any) -> dict[str, Any]:
-        own, defaults = widget.__dict__, _defaults(type(widget))
+        own, defaults = widget.__dict__, getattr(type(widget), _DEFAULTS, {})
         traits = {
             name: self._stored(value)
             for name, value in list(own["_trait_values"].items())
@@ -117,16 +116,17 @@ class WidgetValues(Part):
         return {name: one for name, one in told.items() if one}
 
     def _observers(self, notifiers: Any) -> list[Any]:
-        found: list[Any] = []
-        for name, by_type in notifiers.items():
-            for kind, observers in by_type.items():
-                if observers:
-                    found.append([_text(name), _text(kind), [*map(self.live.token, observers)]])
+        found = [
+            [*(one if isinstance(one, str) else "" for one in (name, kind)), [*map(self.live.token, observers)]]
+            for name, by_type in notifiers.items()
+            for kind, observers in by_type.items()
+            if observers
+        ]
         return sorted(found, key=lambda one: (one[0], one[1]))
 
     def _set(self, widget: Any, told: dict[str, Any]) -> None:
         """Set what differs. Raises KeyError for an object that is not held; nothing is changed then."""
-        own, defaults = widget.__dict__, _defaults(type(widget))
+        own, defaults = widget.__dict__, getattr(type(widget), _DEFAULTS, {})
         now, then = self._told(widget).get("traits", {}), told.get("traits", {})
         names = [name for name in {**now, **then} if now.get(name) != then.get(name)]
         # A trait that is neither stored nor has a simple default was made when somebody asked for it: it stays.
@@ -135,9 +135,10 @@ class WidgetValues(Part):
             for name in names
             if name in then or name in defaults
         }
+        every = sys.modules["traitlets"].All  # type: ignore[attr-defined]
         notifiers: dict[Any, Any] = {}
         for name, kind, tokens in told.get("observers", ()):
-            notifiers.setdefault(_name(name), {})[_name(kind)] = [*map(self.live.get, tokens)]
+            notifiers.setdefault(name or every, {})[kind or every] = [*map(self.live.get, tokens)]
         callbacks = {name: [*map(self.live.get, tokens)] for name, tokens in told.get("callbacks", {}).items()}
         attributes = {name: self._value(one) for name, one in told.get("own", {}).items()}
         own["_trait_values"].update(values)
@@ -149,18 +150,14 @@ class WidgetValues(Part):
         if synced and widget.comm is not None:
             widget.send_state(synced)
 
-    # -- values -------------------------------------------------------------------------------
-
     def _stored(self, value: Any) -> Any:
         """Return a value as plain data: itself, or a list of what it is and what it holds."""
         if type(value) in _PLAIN and (type(value) is not str or len(value) <= _MOST_TEXT):
             return value
         if (model_id := getattr(value, "_model_id", None)) is not None and _widgets().get(model_id) is value:
             return [_WIDGET, model_id]
-        if type(value) is tuple and len(value) <= 100:
-            return [_TUPLE, [*map(self._stored, value)]]
-        if type(value) is list and len(value) <= 100:
-            return [_LIST, [*map(self._stored, value)]]
+        if type(value) in (tuple, list) and len(value) <= 100:
+            return [type(value).__name__, [*map(self._stored, value)]]
         if type(value) is dict and len(value) <= 100 and all(type(key) is str for key in value):
             return [_DICT, {key: self._stored(one) for key, one in value.items()}]
         return [_TOKEN, self.live.token(value)]
@@ -172,31 +169,17 @@ class WidgetValues(Part):
         kind, content = stored
         if kind == _WIDGET:
             return _widgets()[content]
-        if kind == _TUPLE:
-            return tuple(map(self._value, content))
-        if kind == _LIST:
-            return [*map(self._value, content)]
         if kind == _DICT:
             return {key: self._value(one) for key, one in content.items()}
-        return self.live.get(content)
+        if kind == _TOKEN:
+            return self.live.get(content)
+        return (tuple if kind == _TUPLE else list)(map(self._value, content))
 
 
 def _widgets() -> dict[str, Any]:
     module = sys.modules["ipywidgets.widgets.widget"]
     found = getattr(module, "_instances", None)
     return found if found is not None else module.Widget.widgets  # type: ignore[attr-defined]
-
-
-def _defaults(kind: Any) -> Any:
-    return getattr(kind, "_static_immutable_initial_values", {})
-
-
-def _text(name: Any) -> str:
-    return name if isinstance(name, str) else ""
-
-
-def _name(text: str) -> Any:
-    return text or sys.modules["traitlets"].All  # type: ignore[attr-defined]
 
 
 def _closed(told: Iterator[Any] | Any) -> str:
