@@ -384,7 +384,7 @@ def test_caches_that_were_used_since_are_cleared_and_named():
     Model().fit()
     assert changed(part, stamp)
 
-    assert part.restore(before) == ["cleared the cache of squares, twice, Model.fit"]
+    assert part.restore(before) == ["cleared the cache of squares, twice, Model.fit, again"]
     assert squares(3) == [9]
     assert [one.cache_info().currsize for one in (double, Model.fit)] == [0, 0]
 

@@ -673,6 +673,7 @@ class Returning:
             parts = dict(self._ambient_start)
         gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
         notices += [f"{name}: {why}" for name, why in self.ambient.restore(parts, gone).items()]
+        ctx.tracker.accept(PREFIX + name for name in modules.IN_PLACE)
         self.diverged, self._renamed = {}, {}
         if job.at is not None:
             self.trail.undo(job.at)

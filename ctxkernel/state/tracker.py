@@ -241,6 +241,13 @@ class NamespaceTracker:
             if piece.names in new or any(name not in self._groups for name in piece.names):
                 self._keep(piece)
 
+    def accept(self, names: Iterable[str]) -> None:
+        """Take what names hold now as what is stored: the process that they belong to was put back since."""
+        groups = self._whole_groups(name for name in names if name in self._groups)
+        for name in {name for group in groups for name in group}:
+            del self._groups[name]
+        self.settle_loaded(groups)
+
     def store_again(self, name: str) -> None:
         """Have the next checkpoint store a name, whatever is known of it."""
         self._groups.pop(name, None)

@@ -57,7 +57,7 @@ class FunctionCaches(Part):
         return stale
 
     def _caches(self) -> Iterator[tuple[str, Any]]:
-        seen: set[int] = set()
+        seen: dict[int, str] = {}
         namespace = self._namespace()
         places: list[tuple[str, Any]] = [("", namespace)]
         places += [(module.__name__ + ".", vars(module)) for module in self._own_modules()]
@@ -68,10 +68,7 @@ class FunctionCaches(Part):
                 continue
             for name, value in [one for one in list(names.items()) if type(one[1]) in kinds]:
                 found = [(prefix + name, value)] if type(value) is _CACHE else _of_class(prefix + name, value, names)
-                for path, cache in found:
-                    if id(cache) not in seen:
-                        seen.add(id(cache))
-                        yield path, cache
+                yield from ((path, one) for path, one in found if seen.setdefault(id(one), prefix) == prefix)
 
 
 def _of_class(name: str, kind: type, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
