@@ -90,6 +90,8 @@ class Checkpointer:
         """Token → an object that has no stored form, held so that a return finds it."""
         self.held: dict[str | None, dict[str, Any]] = {}
         """Execution → values of its state whose data are not stored, by name."""
+        self.left: tuple[str | None, int] = ("", -1)
+        """The state that was left last, and the tracker's turn then."""
         self._writing: dict[str, list[Any]] = {}
         """Execution → tickets that write data of its checkpoint."""
 
@@ -437,6 +439,7 @@ class Checkpointer:
 
     def hold(self, values: Mapping[str, Any]) -> None:
         """Hold values of the present state, which is about to be left, whose data are not stored."""
+        self.left = self._base, self._tracker.turn
         if values:
             self.held[self._base] = {**self.held.pop(self._base, {}), **values}
         while len(self.held) > MOST_STATES_HELD:

@@ -144,7 +144,7 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
     if kind.kind == "T":
         taking.note("array of numpy's StringDType: a copy, where it was a view")
         return plain.__reduce__()
-    root = _root(obj)
+    root = _root(taking, obj)
     if is_kind(type(root), np.memmap) and type(root.base) is mmap.mmap:
         root = _map(taking, root) if root.mode != "c" else _block(taking, root.base, obj)
     elif root is obj:
@@ -170,14 +170,15 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
     return PARTS.mapped_view if type(root) is Map and cls and is_kind(cls[0], np.memmap) else PARTS.array_view, args
 
 
-def _root(arr: Any) -> Any:
+def _root(taking: Taking, arr: Any) -> Any:
     """Return whose memory an array looks into: an array, itself included, or what else exports memory."""
+    label_of = taking.packer.shared_label
     np = _numpy()
     ndarray, memmap = np.ndarray, np.memmap
     base_of = ndarray.base.__get__
     node: Any = arr
     while True:
-        if type(node) is _memory:
+        if type(node) is _memory or (node is not arr and label_of(node)):
             return node
         base: Any = base_of(node)
         if base is None:

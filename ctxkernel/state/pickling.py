@@ -25,7 +25,7 @@ import sys
 import types
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -333,17 +333,22 @@ class Packer:
         identities: bool = False,
         blocks: list[Any] | None = None,
         plain: bool = False,
+        labels: Collection[str] | None = None,
     ) -> Packed:
         """Pack values by name. Raises OutOfTime.
 
         A name `class:<uid>` stores that class itself, `shared:<token>` that object. `identities`: give those too.
         `blocks`: memory that earlier packs met at the same moment. `plain`: store instances by their attributes.
+        `labels`: those that objects with packs of their own may have here, by default any.
         """
-        limit = sys.getrecursionlimit()
+        limit, shared = sys.getrecursionlimit(), self.shared
+        if labels is not None:
+            self.shared = {key: known for key, known in shared.items() if known[1] in labels}
         try:
             with _no_collection():
                 return self._pack(dict(values), expired, identities, [] if blocks is None else blocks, plain)
         finally:
+            self.shared = shared
             if sys.getrecursionlimit() != limit:  # a `__reduce__` of the user's changed it
                 sys.setrecursionlimit(limit)
 

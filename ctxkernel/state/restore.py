@@ -126,6 +126,7 @@ class Restorer:
         current = checkpoints.known_now()
         stale = self._doubtful(execution_id, target, current)
         keep = self._equal_now(target, current)
+        keep |= self._proven(target, current, keep)
         held = checkpoints.held.get(execution_id, {})
         load: dict[int, Unit] = {}
         lost: dict[str, str] = {}
@@ -136,7 +137,7 @@ class Restorer:
             if name in keep or id(unit) in load or name in lost:
                 continue
             why = self._unloadable(unit)
-            if all(each in held for each in unit.names) and (why or (unit.live and self._is_as_then(unit, held))):
+            if all(each in held for each in unit.names) and (why or (unit.live and self._is_as_then(unit, execution_id, held))):
                 values |= {each: held[each] for each in unit.names}
                 continue
             if why:
@@ -191,6 +192,37 @@ class Restorer:
                 return keep
             keep -= gone
 
+    def _proven(self, target: State, current: State, keep: set[str]) -> set[str]:
+        """Return more names that are equal to what is there now, though what they are stored together with is not.
+
+        Packed as the state has them they give the same bytes, and what they share now with others goes.
+        """
+        users: dict[str, set[str]] = {}
+        for name, unit in current.items():
+            for label in unit.labels:
+                users.setdefault(label, set()).add(name)
+        found: set[str] = set()
+        for unit in {id(unit): unit for name, unit in target.items() if name not in keep}.values():
+            now = [current[name] for name in unit.names if name in current]
+            if len(now) < len(unit.names) or unit.live or unit.missing or not keep.issuperset(unit.labels):
+                continue
+            if not unit.digest or unit.digest.startswith(PLAIN) or all(one is unit or one == unit for one in now):
+                continue
+            sharing = {name for one in now for name in one.names}
+            sharing |= {name for one in now for label in one.labels if label not in unit.labels for name in users[label]}
+            if sharing.difference(unit.names).isdisjoint(target) and self._is_packed(unit, self._value):
+                found.update(unit.names)
+        return found
+
+    def _is_packed(self, unit: Unit, value: Callable[[str], Any]) -> bool:
+        """Say whether values, packed as a unit was, are its content."""
+        values = {name: value(name) for name in unit.names}
+        if any(one is NOTHING for one in values.values()):
+            return False
+        packed = self._packer.pack(values, labels=unit.labels)
+        chunks = [chunks_of(view) for view in packed.buffers]
+        return self._address(packed.stream) == unit.digest and chunks == [one.chunks for one in unit.buffers]
+
     def _can_patch(self, label: str, target: State, current: State) -> bool:
         """Say whether the content of a shared array can be written into it: who holds it keeps it then."""
         obj, unit, now = self._packer.object_of(label), target.get(label), current.get(label)
@@ -240,11 +272,10 @@ class Restorer:
         gone = self._checkpoints.storage.absent(needed)
         return f"its data are missing: {self._chunks.why_missing(gone[0])}" if gone else ""
 
-    def _is_as_then(self, unit: Unit, held: Mapping[str, Any]) -> bool:
+    def _is_as_then(self, unit: Unit, execution_id: str | None, held: Mapping[str, Any]) -> bool:
         """Say whether values that were held when a state was left are still what they were."""
-        packed = self._packer.pack({name: held[name] for name in unit.names})
-        chunks = [chunks_of(view) for view in packed.buffers]
-        return self._address(packed.stream) == unit.digest and chunks == [one.chunks for one in unit.buffers]
+        left = self._checkpoints.left == (execution_id, self._tracker.turn - 1)
+        return left or self._is_packed(unit, lambda name: held.get(name, NOTHING))
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
@@ -318,31 +349,31 @@ class Restorer:
         unit = target.get(f"class:{uid}")
         if unit is None or not unit.digest:
             return None
-        self._made.add(uid)
-        return self._load_class(target, unit)
+        self._made.update(unit.names)
+        return self._load_classes(target, unit)[f"class:{uid}"]
 
-    def _load_class(self, target: State, unit: Unit) -> type:
-        made = self._packer.unpack(
+    def _load_classes(self, target: State, unit: Unit) -> dict[str, type]:
+        return self._packer.unpack(  # type: ignore[return-value]
             self._stream(unit), [], handles=self._handle, classes=lambda uid: self._class(target, uid)
         )
-        return made[unit.names[0]]  # type: ignore[return-value]
 
     def _redefine(self, fetched: Fetched, unit: Unit) -> None:
-        """Give a class that is alive what it had: instances of it may be kept in place, or be held by others."""
-        uid = unit.names[0].removeprefix("class:")
-        live = self._packer.class_of(uid)
-        if uid in self._made:
-            return  # it was made for this return
-        made = self._load_class(fetched.difference.target, unit)
-        if live is None or live is made:
-            return
-        if not _take_members(live, made):
-            why = "its instances do not fit the class that it was"
-            fetched.as_now |= {name: why for name in self._tracker.names() if self._value(name) is live}
-            return
-        self._packer.know(uid, live)
-        if isinstance(live, abc.ABCMeta):
-            _take_registered(live, made)
+        """Give classes that are alive what they had: instances of them may be kept in place, or be held by others."""
+        if not self._made.isdisjoint(unit.names):
+            return  # they were made for this return
+        living = {name: self._packer.class_of(name[6:]) for name in unit.names}
+        made = self._load_classes(fetched.difference.target, unit)
+        instead = {id(made[name]): live for name, live in living.items() if live is not None}
+        for name, live in living.items():
+            if live is None or live is made[name]:
+                continue
+            if not _take_members(live, made[name], instead):
+                why = "its instances do not fit the class that it was"
+                fetched.as_now |= {one: why for one in self._tracker.names() if self._value(one) is live}
+                continue
+            self._packer.know(name[6:], live)
+            if isinstance(live, abc.ABCMeta):
+                _take_registered(live, made[name])
 
     def _guarded(self, fetched: Fetched, unit: Unit, step: Callable[[], None]) -> None:
         try:
@@ -519,8 +550,11 @@ def _places(unit: Unit) -> list[str]:
 _NOT_MEMBERS = frozenset(("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"))
 
 
-def _take_members(live: type, made: type) -> bool:
-    """Give `live` the members of `made`, another making of the same class; False where their layouts differ."""
+def _take_members(live: type, made: type, instead: Mapping[int, type]) -> bool:
+    """Give `live` the members of `made`, another making of the same class; False where their layouts differ.
+
+    `instead`: by id, the living class for each that was made. A function stays the object that it is.
+    """
     members, old = dict(class_dict(made)), dict(class_dict(live))
     if live.__bases__ != made.__bases__ or members.get("__slots__") != old.get("__slots__"):
         return False
@@ -537,15 +571,29 @@ def _take_members(live: type, made: type) -> bool:
     for name in old.keys() - members.keys() - own:
         type.__delattr__(live, name)
     for name, value in members.items():
-        kind = type(value)
-        if name in own or kind in (types.MemberDescriptorType, types.GetSetDescriptorType):
+        if name in own or type(value) in (types.MemberDescriptorType, types.GetSetDescriptorType):
             continue
-        function = value.__func__ if kind in (staticmethod, classmethod) else value
-        for cell in getattr(function, "__closure__", None) or () if type(function) is types.FunctionType else ():
-            with contextlib.suppress(ValueError):  # an empty cell
-                if cell.cell_contents is made:  # `super()` finds its class there
-                    cell.cell_contents = live
-        type.__setattr__(live, name, value)
+        if not _take_function(old.get(name), value, instead):
+            type.__setattr__(live, name, value)
+    return True
+
+
+def _take_function(live: Any, made: Any, instead: Mapping[int, type]) -> bool:
+    """Make a function what `made` is, another making of it; False where it is none, or cannot be that."""
+    if type(made) in (staticmethod, classmethod):
+        return type(live) is type(made) and _take_function(live.__func__, made.__func__, instead)
+    if type(made) is not types.FunctionType:
+        return False
+    for cell in made.__closure__ or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            cell.cell_contents = instead.get(id(cell.cell_contents), cell.cell_contents)  # `super()` looks there
+    if type(live) is not types.FunctionType or made.__closure__ or live.__closure__:
+        return False
+    if made.__globals__ is not live.__globals__:
+        return False
+    for name in ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__"):
+        setattr(live, name, getattr(made, name))
+    live.__dict__ = made.__dict__
     return True
 
 
