@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import sys
 import threading
 import time
@@ -201,6 +202,28 @@ class _StockIpykernel(_ThisInterpreter):
 StartKernel = Callable[..., RunningKernel]
 
 
+def wait_for_ready(client: BlockingKernelClient, *, timeout: float = 60) -> None:
+    """Wait until the kernel answers and its output arrives.
+
+    `client.wait_for_ready` does so too, and then waits until there is no message for 0.2 s.
+    """
+    deadline = time.monotonic() + timeout
+    while client.is_alive():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the kernel did not answer within {timeout} s")
+        asked = client.kernel_info()
+        with contextlib.suppress(queue.Empty):  # then the output is not connected yet
+            while (reply := client.get_shell_msg(timeout=1))["parent_header"].get("msg_id") != asked:
+                pass
+            client._handle_kernel_info_reply(reply)
+            while True:
+                message = client.get_iopub_msg(timeout=0.05)
+                idle = message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
+                if idle and message["parent_header"].get("msg_id") == asked:
+                    return
+    raise RuntimeError("the kernel died before it was ready")
+
+
 def starter(default_folder: Path) -> Iterator[StartKernel]:
     running: list[RunningKernel] = []
 
@@ -229,7 +252,7 @@ def starter(default_folder: Path) -> Iterator[StartKernel]:
             client.start_channels()
             client.shell_channel.socket.setsockopt(zmq.SNDTIMEO, 20_000)
             try:
-                client.wait_for_ready(timeout=60)
+                wait_for_ready(client)
             except (RuntimeError, zmq.Again) as died:
                 # Jupyter lets go of the ports it picked until the kernel binds them: two workers can get the same one.
                 if tries_left == 0 or not (isinstance(died, zmq.Again) or "died" in str(died)):

@@ -23,6 +23,7 @@ import zmq
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import ensure_async
 from nbclient import NotebookClient
 from traitlets import default
 
@@ -195,6 +196,8 @@ class OwnKernel(NotebookClient):
     async def about(self) -> dict[str, Any]:
         """Return `{session, off, notices, head}`: the file that it writes, which parts are off, and where HEAD is."""
         with contextlib.suppress(Exception):  # it is gone, or broken: then nothing is known of it
+            if self.km is None or not await ensure_async(self.km.is_alive()):  # no use waiting for an answer
+                return {}
             return json.loads(ast.literal_eval(await self.ask(_ABOUT)))
         return {}
 
