@@ -82,6 +82,8 @@ class Checkpointer:
         """Shared objects that `_current` has."""
         self._apart: set[str] = set()
         """Names that the state of `_base` has and that could not be brought back."""
+        self._others: set[str] = set()
+        """Names whose units in `_current` are not those that the state of `_base` has."""
         self._turns: dict[str, int] = {}
         """Execution → the tracker's turn when its checkpoint was taken."""
         self._used: dict[str, int] = {}
@@ -128,6 +130,9 @@ class Checkpointer:
         self._note_use(pending)
         fault = ""
         try:
+            others, self._others = self._others, set[str]()
+            for unit in {id(one): one for name in others if (one := self._current.get(name))}.values():
+                self._put(unit, taking)
             self._atoms(pending, plain, taking)
             for piece in {id(one): one for one in pending.pieces.values()}.values():
                 self._unit(piece, taking)
@@ -445,8 +450,11 @@ class Checkpointer:
         while len(self.held) > MOST_STATES_HELD:
             del self.held[next(iter(self.held))]
 
-    def settled(self, execution_id: str | None, target: Mapping[str, Unit], lost: set[str]) -> None:
-        """The present is `target` now, but for the names that were lost."""
+    def settled(
+        self, execution_id: str | None, target: Mapping[str, Unit], lost: set[str], others: Iterable[str]
+    ) -> None:
+        """The present is `target` now, but for the names that were lost. `others` are not as the state has them."""
+        self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
         self._labels = {name for name in target if name.startswith("shared:")}
         self._base = execution_id

@@ -184,8 +184,20 @@ def remembering(taking: Taking, obj: Any) -> Reduction:
     wrapped = obj.__wrapped__
     if obj.cache_info().currsize:
         taking.note(f"the cache of {getattr(wrapped, '__name__', 'a function')}: empty")
+        taking.noted += _cached(obj)
     settings = obj.cache_parameters()
     return PARTS.remembering, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, PARTS.update_dict
+
+
+def _cached(obj: Any) -> list[Any]:
+    """Return what can be changed in place of what the cache of a function holds: it may give that out again."""
+    own = (obj.__wrapped__, obj.__dict__)
+    found = [one for one in gc.get_referents(obj) if not any(one is known for known in own)]
+    found += [held for one in found if type(one) is dict for held in gc.get_referents(one)]
+    return [one for one in found if type(one) not in _UNCHANGED]
+
+
+_UNCHANGED = frozenset((type, types.FunctionType, tuple, str, bytes, int, float, complex, bool, type(None)))
 
 
 def wrapper(taking: Taking, obj: Any) -> Reduction:

@@ -156,7 +156,24 @@ def careful(taking: Taking, obj: Any) -> Reduction:
     reduction = checked(taking, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
     if type(reduction) is tuple and not _holds_all(taking.plan(cls), obj, reduction):
         taking.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
+        if len(reduction) == 2:  # else what it left out could change and nobody would see it
+            attributes = {str(name): _seen(one, 3) for name, one in taking.plan(cls).attributes(obj)}
+            return (*reduction, attributes, None, None, PARTS.skip)
     return reduction
+
+
+def _seen(value: Any, depth: int) -> Any:
+    """Return what tells whether a value changed, as plain data: all of it, or its type and length."""
+    if type(value) in _ATOMS:
+        return value
+    if type(value) in (list, tuple, dict, set) and depth and len(value) <= 1000:
+        pairs = value.items() if type(value) is dict else ((one,) for one in value)
+        return [type(value).__name__, *([_seen(one, depth - 1) for one in pair] for pair in pairs)]
+    size = len(value) if type(value) in (list, tuple, dict, set) else 0
+    return [type(value).__name__, size]
+
+
+_ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 
 
 _TRUSTED = frozenset(

@@ -128,6 +128,7 @@ class Restorer:
         keep = self._equal_now(target, current)
         keep |= self._proven(target, current, keep)
         held = checkpoints.held.get(execution_id, {})
+        keep -= {each for name in stale for each in target[name].names if held.keys() >= set(target[name].names)}
         load: dict[int, Unit] = {}
         lost: dict[str, str] = {}
         absent: dict[str, str] = {}
@@ -137,7 +138,9 @@ class Restorer:
             if name in keep or id(unit) in load or name in lost:
                 continue
             why = self._unloadable(unit)
-            if all(each in held for each in unit.names) and (why or (unit.live and self._is_as_then(unit, execution_id, held))):
+            if all(each in held for each in unit.names) and (
+                why or not stale.keys().isdisjoint(unit.names) or self._is_as_then(unit, execution_id, held)
+            ):
                 values |= {each: held[each] for each in unit.names}
                 continue
             if why:
@@ -209,7 +212,8 @@ class Restorer:
             if not unit.digest or unit.digest.startswith(PLAIN) or all(one is unit or one == unit for one in now):
                 continue
             sharing = {name for one in now for name in one.names}
-            sharing |= {name for one in now for label in one.labels if label not in unit.labels for name in users[label]}
+            others = {label for one in now for label in one.labels}.difference(unit.labels)
+            sharing = sharing.union(*(users[label] for label in others))
             if sharing.difference(unit.names).isdisjoint(target) and self._is_packed(unit, self._value):
                 found.update(unit.names)
         return found
@@ -510,14 +514,19 @@ class Restorer:
         self._tracker.rebase(
             [name for name in (*loaded, *difference.held) if ":" not in name or name.startswith(("target:", "module:"))]
         )
-        self._checkpoints.settled(difference.execution_id, difference.target, gone)
+        recorded = self._checkpoints.state(difference.execution_id)
+        others = [name for name, unit in difference.target.items() if unit is not recorded.get(name)]
+        self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
         self._tracker.take_pending()
         self._tracker.settle_loaded([unit.names for unit in difference.load])
+        for name in difference.held:
+            self._tracker.store_again(name)
         return lost
 
     def _hold(self, difference: Difference, gone: set[str]) -> None:
         """Hold what the present loses and whose data are not stored, so that the way back finds it."""
         current = self._checkpoints.known_now()
+        doubtful = self._checkpoints.states.doubts(self._checkpoints.base)
         leaving = {
             *difference.drop,
             *gone,
@@ -529,7 +538,7 @@ class Restorer:
             unit = current.get(name)
             if name.startswith(("class:", "shared:")):
                 continue
-            if unit is not None and not self._unloadable(unit) and not _is_held(unit):
+            if unit is not None and not self._unloadable(unit) and not _is_held(unit) and name not in doubtful:
                 continue
             value = self._value(name)
             if value is not NOTHING:
@@ -578,6 +587,9 @@ def _take_members(live: type, made: type, instead: Mapping[int, type]) -> bool:
     return True
 
 
+_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__")
+
+
 def _take_function(live: Any, made: Any, instead: Mapping[int, type]) -> bool:
     """Make a function what `made` is, another making of it; False where it is none, or cannot be that."""
     if type(made) in (staticmethod, classmethod):
@@ -591,7 +603,7 @@ def _take_function(live: Any, made: Any, instead: Mapping[int, type]) -> bool:
         return False
     if made.__globals__ is not live.__globals__:
         return False
-    for name in ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__"):
+    for name in _OF_FUNCTION:
         setattr(live, name, getattr(made, name))
     live.__dict__ = made.__dict__
     return True

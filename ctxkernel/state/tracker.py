@@ -563,6 +563,8 @@ class NamespaceTracker:
         self.pending.names |= {*found.changed, *deferred, *moment.faults}
         self.pending.faults |= moment.faults
         changed = {name: info for name, info in found.changed.items() if name not in self._watched}
+        if outside and not changed:  # a module's variables, say: the state that they are part of is another
+            changed = found.changed
         shown = {name: info for name, info in found.added.items() if name not in self._watched}
         return NamespaceDiff(shown, changed, tuple(deleted), found.said(sorted(deferred - self._watched)))
 

@@ -46,7 +46,11 @@ class FunctionCaches(Part):
         stale = self._stale(value)
         for cache in stale.values():
             cache.cache_clear()
-        return [f"cleared the cache of {listed([*stale], 8)}"] if stale else ()
+        # A function that was loaded comes with an empty one.
+        empty = [
+            name for name, one in self._caches() if value.get(name, (0, 0, 0))[2] and not one.cache_info().currsize
+        ]
+        return [f"cleared the cache of {listed(empty, 8)}"] if empty or stale else ()
 
     def _stale(self, value: Any) -> dict[str, Any]:
         stale: dict[str, Any] = {}
