@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-_DONE = re.compile(r"at .*?(restored|kept)|made again: |file ")
+_DONE = re.compile(r"at .*?(restored|kept)|made again: |loaded later, |file ")
 """The beginnings of lines that say what a return did; any other line names what it did not do."""
 
 

@@ -78,7 +78,7 @@ class Panel:
 
     def __init__(self, ctx: Runtime) -> None:
         self._ctx = ctx
-        self._comms: dict[str, Any] = {}
+        self.comms: dict[str, Any] = {}
         self._widgets: weakref.WeakSet[Any] = weakref.WeakSet()
         self._told: dict[str, Told] = {}
         self._said = Said()
@@ -105,8 +105,8 @@ class Panel:
             kernel.control_handlers[f"ctxkernel_{name}_request"] = self._control(f"ctxkernel_{name}_reply", make)
 
     def _opened(self, comm: Any, message: Any) -> None:
-        self._comms[comm.comm_id] = comm
-        comm.on_close(lambda _: self._comms.pop(comm.comm_id, None))
+        self.comms[comm.comm_id] = comm
+        comm.on_close(lambda _: self.comms.pop(comm.comm_id, None))
         comm.on_msg(lambda message: self.answer(comm.send, _data(message)))
         comm.send(self.snapshot())
 
@@ -164,7 +164,7 @@ class Panel:
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._ctx.capture.ours():
-            for comm in tuple(self._comms.values()):
+            for comm in tuple(self.comms.values()):
                 comm.send(message)
             for widget in tuple(self._widgets):
                 widget.send(message)
@@ -176,12 +176,12 @@ class Panel:
 
     @property
     def _watched(self) -> bool:
-        return bool(self._comms or self._widgets)
+        return bool(self.comms or self._widgets)
 
     @property
     def pages(self) -> frozenset[str]:
         """The front ends that are open now."""
-        return frozenset((*self._comms, *(str(id(widget)) for widget in self._widgets)))
+        return frozenset((*self.comms, *(str(id(widget)) for widget in self._widgets)))
 
     def proposal(self) -> None:
         """Something of the model's waits for the user, or does not any more."""

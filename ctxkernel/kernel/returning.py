@@ -649,9 +649,9 @@ class Returning:
             ctx.tracker.rebase(back)
             self.checkpoints.made_again(back)
         lost |= {name: why for name, why in prepared.plan.lost.items() if name in lost}
-        for name in ctx.packer.own_modules:  # one that was loaded later stays, with what it holds
-            if PREFIX + name not in job.difference.target:
-                ctx.tracker.store_again(PREFIX + name)
+        stay = [name for name in ctx.packer.own_modules if PREFIX + name not in job.difference.target]
+        for name in stay:
+            ctx.tracker.store_again(PREFIX + name)
         graph = ctx.loop.graph
         values = fetched.values
 
@@ -698,6 +698,10 @@ class Returning:
         told += [f"connected again: {place} ({what})" for place, what in connected.items()]
         told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
         told += [f"as it is now: {name} ({why})" for name, why in as_now.items()]
+        if later := [name for name in stay if name not in modules.IN_PLACE]:
+            told.append(
+                f"loaded later, and as it is now: module {', '.join(later[:8])}{' …' if len(later) > 8 else ''}"
+            )
         told += [*filter(None, [prepared.plan.files_that_stay()]), *notices, *waited]
         if job.as_json and not job.statements:
             whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}

@@ -308,7 +308,8 @@ class Runtime:
             return
 
         def noted(stream: Any, ident: Any, message: Any) -> Any:
-            self.activity.message()
+            if message.get("content", {}).get("comm_id") not in self.panel.comms:
+                self.activity.message()
             return handle(stream, ident, message)
 
         handlers["comm_msg"] = noted

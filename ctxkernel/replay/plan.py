@@ -358,6 +358,8 @@ def pure_enough(
         if name in wanted:
             if makers is not None and at not in makers[name]:
                 return f"it also makes {name}, which was made anew since"
+        elif name in run.made and name not in run.bound and name in then:
+            return f"it changes {name} in place"
         elif name in run.made and (name not in then or not run.made[name] or then[name] != run.made[name]):
             return f"it also makes {name}, which is another now" if name in then else f"it also makes {name}"
         elif name not in run.made and name not in run.reads and then.get(name) is not None:

@@ -328,6 +328,10 @@ class Checkpointer:
         made = self.states.finish(job, result)
         for unit, listed in zip(made, result["units"], strict=True):
             self.storage.streams.setdefault(unit.digest, unit.stream)
+            for token, _ in unit.live:
+                self._used.setdefault(token, self._turns.get(job, self._tracker.turn))
+                if (thing := self._packer.living(token)) is not None:
+                    self._hold(token, thing)
             fresh = [name for name in unit.names if (now := self._current.get(name)) is not None and now.job == job]
             if len(fresh) == len(unit.names) or unit.names[0].startswith(("class:", "shared:")):
                 self._current |= dict.fromkeys(unit.names, unit)

@@ -213,6 +213,9 @@ def address(memory: Any) -> int:
     return at
 
 
+_MEMORY_OF_FILE = type(io.BytesIO().getbuffer().obj)
+
+
 def view(taking: Taking, obj: memoryview) -> Reduction:
     """A memoryview: of the same object again, the same part of it."""
     try:
@@ -222,6 +225,8 @@ def view(taking: Taking, obj: memoryview) -> Reduction:
     if below is None or obj.ndim == 0 or (obj.ndim > 1 and not obj.c_contiguous):
         return taking.refuse(obj, "its memory is laid out in a way that cannot be restored")
     offset = address(obj) - address(below)
+    if type(below) is _MEMORY_OF_FILE:
+        (below,) = gc.get_referents(below)
     return PARTS.memoryview, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
 
 
@@ -538,7 +543,7 @@ class ThingParts(Constructors):
         self, below: Any, offset: int, format: Any, shape: tuple[int, ...], strides: tuple[int, ...], readonly: bool
     ) -> Any:
         """Return a view of a part of an object's memory."""
-        whole = memoryview(below)
+        whole = below.getbuffer() if isinstance(below, io.BytesIO) else memoryview(below)
         if whole.format != "B" or whole.ndim != 1:
             whole = whole.cast("B")
         item = memoryview(b"").cast(format).itemsize if format != "B" else 1

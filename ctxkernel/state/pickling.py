@@ -346,7 +346,9 @@ class Packer:
             self.shared = {key: known for key, known in shared.items() if known[1] in labels}
         try:
             with _no_collection():
-                return self._pack(dict(values), expired, identities, [] if blocks is None else blocks, plain)
+                # A name that is one object with a text in the values would be written as a reference to it, or not.
+                named = {name[:1] + name[1:]: value for name, value in values.items()}
+                return self._pack(named, expired, identities, [] if blocks is None else blocks, plain)
         finally:
             self.shared = shared
             if sys.getrecursionlimit() != limit:  # a `__reduce__` of the user's changed it

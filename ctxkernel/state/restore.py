@@ -138,10 +138,12 @@ class Restorer:
             if name in keep or id(unit) in load or name in lost:
                 continue
             why = self._unloadable(unit)
-            if all(each in held for each in unit.names) and (
-                why or not stale.keys().isdisjoint(unit.names) or self._is_as_then(unit, execution_id, held)
-            ):
-                values |= {each: held[each] for each in unit.names}
+            there = {each: held.get(each, self._value(each)) for each in unit.names}
+            if held.keys() >= there.keys() and (why or not stale.keys().isdisjoint(there)):
+                values |= there
+                continue
+            if unit.live and not held.keys().isdisjoint(there) and self._is_as_then(unit, execution_id, there):
+                values |= there
                 continue
             if why:
                 lost |= dict.fromkeys(unit.names, why)
@@ -278,8 +280,10 @@ class Restorer:
 
     def _is_as_then(self, unit: Unit, execution_id: str | None, held: Mapping[str, Any]) -> bool:
         """Say whether values that were held when a state was left are still what they were."""
+        if any(one is NOTHING for one in held.values()):
+            return False
         left = self._checkpoints.left == (execution_id, self._tracker.turn - 1)
-        return left or self._is_packed(unit, lambda name: held.get(name, NOTHING))
+        return left or self._is_packed(unit, held.__getitem__)
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
@@ -413,7 +417,8 @@ class Restorer:
                 values[token.split(":")[1]] = living[token]
         fetched.values |= values
         if said and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit))):
-            fetched.lost[unit.names[0]] = f"a part of it cannot be had back: {'; '.join(said[:3])}"
+            why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
+            fetched.lost |= {name: why for name in unit.names if not name.startswith(("class:", "shared:"))}
 
     def _connect(self, fetched: Fetched, unit: Unit, token: str) -> object | None:
         """Return a new connection in place of one that is gone, the same one for each reference; else None."""

@@ -145,7 +145,7 @@ class Storage:
             _await(writer, bases)
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
-            return {taking.job: pack_and_put(packer, address, writer, value, groups)} if groups else {}
+            return {taking.job: pack_and_put(packer, address, writer, value, taking.job, groups)} if groups else {}
 
         ticket = self._background.submit(
             job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
@@ -184,6 +184,7 @@ def pack_and_put(
     address: Callable[[Any], str],
     writer: Any,
     value: Callable[[str], Any],
+    execution_id: str,
     groups: Iterable[Sequence[str]],
 ) -> dict[str, Any]:
     """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
@@ -206,12 +207,15 @@ def pack_and_put(
             for at, chunk in enumerate(chunks):
                 writer.put(chunk, view[at * CHUNK : (at + 1) * CHUNK])
             buffers.append(Buffer(view.nbytes, chunks))
-        # No `live`: what only lives in this process has no token outside of the child that packs it.
+        # A token that the child gave is not known outside of it: what has it is lost.
+        live = tuple((token, execution_id) for token in packed.live)
         labels = tuple(label for label in packed.labels if label.startswith("shared:"))
         place = address(blob), 0
         digest = address(packed.stream)
         unit = Unit(
-            piece.names, digest, place, tuple(buffers), packed.faults, packed.parts, labels=labels, again=packed.again
+            *(piece.names, digest, place, tuple(buffers), packed.faults, packed.parts, live),
+            labels=labels,
+            again=packed.again,
         )
         more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
         made.append(units.unit_to_json(unit, put_recipe) | more)
