@@ -523,6 +523,7 @@ class Restorer:
         others = [name for name, unit in difference.target.items() if unit is not recorded.get(name)]
         self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
         self._tracker.take_pending()
+        self._tracker.know_only(difference.target)
         self._tracker.settle_loaded([unit.names for unit in difference.load])
         for name in difference.held:
             self._tracker.store_again(name)

@@ -42,14 +42,12 @@ from ctxkernel.state.reflect import Plan, is_kind
 from ctxkernel.state.snapshot import Hidden, Names, Snapshot, differences
 from ctxkernel.state.variables import NOTHING, Variable, is_atom, same_atoms, some_of, weak_reference
 
-PACK_SECONDS = 0.06
-"""Processor time that packing after one cell may take on the user's thread."""
+PACK_SHARE = 0.25
+"""Of the time that work after a cell may take: processor time for packing on the user's thread."""
 REFRESH_SECONDS = 0.002
 """Processor time for packing again, before a cell, what it touches: changes outside of any cell."""
 HASHED_BYTES = 512 * 1024 * 1024
 """Bytes of large data that may be hashed after one cell: some 50 ms."""
-SLOW_SECONDS = 0.03
-"""A group that took longer the last time is deferred at once where that costs less: a fork does."""
 COMPARED_BYTES = 512 * 1024
 PLAIN_BYTES = 16 * 1024
 """Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
@@ -137,6 +135,10 @@ class NamespaceTracker:
         for name in self._names.filter(self._snapshot.names):
             self._add(name)
 
+    @property
+    def _pack_seconds(self) -> float:
+        return self.settings.end_phase_ms / 1000 * PACK_SHARE
+
     # -- what the kernel asks ---------------------------------------------------------------------
 
     @property
@@ -220,7 +222,7 @@ class NamespaceTracker:
         lacking = [name for name in self.pending.names if name not in ready and self._is_complex(name)]
         if not lacking:
             return
-        moment = self._moment(PACK_SECONDS)
+        moment = self._moment(self._pack_seconds)
         # They may share objects with what the cell touched or bound, and with nothing else.
         ran = {*self.touched, *self.rebound, *self._last.added, *self._last.changed}
         moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
@@ -229,6 +231,11 @@ class NamespaceTracker:
         self._take_pieces(moment, deferred, {}, _Found(frozenset(), ()))
         self.pending.deferred |= deferred
         self.pending.faults |= moment.faults
+
+    def know_only(self, labels: Collection[str]) -> None:
+        """Know no shared objects and classes but these: the state that is there now has no others stored."""
+        for name in [one for one in self._groups if one.startswith(("class:", "shared:")) and one not in labels]:
+            del self._groups[name]
 
     def settle_loaded(self, groups: Collection[Sequence[str]]) -> None:
         """Take what a restore loaded as what is stored: it is packed to see later whether it changed."""
@@ -312,7 +319,7 @@ class NamespaceTracker:
         outside, self._outside = self._outside, ""
         diff = NamespaceDiff()
         if outside:
-            seconds = None if outside == _VERIFY else PACK_SECONDS
+            seconds = None if outside == _VERIFY else self._pack_seconds
             diff = self._settle(*self._everything(moved), Cell(), outside=True, seconds=seconds)
             self._verified = outside == _VERIFY
         elif added or moved or deleted:
@@ -488,7 +495,7 @@ class NamespaceTracker:
 
     def _baseline(self, names: Sequence[str]) -> None:
         """Pack names that were not packed yet; reports nothing."""
-        moment = self._moment(PACK_SECONDS)
+        moment = self._moment(self._pack_seconds)
         moment.pack(self._whole_groups(names))
         self._await({name for group in moment.deferred for name in group})
         for piece in _distinct(moment.pieces):
@@ -518,10 +525,14 @@ class NamespaceTracker:
         cell: Cell,
         *,
         outside: bool = False,
-        seconds: float | None = PACK_SECONDS,
+        seconds: float | None = 0,
         hurry: bool = False,
     ) -> NamespaceDiff:
-        """Pack all these names, take what is there as the state from now on, and return what is different."""
+        """Pack all these names, take what is there as the state from now on, and return what is different.
+
+        `seconds`: of processor time for it; None for no bound, 0 for what a cell may take.
+        """
+        seconds = self._pack_seconds if seconds == 0 else seconds
         found = _Found(frozenset(moved), cell.replaced)
         self.pending.names |= {*added, *moved, *deleted}
         turns = {name: variable.turn for name, variable in self._variables.items()} if outside else {}
@@ -575,12 +586,13 @@ class NamespaceTracker:
         known = [group for name in names if (group := self._groups.get(name))]
         labels = dict.fromkeys(label for group in known for label in group.labels)
         deps = frozenset().union(*(group.deps for group in known)) if known else frozenset[str]()
-        group = Group(tuple(sorted(names)), b"", 0, tuple(labels), deps, SLOW_SECONDS * 2)
+        group = Group(tuple(sorted(names)), b"", 0, tuple(labels), deps, self._pack_seconds)
         self._groups |= dict.fromkeys(group.names, group)
 
     def _is_slow(self, names: Sequence[str]) -> bool:
+        """Say whether a group is deferred at once, as packing it took long the last time: a fork costs less."""
         group = self._groups.get(names[0])
-        return group is not None and group.seconds > SLOW_SECONDS
+        return group is not None and group.seconds > self._pack_seconds / 2
 
     def _take_pieces(
         self, moment: Moment, deferred: Collection[str], old: Mapping[str, Group], found: _Found

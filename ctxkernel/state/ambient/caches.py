@@ -47,9 +47,8 @@ class FunctionCaches(Part):
         for cache in stale.values():
             cache.cache_clear()
         # A function that was loaded comes with an empty one.
-        empty = [
-            name for name, one in self._caches() if value.get(name, (0, 0, 0))[2] and not one.cache_info().currsize
-        ]
+        cleared = {name for name, (_, _, size) in value.items() if size} | stale.keys()
+        empty = [name for name, one in self._caches() if name in cleared and not one.cache_info().currsize]
         return [f"cleared the cache of {listed(empty, 8)}"] if empty or stale else ()
 
     def _stale(self, value: Any) -> dict[str, Any]:
