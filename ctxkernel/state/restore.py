@@ -333,7 +333,7 @@ class Restorer:
         self._checkpoints.storage.wait_for(difference.target)
         known = self._checkpoints.known_now()
         self._made = set()
-        for unit in difference.load:
+        for unit in difference.load if not difference.held else ():  # these may be instances of classes that live
             for name in unit.names:
                 if name.startswith("class:") and name not in known:
                     self._packer.forget(name[6:])  # one that is only not collected yet
