@@ -169,8 +169,12 @@ class Restorer:
         found: dict[str, str] = {}
         doubts = self._checkpoints.states.doubts(execution_id)
         for name, later in doubts.items():
+            if name not in target:
+                continue
             found[name] = f"it is as it was last known: {_CHANGED}"
-            now, unit = current.get(name), self._checkpoints.state(later).get(name)
+            now, unit = current.get(name), None
+            with contextlib.suppress(CheckpointError):  # an earlier kernel's, of which nothing is left
+                unit = self._checkpoints.state(later).get(name)
             if now is None or not now.equals(unit) or not target.keys() >= {*now.names, *now.labels}:
                 continue
             if all(label in doubts or current[label].equals(target[label]) for label in now.labels):
