@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-LEAVES_WHOLE = False
+LEAVES_WHOLE = True
 """Whether a move may leave a state whose checkpoint was skipped, with nothing of it lost."""
 NAMES = ("a", "b", "c", "d", "n", "arr")
 STEPS = (
@@ -243,16 +243,16 @@ def refusing(code: int) -> Iterator[None]:
     """Have the disk refuse every write of data."""
     from ctxkernel.store import packs
 
-    real = packs._write
+    real = packs.write_all
 
     def refuse(*given: Any) -> None:
         raise OSError(code, os.strerror(code))
 
-    packs._write = refuse
+    packs.write_all = refuse
     try:
         yield
     finally:
-        packs._write = real
+        packs.write_all = real
 
 
 # -- programs --------------------------------------------------------------------------------------

@@ -309,3 +309,28 @@ def test_what_was_given_up_for_space_is_told_in_plain_words(bench: Bench):
 
     bench.store.drop([entry.address for entry in bench.store.entries()])
     assert all("its data are missing: " in why for why in bench.goto(here).values())
+
+
+def test_a_restored_array_that_others_look_into_gets_another_content(bench: Bench):
+    """Its memory is another kind than that of an array that a cell made: it is loaded, or patched, but not kept."""
+    first = bench.run("arr = np.arange(20_000); d = [arr[10:20]]")
+    second = bench.run("arr[12] = -3")
+    third = bench.run("del arr, d")
+    bench.goto(first)
+    for goes in (second, first, third, second, first):
+        bench.goto(goes)
+        if goes != third:
+            expected = -3 if goes == second else 12
+            assert (bench["arr"][12], bench["d"][0][2]) == (expected, expected)
+            assert np.shares_memory(bench["arr"], bench["d"][0])
+
+
+def test_an_array_beside_one_that_is_loaded_anew_is_not_patched_by_itself(bench: Bench):
+    """What holds both of them would still hold the one of before."""
+    first = bench.run("arr = np.arange(20_000); d = [np.zeros(20_000), arr]")
+    bench.run("d[0][0] = 1; arr.shape = 200, 100")
+
+    bench.goto(first)
+
+    assert bench["d"][1] is bench["arr"]
+    assert (bench["arr"].shape, bench["d"][0][0]) == ((20_000,), 0)

@@ -300,7 +300,9 @@ class Packer:
         return label
 
     def adopt_label(self, label: str, obj: object) -> None:
-        """Take `obj` as the object with this label."""
+        """Take `obj` as the object with this label, and no other any more."""
+        if (before := self.object_of(label)) is not None:
+            self.shared.pop(id(before), None)
         key = id(obj)
         ref = weakref.ref(obj, lambda ref: self._unshare(key, ref))
         self.shared[key] = ref, label

@@ -17,7 +17,7 @@ import pickle
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -191,7 +191,8 @@ class Restorer:
                 name
                 for name in keep
                 if any(
-                    label not in keep and not self._can_patch(label, target, current) for label in target[name].labels
+                    label not in keep and self._patches(target.get(label), target, keep) is None
+                    for label in target[name].labels
                 )
                 or not keep.issuperset(target[name].names)
                 or (name.startswith("shared:") and self._packer.object_of(name) is None)
@@ -232,19 +233,6 @@ class Restorer:
         packed = self._packer.pack(values, labels=unit.labels)
         chunks = [chunks_of(view) for view in packed.buffers]
         return self._address(packed.stream) == unit.digest and chunks == [one.chunks for one in unit.buffers]
-
-    def _can_patch(self, label: str, target: State, current: State) -> bool:
-        """Say whether the content of a shared array can be written into it: who holds it keeps it then."""
-        obj, unit, now = self._packer.object_of(label), target.get(label), current.get(label)
-        flags = getattr(obj, "flags", None)
-        return (
-            unit is not None
-            and now is not None
-            and getattr(flags, "writeable", False)
-            and now.digest == unit.digest
-            and bool(unit.buffers)
-            and [one.nbytes for one in now.buffers] == [one.nbytes for one in unit.buffers]
-        )
 
     def _not_stored(
         self,
@@ -396,7 +384,8 @@ class Restorer:
             fetched.lost |= dict.fromkeys(unit.names, f"{type(fault).__name__} while loading: {fault}"[:200])
 
     def _fetch(self, fetched: Fetched, unit: Unit) -> None:
-        patches = self._patches(unit)
+        difference = fetched.difference
+        patches = self._patches(unit, difference.target, difference.keep)
         if patches is not None:
             fetched.patches += patches
             fetched.patched.update(unit.names)
@@ -406,7 +395,7 @@ class Restorer:
             return
         living = self._checkpoints.living(unit)
         buffers = [self._memory(buffer) for buffer in unit.buffers]
-        target, said = fetched.difference.target, list[str]()
+        target, said = difference.target, list[str]()
         values = self._packer.unpack(
             self._stream(unit),
             buffers,
@@ -450,12 +439,8 @@ class Restorer:
             return None
         if label in fetched.difference.keep or label in fetched.patched:
             return self._packer.object_of(label)
-        if (patches := self._patches(unit)) is not None:
-            fetched.patches += patches
-            fetched.patched.add(label)
-            return self._packer.object_of(label)
         self._fetch(fetched, unit)
-        return fetched.values.get(label)
+        return self._packer.object_of(label) if label in fetched.patched else fetched.values.get(label)
 
     def plain(self, unit: Unit) -> Any:
         """Return the value of a unit that holds plain values. Raises StoreError."""
@@ -480,10 +465,15 @@ class Restorer:
         obj = self._packer.object_of(name)
         return NOTHING if obj is None else obj
 
-    def _patches(self, unit: Unit) -> list[tuple[memoryview, str]] | None:
-        """Where a unit differs from now in the content of large buffers only, return what to write; else None."""
-        now = self._checkpoints.known_now().get(unit.names[0])
-        if now is None or now.names != unit.names or not unit.buffers or now.live or unit.live or unit.missing:
+    def _patches(self, unit: Unit | None, target: State, keep: Collection[str]) -> list[tuple[memoryview, str]] | None:
+        """Where a unit differs from now in the content of large buffers only, return what to write; else None.
+
+        What it refers to is kept then, or patched as well.
+        """
+        now = self._checkpoints.known_now().get(unit.names[0]) if unit is not None else None
+        if unit is None or now is None or now.names != unit.names:
+            return None
+        if not unit.buffers or now.live or unit.live or unit.missing:
             return None
         if now.digest != unit.digest or [one.nbytes for one in now.buffers] != [one.nbytes for one in unit.buffers]:
             return None
@@ -491,6 +481,8 @@ class Restorer:
         if any(value is NOTHING for value in values.values()) or _shares_lazily(values):
             return None
         if not self._checkpoints.unstored.isdisjoint(unit.names):
+            return None
+        if any(one not in keep and self._patches(target.get(one), target, keep) is None for one in unit.labels):
             return None
         packed = self._packer.pack(values)
         if self._address(packed.stream) != unit.digest or any(view.readonly for view in packed.buffers):
