@@ -148,7 +148,7 @@ class Restorer:
             if why:
                 lost |= dict.fromkeys(unit.names, why)
                 if unit.digest or not unit.missing:
-                    absent |= dict.fromkeys((each for each in unit.names if each in current), why)
+                    absent |= {each: why for each, value in there.items() if value is not NOTHING or each in current}
                 continue
             self._not_stored(unit, current, stale, lost, connect, execution_id)
             load[id(unit)] = unit
@@ -216,7 +216,9 @@ class Restorer:
             now = [current[name] for name in unit.names if name in current]
             if len(now) < len(unit.names) or unit.live or unit.missing or not keep.issuperset(unit.labels):
                 continue
-            if not unit.digest or unit.digest.startswith(PLAIN) or all(one is unit or one == unit for one in now):
+            if not unit.digest or unit.digest.startswith(PLAIN):
+                continue
+            if all(one == unit for one in now) and not self._unloadable(unit):  # it changed since
                 continue
             sharing = {name for one in now for name in one.names}
             others = {label for one in now for label in one.labels}.difference(unit.labels)
