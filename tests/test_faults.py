@@ -255,7 +255,7 @@ def test_data_that_cannot_be_stored_are_told_once_and_shown_until_they_can(start
     kernel = start()
     run_all(kernel, HARM, "x = [1]", "import ctxkernel.store.packs as packs")
 
-    first = run_all(kernel, f"harm(packs, '_write', '{kind}', times=-1); x.append(2)").stderr
+    first = run_all(kernel, f"harm(packs, 'write_all', '{kind}', times=-1); x.append(2)").stderr
 
     assert first.startswith("ctxkernel: the state after s4 is not stored: checkpoint data cannot be written to")
     reason = {"full": "No space left", "readonly": "Read-only file system"}[kind]
@@ -293,7 +293,7 @@ def ctxkernel(folder, cache, *arguments: str) -> subprocess.CompletedProcess[str
 def test_the_doctor_and_verify_tell_which_states_were_not_kept(start, cache, tmp_path):
     kernel = start()
     run_all(kernel, HARM, "x = [1]", "import ctxkernel.store.packs as packs; harm(rt.tracker, 'after')")
-    run_all(kernel, "harm(packs, '_write', 'full', times=-1); x.append(2)")
+    run_all(kernel, "harm(packs, 'write_all', 'full', times=-1); x.append(2)")
     kernel.stop()
 
     checks = json.loads(ctxkernel(tmp_path, cache, "doctor", "--json").stdout)["checks"]

@@ -544,6 +544,8 @@ class ThingParts(Constructors):
     ) -> Any:
         """Return a view of a part of an object's memory."""
         whole = below.getbuffer() if isinstance(below, io.BytesIO) else memoryview(below)
+        if not whole.c_contiguous:  # all of it
+            return whole.toreadonly() if readonly and not whole.readonly else whole
         if whole.format != "B" or whole.ndim != 1:
             whole = whole.cast("B")
         item = memoryview(b"").cast(format).itemsize if format != "B" else 1

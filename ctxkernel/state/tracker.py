@@ -625,9 +625,12 @@ class NamespaceTracker:
                 continue
             prints = {name: self._print_of(name, old) for name in piece.names}
             there = {name for name in piece.names if name in self._groups or name in old}
-            found.altered |= {name for name in there if name not in unchanged and not awaited}
             self._store(piece)
             group = self._keep(piece)
+            # One content may be written in two ways; attributes that follow from others are in no fingerprint.
+            told = {} if self._hides(piece) else group.prints or {}
+            same_prints = {name for name in there if prints[name] and prints[name] == told.get(name)}
+            found.altered |= there - unchanged - same_prints if not awaited else set()
             for name in piece.names:
                 if name not in self._variables:
                     known = name in unchanged or (
@@ -787,6 +790,9 @@ class NamespaceTracker:
     def _shared_print(self, label: str) -> str:
         group = self._groups.get(label)
         return (group.prints or {}).get(label, "") or group.key.hex() if group is not None else label
+
+    def _hides(self, piece: Piece) -> bool:
+        return any(self._hidden_attributes(uid) for uid in piece.packed.classes)
 
     def _hidden_attributes(self, label: str) -> frozenset[str]:
         """Return the attributes of instances of a class that follow from the others: of cached properties."""

@@ -50,8 +50,8 @@ export function isTrivial(plan) {
   const p = dict(plan);
   const runs = list(p.statements).some((one) => one?.action !== 'skip');
   const files = list(p.file_changes).some((one) => one?.action !== 'stays');
-  const connects = Object.keys(dict(p.connect)).length;
-  const costs = connects || Object.keys(dict(p.lost)).length || Object.keys(dict(p.rerun)).length || runs || files;
+  const told = [p.connect, p.lost, p.as_now, p.rerun].some((names) => Object.keys(dict(names)).length);
+  const costs = told || runs || files;
   return !costs && (number(p.seconds) ?? Infinity) < AT_ONCE_S;
 }
 
