@@ -260,7 +260,7 @@ class Restorer:
 
     def _unloadable(self, unit: Unit) -> str:
         """Say why nothing of a unit can be loaded, or return an empty text."""
-        if not unit.digest:
+        if not unit.stream[0]:
             return next(iter(unit.missing.values()), "it was not stored")
         needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
         gone = self._checkpoints.storage.absent(needed)
