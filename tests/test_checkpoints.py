@@ -374,6 +374,33 @@ def test_a_return_that_would_lose_what_could_not_be_stored_names_it(bench: Bench
     assert bench.restorer.compare(second).absent == {}
 
 
+def test_a_held_value_that_was_changed_since_does_not_pass_for_what_it_was(bench: Bench, full: Any):
+    """A cell ran after a return to it: it is named."""
+    first = bench.run("a = [1]; n = 1")
+    full(True)
+    second = bench.run("a.append(2)")
+    bench.goto(first)
+    bench.goto(second)
+    bench.run("a.append(3)")
+    bench.goto(first)
+
+    assert bench.goto(second).keys() >= {"a"}
+    assert "a" not in bench.ns
+
+
+def test_an_array_that_is_not_stored_is_not_written_over(bench: Bench, full: Any):
+    """It is held for the way back."""
+    first = bench.run("arr = np.arange(20_000)")
+    full(True)
+    second = bench.run("arr[3] = -3")
+    bench.goto(first)
+    assert bench["arr"][3] == 3
+
+    bench.goto(second)
+
+    assert bench["arr"][3] == -3
+
+
 def test_what_could_not_be_stored_is_stored_with_the_next_state(bench: Bench, full: Any):
     """Groups, shared arrays, numbers and what is no variable: all of it, though the next cell touches none of it."""
     first = bench.run("x = 0; arr = np.arange(20_000); d = [arr]; a = [1]; b = [a]")

@@ -94,6 +94,8 @@ class Checkpointer:
         """Token → an object that has no stored form, held so that a return finds it."""
         self.held: dict[str | None, dict[str, Any]] = {}
         """Execution → values of its state whose data are not stored, by name."""
+        self.prints: dict[tuple[str | None, tuple[str, ...]], Any] = {}
+        """What tells whether such values are as they were: by execution and the names of a unit."""
         self.left: tuple[str | None, int] = ("", -1)
         """The state that was left last, and the tracker's turn then."""
         self._writing: dict[str, list[Any]] = {}
@@ -457,13 +459,15 @@ class Checkpointer:
         for name in names:
             self._tracker.store_again(name)
 
-    def hold(self, values: Mapping[str, Any]) -> None:
+    def hold(self, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:
         """Hold values of the present state, which is about to be left, whose data are not stored."""
         self.left = self._base, self._tracker.turn
         if values:
             self.held[self._base] = {**self.held.pop(self._base, {}), **values}
+        self.prints |= {(self._base, names): one for names, one in prints.items()}
         while len(self.held) > MOST_STATES_HELD:
             del self.held[next(iter(self.held))]
+        self.prints = {key: one for key, one in self.prints.items() if key[0] in self.held}
 
     def settled(
         self, execution_id: str | None, target: Mapping[str, Unit], lost: set[str], others: Iterable[str]

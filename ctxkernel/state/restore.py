@@ -139,10 +139,9 @@ class Restorer:
                 continue
             why = self._unloadable(unit)
             there = {each: held.get(each, self._value(each)) for each in unit.names}
-            if held.keys() >= there.keys() and (why or not stale.keys().isdisjoint(there)):
-                values |= there
-                continue
-            if unit.live and not held.keys().isdisjoint(there) and self._is_as_then(unit, execution_id, there):
+            whole = held.keys() >= there.keys() and (why or not stale.keys().isdisjoint(there))
+            some = bool(unit.live) and not held.keys().isdisjoint(there)
+            if (whole or some) and self._is_as_then(unit, execution_id, there):
                 values |= there
                 continue
             if why:
@@ -226,9 +225,7 @@ class Restorer:
         values = {name: value(name) for name in unit.names}
         if any(one is NOTHING for one in values.values()):
             return False
-        packed = self._packer.pack(values, labels=unit.labels)
-        chunks = [chunks_of(view) for view in packed.buffers]
-        return self._address(packed.stream) == unit.digest and chunks == [one.chunks for one in unit.buffers]
+        return self._print(unit, values) == (unit.digest, [one.chunks for one in unit.buffers])
 
     def _not_stored(
         self,
@@ -270,8 +267,16 @@ class Restorer:
         """Say whether values that were held when a state was left are still what they were."""
         if any(one is NOTHING for one in held.values()):
             return False
-        left = self._checkpoints.left == (execution_id, self._tracker.turn - 1)
-        return left or self._is_packed(unit, held.__getitem__)
+        if self._checkpoints.left == (execution_id, self._tracker.turn - 1):
+            return True
+        known = self._checkpoints.prints.get((execution_id, unit.names))
+        now = self._print(unit, held)
+        return now in (known, (unit.digest, [one.chunks for one in unit.buffers]))
+
+    def _print(self, unit: Unit, values: Mapping[str, Any]) -> tuple[str, list[tuple[str, ...]]]:
+        """Return what is equal for equal values of a unit's names."""
+        packed = self._packer.pack({name: values[name] for name in unit.names}, labels=unit.labels)
+        return self._address(packed.stream), [chunks_of(view) for view in packed.buffers]
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
@@ -469,8 +474,8 @@ class Restorer:
         now = self._checkpoints.known_now().get(unit.names[0]) if unit is not None else None
         if unit is None or now is None or now.names != unit.names:
             return None
-        if not unit.buffers or now.live or unit.live or unit.missing:
-            return None
+        if not unit.buffers or now.live or unit.live or unit.missing or self._unloadable(now):
+            return None  # what is not stored is held, and stays what it is
         if now.digest != unit.digest or [one.nbytes for one in now.buffers] != [one.nbytes for one in unit.buffers]:
             return None
         values = {name: self._any(name) for name in unit.names}
@@ -541,7 +546,8 @@ class Restorer:
             value = self._value(name)
             if value is not NOTHING:
                 held[name] = value
-        self._checkpoints.hold(held)
+        whole = {unit.names: unit for unit in current.values() if held.keys() >= set(unit.names)}
+        self._checkpoints.hold(held, {names: self._print(unit, held) for names, unit in whole.items()})
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
 
 
