@@ -393,7 +393,7 @@ class Program:
             if now.but(set()) != before.but(set()) and "variables may have" not in reply.get("evalue", ""):
                 self.complain(f"{command} was refused and changed the namespace: {reply}")
             return
-        lost = {re.match(r"\w+", place)[0] for place in re.findall(r"not restored: (\S+)", told)}
+        lost = {re.match(r"\w+", place)[0] for place in re.findall(r"(?:not restored|as it is now): (\S+)", told)}
         self.note(f"went{f', without {sorted(lost)}' if lost else ''}")
         if now.but(lost) != target.but(lost):
             self.complain(f"{command} is not the state of {where}: {now.but(lost)} and not {target.but(lost)}; {told}")

@@ -369,10 +369,10 @@ class _Comparing:
     ) -> Iterable[Divergence]:
         if before and before == after:
             return
+        if self.details.equal is not None and self.details.equal(name):
+            return
         texts = _said_of(first), _said_of(second)
         if before and after:
-            if self.details.equal is not None and self.details.equal(name):
-                return
             # A scalar stands whole in its description, so it can be compared with the tolerance.
             whole = first is not None and second is not None and first.type == second.type and first.type in _SCALARS
             if whole and texts[0] != texts[1] and same_text(*texts, self.tolerance):

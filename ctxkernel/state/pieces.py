@@ -55,12 +55,15 @@ class Moment:
     first: dict[str, Piece] = field(default_factory=dict[str, Piece])
     """The piece of each name before it was known what it shares: comparable with an earlier piece of these names."""
     deferred: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    slow: set[str] = field(default_factory=set[str])
+    """Those of the deferred names that used up more than half of the time by themselves, or may not be hashed."""
     faults: dict[str, str] = field(default_factory=dict[str, str])
     """Names that could not be packed for a fault of ours, and why."""
     _hashed: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict[tuple[int, int], tuple[str, ...]])
     _blocks: list[Any] = field(default_factory=list[Any])
     _alive: list[Any] = field(default_factory=list[Any])
     _tried: set[str] = field(default_factory=set[str])
+    _most: float = 0.0
 
     def pack(self, groups: Iterable[Sequence[str]], *, join: bool = True) -> None:
         """Pack groups of names, and whatever they refer to that has a pack of its own. `join`: find what they share."""
@@ -88,6 +91,7 @@ class Moment:
         for name in values:  # one of before it was known what these share
             self.pieces.pop(name, None)
         start = time.thread_time()
+        most = self._most = self._most or self.seconds or 0.0
         end = None if self.seconds is None else start + self.seconds
         try:
             packed = self.packer.pack(
@@ -99,6 +103,8 @@ class Moment:
             chunks = self._hash(packed)
         except OutOfTime:
             self.deferred.append(tuple(values))
+            if time.thread_time() - start > most / 2 or time.thread_time() < (end or 0.0):
+                self.slow.update(values)
             return
         except Exception as fault:  # ours, or of a class that breaks the rules: it costs these names
             why = f"{type(fault).__name__} while it was stored: {fault}"[:200]

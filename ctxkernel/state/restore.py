@@ -147,7 +147,7 @@ class Restorer:
             if why:
                 lost |= dict.fromkeys(unit.names, why)
                 if unit.digest or not unit.missing:
-                    absent |= dict.fromkeys((each for each in unit.names if each in current), why)
+                    absent |= {each: why for each, value in there.items() if value is not NOTHING or each in current}
                 continue
             self._not_stored(unit, current, stale, lost, connect, execution_id)
             load[id(unit)] = unit
@@ -168,8 +168,12 @@ class Restorer:
         found: dict[str, str] = {}
         doubts = self._checkpoints.states.doubts(execution_id)
         for name, later in doubts.items():
+            if name not in target:
+                continue
             found[name] = f"it is as it was last known: {_CHANGED}"
-            now, unit = current.get(name), self._checkpoints.state(later).get(name)
+            now, unit = current.get(name), None
+            with contextlib.suppress(CheckpointError):  # an earlier kernel's, of which nothing is left
+                unit = self._checkpoints.state(later).get(name)
             if now is None or not now.equals(unit) or not target.keys() >= {*now.names, *now.labels}:
                 continue
             if all(label in doubts or current[label].equals(target[label]) for label in now.labels):
@@ -211,7 +215,9 @@ class Restorer:
             now = [current[name] for name in unit.names if name in current]
             if len(now) < len(unit.names) or unit.live or unit.missing or not keep.issuperset(unit.labels):
                 continue
-            if not unit.digest or unit.digest.startswith(PLAIN) or all(one is unit or one == unit for one in now):
+            if not unit.digest or unit.digest.startswith(PLAIN):
+                continue
+            if all(one == unit for one in now) and not self._unloadable(unit):  # it changed since
                 continue
             sharing = {name for one in now for name in one.names}
             others = {label for one in now for label in one.labels}.difference(unit.labels)
@@ -326,7 +332,7 @@ class Restorer:
         self._checkpoints.storage.wait_for(difference.target)
         known = self._checkpoints.known_now()
         self._made = set()
-        for unit in difference.load:
+        for unit in difference.load if not difference.held else ():  # these may be instances of classes that live
             for name in unit.names:
                 if name.startswith("class:") and name not in known:
                     self._packer.forget(name[6:])  # one that is only not collected yet

@@ -227,7 +227,7 @@ class NamespaceTracker:
         ran = {*self.touched, *self.rebound, *self._last.added, *self._last.changed}
         moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
         deferred = {name for names in moment.deferred for name in names}
-        self._await(deferred)
+        self._await(deferred, moment)
         self._take_pieces(moment, deferred, {}, _Found(frozenset(), ()))
         self.pending.deferred |= deferred
         self.pending.faults |= moment.faults
@@ -505,7 +505,7 @@ class NamespaceTracker:
         """Pack names that were not packed yet; reports nothing."""
         moment = self._moment(self._pack_seconds)
         moment.pack(self._whole_groups(names))
-        self._await({name for group in moment.deferred for name in group})
+        self._await({name for group in moment.deferred for name in group}, moment)
         for piece in _distinct(moment.pieces):
             if not any(name in self._groups for name in piece.names):
                 self._keep(piece)
@@ -560,13 +560,14 @@ class NamespaceTracker:
         moment = self._moment(seconds)
         if seconds is not None and self._may_defer() and (hurry or any(self._is_slow(names) for names in groups)):
             moment.deferred = [names for names in groups if hurry or self._is_slow(names)]
+            moment.slow.update(name for names in groups if self._is_slow(names) for name in names)
             groups = [names for names in groups if names not in moment.deferred]
         moment.pack(groups)
         deferred = {name for names in moment.deferred for name in names}
         if deferred and len(groups) + len(moment.deferred) > 1:
             # What these share is only known when all are packed at one moment.
             deferred |= {name for names in groups for name in names}
-        self._await(deferred)
+        self._await(deferred, moment)
         changed_parts = self._take_pieces(moment, deferred, old, found)
         self._conclude(added, deferred, found)
         self._relatives(changed_parts, moment, found)
@@ -589,14 +590,16 @@ class NamespaceTracker:
         shown = {name: info for name, info in found.added.items() if name not in self._watched}
         return NamespaceDiff(shown, changed, tuple(deleted), found.said(sorted(deferred - self._watched)))
 
-    def _await(self, names: Collection[str]) -> None:
+    def _await(self, names: Collection[str], moment: Moment) -> None:
         """Treat names as one group until it is known what they share."""
         if not names:
             return
         known = [group for name in names if (group := self._groups.get(name))]
         labels = dict.fromkeys(label for group in known for label in group.labels)
         deps = frozenset().union(*(group.deps for group in known)) if known else frozenset[str]()
-        group = Group(tuple(sorted(names)), b"", 0, tuple(labels), deps, self._pack_seconds)
+        # Only what was slow itself is deferred at once the next time.
+        seconds = 0.0 if moment.slow.isdisjoint(names) else self._pack_seconds
+        group = Group(tuple(sorted(names)), b"", 0, tuple(labels), deps, seconds)
         self._groups |= dict.fromkeys(group.names, group)
 
     def _is_slow(self, names: Sequence[str]) -> bool:

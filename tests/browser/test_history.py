@@ -17,6 +17,7 @@ log.record(UserQuestion(log.next_event_id, "Why do the residuals drift?"))
 log.record(Action(log.next_event_id, "t1", "run_cell", {"code": "rows.mean()"}, "r1", (), "I look at the means."))
 log.record(Observation(log.next_event_id, "t1", "year residual\\n" + "\\n".join(f"{y} {y % 7}" for y in range(200))))
 log.record(AssistantMessage(log.next_event_id, "The sensor was replaced in 2019."))
+del log
 """
 BREAK = """
 from ctxkernel.history.rules import Report, Violation

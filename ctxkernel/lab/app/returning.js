@@ -587,7 +587,7 @@ function planBody(raw, job) {
   const running = job.steps ? steps.reduce((sum, one) => sum + (number(one.expected_s) ?? 0), 0) : 0;
   const seconds = number(p.seconds) === null && !running ? null : (number(p.seconds) ?? 0) + running;
   const changes = list(p.file_changes).map(dict);
-  const nothing = !load.length && !list(p.drop).length && !again.length && !lost.length && !changes.length;
+  const nothing = !load.length && !list(p.drop).length && !again.length && !lost.length && !changes.length && !Object.keys(dict(p.as_now)).length;
   const pair = (name, said) => h('li', null, h('code', null, name), h('span', { class: 'ctxk-muted' }, said));
   return [
     job.detail && h('p', { class: 'ctxk-hint' }, job.detail),
@@ -603,6 +603,11 @@ function planBody(raw, job) {
       'Not restored',
       'lost',
       lost.map(([name, why]) => pair(name, why))
+    ),
+    part(
+      'As it is now',
+      'asnow',
+      Object.entries(dict(p.as_now)).map(([name, why]) => pair(name, why))
     ),
     part(`Restored${size ? ` · ${bytes(size)}` : ''}`, 'load', names(load.flatMap((one) => list(one.names)))),
     part('Removed', 'drop', names(list(p.drop))),
