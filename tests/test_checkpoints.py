@@ -435,3 +435,14 @@ def test_another_kernel_knows_what_could_not_be_stored(bench: Bench, full: Any, 
     assert "No space" in lost["a"]
     assert other["k"] == [0]
     other.store.close()
+
+
+def test_options_of_the_process_that_could_not_be_stored_stop_no_return(bench: Bench, full: Any):
+    """No variable is lost by it: it is named, and that is all."""
+    first = bench.run("a = [1]")
+    full(True)
+    second = bench.run("b = 2")
+    bench.goto(first)
+
+    assert not bench.restorer.compare(second).absent.keys() & {"ambient:cells"}
+    assert bench.goto(second).keys() == {"ambient:cells"}

@@ -146,7 +146,8 @@ class Restorer:
                 continue
             if why:
                 lost |= dict.fromkeys(unit.names, why)
-                if unit.digest or not unit.missing:
+                # An option of the process stays as it is: no value is lost with it.
+                if (unit.digest or not unit.missing) and not unit.names[0].startswith("ambient:"):
                     absent |= {each: why for each, value in there.items() if value is not NOTHING or each in current}
                 continue
             self._not_stored(unit, current, stale, lost, connect, execution_id)
@@ -213,9 +214,9 @@ class Restorer:
         found: set[str] = set()
         for unit in {id(unit): unit for name, unit in target.items() if name not in keep}.values():
             now = [current[name] for name in unit.names if name in current]
-            if len(now) < len(unit.names) or unit.live or unit.missing or not keep.issuperset(unit.labels):
+            if len(now) < len(unit.names) or unit.live or not keep.issuperset(unit.labels):
                 continue
-            if not unit.digest or unit.digest.startswith(PLAIN):
+            if (unit.missing and unit.stream[0]) or not unit.digest or unit.digest.startswith(PLAIN):
                 continue
             if all(one == unit for one in now) and not self._unloadable(unit):  # it changed since
                 continue
