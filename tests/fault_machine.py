@@ -393,10 +393,15 @@ class Program:
             if now.but(set()) != before.but(set()) and "variables may have" not in reply.get("evalue", ""):
                 self.complain(f"{command} was refused and changed the namespace: {reply}")
             return
-        lost = {re.match(r"\w+", place)[0] for place in re.findall(r"(?:not restored|as it is now): (\S+)", told)}
+        lost, as_now = (
+            {re.match(r"\w+", place)[0] for place in re.findall(rf"{said}: (\S+)", told)}
+            for said in ("not restored", "as it is now")
+        )
         self.note(f"went{f', without {sorted(lost)}' if lost else ''}")
-        if now.but(lost) != target.but(lost):
-            self.complain(f"{command} is not the state of {where}: {now.but(lost)} and not {target.but(lost)}; {told}")
+        named = lost | as_now
+        if now.but(named) != target.but(named):
+            said = f"{now.but(named)} and not {target.but(named)}"
+            self.complain(f"{command} is not the state of {where}: {said}; {told}")
         for name in lost & before.values.keys() & target.values.keys():
             if canonical({name: before.values[name]}) == canonical({name: target.values[name]}):
                 self.complain(f"{command} lost {name}, which was alive and equal; {told}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ctxkernel.state.checkpoints import Checkpointer
+from ctxkernel.state.checkpoints import Checkpointer, Taken
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.restore import Restorer
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.variables import NOTHING
+from ctxkernel.store import packs
 from ctxkernel.store.background import Background
 from ctxkernel.store.chunks import ChunkStore, stream_address
 
@@ -43,6 +45,7 @@ class Bench:
             self.checkpoints, bind=self._bind, handle=lambda _: None, free_memory=lambda: None, **common
         )
         self.count = 0
+        self.taken: dict[str, Taken] = {}
 
     def _bind(self, values: Any, gone: Any) -> None:
         for name in gone:
@@ -57,7 +60,7 @@ class Bench:
         exec(compile(source, "<cell>", "exec"), self.ns)
         self.tracker.after(lambda: False)
         execution_id = f"s{self.count}.1"
-        self.checkpoints.take(execution_id, {})
+        self.taken[execution_id] = self.checkpoints.take(execution_id, {"ambient:cells": self.count})
         self.checkpoints.poll()
         return execution_id
 
@@ -334,3 +337,112 @@ def test_an_array_beside_one_that_is_loaded_anew_is_not_patched_by_itself(bench:
 
     assert bench["d"][1] is bench["arr"]
     assert (bench["arr"].shape, bench["d"][0][0]) == ((20_000,), 0)
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Have the disk be full, or have room again."""
+    real = packs.write_all
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    return lambda is_full: monkeypatch.setattr(packs, "write_all", refuse if is_full else real)
+
+
+def test_a_state_that_could_not_be_stored_is_left_alone_by_a_return_to_it(bench: Bench, full: Any):
+    """While its values are alive and as they were, they are kept."""
+    bench.run("a = [1]")
+    full(True)
+    second = bench.run("a.append(2); b = {'a': a}")
+    kept = bench["b"]
+
+    assert bench.goto(second) == {}
+    assert bench["b"] is kept
+    assert kept == {"a": [1, 2]}
+
+
+def test_a_return_that_would_lose_what_could_not_be_stored_names_it(bench: Bench, full: Any):
+    """The values of the state that is left are held: the way back finds them."""
+    first = bench.run("a = [1]")
+    full(True)
+    second = bench.run("a.append(2)")
+    bench.goto(first)
+    assert bench["a"] == [1]
+    bench.goto(second)
+    assert bench["a"] == [1, 2]
+    assert bench.restorer.compare(second).absent == {}
+
+
+def test_a_held_value_that_was_changed_since_does_not_pass_for_what_it_was(bench: Bench, full: Any):
+    """A cell ran after a return to it: it is named."""
+    first = bench.run("a = [1]; n = 1")
+    full(True)
+    second = bench.run("a.append(2)")
+    bench.goto(first)
+    bench.goto(second)
+    bench.run("a.append(3)")
+    bench.goto(first)
+
+    assert bench.goto(second).keys() >= {"a"}
+    assert "a" not in bench.ns
+
+
+def test_an_array_that_is_not_stored_is_not_written_over(bench: Bench, full: Any):
+    """It is held for the way back."""
+    first = bench.run("arr = np.arange(20_000)")
+    full(True)
+    second = bench.run("arr[3] = -3")
+    bench.goto(first)
+    assert bench["arr"][3] == 3
+
+    bench.goto(second)
+
+    assert bench["arr"][3] == -3
+
+
+def test_what_could_not_be_stored_is_stored_with_the_next_state(bench: Bench, full: Any):
+    """Groups, shared arrays, numbers and what is no variable: all of it, though the next cell touches none of it."""
+    first = bench.run("x = 0; arr = np.arange(20_000); d = [arr]; a = [1]; b = [a]")
+    full(True)
+    bench.run("x = 1; arr[3] = -3; a.append(2); e = (b, 5)")
+    full(False)
+    third = bench.run("pass")
+    bench.run("a.append(3)")
+    bench.goto(first)
+    bench.checkpoints.held.clear()
+
+    assert bench.goto(third) == {}
+    assert (bench["x"], bench["arr"][3], bench["a"], bench["e"]) == (1, -3, [1, 2], ([[1, 2]], 5))
+    assert bench["d"][0] is bench["arr"]
+    assert bench["e"][0] is bench["b"]
+    assert bench["b"][0] is bench["a"]
+
+
+def test_another_kernel_knows_what_could_not_be_stored(bench: Bench, full: Any, tmp_path: Path):
+    """It does not take the values of the state before for those of this one."""
+    bench.run("a = [1]; n = 1; k = [0]")
+    full(True)
+    second = bench.run("a.append(2); n = 2")
+    full(False)
+    other = Bench(tmp_path / "chunks")
+    for execution_id, taken in bench.taken.items():
+        other.checkpoints.load(execution_id, taken.manifest, taken.info)
+
+    lost = other.goto(second)
+
+    assert lost.keys() == {"a", "n", "ambient:cells"}
+    assert "No space" in lost["a"]
+    assert other["k"] == [0]
+    other.store.close()
+
+
+def test_options_of_the_process_that_could_not_be_stored_stop_no_return(bench: Bench, full: Any):
+    """No variable is lost by it: it is named, and that is all."""
+    first = bench.run("a = [1]")
+    full(True)
+    second = bench.run("b = 2")
+    bench.goto(first)
+
+    assert not bench.restorer.compare(second).absent.keys() & {"ambient:cells"}
+    assert bench.goto(second).keys() == {"ambient:cells"}

@@ -84,6 +84,8 @@ class Checkpointer:
         """Names that the state of `_base` has and that could not be brought back."""
         self._others: set[str] = set()
         """Names whose units in `_current` are not those that the state of `_base` has."""
+        self._plain: dict[str, Any] = {}
+        """Plain values of the last checkpoint: those that could not be stored are tried again."""
         self._turns: dict[str, int] = {}
         """Execution → the tracker's turn when its checkpoint was taken."""
         self._used: dict[str, int] = {}
@@ -92,6 +94,8 @@ class Checkpointer:
         """Token → an object that has no stored form, held so that a return finds it."""
         self.held: dict[str | None, dict[str, Any]] = {}
         """Execution → values of its state whose data are not stored, by name."""
+        self.prints: dict[tuple[str | None, tuple[str, ...]], Any] = {}
+        """What tells whether such values are as they were: by execution and the names of a unit."""
         self.left: tuple[str | None, int] = ("", -1)
         """The state that was left last, and the tracker's turn then."""
         self._writing: dict[str, list[Any]] = {}
@@ -111,6 +115,9 @@ class Checkpointer:
         manifest is a difference, or the `whole` state. Never raises for a value that cannot be stored: it is named in
         the info.
         """
+        lacking = [name for name, unit in self._current.items() if unit.digest and not unit.stream[0]]
+        self._plain = {name: self._plain[name] for name in lacking if name in self._plain}
+        self._tracker.store_unchanged(set(lacking).difference(self._plain))
         self._tracker.pack_rest()
         pending = self._tracker.take_pending()
         try:
@@ -126,6 +133,7 @@ class Checkpointer:
         taking = Taking(execution_id)
         self._turns[execution_id] = self._tracker.turn
         doubts = self._doubts(execution_id)
+        plain = self._plain = {**self._plain, **plain}
         self._drop_gone(pending, gone, taking)
         self._note_use(pending)
         fault = ""
@@ -143,24 +151,24 @@ class Checkpointer:
         except StoreError as error:  # no room, a folder that is gone: the next checkpoint tries again
             fault = str(error)
         fault = fault or next((one.fault for one in taking.tickets if one.done and one.fault), "")
-        listed = list({id(unit): unit for unit in self._current.values()}.values()) if whole else taking.units
-        manifest = {
-            "v": units.VERSION,
-            "base": None if whole or self._base is None else f"c{self._base}",
-            "units": [] if fault else [units.unit_to_json(unit, self.storage.recipe) for unit in listed],
-            "gone": [] if whole else sorted(taking.gone),
-        }
-        if doubts:
-            manifest["u"] = doubts
         under_way = [one for one in taking.tickets if not (one.done and one.fault)]
         state: CheckpointState = "skipped" if fault else "writing" if under_way else "durable"
         elapsed = round((self._clock() - start) * 1000, 3)
         info = CheckpointInfo(f"c{execution_id}", execution_id, state, taking.written, elapsed, taking.missing, fault)
         known = Known(self._base, taking.units, sorted(taking.gone), info)
+        if fault:
+            self._fail(known, fault)
+        listed = list({id(unit): unit for unit in self._current.values()}.values()) if whole else known.units
+        manifest = {
+            "v": units.VERSION,
+            "base": None if whole or self._base is None else f"c{self._base}",
+            "units": [units.unit_to_json(unit, self.storage.recipe) for unit in listed],
+            "gone": [] if whole else known.gone,
+        }
+        if doubts:
+            manifest["u"] = doubts
         self.states.add(execution_id, known)
         self._base = execution_id
-        if fault:
-            self._store_again(known, fault)
         if under_way:
             self._writing[execution_id] = under_way
         return Taken(info, manifest)
@@ -221,7 +229,7 @@ class Checkpointer:
             if place is None:
                 stored[digest] = value
             unit = Unit((name,), digest, place or ("", 0))
-            if not unit.equals(self._current.get(name)):
+            if place is None or not unit.equals(self._current.get(name)):
                 self._put(unit, taking)
         if stored:
             taking.streams.append(("", pickle.dumps(stored, 5), tuple(stored)))
@@ -256,7 +264,7 @@ class Checkpointer:
             unit = replace(
                 unit, live=(*unit.live, *self._hold_unfaithful(faults.keys() - packed.faults.keys(), taking))
             )
-        if unit.equals(old):
+        if unit.equals(old) and place is not None and old is not None and old.stream[0]:
             return
         if place is None:
             taking.streams.append((digest, packed.stream, ()))
@@ -317,7 +325,7 @@ class Checkpointer:
         except (StoreError, LookupError, ValueError, TypeError) as error:
             fault = fault or str(error)
         if fault:
-            self._store_again(known, fault)
+            self._fail(known, fault)
         told = f"its data could not be written: {fault}" if fault else ""
         known.info = replace(known.info, state="damaged" if fault else "durable", missing=missing, reason=told)
         return known.info, rows
@@ -339,17 +347,22 @@ class Checkpointer:
                     self._tracker.take_result(unit.names, listed)
         return made
 
-    def _store_again(self, known: Known, fault: str) -> None:
-        """Data of a checkpoint were lost: what is live of it is stored with the next one."""
-        for unit in known.units:
-            if unit.job and self.states.made_of(unit) is None:
-                self.states.fail(unit.job, fault)
+    def _fail(self, known: Known, fault: str) -> None:
+        """Data of a checkpoint could not be written: what is live of it stays known, and is stored with the next."""
+        for at, unit in enumerate(known.units):
             needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
-            if not unit.stream[0] or self.storage.absent(needed):
-                for name in unit.names:
-                    if self._current.get(name) is unit:
-                        del self._current[name]
-                        self._tracker.store_again(name)
+            if (
+                self.states.made_of(unit) is not None
+                if unit.job
+                else not unit.digest or not self.storage.absent(needed)
+            ):
+                continue
+            # One whose content is not known is equal to itself only.
+            digest, missing = unit.digest or f"{unit.job} {at}", dict.fromkeys(unit.names, fault)
+            failed = known.units[at] = replace(unit, digest=digest, stream=("", 0), missing=missing, job="")
+            for name in unit.names:
+                if self._current.get(name) is unit:
+                    self._current[name] = failed
 
     def wait(self, seconds: float) -> None:
         """Wait until everything is durable, for `seconds` at most."""
@@ -446,13 +459,15 @@ class Checkpointer:
         for name in names:
             self._tracker.store_again(name)
 
-    def hold(self, values: Mapping[str, Any]) -> None:
+    def hold(self, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:
         """Hold values of the present state, which is about to be left, whose data are not stored."""
         self.left = self._base, self._tracker.turn
         if values:
             self.held[self._base] = {**self.held.pop(self._base, {}), **values}
+        self.prints |= {(self._base, names): one for names, one in prints.items()}
         while len(self.held) > MOST_STATES_HELD:
             del self.held[next(iter(self.held))]
+        self.prints = {key: one for key, one in self.prints.items() if key[0] in self.held}
 
     def settled(
         self, execution_id: str | None, target: Mapping[str, Unit], lost: set[str], others: Iterable[str]

@@ -139,15 +139,15 @@ class Restorer:
                 continue
             why = self._unloadable(unit)
             there = {each: held.get(each, self._value(each)) for each in unit.names}
-            if held.keys() >= there.keys() and (why or not stale.keys().isdisjoint(there)):
-                values |= there
-                continue
-            if unit.live and not held.keys().isdisjoint(there) and self._is_as_then(unit, execution_id, there):
+            whole = held.keys() >= there.keys() and (why or not stale.keys().isdisjoint(there))
+            some = bool(unit.live) and not held.keys().isdisjoint(there)
+            if (whole or some) and self._is_as_then(unit, execution_id, there):
                 values |= there
                 continue
             if why:
                 lost |= dict.fromkeys(unit.names, why)
-                if unit.digest or not unit.missing:
+                # An option of the process stays as it is: no value is lost with it.
+                if (unit.digest or not unit.missing) and not unit.names[0].startswith("ambient:"):
                     absent |= {each: why for each, value in there.items() if value is not NOTHING or each in current}
                 continue
             self._not_stored(unit, current, stale, lost, connect, execution_id)
@@ -214,9 +214,9 @@ class Restorer:
         found: set[str] = set()
         for unit in {id(unit): unit for name, unit in target.items() if name not in keep}.values():
             now = [current[name] for name in unit.names if name in current]
-            if len(now) < len(unit.names) or unit.live or unit.missing or not keep.issuperset(unit.labels):
+            if len(now) < len(unit.names) or unit.live or not keep.issuperset(unit.labels):
                 continue
-            if not unit.digest or unit.digest.startswith(PLAIN):
+            if (unit.missing and unit.stream[0]) or not unit.digest or unit.digest.startswith(PLAIN):
                 continue
             if all(one == unit for one in now) and not self._unloadable(unit):  # it changed since
                 continue
@@ -232,9 +232,7 @@ class Restorer:
         values = {name: value(name) for name in unit.names}
         if any(one is NOTHING for one in values.values()):
             return False
-        packed = self._packer.pack(values, labels=unit.labels)
-        chunks = [chunks_of(view) for view in packed.buffers]
-        return self._address(packed.stream) == unit.digest and chunks == [one.chunks for one in unit.buffers]
+        return self._print(unit, values) == (unit.digest, [one.chunks for one in unit.buffers])
 
     def _not_stored(
         self,
@@ -266,7 +264,7 @@ class Restorer:
 
     def _unloadable(self, unit: Unit) -> str:
         """Say why nothing of a unit can be loaded, or return an empty text."""
-        if not unit.digest:
+        if not unit.stream[0]:
             return next(iter(unit.missing.values()), "it was not stored")
         needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
         gone = self._checkpoints.storage.absent(needed)
@@ -276,8 +274,16 @@ class Restorer:
         """Say whether values that were held when a state was left are still what they were."""
         if any(one is NOTHING for one in held.values()):
             return False
-        left = self._checkpoints.left == (execution_id, self._tracker.turn - 1)
-        return left or self._is_packed(unit, held.__getitem__)
+        if self._checkpoints.left == (execution_id, self._tracker.turn - 1):
+            return True
+        known = self._checkpoints.prints.get((execution_id, unit.names))
+        now = self._print(unit, held)
+        return now in (known, (unit.digest, [one.chunks for one in unit.buffers]))
+
+    def _print(self, unit: Unit, values: Mapping[str, Any]) -> tuple[str, list[tuple[str, ...]]]:
+        """Return what is equal for equal values of a unit's names."""
+        packed = self._packer.pack({name: values[name] for name in unit.names}, labels=unit.labels)
+        return self._address(packed.stream), [chunks_of(view) for view in packed.buffers]
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
@@ -475,8 +481,8 @@ class Restorer:
         now = self._checkpoints.known_now().get(unit.names[0]) if unit is not None else None
         if unit is None or now is None or now.names != unit.names:
             return None
-        if not unit.buffers or now.live or unit.live or unit.missing:
-            return None
+        if not unit.buffers or now.live or unit.live or unit.missing or self._unloadable(now):
+            return None  # what is not stored is held, and stays what it is
         if now.digest != unit.digest or [one.nbytes for one in now.buffers] != [one.nbytes for one in unit.buffers]:
             return None
         values = {name: self._any(name) for name in unit.names}
@@ -547,7 +553,8 @@ class Restorer:
             value = self._value(name)
             if value is not NOTHING:
                 held[name] = value
-        self._checkpoints.hold(held)
+        whole = {unit.names: unit for unit in current.values() if held.keys() >= set(unit.names)}
+        self._checkpoints.hold(held, {names: self._print(unit, held) for names, unit in whole.items()})
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
 
 

@@ -39,7 +39,6 @@ class States:
         self._known: dict[str, Known] = {}
         self._made: dict[str, list[Unit]] = {}
         """Job → the units that it gave."""
-        self._failed: dict[str, str] = {}
 
     def __getitem__(self, execution_id: str) -> Known:
         """The checkpoint after an execution. Raises KeyError."""
@@ -98,10 +97,6 @@ class States:
         made = self._made[job] = self._units(result)
         return made
 
-    def fail(self, job: str, fault: str) -> None:
-        """Note that a background job gave nothing."""
-        self._failed[job] = fault
-
     def _units(self, listed: Mapping[str, Any]) -> list[Unit]:
         return [units.unit_from_json(one, lambda blob: units.read_recipe(self._read(blob))) for one in listed["units"]]
 
@@ -109,8 +104,6 @@ class States:
         """What became of a unit: itself, or what its job gave; None while that is under way."""
         if not unit.job:
             return [unit]
-        if unit.job in self._failed:
-            return [Unit((name,), missing={name: self._failed[unit.job]}) for name in unit.names]
         return self._made.get(unit.job)
 
     def state(self, execution_id: str | None, settle: Callable[[], None]) -> State:

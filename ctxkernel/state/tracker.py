@@ -261,6 +261,14 @@ class NamespaceTracker:
         if name in self._variables:
             self.pending.names.add(name)
 
+    def store_unchanged(self, names: Iterable[str]) -> None:
+        """Have the next checkpoint store names that are what is known of them, and what refers to one of them."""
+        more = set(names)
+        while more:
+            self.pending.names |= more
+            users = {name for name, group in self._groups.items() if not more.isdisjoint(group.labels)}
+            more = users - self.pending.names
+
     def take_result(self, names: Sequence[str], listed: Mapping[str, Any]) -> None:
         """Take in what a background job found these names to be, where no later cell touched them."""
         if not self.pending.names.isdisjoint(names):
@@ -535,7 +543,9 @@ class NamespaceTracker:
         seconds = self._pack_seconds if seconds == 0 else seconds
         found = _Found(frozenset(moved), cell.replaced)
         self.pending.names |= {*added, *moved, *deleted}
-        turns = {name: variable.turn for name, variable in self._variables.items()} if outside else {}
+        # A small immutable is known by its address, which is looked at after every cell.
+        known = ((name, self.turn if one.atom is not NOTHING else one.turn) for name, one in self._variables.items())
+        turns = dict(known) if outside else {}
         old: dict[str, Group] = {name: group for name in (*moved, *touched) if (group := self._groups.get(name))}
         # What these referred to may have changed before they were bound anew.
         left = [group for name in (*moved, *deleted) if (group := self._groups.get(name))]

@@ -40,9 +40,9 @@ class Unit:
 
     names: tuple[str, ...]
     digest: str = ""
-    """Hash of the stream: equal for equal content and connections. Empty where nothing is stored."""
+    """Hash of the stream: equal for equal content and connections. Empty where the content has no stored form."""
     stream: tuple[str, int] = ("", 0)
-    """The blob that holds the stream, and which of its streams it is."""
+    """The blob that holds the stream, and which of its streams it is. No blob: its data could not be written."""
     buffers: tuple[Buffer, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
     """Names of the unit whose value is not stored, and why."""
@@ -85,9 +85,9 @@ def missing_of(unit: Unit) -> dict[str, str]:
 def unit_to_json(unit: Unit, recipe: Callable[[Sequence[str]], str]) -> dict[str, Any]:
     """Return the manifest's form of a unit; `recipe(chunks)` stores a long list of chunks and returns its blob."""
     out: dict[str, Any] = {"n": list(unit.names)}
-    if unit.digest:
+    if unit.stream[0]:
         out |= {"d": unit.digest, "s": list(unit.stream)}
-    if unit.buffers:
+    if unit.stream[0] and unit.buffers:
         out["b"] = [
             [one.nbytes, list(one.chunks) if len(one.chunks) <= INLINE_CHUNKS else recipe(one.chunks)]
             for one in unit.buffers
