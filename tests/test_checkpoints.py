@@ -307,6 +307,7 @@ def test_functions_of_one_closure_share_its_variables_again(bench: Bench):
 def test_what_was_given_up_for_space_is_told_in_plain_words(bench: Bench):
     here = bench.run("a = np.arange(100_000); x = 1")
     bench.run("a = 0")
+    bench.background.wait(20)
     bench.store.drop([entry.address for entry in bench.store.entries() if entry.size > 64 * 1024])
     assert "its data are missing: " in bench.goto(here)["a"]
 
