@@ -24,13 +24,13 @@ from ctxkernel.core.timeline import Artifact
 from ctxkernel.kernel.files import FileScan, Listing
 from ctxkernel.replay.plan import FileChange, Written
 from ctxkernel.state.ambient import UNKNOWN, Part
+from ctxkernel.state.variables import some_of
 from ctxkernel.store.contents import FileContents
 
 MOST_FILES = 10_000
 """Files of one session that are followed."""
 _EARLY_BYTES = 64 * 1024 * 1024
 """Most bytes that are copied before a cell writes over a file; a larger one is kept only where it can be cloned."""
-_NAMED = 8
 _FOREIGN = "something else left it"
 _HEADS = (b"SQLite format 3\0", b"DUCK")
 
@@ -411,6 +411,5 @@ def _lines(changes: Sequence[FileChange]) -> list[str]:
     for action, told in (("back", "back"), ("remove", "removed"), ("stays", "stays")):
         names = [str(one) for one in changes if one.action == action]
         if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            lines.append(f"{told}: {', '.join(names[:_NAMED])}{more}")
+            lines.append(f"{told}: {some_of(names)}")
     return lines

@@ -34,7 +34,7 @@ from ctxkernel.state.modules import LOGGING, PREFIX, PYPLOT
 from ctxkernel.state.restore import Difference, Fetched, Restorer
 from ctxkernel.state.storing import BACKGROUND_SECONDS
 from ctxkernel.state.units import State
-from ctxkernel.state.variables import NOTHING
+from ctxkernel.state.variables import NOTHING, some_of
 from ctxkernel.store import origin, quota
 from ctxkernel.store.background import Background
 from ctxkernel.store.chunks import ChunkStore, stream_address
@@ -606,8 +606,8 @@ class Returning:
         if absent:
             name, why = next(iter(absent.items()))
             raise BadCommand(
-                f"{job.target.told} has {_listed(absent)}, whose data are missing ({name}: {why}); this return would "
-                f"lose what {'it is' if len(absent) == 1 else 'they are'} now; %ctx {job.action} … --lose "
+                f"{job.target.told} has {some_of(list(absent), 5)}, whose data are missing ({name}: {why}); this "
+                f"return would lose what {'it is' if len(absent) == 1 else 'they are'} now; %ctx {job.action} … --lose "
                 f"{','.join(absent)} goes there without {'it' if len(absent) == 1 else 'them'}"
             )
         mementos = self._mementos_of(job.difference)
@@ -759,10 +759,6 @@ class Returning:
             "pending_s": max((time.monotonic() - one.started for one in self.background.running), default=0.0),
             "folder": str(self.chunks.folder),
         }
-
-
-def _listed(names: Mapping[str, str]) -> str:
-    return ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _names(count: int) -> str:

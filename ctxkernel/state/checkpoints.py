@@ -67,7 +67,7 @@ class Checkpointer:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.states = States(chunks.read)
-        self.storage = Storage(packer=packer, chunks=chunks, background=background, address=address, value=self._any)
+        self.storage = Storage(packer=packer, chunks=chunks, background=background, address=address, value=value)
         self._tracker = tracker
         self._packer = packer
         self._background = background
@@ -100,9 +100,6 @@ class Checkpointer:
         """The state that was left last, and the tracker's turn then."""
         self._writing: dict[str, list[Any]] = {}
         """Execution → tickets that write data of its checkpoint."""
-
-    def _any(self, name: str) -> Any:
-        return self._value(name)
 
     # -- taking -------------------------------------------------------------------------------
 

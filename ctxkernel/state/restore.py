@@ -72,6 +72,8 @@ class Fetched:
     """What is ready to be put in place."""
 
     difference: Difference
+    current: State
+    """What is live until it is in place, by what is stored of it."""
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     patches: list[tuple[memoryview, str]] = field(default_factory=list[tuple[memoryview, str]])
     """Places in live buffers, and the chunks that belong there."""
@@ -168,13 +170,15 @@ class Restorer:
         """Return the names whose value in a state is not certain, and why. One that is live still stays as it is."""
         found: dict[str, str] = {}
         doubts = self._checkpoints.states.doubts(execution_id)
+        states: dict[str, State] = {later: {} for later in doubts.values()}
+        for later in states:
+            with contextlib.suppress(CheckpointError):  # an earlier kernel's, of which nothing is left
+                states[later] = self._checkpoints.state(later)
         for name, later in doubts.items():
             if name not in target:
                 continue
             found[name] = f"it is as it was last known: {_CHANGED}"
-            now, unit = current.get(name), None
-            with contextlib.suppress(CheckpointError):  # an earlier kernel's, of which nothing is left
-                unit = self._checkpoints.state(later).get(name)
+            now, unit = current.get(name), states[later].get(name)
             if now is None or not now.equals(unit) or not target.keys() >= {*now.names, *now.labels}:
                 continue
             if all(label in doubts or current[label].equals(target[label]) for label in now.labels):
@@ -191,7 +195,7 @@ class Restorer:
                 name
                 for name in keep
                 if any(
-                    label not in keep and self._patches(target.get(label), target, keep) is None
+                    label not in keep and self._patches(target.get(label), target, current, keep) is None
                     for label in target[name].labels
                 )
                 or not keep.issuperset(target[name].names)
@@ -337,7 +341,7 @@ class Restorer:
             for name in unit.names:
                 if name.startswith("class:") and name not in known:
                     self._packer.forget(name[6:])  # one that is only not collected yet
-        fetched = Fetched(difference, lost=dict(difference.lost), values=dict(difference.held))
+        fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held))
         for unit in sorted(difference.load, key=lambda unit: not unit.names[0].startswith("shared:")):
             if all(name.startswith("class:") for name in unit.names):
                 fetched.classes.append(unit)
@@ -393,7 +397,7 @@ class Restorer:
 
     def _fetch(self, fetched: Fetched, unit: Unit) -> None:
         difference = fetched.difference
-        patches = self._patches(unit, difference.target, difference.keep)
+        patches = self._patches(unit, difference.target, fetched.current, difference.keep)
         if patches is not None:
             fetched.patches += patches
             fetched.patched.update(unit.names)
@@ -473,12 +477,14 @@ class Restorer:
         obj = self._packer.object_of(name)
         return NOTHING if obj is None else obj
 
-    def _patches(self, unit: Unit | None, target: State, keep: Collection[str]) -> list[tuple[memoryview, str]] | None:
+    def _patches(
+        self, unit: Unit | None, target: State, current: State, keep: Collection[str]
+    ) -> list[tuple[memoryview, str]] | None:
         """Where a unit differs from now in the content of large buffers only, return what to write; else None.
 
         What it refers to is kept then, or patched as well.
         """
-        now = self._checkpoints.known_now().get(unit.names[0]) if unit is not None else None
+        now = current.get(unit.names[0]) if unit is not None else None
         if unit is None or now is None or now.names != unit.names:
             return None
         if not unit.buffers or now.live or unit.live or unit.missing or self._unloadable(now):
@@ -490,7 +496,9 @@ class Restorer:
             return None
         if not self._checkpoints.unstored.isdisjoint(unit.names):
             return None
-        if any(one not in keep and self._patches(target.get(one), target, keep) is None for one in unit.labels):
+        if any(
+            one not in keep and self._patches(target.get(one), target, current, keep) is None for one in unit.labels
+        ):
             return None
         packed = self._packer.pack(values)
         if self._address(packed.stream) != unit.digest or any(view.readonly for view in packed.buffers):

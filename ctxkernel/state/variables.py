@@ -6,6 +6,7 @@ Rule: of a value, only a small immutable is kept; of all others a fingerprint an
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from ctxkernel.core.timeline import TypeInfo
@@ -59,6 +60,6 @@ def weak_reference(value: object) -> weakref.ref[Any] | None:
         return None
 
 
-def some_of(names: list[str]) -> str:
-    """Return the first of the names, and how many more there are."""
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+def some_of(names: Sequence[str], most: int = 8) -> str:
+    """Return the first of the names in one line, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

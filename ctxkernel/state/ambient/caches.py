@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.state.ambient.modules import OwnModules
-from ctxkernel.state.ambient.part import Part, listed
+from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.variables import some_of
 
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 _ATOMS = frozenset((str, bytes, int, float, complex, bool, type(None), range, type, object, type(...)))
@@ -49,7 +50,7 @@ class FunctionCaches(Part):
         # A function that was loaded comes with an empty one.
         cleared = {name for name, (_, _, size) in value.items() if size} | stale.keys()
         empty = [name for name, one in self._caches() if name in cleared and not one.cache_info().currsize]
-        return [f"cleared the cache of {listed(empty, 8)}"] if empty or stale else ()
+        return [f"cleared the cache of {some_of(empty)}"] if empty or stale else ()
 
     def _stale(self, value: Any) -> dict[str, Any]:
         stale: dict[str, Any] = {}

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctxkernel.state.ambient.live import LiveObjects
-from ctxkernel.state.ambient.part import Part, listed
+from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.variables import some_of
 
 _SIGNALS = [int(number) for number in signal.valid_signals() if number != signal.SIGINT]
 """The kernel sets the handler of SIGINT itself, between cells."""
@@ -82,4 +83,4 @@ def _children() -> Any:
 
 def _named(word: str, names: list[str]) -> str:
     plural = "es" if word.endswith("s") else "s"
-    return f"{word}{plural if len(names) > 1 else ''} {listed(names, 6)}"
+    return f"{word}{plural if len(names) > 1 else ''} {some_of(names, 6)}"

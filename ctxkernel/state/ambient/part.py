@@ -79,9 +79,3 @@ class Setting(Part):
     def restore(self, value: Any) -> None:
         """Set it."""
         self._write(value)
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """Return the first names in one line, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
