@@ -171,6 +171,31 @@ def test_what_silent_code_changed_stands_under_outside_a_cell(kernel):
     assert kinds == [("python", ["a"]), ("meta", ["quiet"]), ("python", ["b"])]
 
 
+LATER = {
+    "a thread": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), lst.append(5))).start()",
+    "a callback in C": "import asyncio\nhandle = asyncio.get_event_loop().call_later(0.2, lst.append, 5)",
+    "a callback of a library's": "from functools import partial\nfrom tornado.ioloop import IOLoop\n"
+    "handle = IOLoop.current().call_later(0.2, partial(lst.append, 5))",
+    "a task of a helper's": "import asyncio\nhelped = asyncio.ensure_future(asyncio.wait_for(helper.later(lst), 5))",
+    "a signal's handler": "import signal\nhandler = lambda *_: lst.append(5)\n"
+    "before = signal.signal(signal.SIGALRM, handler); none = signal.setitimer(signal.ITIMER_REAL, 0.2)",
+}
+
+
+@pytest.mark.parametrize("how", LATER)
+def test_what_changes_between_two_cells_that_do_not_touch_it_is_told(kernel, how):
+    """The kernel's own threads and callbacks do not count: nothing is looked at for them."""
+    helper = kernel.folder / "helper.py"
+    helper.write_text("import asyncio\nasync def later(lst):\n    await asyncio.sleep(0.2); lst.append(5)\n")
+    kernel.run("import time, helper\nlst = [1]")
+    time.sleep(1.5)  # the thread that looks whether the parent lives has run by then
+    assert kernel.evaluate("get_ipython().kernel.ctx.activity.ran()") == "''"
+    kernel.run(LATER[how])
+    time.sleep(0.5)
+    kernel.run("pass")
+    assert "lst" in timeline(kernel)[-2]["executions"][0]["state_diff"]["changed"]
+
+
 def test_empty_cells_and_reading_commands_leave_nothing(shared_kernel):
     shared_kernel.run("something = 1")
     before = timeline(shared_kernel)

@@ -119,6 +119,8 @@ class CtxKernelMixin:
         recorded = cell.recorded
         if recorded:
             ctx.open(cell)
+        else:
+            ctx.activity.silent = True
         reply: dict[str, Any] | None = None
         interrupted = False
         broken: BaseException | None = None

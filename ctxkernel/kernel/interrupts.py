@@ -40,6 +40,8 @@ class Interrupts:
         """What else is to be done where one is noted: in the signal handler, so no more than to wake somebody."""
         self._held: dict[int, Callable[[int, Any], Any]] = {}
         """Signal → the user's handler, while a note is taken in its place."""
+        self._holds = False
+        """Whether that is so for all that there were when our code began."""
         self._due: dict[int, None] = {}
         """The signals that came meanwhile."""
         self._raised: list[BaseException] = []
@@ -79,6 +81,11 @@ class Interrupts:
         """Whether interrupts are only noted now."""
         return get_handler(signal.SIGINT) == self._note
 
+    @property
+    def held(self) -> bool:
+        """Whether there are handlers of the user's, in whose place a note is taken now."""
+        return bool(self._held)
+
     def mask(self) -> Any:
         """Only take a note of signals from now on. Returns the handler of SIGINT before."""
         while True:  # one that comes in the very moment of the switch still raises
@@ -92,14 +99,18 @@ class Interrupts:
 
     def hold(self) -> None:
         """Only take a note of signals with a handler of the user's from now on, but for SIGINT."""
+        if self._holds:
+            return
         for number in _OTHERS:
             handler = get_handler(number)
             if callable(handler) and handler != self._defer and getattr(handler, "__module__", "") != _ASYNCIO:
                 self._held[number] = handler
                 set_handler(number, self._defer)
+        self._holds = True
 
     def release(self) -> None:
         """Put the user's handlers back in force."""
+        self._holds = False
         while self._held:
             number, handler = self._held.popitem()
             if get_handler(number) == self._defer:

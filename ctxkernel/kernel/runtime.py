@@ -187,7 +187,7 @@ class Runtime:
         self.worker = Worker(self.loop.ready)
         self.loop.preparer = self.worker
         self.loop.summarise = self._summarised
-        self.activity = Activity(namespace)
+        self.activity = Activity()
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.file_states = self._file_states()
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
@@ -379,6 +379,11 @@ class Runtime:
         again = cell.rerun_of
         if reason := self.guard("threads and tasks", self.activity.ran, "it is not known what ran"):
             self.tracker.look_outside(reason)
+        elif self.interrupts.held:
+            self.tracker.look_outside("a signal's handler may have run")
+        elif self.activity.silent:
+            self.tracker.refresh_next()
+        self.activity.silent = False
         if moves_head(cell.code):
             self._returning(lambda back: back.wait_for_all(), "checkpoints in the background")
             self.tracker.verify_next()

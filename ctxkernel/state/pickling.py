@@ -367,7 +367,9 @@ class Packer:
         deep = False
         for _ in range(_TRIES):
             taking = self._taking(values, expired, refused, members, deep=deep)
-            taking.blocks, taking.plain, taking.own_way, taking.identify = blocks, plain, own_way, identities
+            taking.blocks, taking.own_way, taking.identify = blocks, own_way, identities
+            if plain:
+                taking.take_plainly()
             out = _Out(taking)
             try:
                 pickler = self._dump(taking, out, values)

@@ -65,15 +65,19 @@ class Moment:
     _tried: set[str] = field(default_factory=set[str])
     _most: float = 0.0
 
-    def pack(self, groups: Iterable[Sequence[str]], *, join: bool = True) -> None:
-        """Pack groups of names, and whatever they refer to that has a pack of its own. `join`: find what they share."""
-        todo = [tuple(group) for group in groups]
-        several = join and len(todo) > 1
+    def pack(self, groups: Iterable[Sequence[str]], *, join: bool = True, refer: bool = True) -> None:
+        """Pack groups of names, and whatever they refer to that has a pack of its own. `join`: find what they share.
+
+        `refer`: whether they may refer to something. Where that is not so after all, a single group is packed twice.
+        """
+        todo = first = [tuple(group) for group in groups]
+        several = join and (refer or len(todo) > 1)
         while todo:
             for names in todo:
                 self._pack(names, identities=several)
             todo = self._referred()
-            several = several or (join and bool(todo))
+            if todo and join and not several:  # what it shares with these is known by its identities
+                several, todo = True, [*first, *todo]
         while several and (again := self._shared()):
             for names in again:
                 self._pack(names, identities=True)

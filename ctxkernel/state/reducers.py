@@ -50,9 +50,8 @@ class Taking:
         """By id of the value of a name: the names."""
         self.by_value = by_value
         """By id: uids of the classes that this pack stores themselves."""
-        self.kinds: dict[int, Kind] = dict(_EXACT)
+        self.kinds: dict[int, Kind] = packer.cache.known().copy()
         self.plans: dict[int, Plan] = {}
-        self.metas: list[type] = []
         self.held: list[type] = []
         """Classes, so that an id stays what it is while the pack is made."""
         self.buffers: list[memoryview] = []
@@ -241,30 +240,25 @@ class Taking:
 
     # -- which reducer ----------------------------------------------------------------------------
 
+    def take_plainly(self) -> None:
+        """Store instances by their attributes from now on, whatever their classes say."""
+        self.plain, self.kinds = True, dict(_EXACT)
+
     def _make_kind(self, cls: type, obj: object) -> Kind:
-        libraries, registered = _libraries(), len(copyreg.dispatch_table)
-        cache = self.packer.cache
-        now = libraries, registered, reconnect.REGISTRY.entries
-        if cache.of != now:
-            cache.of = now
-            cache.kinds.clear()
-        known = None if self.plain else cache.kinds.get(id(cls))
-        if known is not None:
-            kind = known[1]
-        elif is_kind(cls, type):
+        own = is_own_class(cls, self.module)
+        if is_kind(cls, type):
             kind = pickle_code.class_
-            self.metas.append(cls)
         else:
-            kind = self._find_kind(cls, obj, libraries)
+            kind = self._find_kind(cls, obj, _libraries())
             if reconnect.REGISTRY.names(cls):
                 kind = _connection(kind)
-            if self.plain or self.plan(cls).own or "<locals>" in class_qualname(cls):
-                self.held.append(cls)
-            else:
-                cache.kinds[id(cls)] = cls, kind
         self.kinds[id(cls)] = kind
+        if self.plain or own or "<locals>" in class_qualname(cls):
+            self.held.append(cls)
+        else:
+            self.packer.cache.add(cls, kind)
         if _is_value_type(cls):
-            (self.values if is_own_class(cls, self.module) else _VALUES)[id(cls)] = cls
+            (self.values if own else _VALUES)[id(cls)] = cls
         return kind
 
     def _find_kind(self, cls: type, obj: object, libraries: dict[int, Kind]) -> Kind:
@@ -317,10 +311,24 @@ class Cache:
     """Reducers of library classes, which stay what they are until other libraries are there."""
 
     def __init__(self) -> None:
-        self.of: tuple[object, ...] = ()
+        self._of: tuple[object, ...] = ()
         """The reducers of libraries, how many `copyreg` has, and the entries of `reconnect`, when these were found."""
-        self.kinds: dict[int, tuple[type, Kind]] = {}
-        """By id of a class: it, and its reducer."""
+        self._kinds: dict[int, Kind] = {}
+        self._held: list[type] = []
+        """Their classes, so that an id stays what it is."""
+
+    def known(self) -> dict[int, Kind]:
+        """Return the reducers that are known, by id of a class."""
+        now = _libraries(), len(copyreg.dispatch_table), reconnect.REGISTRY.entries
+        if self._of != now:
+            self._of, self._kinds = now, dict(_EXACT)
+            self._held.clear()
+        return self._kinds
+
+    def add(self, cls: type, kind: Kind) -> None:
+        """Take in the reducer of a class."""
+        self._kinds[id(cls)] = kind
+        self._held.append(cls)
 
 
 _MISSING: Any = object()

@@ -44,7 +44,7 @@ from ctxkernel.state.variables import NOTHING, Variable, is_atom, same_atoms, so
 
 PACK_SHARE = 0.25
 """Of the time that work after a cell may take: processor time for packing on the user's thread."""
-REFRESH_SECONDS = 0.002
+REFRESH_SECONDS = 0.001
 """Processor time for packing again, before a cell, what it touches: changes outside of any cell."""
 HASHED_BYTES = 512 * 1024 * 1024
 """Bytes of large data that may be hashed after one cell: some 50 ms."""
@@ -128,6 +128,7 @@ class NamespaceTracker:
         self._candidates: set[str] = set()
         self._suspect = ""
         self._outside = ""
+        self._refresh = False
         self._verified = False
         """Whether everything was packed since the last cell."""
         self._unpacked = True
@@ -321,6 +322,10 @@ class NamespaceTracker:
         """Have the next cell begin with a look at everything: something ran that no cell shows."""
         self._outside = self._outside or reason
 
+    def refresh_next(self) -> None:
+        """Have the next cell begin with a look at what it may touch, as far as that is quick: silent code ran."""
+        self._refresh = True
+
     def _before(self, source: str) -> NamespaceDiff:
         added, moved, deleted = self._moved()
         cell = self._cell = read_cell(source, self._transform)
@@ -346,9 +351,10 @@ class NamespaceTracker:
         new = [name for name in self._candidates if name not in self._groups and self._is_complex(name)]
         if new:
             self._baseline(new)
-        quick = [name for name in self._candidates if self._is_quick(name)]
-        if quick and not outside and not self._suspect:
-            refreshed = self._settle((), (), (), quick, Cell(), outside=True, seconds=REFRESH_SECONDS)
+        refresh, self._refresh = self._refresh, False
+        quick = self._quick() if refresh and not outside and not self._suspect else ()
+        if quick:
+            refreshed = self._settle((), (), (), quick, Cell(), outside=True, seconds=None)
             if refreshed.changed:
                 diff = NamespaceDiff(diff.added, {**diff.changed, **refreshed.changed}, diff.deleted, diff.incomplete)
         return diff
@@ -411,9 +417,17 @@ class NamespaceTracker:
     def _complex(self) -> set[str]:
         return {name for name, variable in self._variables.items() if variable.atom is NOTHING}
 
-    def _is_quick(self, name: str) -> bool:
-        group = self._groups.get(name)
-        return group is not None and group.seconds < REFRESH_SECONDS / 4
+    def _quick(self) -> list[str]:
+        """Return those of the candidates that are packed again in a moment, the quickest first."""
+        known = {name: group for name in self._candidates if (group := self._groups.get(name)) is not None}
+        each = {id(group): group for group in known.values() if group.key}
+        left, quick = REFRESH_SECONDS, set[int]()
+        for group in sorted(each.values(), key=lambda one: one.seconds):
+            left -= group.seconds
+            if left < 0:
+                break
+            quick.add(id(group))
+        return [name for name, group in known.items() if id(group) in quick]
 
     def _forget(self, name: str) -> None:
         self._variables.pop(name, None)
@@ -562,7 +576,7 @@ class NamespaceTracker:
             moment.deferred = [names for names in groups if hurry or self._is_slow(names)]
             moment.slow.update(name for names in groups if self._is_slow(names) for name in names)
             groups = [names for names in groups if names not in moment.deferred]
-        moment.pack(groups)
+        moment.pack(groups, refer=any(group.labels for group in old.values()))
         deferred = {name for names in moment.deferred for name in names}
         if deferred and len(groups) + len(moment.deferred) > 1:
             # What these share is only known when all are packed at one moment.
