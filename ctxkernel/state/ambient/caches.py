@@ -14,6 +14,7 @@ from typing import Any
 
 from ctxkernel.state.ambient.modules import OwnModules
 from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.snapshot import Snapshot, differences
 from ctxkernel.state.variables import some_of
 
 _CACHE: Any = type(functools.lru_cache(lambda: None))
@@ -30,9 +31,10 @@ class FunctionCaches(Part):
     always = True
     passive = True
 
-    def __init__(self, namespace: Callable[[], Mapping[str, Any]] | None = None) -> None:
+    def __init__(self, namespace: Callable[[], dict[str, Any]] | None = None) -> None:
         self._namespace = namespace or (lambda: vars(sys.modules["__main__"]))
         self._own_modules = OwnModules()
+        self._places: dict[str, _Place] = {}
 
     def capture(self) -> Any:
         """Return how often each cache was used, by the function's name: hits, misses, entries."""
@@ -53,6 +55,7 @@ class FunctionCaches(Part):
         return [f"cleared the cache of {some_of(empty)}"] if empty or stale else ()
 
     def _stale(self, value: Any) -> dict[str, Any]:
+        self._places.clear()  # an address proves nothing, and a return has to be right
         stale: dict[str, Any] = {}
         for name, cache in self._caches():
             hits, misses, _, size = cache.cache_info()
@@ -62,17 +65,36 @@ class FunctionCaches(Part):
 
     def _caches(self) -> Iterator[tuple[str, Any]]:
         seen: dict[int, str] = {}
-        namespace = self._namespace()
-        places: list[tuple[str, Any]] = [("", namespace)]
-        places += [(module.__name__ + ".", vars(module)) for module in self._own_modules()]
-        for prefix, names in places:
-            values = list(names.values())
-            kinds = {kind for kind in set(map(type, values)) if kind is _CACHE or issubclass(kind, type)}
-            if not kinds:  # as in most namespaces, and known within microseconds
-                continue
-            for name, value in [one for one in list(names.items()) if type(one[1]) in kinds]:
+        spaces = {"": self._namespace()} | {module.__name__ + ".": vars(module) for module in self._own_modules()}
+        for prefix, names in spaces.items():
+            place = self._places.get(prefix)
+            if place is None or place.names is not names:
+                place = self._places[prefix] = _Place(names)
+            for name, value in place.follow().items():
                 found = [(prefix + name, value)] if type(value) is _CACHE else _of_class(prefix + name, value, names)
                 yield from ((path, one) for path, one in found if seen.setdefault(id(one), prefix) == prefix)
+
+
+class _Place:
+    """The caches and classes among the values of a namespace."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.names = names
+        self._last = Snapshot({})
+        self._found: dict[str, Any] = {}
+
+    def follow(self) -> dict[str, Any]:
+        """Return them by name. Only the names that stand for another object than before are looked at."""
+        now = Snapshot(self.names)
+        added, moved, gone = differences(self._last, now)
+        self._last = now
+        for name in (*gone, *moved):
+            self._found.pop(name, None)
+        for name in (*moved, *added):
+            value = self.names.get(name)
+            if type(value) is _CACHE or issubclass(type(value), type):
+                self._found[name] = value
+        return self._found
 
 
 def _of_class(name: str, kind: type, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
