@@ -48,6 +48,7 @@ from ctxkernel.kernel.timeout import Timeout
 from ctxkernel.kernel.transform import SingleTransform
 from ctxkernel.kernel.widgets import Gestures, new_request_id
 from ctxkernel.kernel.worker import Worker
+from ctxkernel.kernel.written import Memory
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.shown import Anchor
@@ -165,6 +166,7 @@ class Runtime:
             packer=self.packer,
             extras=lambda name: self.returning.value(name) if self.returning is not None else None,
             may_defer=lambda: self.returning is not None and self.returning.background.can_fork,
+            chunks=Memory.of_this_process().chunks,
         )
         self.anchor: Anchor | None = None
         """What the last answer's usage says of our estimates; None before there is one."""

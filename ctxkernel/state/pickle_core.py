@@ -28,6 +28,10 @@ class OutOfTime(Exception):
     """The time for this pack is used up."""
 
 
+class Unfinished(OutOfTime):
+    """The time is used up, and the next try begins where this one ended."""
+
+
 class Part:
     """A constructor in the stream: the method of `Restorer` with this name."""
 

@@ -8,6 +8,7 @@ Rule 3: a pack is whole or it is not made: what takes longer than it may is retu
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
-from ctxkernel.state.pickle_core import OutOfTime
+from ctxkernel.state.pickle_core import Expired, OutOfTime, Unfinished, never
 from ctxkernel.state.pickling import Packed, Packer
 from ctxkernel.state.reflect import is_kind
 from ctxkernel.state.variables import NOTHING
@@ -38,7 +39,9 @@ class Piece:
     key: bytes
     """Hash of the content: equal for equal bytes, whatever is shared with other pieces."""
     seconds: float
-    """Processor time that packing took."""
+    """Processor time that packing took …"""
+    hashing: float
+    """… and hashing its buffers."""
 
 
 @dataclass(slots=True)
@@ -48,15 +51,15 @@ class Moment:
     packer: Packer
     value: Callable[[str], Any]
     seconds: float | None = None
-    most_bytes: int | None = None
-    """Bytes of large buffers that may be hashed."""
+    chunks: Callable[[memoryview, Expired], tuple[str, ...]] | None = None
+    """Gives the addresses of the chunks of a buffer; by default all of it is hashed."""
     pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
     """By name."""
     first: dict[str, Piece] = field(default_factory=dict[str, Piece])
     """The piece of each name before it was known what it shares: comparable with an earlier piece of these names."""
     deferred: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     slow: set[str] = field(default_factory=set[str])
-    """Those of the deferred names that used up more than half of the time by themselves, or may not be hashed."""
+    """Those of the deferred names that used up more than half of the time by themselves."""
     faults: dict[str, str] = field(default_factory=dict[str, str])
     """Names that could not be packed for a fault of ours, and why."""
     _hashed: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict[tuple[int, int], tuple[str, ...]])
@@ -96,18 +99,15 @@ class Moment:
             self.pieces.pop(name, None)
         start = time.thread_time()
         most = self._most = self._most or self.seconds or 0.0
-        end = None if self.seconds is None else start + self.seconds
+        end = start + self.seconds if self.seconds is not None else math.inf
+        expired = (lambda: time.thread_time() > end) if self.seconds is not None else never
         try:
-            packed = self.packer.pack(
-                values,
-                expired=(lambda: time.thread_time() > end) if end is not None else (lambda: False),
-                identities=identities,
-                blocks=self._blocks,
-            )
-            chunks = self._hash(packed)
-        except OutOfTime:
+            packed = self.packer.pack(values, expired=expired, identities=identities, blocks=self._blocks)
+            packing = time.thread_time() - start
+            chunks = self._hash(packed, expired)
+        except OutOfTime as unfinished:
             self.deferred.append(tuple(values))
-            if time.thread_time() - start > most / 2 or time.thread_time() < (end or 0.0):
+            if time.thread_time() - start > most / 2 and not isinstance(unfinished, Unfinished):
                 self.slow.update(values)
             return
         except Exception as fault:  # ours, or of a class that breaks the rules: it costs these names
@@ -118,7 +118,8 @@ class Moment:
             if self.seconds is not None:
                 self.seconds = max(0.0, self.seconds - (time.thread_time() - start))
         self._alive.append(packed.noted)
-        piece = Piece(tuple(values), packed, chunks, _key(packed, chunks), time.thread_time() - start)
+        hashing = time.thread_time() - start - packing if chunks else 0.0
+        piece = Piece(tuple(values), packed, chunks, _key(packed, chunks), packing, hashing)
         self.pieces |= dict.fromkeys(values, piece)
         for name in values:
             self.first.setdefault(name, piece)
@@ -179,17 +180,13 @@ class Moment:
             if len(members) > 1 or not again.isdisjoint(members)
         ]
 
-    def _hash(self, packed: Packed) -> tuple[tuple[str, ...], ...]:
+    def _hash(self, packed: Packed, expired: Expired) -> tuple[tuple[str, ...], ...]:
         found: list[tuple[str, ...]] = []
         for view in packed.buffers:
             key = address_of(view), view.nbytes
             known = self._hashed.get(key) if key[0] else None
             if known is None:
-                if self.most_bytes is not None:
-                    if view.nbytes > self.most_bytes:
-                        raise OutOfTime
-                    self.most_bytes -= view.nbytes
-                known = chunks_of(view)
+                known = (self.chunks or chunks_of)(view, expired)
                 if key[0]:
                     self._hashed[key] = known
             found.append(known)
@@ -220,9 +217,16 @@ def is_shareable(obj: Any) -> bool:
     return obj.dtype != object
 
 
-def chunks_of(view: memoryview) -> tuple[str, ...]:
-    """Return the addresses of the chunks of a buffer."""
-    return tuple(f"x{xxh3_128_hexdigest(view[at : at + CHUNK])}" for at in range(0, view.nbytes, CHUNK))
+def chunks_of(view: memoryview, expired: Expired = never, *, prove: bool = True) -> tuple[str, ...]:
+    """Return the addresses of the chunks of a buffer. Raises OutOfTime. `prove`: hash all of it, as always here."""
+    return tuple(chunk_address(view[at : at + CHUNK], expired) for at in range(0, view.nbytes, CHUNK))
+
+
+def chunk_address(chunk: memoryview, expired: Expired = never) -> str:
+    """Return the address of a chunk. Raises OutOfTime."""
+    if expired():
+        raise OutOfTime
+    return f"x{xxh3_128_hexdigest(chunk)}"
 
 
 def address_of(view: memoryview) -> int:

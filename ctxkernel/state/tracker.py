@@ -20,6 +20,7 @@ cell that touches it, by `verify`, which every return calls, or after `suspect_a
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ from ctxkernel.state.candidates import ANYTHING_IN_A_FUNCTION, Cell, Transform, 
 from ctxkernel.state.codes import code_facts
 from ctxkernel.state.describe import describe
 from ctxkernel.state.pickling import Packer
-from ctxkernel.state.pieces import Moment, Piece
+from ctxkernel.state.pieces import Moment, Piece, chunks_of
 from ctxkernel.state.reflect import Plan, is_kind
 from ctxkernel.state.snapshot import Hidden, Names, Snapshot, differences
 from ctxkernel.state.variables import NOTHING, Variable, is_atom, same_atoms, some_of, weak_reference
@@ -46,8 +47,6 @@ PACK_SHARE = 0.25
 """Of the time that work after a cell may take: processor time for packing on the user's thread."""
 REFRESH_SECONDS = 0.001
 """Processor time for packing again, before a cell, what it touches: changes outside of any cell."""
-HASHED_BYTES = 512 * 1024 * 1024
-"""Bytes of large data that may be hashed after one cell: some 50 ms."""
 COMPARED_BYTES = 512 * 1024
 PLAIN_BYTES = 16 * 1024
 """Largest stream, and largest one of plain data, of which a fingerprint is made: to tell whether content differs."""
@@ -65,6 +64,9 @@ class Group:
     labels: tuple[str, ...]
     deps: frozenset[str]
     seconds: float
+    """Processor time that packing took …"""
+    hashing: float = 0.0
+    """… and hashing."""
     prints: dict[str, str] | None = None
     """Fingerprints by name; None before they were asked for."""
 
@@ -88,6 +90,7 @@ class NamespaceTracker:
     `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
     plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
     `may_defer()`: whether packing can go on outside of the user's time; where it cannot, it is never deferred.
+    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class NamespaceTracker:
         packer: Packer | None = None,
         extras: Callable[[str], Any] = lambda _: NOTHING,
         may_defer: Callable[[], bool] = lambda: False,
+        chunks: Callable[..., tuple[str, ...]] = chunks_of,
     ) -> None:
         self.settings = settings or Settings()
         self.packer = packer or Packer(namespace, module=str(namespace.get("__name__", "__main__")))
@@ -116,6 +120,7 @@ class NamespaceTracker:
         self._transform = transform
         self._extras = extras
         self._may_defer = may_defer
+        self._chunks = chunks
         self._variables: dict[str, Variable] = {}
         """Oldest change first."""
         self._watched: set[str] = set()
@@ -422,8 +427,8 @@ class NamespaceTracker:
         known = {name: group for name in self._candidates if (group := self._groups.get(name)) is not None}
         each = {id(group): group for group in known.values() if group.key}
         left, quick = REFRESH_SECONDS, set[int]()
-        for group in sorted(each.values(), key=lambda one: one.seconds):
-            left -= group.seconds
+        for group in sorted(each.values(), key=lambda one: one.seconds + one.hashing):
+            left -= group.seconds + group.hashing
             if left < 0:
                 break
             quick.add(id(group))
@@ -504,7 +509,9 @@ class NamespaceTracker:
 
     def _moment(self, seconds: float | None) -> Moment:
         bounded = seconds is not None and self._may_defer()
-        return Moment(self.packer, self._value, seconds if bounded else None, HASHED_BYTES if bounded else None)
+        # What a return rests on is hashed; what a cell did may be proven by what the system knows was written.
+        chunks = functools.partial(self._chunks, prove=seconds is None)
+        return Moment(self.packer, self._value, seconds if bounded else None, chunks)
 
     def _whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:
         """Return the groups that these names are in, each once, with what each refers to."""
@@ -528,7 +535,8 @@ class NamespaceTracker:
 
     def _keep(self, piece: Piece) -> Group:
         packed = piece.packed
-        group = Group(piece.names, piece.key, len(packed.stream), packed.labels, packed.deps, piece.seconds)
+        times = piece.seconds, piece.hashing
+        group = Group(piece.names, piece.key, len(packed.stream), packed.labels, packed.deps, *times)
         for name in piece.names:
             self._groups[name] = group
             if (variable := self._variables.get(name)) is not None:
@@ -634,7 +642,7 @@ class NamespaceTracker:
             same = before is not None and before.names == piece.names and before.key == piece.key
             unchanged = {name for name in piece.names if self._is_same(moment.first[name], name, old)}
             if same and before is not None and before.labels == piece.packed.labels:
-                before.seconds = piece.seconds
+                before.seconds, before.hashing = piece.seconds, piece.hashing
                 if not self.pending.names.isdisjoint(piece.names):  # it was not stored when it was packed
                     self._store(piece)
                 for name in piece.names:
