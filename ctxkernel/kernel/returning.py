@@ -294,7 +294,8 @@ class Returning:
         """Take the state as it is now, as that after `execution_id`."""
         changed, gone = self._plain()
         # A cell that names nothing runs nothing that could draw a number or set an option.
-        parts = {} if self._ambient_first == {} and self._ctx.tracker.named_nothing else self.ambient.capture()
+        idle = self._ambient_first == {} and self._ctx.tracker.named_nothing
+        parts = {} if idle else self.ambient.capture(bound=self._ctx.tracker.take_bound())
         if parts and (others := tuple(name for name in parts if name in self._ambient_known and not passive(name))):
             self.ambient_changed[execution_id] = others
         self._ambient_known.update(parts)

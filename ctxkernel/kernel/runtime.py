@@ -385,6 +385,8 @@ class Runtime:
             self.tracker.look_outside("a signal's handler may have run")
         elif self.activity.silent:
             self.tracker.refresh_next()
+        else:
+            self.tracker.nothing_ran()
         self.activity.silent = False
         if moves_head(cell.code):
             self._returning(lambda back: back.wait_for_all(), "checkpoints in the background")

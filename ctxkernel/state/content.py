@@ -174,6 +174,7 @@ _NO_CONTENT = frozenset(
     ("__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotate__")
 )
 _ARRAYS = frozenset(("array", "array_view", "memory_block", "machine_values"))
+_NUMBERS = frozenset((bool, int, float, complex, type(None)))
 _SCALAR = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -232,6 +233,9 @@ class _Walker:
             return None
         self.seen[id(one)] = len(self.seen)
         if kind is list:
+            if set(map(type, one)) <= _NUMBERS:  # without references: a number is written out where it stands
+                out += b"L%d;" % len(one) + marshal.dumps(one, 2)
+                return None
             out += b"[%d;" % len(one)
             return iter(one)
         if kind is dict:

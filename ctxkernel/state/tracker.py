@@ -133,7 +133,8 @@ class NamespaceTracker:
         self._candidates: set[str] = set()
         self._suspect = ""
         self._outside = ""
-        self._refresh = False
+        self._refresh = self._quiet = False
+        self._bound: set[str] | None = None
         self._verified = False
         """Whether everything was packed since the last cell."""
         self._unpacked = True
@@ -284,6 +285,11 @@ class NamespaceTracker:
         )
         self._groups |= dict.fromkeys(names, group)
 
+    def take_bound(self) -> set[str] | None:
+        """Return the names that were bound anew or deleted since the last call; None where that is not known."""
+        taken, self._bound = self._bound, set[str]()
+        return taken
+
     def take_pending(self) -> Pending:
         """Return what the next checkpoint has to store, and begin it anew."""
         taken, self.pending = self.pending, Pending()
@@ -331,8 +337,13 @@ class NamespaceTracker:
         """Have the next cell begin with a look at what it may touch, as far as that is quick: silent code ran."""
         self._refresh = True
 
+    def nothing_ran(self) -> None:
+        """Note that no code of the user's ran since the last cell, so that names stand for what they stood for."""
+        self._quiet = True
+
     def _before(self, source: str) -> NamespaceDiff:
-        added, moved, deleted = self._moved()
+        quiet, self._quiet = self._quiet, False
+        added, moved, deleted = ([], [], []) if quiet else self._moved()
         cell = self._cell = read_cell(source, self._transform)
         outside, self._outside = self._outside, ""
         diff = NamespaceDiff()
@@ -457,6 +468,8 @@ class NamespaceTracker:
             return [], [], []
         added, moved, deleted = differences(self._snapshot, new)
         self._snapshot = new
+        if self._bound is not None:
+            self._bound.update(added, moved, deleted)
         names = self._names.filter
         both = [*names(moved), *names(added)]
         fresh = [name for name in both if name not in self._variables]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ctxkernel.state.ambient import generators, libraries, process
@@ -55,10 +55,12 @@ class Ambient:
         self.faults: dict[str, str] = {}
         """Parts that failed several times in a row, and why: they are left out from then on."""
 
-    def capture(self, previous: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def capture(
+        self, previous: Mapping[str, Any] | None = None, *, bound: Collection[str] | None = None
+    ) -> dict[str, Any]:
         """Return the values of the parts that differ from `previous` (by default: from the last capture).
 
-        The value of a part that fails is unknown: `{UNKNOWN: reason}`.
+        The value of a part that fails is unknown: `{UNKNOWN: reason}`. `bound`: see `Part.bound`.
         """
         if previous is not None:
             self._values = dict(previous)
@@ -69,6 +71,7 @@ class Ambient:
             if name in self.faults or not part.active:
                 continue
             try:
+                part.bound(bound)
                 stamp = part.stamp()
                 if name in self._stamps and self._stamps[name] == stamp:
                     continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.state.ambient.modules import OwnModules
@@ -35,6 +35,14 @@ class FunctionCaches(Part):
         self._namespace = namespace or (lambda: vars(sys.modules["__main__"]))
         self._own_modules = OwnModules()
         self._places: dict[str, _Place] = {}
+
+    def bound(self, names: Collection[str] | None) -> None:
+        """Look at these names, or at all."""
+        place = self._places.get("")
+        if names is None or place is None:
+            self._places.pop("", None)
+        else:
+            place.look(names)
 
     def capture(self) -> Any:
         """Return how often each cache was used, by the function's name: hits, misses, entries."""
@@ -70,7 +78,9 @@ class FunctionCaches(Part):
             place = self._places.get(prefix)
             if place is None or place.names is not names:
                 place = self._places[prefix] = _Place(names)
-            for name, value in place.follow().items():
+            elif prefix:
+                place.follow()
+            for name, value in place.found.items():
                 found = [(prefix + name, value)] if type(value) is _CACHE else _of_class(prefix + name, value, names)
                 yield from ((path, one) for path, one in found if seen.setdefault(id(one), prefix) == prefix)
 
@@ -80,21 +90,24 @@ class _Place:
 
     def __init__(self, names: dict[str, Any]) -> None:
         self.names = names
+        self.found: dict[str, Any] = {}
         self._last = Snapshot({})
-        self._found: dict[str, Any] = {}
+        self.follow()
 
-    def follow(self) -> dict[str, Any]:
-        """Return them by name. Only the names that stand for another object than before are looked at."""
+    def follow(self) -> None:
+        """Look at the names that stand for another object than when this was called last."""
         now = Snapshot(self.names)
-        added, moved, gone = differences(self._last, now)
+        self.look(name for changed in differences(self._last, now) for name in changed)
         self._last = now
-        for name in (*gone, *moved):
-            self._found.pop(name, None)
-        for name in (*moved, *added):
+
+    def look(self, names: Iterable[str]) -> None:
+        """Look at some of the names."""
+        for name in names:
             value = self.names.get(name)
             if type(value) is _CACHE or issubclass(type(value), type):
-                self._found[name] = value
-        return self._found
+                self.found[name] = value
+            else:
+                self.found.pop(name, None)
 
 
 def _of_class(name: str, kind: type, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

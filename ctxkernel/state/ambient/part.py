@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
 
 UNKNOWN = "ctxkernel: not known"
@@ -56,6 +56,9 @@ class Part:
     def absent(self, value: Any) -> str:
         """Return what a process that has not loaded the library lacks of `value`, for people; empty for nothing."""
         return ""
+
+    def bound(self, names: Collection[str] | None) -> None:  # noqa: B027 - most parts do not look at names
+        """Take in which names of the namespace were bound anew or deleted since the last call; None: any may be."""
 
     def stamp(self) -> object:
         """Return something cheap that is equal as long as nothing changed; the value itself where that is cheap."""
