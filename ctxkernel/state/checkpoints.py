@@ -290,7 +290,7 @@ class Checkpointer:
         if not names:
             return
         taking.job = taking.execution_id
-        taking.groups = tuple((name,) for name in names)
+        taking.groups, taking.before = tuple((name,) for name in names), dict(self._current)
         self._put(Unit(tuple(names), job=taking.job), taking)
 
     # -- what became of it --------------------------------------------------------------------

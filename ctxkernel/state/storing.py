@@ -66,7 +66,9 @@ class Taking:
     job: str = ""
     """The job that packs what could not be packed in time …"""
     groups: tuple[tuple[str, ...], ...] = ()
-    """… and what it packs."""
+    """… and what it packs, …"""
+    before: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
+    """… and what was stored of all names until then."""
     tickets: list[Any] = field(default_factory=list[Any])
     written: int = 0
 
@@ -103,17 +105,10 @@ class Storage:
 
     def buffers(self, piece: Piece, old: Unit | None, taking: Taking) -> tuple[Buffer, ...]:
         """Return the buffers of a piece, and note the chunks that have to be written."""
-        found: list[Buffer] = []
-        for at, (view, chunks) in enumerate(zip(piece.packed.buffers, piece.chunks, strict=True)):
-            before: Sequence[str] = ()
-            if old is not None and at < len(old.buffers) and old.buffers[at].nbytes == view.nbytes:
-                before = old.buffers[at].chunks
-            for place, chunk in enumerate(chunks):
-                if chunk not in taking.fresh and not self._background.has_or_pending(chunk):
-                    base = before[place] if place < len(before) else None
-                    taking.fresh[chunk] = view[place * CHUNK : (place + 1) * CHUNK], base
-            found.append(Buffer(view.nbytes, chunks))
-        return tuple(found)
+        for chunk, data, base in _with_bases(piece, old):
+            if chunk not in taking.fresh and not self._background.has_or_pending(chunk):
+                taking.fresh[chunk] = data, base
+        return _buffers(piece)
 
     def recipe(self, chunks: Sequence[str]) -> str:
         """Store a long list of chunks, and return its address."""
@@ -145,7 +140,7 @@ class Storage:
             _await(writer, bases)
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
-            return {taking.job: pack_and_put(packer, address, writer, value, taking.job, groups)} if groups else {}
+            return {taking.job: pack_and_put(packer, address, writer, value, taking)} if groups else {}
 
         ticket = self._background.submit(
             job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
@@ -184,8 +179,7 @@ def pack_and_put(
     address: Callable[[Any], str],
     writer: Any,
     value: Callable[[str], Any],
-    execution_id: str,
-    groups: Iterable[Sequence[str]],
+    taking: Taking,
 ) -> dict[str, Any]:
     """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
 
@@ -196,24 +190,21 @@ def pack_and_put(
 
     packer.begin_process(uuid.uuid4().hex[:8])
     moment = Moment(packer, value)
-    moment.pack(groups)
+    moment.pack(taking.groups)
     made: list[dict[str, Any]] = []
     for piece in {id(one): one for one in moment.pieces.values()}.values():
         packed = piece.packed
         blob = units.bundle([packed.stream])
         writer.put(address(blob), blob)
-        buffers: list[Buffer] = []
-        for view, chunks in zip(packed.buffers, piece.chunks, strict=True):
-            for at, chunk in enumerate(chunks):
-                writer.put(chunk, view[at * CHUNK : (at + 1) * CHUNK])
-            buffers.append(Buffer(view.nbytes, chunks))
+        for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
+            writer.put(chunk, data, base=base)
         # A token that the child gave is not known outside of it: what has it is lost.
-        live = tuple((token, execution_id) for token in packed.live)
+        live = tuple((token, taking.job) for token in packed.live)
         labels = tuple(label for label in packed.labels if label.startswith("shared:"))
         place = address(blob), 0
         digest = address(packed.stream)
         unit = Unit(
-            *(piece.names, digest, place, tuple(buffers), packed.faults, packed.parts, live),
+            *(piece.names, digest, place, _buffers(piece), packed.faults, packed.parts, live),
             labels=labels,
             again=packed.again,
         )
@@ -221,6 +212,21 @@ def pack_and_put(
         made.append(units.unit_to_json(unit, put_recipe) | more)
     made += [units.unit_to_json(Unit((name,), missing={name: why}), put_recipe) for name, why in moment.faults.items()]
     return {"units": made}
+
+
+def _with_bases(piece: Piece, old: Unit | None) -> Iterator[tuple[str, memoryview, str | None]]:
+    """Yield the chunks of a piece: address, data, and the address of the chunk that stood there before."""
+    for at, (view, chunks) in enumerate(zip(piece.packed.buffers, piece.chunks, strict=True)):
+        before: Sequence[str] = ()
+        if old is not None and at < len(old.buffers) and old.buffers[at].nbytes == view.nbytes:
+            before = old.buffers[at].chunks
+        for place, chunk in enumerate(chunks):
+            base = before[place] if place < len(before) else None
+            yield chunk, view[place * CHUNK : (place + 1) * CHUNK], base
+
+
+def _buffers(piece: Piece) -> tuple[Buffer, ...]:
+    return tuple(Buffer(view.nbytes, chunks) for view, chunks in zip(piece.packed.buffers, piece.chunks, strict=True))
 
 
 def _await(writer: Any, bases: Collection[str]) -> None:
