@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ctxkernel.core.settings import Settings
 from ctxkernel.state.checkpoints import Checkpointer, Taken
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.restore import Restorer
@@ -167,6 +168,25 @@ def test_a_slice_of_a_large_array_is_patched_where_it_lies(bench: Bench):
     assert (array == np.arange(4_000_000.0)).all()
     bench.goto(second)
     assert (bench["arr"][1000:1010] == -1).all()
+
+
+def test_what_is_packed_in_the_background_is_stored_as_a_difference(bench: Bench, tmp_path: Path):
+    """A large array with a few changed places costs those, also where hashing it took longer than there was time."""
+    bench.run("a = np.arange(4_000_000.0)")
+    bench.checkpoints.wait(30)
+    bench.checkpoints.poll()
+    before = sum(path.stat().st_size for path in tmp_path.rglob("*"))
+    bench.tracker.settings = Settings(end_phase_ms=0)
+    changed = bench.run("a[::500_000] = -1")
+    assert bench.taken[changed].info.state == "writing"
+    bench.tracker.settings = Settings()
+    bench.run("a[:] = 0")
+    assert not bench.goto(changed)
+
+    assert bench["a"][500_000] == -1
+    assert bench["a"][500_001] == 500_001
+    stored = sum(path.stat().st_size for path in tmp_path.rglob("*")) - before
+    assert stored < 8_000_000
 
 
 def test_frames_come_back_whole(bench: Bench):
