@@ -84,6 +84,8 @@ class Checkpointer:
         """Names that the state of `_base` has and that could not be brought back."""
         self._others: set[str] = set()
         """Names whose units in `_current` are not those that the state of `_base` has."""
+        self._lacks = False
+        """Whether there may be units in `_current` whose data are not stored."""
         self._plain: dict[str, Any] = {}
         """Plain values of the last checkpoint: those that could not be stored are tried again."""
         self._turns: dict[str, int] = {}
@@ -112,7 +114,9 @@ class Checkpointer:
         manifest is a difference, or the `whole` state. Never raises for a value that cannot be stored: it is named in
         the info.
         """
-        lacking = [name for name, unit in self._current.items() if unit.digest and not unit.stream[0]]
+        units_now = self._current.items() if self._lacks else ()
+        lacking = [name for name, unit in units_now if unit.digest and not unit.stream[0]]
+        self._lacks = bool(lacking)
         self._plain = {name: self._plain[name] for name in lacking if name in self._plain}
         self._tracker.store_unchanged(set(lacking).difference(self._plain))
         self._tracker.pack_rest()
@@ -346,6 +350,7 @@ class Checkpointer:
 
     def _fail(self, known: Known, fault: str) -> None:
         """Data of a checkpoint could not be written: what is live of it stays known, and is stored with the next."""
+        self._lacks = True
         for at, unit in enumerate(known.units):
             needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
             if (
@@ -470,6 +475,7 @@ class Checkpointer:
         self, execution_id: str | None, target: Mapping[str, Unit], lost: set[str], others: Iterable[str]
     ) -> None:
         """The present is `target` now, but for the names that were lost. `others` are not as the state has them."""
+        self._lacks = True
         self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
         self._labels = {name for name in target if name.startswith("shared:")}
