@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -171,7 +171,8 @@ class SessionReader(SessionFile):
             state, reason = (last["state"], last["reason"]) if last else ("durable", "")
             told = " ".join(self.told("checkpoints", row))
             try:
-                lacks[cid] = manifest.lacks_after(lacks.get(made.parse().get("base") or "", {}), made)
+                before = dict(lacks.get(made.parse().get("base") or "", {}))
+                lacks[cid] = manifest.advance(before, made, manifest.lacks_of)
             except StoreError as error:
                 told = told or str(error)
             if told:
@@ -332,30 +333,15 @@ class SessionReader(SessionFile):
 
         Each text of a history is read once, not at each projection that has it.
         """
-        names = dict(self.select("SELECT seq, execution_id FROM executions"))
-        needed = Counter(base for (base,) in self.select("SELECT base FROM projections WHERE base IS NOT NULL"))
-        records: dict[int, dict[str, Json]] = {}
         rebuilder = Rebuilder(lru_cache(64)(self._text))
-        for row in self.each("projections", "1 ORDER BY seq"):
-            seq, base = row["seq"], row["base"]
+        query = "SELECT p.seq, e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq"
+        for seq, execution_id, receipt in self.select(f"{query} ORDER BY p.seq"):
             found: Projection | StoreError
             try:
-                record = json.loads(row["record"])
-                if base is not None:
-                    if base not in records:
-                        raise KeyError(f"there is no projection {base}")
-                    record = delta.restore(records[base], record)
-                if needed[seq]:
-                    records[seq] = record
-                found = rebuilder.projection(record)
+                found = rebuilder.projection(self._record(seq))
             except (KeyError, ValueError, TypeError, StoreError) as error:
-                found = self._damaged(f"statement {names.get(seq)}", error)
-            if base is not None:
-                needed[base] -= 1
-                if not needed[base]:
-                    records.pop(base, None)
-            if seq in names:
-                yield names[seq], row["receipt"], found
+                found = self._damaged(f"statement {execution_id}", error)
+            yield execution_id, receipt, found
 
     def requests(self) -> list[dict[str, Any]]:
         """Return every request to a model with its response, oldest first. Raises sqlite3.Error.

@@ -17,7 +17,8 @@ from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, H
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.store import manifest
-from ctxkernel.store.manifest import Chunks, Manifest, Presence, References
+from ctxkernel.store.chunks import ChunkStore
+from ctxkernel.store.manifest import Manifest, Presence, References
 from ctxkernel.store.opening import DIED
 from ctxkernel.store.reader import SessionReader, movers_of, names_of
 
@@ -69,7 +70,7 @@ def load_run(
     session: Path | SessionReader,
     *,
     before: int | None = None,
-    chunks: Chunks | None = None,
+    chunks: ChunkStore | None = None,
     references: References | None = None,
 ) -> Resumable | None:
     """Return what the newest root of a session left, or None where nothing was ever executed in it.
@@ -123,7 +124,9 @@ def load_run(
         )
 
 
-def unsettled(reader: SessionReader, chunks: Chunks, references: References) -> list[tuple[str, CheckpointState, str]]:
+def unsettled(
+    reader: SessionReader, chunks: ChunkStore, references: References
+) -> list[tuple[str, CheckpointState, str]]:
     """Return (checkpoint, state, reason) of those that a dead kernel was still writing: what became of them.
 
     For a kernel that has the session to itself, which hands each to `SessionStore.checkpoint_state`.

@@ -34,7 +34,7 @@ from ctxkernel.store import opening, rows, trust
 from ctxkernel.store.location import newest_session, notebook_name, session_path
 from ctxkernel.store.manifest import CheckpointRow
 from ctxkernel.store.reader import SessionReader, stored_parts
-from ctxkernel.store.rows import Mask, Masker, Row
+from ctxkernel.store.rows import Mask, Row, mask_for
 from ctxkernel.store.schema import sealed
 from ctxkernel.store.series import HandleSeries, RecordSeries
 from ctxkernel.store.writer import SPARE, Batch, Writer, add, both
@@ -112,19 +112,17 @@ class SessionStore:
         statement: Statement,
         execution: Execution,
         outside: tuple[Statement, Execution] | None = None,
-        *,
-        outside_checkpoint: CheckpointRow | None = None,
     ) -> str | None:
         """Make the start of an execution durable, and of its statement where it is its first. Returns a notice.
 
-        `outside` is the meta statement that came right before it, `outside_checkpoint` the state after that. On
-        return the code may run: the start survives a kill of the process.
+        `outside` is the meta statement that came right before it. On return the code may run: the start survives a
+        kill of the process.
         """
         moved = self._writer.see_to_file()
 
         def fill(batch: Batch) -> None:
             if outside is not None:
-                self._add_outside(batch, *outside, outside_checkpoint)
+                self._add_outside(batch, *outside)
             self._add_start(batch, statement, execution)
 
         return both(moved, self._store(execution.execution_id, fill, retry=True))
@@ -138,8 +136,8 @@ class SessionStore:
     ) -> str | None:
         """Store a finished turn, with the state after it, in one transaction. Returns a notice.
 
-        `outside_checkpoint` is the state after `result.outside`, where `begin` was not given it. A checkpoint that
-        cannot be stored costs itself and a notice, not the turn; `has_checkpoint` tells.
+        `outside_checkpoint` is the state after `result.outside`. A checkpoint that cannot be stored costs itself and a
+        notice, not the turn; `has_checkpoint` tells.
         """
         if self._writer.absent:
             return None
@@ -357,8 +355,8 @@ class SessionStore:
         batch: Batch = []
         lost: str | None = None
         if result.outside is not None and result.outside[1].execution_id not in self._seqs:
-            self._add_outside(batch, *result.outside, outside_checkpoint)
-        elif result.outside is not None and outside_checkpoint is not None:
+            self._add_outside(batch, *result.outside)
+        if result.outside is not None and outside_checkpoint is not None:
             lost = self._add_checkpoint(batch, result.outside[1], outside_checkpoint)
         execution = result.execution
         if execution.execution_id not in self._seqs:
@@ -414,31 +412,24 @@ class SessionStore:
     def _add_comparison(self, batch: Batch, seq: int, made: Comparison) -> str | None:
         try:
             against = self._seqs.get(made.against) or self._find(made.against)
-            masker = Masker(self._mask)
-            masker.gather(made.divergences)
-            add(batch, "divergences", rows.comparison_rows(seq, against, made, masker.ready()))
+            add(batch, "divergences", rows.comparison_rows(seq, against, made, self._mask))
         except Exception as fault:  # as above
             return self._writer.lost(f"the comparison of {made.execution_id}", fault)
         return None
 
-    def _add_outside(
-        self, batch: Batch, statement: Statement, execution: Execution, checkpoint: CheckpointRow | None
-    ) -> None:
+    def _add_outside(self, batch: Batch, statement: Statement, execution: Execution) -> None:
         self._add_start(batch, statement, execution)
         mask = self._mask_for(execution, ())
         seq = self._seqs[execution.execution_id]
         batch.append(("endings", [sealed(rows.ending_row(seq, execution, mask))]))
         self._add_details(batch, seq, execution, execution.events, mask)
-        if checkpoint is not None:
-            self._add_checkpoint(batch, execution, checkpoint)
 
     def _mask_for(self, execution: Execution, events: Sequence[Event], *more: object) -> Mask:
         """Return the mask that the texts of an execution, and those in `more`, need."""
-        masker = Masker(self._mask)
+        texts = execution.stdout, execution.stderr, execution.exception, execution.state_diff, execution.notices
         own = execution.events
-        masker.gather(execution.stdout, execution.stderr, execution.exception, execution.state_diff, execution.notices)
-        masker.gather(own, () if events is own else events, execution.artifacts, execution.late, more)
-        return masker.ready()
+        held = own, () if events is own else events, execution.artifacts, execution.late
+        return mask_for((*texts, *held, *more), self._mask)
 
     def _add_details(self, batch: Batch, seq: int, execution: Execution, events: Sequence[Event], mask: Mask) -> None:
         add(batch, "events", rows.event_rows(seq, execution.events, events, mask))
