@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -81,11 +81,11 @@ class _Child:
 
 
 class Background:
-    """The jobs of one store. `env` is the process's own by default."""
+    """The jobs of one store."""
 
-    def __init__(self, store: ChunkStore, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, store: ChunkStore) -> None:
         self._store = store
-        self._allowed = (os.environ if env is None else env).get(SWITCH, "").strip() != "0"
+        self._allowed = os.environ.get(SWITCH, "").strip() != "0"
         self._process = os.getpid()
         self._running: dict[Ticket, _Child] = {}
         self._ended: list[Ticket] = []
@@ -257,18 +257,14 @@ class Background:
         late = ticket.seconds >= child.limit
         ticket.fault = said.get("fault", f"it took longer than {child.limit:g} s" if late else killed)
         if "result" in said:
-            ticket.fault = self._take_in(child.pack, records)
+            try:
+                there = self._store.take_in(child.pack) if records else 0
+                ticket.fault = "" if there == records else f"{records} chunks were written and {there} are there"
+            except StoreError as fault:
+                ticket.fault = str(fault)
             ticket.result = None if ticket.fault else said["result"]
         if ticket.fault or not records:
             self._store.discard(child.pack)
-
-    def _take_in(self, pack: int, records: int) -> str:
-        """Read the index of a child's pack; return what is wrong with it."""
-        try:
-            there = self._store.take_in(pack) if records else 0
-        except StoreError as fault:
-            return str(fault)
-        return "" if there == records else f"{records} chunks were written and {there} are there"
 
 
 @contextlib.contextmanager

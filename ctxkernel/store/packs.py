@@ -158,7 +158,6 @@ class PackWriter:
         self._data = data
         self._index = index
         self._seed = mark ^ number
-        self._identity = _identity(os.fstat(data))
 
     @classmethod
     def create(cls, folder: Path) -> PackWriter:
@@ -191,7 +190,7 @@ class PackWriter:
         if os.name == "nt":  # an open file cannot be deleted there
             return True
         try:
-            return _identity(os.stat(pack_path(self.folder, self.number))) == self._identity  # noqa: PTH116 - at every put
+            return os.path.samestat(os.stat(pack_path(self.folder, self.number)), os.fstat(self._data))
         except OSError:
             return False
 
@@ -260,7 +259,11 @@ class PackReader:
         file = self._open(number)
         done = 0
         while done < len(view):
-            got = _read_at(file, view[done:], offset + done)
+            if hasattr(os, "preadv"):  # a child that the user forked has the same file, and its position
+                got = os.preadv(file.fileno(), [view[done:]], offset + done)
+            else:
+                file.seek(offset + done)
+                got = file.readinto(view[done:])
             if not got:
                 raise ShortPack(errno.EIO, "it ends too early", str(pack_path(self._folder, number)))
             done += got
@@ -310,22 +313,11 @@ def remove(folder: Path, number: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
-
-
 def write_all(descriptor: int, data: memoryview | bytes) -> None:
     """Write all of `data` to a descriptor. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _read_at(file: FileIO, view: memoryview, offset: int) -> int:
-    if hasattr(os, "preadv"):  # a child that the user forked has the same file, and its position
-        return os.preadv(file.fileno(), [view], offset)
-    file.seek(offset)
-    return file.readinto(view)
 
 
 def hold(descriptor: int) -> None:

@@ -44,7 +44,8 @@ class SessionReader(SessionFile):
         super().__init__(path)
         self.before = before
         self._signer = signer
-        self._texts: dict[str, str] = {}
+        self._text = lru_cache(_MOST_TEXTS)(self._read_text)
+        """Returns the text of an address. Raises KeyError."""
         self._records: dict[int, dict[str, Json]] = {}
         """What was read last of projections: each shares most with the one before."""
         with self.snapshot():
@@ -84,7 +85,16 @@ class SessionReader(SessionFile):
     def statements(self, *, all_roots: bool = False) -> list[tuple[Statement, tuple[Execution, ...]]]:
         """Return the statements in order, each with its executions, as the kernel's log had them."""
         with self.snapshot():
-            return list(self._statements(self._runs(all_roots)))
+            runs = self._runs(all_roots)
+            starts = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
+            executions = self._executions(starts) if starts else {}
+            made: list[tuple[Statement, tuple[Execution, ...]]] = []
+            bounds = min(executions, default=0), max(executions, default=-1)
+            for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", *bounds):
+                if of_this := executions.get(row["idx"], []):
+                    told = self.told("statements", row)
+                    made.append((rows.statement_of(row), tuple(_with_notices(one, told) for one in of_this)))
+            return made
 
     def head(self, *, all_roots: bool = False) -> str | None:
         """Return the execution that HEAD is at, or None."""
@@ -210,9 +220,7 @@ class SessionReader(SessionFile):
     @property
     def signer(self) -> trust.Signer:
         """What tells this user's checkpoints from a stranger's."""
-        if self._signer is None:
-            self._signer = trust.signer()
-        return self._signer
+        return self._signer or trust.signer()
 
     def _trusted(self) -> tuple[int, int]:
         """Return up to which row of `checkpoints` and of `checkpoint_states` the user has trusted them by word."""
@@ -253,18 +261,6 @@ class SessionReader(SessionFile):
         return made
 
     # -- statements ---------------------------------------------------------------------------
-
-    def _statements(self, runs: Sequence[int]) -> Iterator[tuple[Statement, tuple[Execution, ...]]]:
-        starts = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
-        if not starts:
-            return
-        executions = self._executions(starts)
-        wanted = sorted(executions)
-        for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", wanted[0], wanted[-1]):
-            of_this = executions.get(row["idx"], [])
-            if of_this:
-                told = self.told("statements", row)
-                yield rows.statement_of(row), tuple(_with_notices(one, told) for one in of_this)
 
     def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
         """Return the executions of rows of `executions`, by the index of their statement."""
@@ -333,7 +329,7 @@ class SessionReader(SessionFile):
 
         Each text of a history is read once, not at each projection that has it.
         """
-        rebuilder = Rebuilder(lru_cache(64)(self._text))
+        rebuilder = Rebuilder(self._text)
         query = "SELECT p.seq, e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq"
         for seq, execution_id, receipt in self.select(f"{query} ORDER BY p.seq"):
             found: Projection | StoreError
@@ -423,17 +419,11 @@ class SessionReader(SessionFile):
             return self.select(query + "e.execution_id = ?", f"s{digits}.{run}")[0][0]
         return self.select(query + "e.idx = ?", int(digits))[0][0]
 
-    def _text(self, address: str) -> str:
-        """Return the text of an address. Raises KeyError."""
-        text = self._texts.get(address)
-        if text is None:
-            found = self.rows("blocks", "address = ?", address)
-            if not found:
-                raise KeyError(f"there is no text {address}")
-            if len(self._texts) >= _MOST_TEXTS:
-                self._texts.clear()
-            text = self._texts[address] = found[0]["text"]
-        return text
+    def _read_text(self, address: str) -> str:
+        found = self.rows("blocks", "address = ?", address)
+        if not found:
+            raise KeyError(f"there is no text {address}")
+        return found[0]["text"]
 
     def _one(self, table: str, seq: int | None) -> Found | None:
         found = self.rows(table, "seq = ?", seq) if seq is not None else []

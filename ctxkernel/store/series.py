@@ -37,7 +37,8 @@ class HandleSeries:
             return []
         if self._whole(handles):
             return list(handles)
-        return [one for one in handles if one.changed or one.requested or not _alike(last.get(one.obj_id), one)]
+        known = {key: _lasting(one) for key, one in last.items()}
+        return [one for one in handles if one.changed or one.requested or known.get(one.obj_id) != _lasting(one)]
 
     def _whole(self, handles: Sequence[HandleState]) -> bool:
         return self._base is None or self._length >= CHAIN or not self._in_order(handles)
@@ -74,15 +75,11 @@ class HandleSeries:
         return base, made, texts
 
 
-def _alike(a: HandleState | None, b: HandleState) -> bool:
-    """Say whether two states of a handle differ in no more than what they say of their turn."""
-    return a is not None and _lasting(a) == _lasting(b)
-
-
 _lasting = attrgetter(
     *("text", "digest", "name", "pinned", "pin_reason", "members", "notes", "rendered_tokens", "statement_id"),
     "obj_type",
 )
+"""What a handle says of more than its turn."""
 
 
 class RecordSeries:

@@ -55,14 +55,11 @@ class Ambient:
         self.faults: dict[str, str] = {}
         """Parts that failed several times in a row, and why: they are left out from then on."""
 
-    def capture(self, previous: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the values of the parts that differ from `previous` (by default: from the last capture).
+    def capture(self) -> dict[str, Any]:
+        """Return the values of the parts that differ from the last capture.
 
         The value of a part that fails is unknown: `{UNKNOWN: reason}`.
         """
-        if previous is not None:
-            self._values = dict(previous)
-            self._stamps.clear()
         changed: dict[str, Any] = {}
         for part in self._parts:
             name = part.name

@@ -30,7 +30,6 @@ class Logging(Part):
     """The root logger, and all loggers that were configured."""
 
     name = "logging"
-    about = "levels, filters and handlers of loggers"
 
     def __init__(self) -> None:
         self.live = LiveObjects()

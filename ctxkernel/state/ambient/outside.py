@@ -26,7 +26,6 @@ class Outside(Part):
     """Threads, child processes of multiprocessing, handlers of signals."""
 
     name = "outside"
-    about = "names the threads, processes and signal handlers that stay as they are"
     always = True
     passive = True
 
