@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import json
 import locale
 import os
 import pickle
@@ -17,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxkernel.state import ambient
-from ctxkernel.state.ambient import PARTS, UNKNOWN, Ambient, NotRestored, Part, generators, not_covered, register
+from ctxkernel.state.ambient import PARTS, UNKNOWN, Ambient, NotRestored, Part, generators, register
 from ctxkernel.state.ambient.process import Environment, WarningFilters
 
 np = pytest.importorskip("numpy")
@@ -503,13 +502,6 @@ def test_a_library_that_is_not_loaded_costs_nothing():
 
     assert state.capture() == {} and state.faults == {}
     assert state.restore({"absent": 1})["absent"].startswith("ModuleNotFoundError")
-
-
-def test_what_is_not_covered_is_said():
-    text = not_covered()
-
-    assert all(word in text for word in ("logging", "modules", "threads", "credentials", "files", "signal handlers"))
-    assert json.dumps(text)
 
 
 def test_each_part_has_a_name_of_its_own():

@@ -183,7 +183,9 @@ class _Writer:
         if any(each is types.ModuleType for each in mro):
             name = module_dict(value).get("__name__")
             return self.put(f"<module {_clean(name) if type(name) is str else '?'}>")
-        if _is_library_scalar(cls) or (cls is dt.datetime and _known_zone(value)):
+        zone = value.tzinfo if cls is dt.datetime else value
+        known_zone = zone is None or type(zone) is dt.timezone or class_module(type(zone)) == "zoneinfo"
+        if _is_library_scalar(cls) or (cls is dt.datetime and known_zone):
             return self.put(repr(value))
         if class_module(cls).startswith("ctxkernel."):
             return self.put(f"<{_clean(public_name(cls, self.module).rpartition('.')[2])}>")
@@ -279,11 +281,6 @@ _PANDAS_SCALARS = frozenset(("Timestamp", "Timedelta", "Period", "Interval"))
 def _of_pandas(value: object) -> bool:
     module = class_module(type(value))
     return module == "pandas" or module.startswith(("pandas.", "numpy"))
-
-
-def _known_zone(value: dt.datetime) -> bool:
-    zone = value.tzinfo
-    return zone is None or type(zone) is dt.timezone or class_module(type(zone)) == "zoneinfo"
 
 
 def _function(value: types.FunctionType) -> str:

@@ -377,12 +377,11 @@ class ChunkStore:
         if address not in self._verified:
             self._check(entry, view)
 
-    def map_run(self, addresses: Iterable[str], *, verify: bool = False) -> memoryview | None:
+    def map_run(self, addresses: Iterable[str]) -> memoryview | None:
         """Return the chunks one after the other as one private writable mapping; None where they cannot be mapped so.
 
         They can where they were put in this order inside `one_pack`, each but the last a multiple of 4 KiB. Nothing is
-        read before it is touched, nor checked without `verify`. Raises StoreError where one is missing, or found to be
-        damaged.
+        read before it is touched, nor checked. Raises StoreError where one is missing, or lies beyond its pack's end.
         """
         entries = [self._entry(address) for address in addresses]
         if not entries or sum(entry.size for entry in entries) < _MAPPED_BYTES:
@@ -394,7 +393,7 @@ class ChunkStore:
                 return None
             end += entry.size
         try:
-            mapping = self._reader.map(first.pack, first.offset, end - first.offset, writable=True)
+            return self._reader.map(first.pack, first.offset, end - first.offset, writable=True)
         except FileNotFoundError:
             self.refresh()
             return None
@@ -402,11 +401,6 @@ class ChunkStore:
             raise self._failed(entries[-1], str(fault)) from fault
         except OSError:  # no memory or descriptors for it: it can be read still
             return None
-        if verify and mapping is not None:
-            for entry in entries:
-                at = entry.offset - first.offset
-                self._check(entry, mapping[at : at + entry.size])
-        return mapping
 
     def verify(self, address: str) -> None:
         """Check a chunk against its address, anew. Raises StoreError where it is missing or damaged."""

@@ -13,7 +13,6 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,8 +43,7 @@ class SessionReader(SessionFile):
         super().__init__(path)
         self.before = before
         self._signer = signer
-        self._text = lru_cache(_MOST_TEXTS)(self._read_text)
-        """Returns the text of an address. Raises KeyError."""
+        self._texts: dict[str, str] = {}
         self._records: dict[int, dict[str, Json]] = {}
         """What was read last of projections: each shares most with the one before."""
         with self.snapshot():
@@ -419,11 +417,16 @@ class SessionReader(SessionFile):
             return self.select(query + "e.execution_id = ?", f"s{digits}.{run}")[0][0]
         return self.select(query + "e.idx = ?", int(digits))[0][0]
 
-    def _read_text(self, address: str) -> str:
-        found = self.rows("blocks", "address = ?", address)
-        if not found:
-            raise KeyError(f"there is no text {address}")
-        return found[0]["text"]
+    def _text(self, address: str) -> str:
+        """Return the text of an address. Raises KeyError."""
+        if address not in self._texts:
+            found = self.rows("blocks", "address = ?", address)
+            if not found:
+                raise KeyError(f"there is no text {address}")
+            if len(self._texts) >= _MOST_TEXTS:
+                self._texts.clear()
+            self._texts[address] = found[0]["text"]
+        return self._texts[address]
 
     def _one(self, table: str, seq: int | None) -> Found | None:
         found = self.rows(table, "seq = ?", seq) if seq is not None else []

@@ -4,7 +4,7 @@
     begin   statement, running execution and HEAD, durable before the code runs
     end     all that the turn made, its checkpoint included, in one transaction
     late    output that came after the end
-    and between cells: move_head, checkpoint_state, mark, resume, trust
+    and between cells: checkpoint_state, mark, resume, trust
 
 Rule 1: no fault of disk, file or value reaches the caller: every call returns a notice for the user, or None.
 Rule 2: rows are added, never changed, and in the order of what happened.
@@ -169,10 +169,6 @@ class SessionStore:
                 add(batch, "late_output", [(seq, n, stream, self._mask(shown))])
 
         return self._store(f"the late output of {execution_id}", fill)
-
-    def move_head(self, execution_id: str | None, reason: str, at: float) -> str | None:
-        """Move HEAD to an execution, or before all of them, without running anything. Returns a notice."""
-        return self._write("heads", lambda: (self.run, float(at), execution_id, reason))
 
     def checkpoint_state(
         self,
