@@ -113,7 +113,13 @@ class ChunkStore:
     def why_missing(self, address: str) -> str:
         """Return why a chunk is not there."""
         if not self._given_up:
-            self._given_up = _read_given_up(self.folder)
+            self._given_up = {}
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                for line in (self.folder / _GIVEN_UP).read_text("utf-8").splitlines():
+                    listed, _, why = line.partition("\t")
+                    day, *addresses = listed.split()
+                    told = f"{GIVEN_UP} on {day}{f' ({why})' if why else ''}"
+                    self._given_up.update(dict.fromkeys(addresses, told))
         if not self.folder.is_dir():
             return f"its data are not on this machine: there is no {self.folder}"
         return self._given_up.get(address) or f"chunk {address} is missing: deleted, or never copied to this machine"
@@ -466,7 +472,11 @@ class ChunkStore:
         self._close_writer()
         self.refresh()
         doomed = self._droppable(addresses)
-        self._remove_empty()
+        # Packs that hold no chunk: a kill leaves some, and so does a chunk that was written twice.
+        used = {entry_of(record).pack for record in self._records.values()}
+        for number in packs.listing(self.folder).keys() - used:
+            if not packs.is_held(self.folder, number):
+                self._remove(number)
         of_pack: dict[int, list[Entry]] = {}
         for entry in self.entries():
             of_pack.setdefault(entry.pack, []).append(entry)
@@ -533,13 +543,6 @@ class ChunkStore:
         packs.remove(self.folder, number)
         self._read_to.pop(number, None)
 
-    def _remove_empty(self) -> None:
-        """Remove packs that hold no chunk: a kill leaves some, and so does a chunk that was written twice."""
-        used = {entry_of(record).pack for record in self._records.values()}
-        for number in packs.listing(self.folder):
-            if number not in used and not packs.is_held(self.folder, number):
-                self._remove(number)
-
     def _stored(self, entry: Entry) -> memoryview:
         """Return the bytes of a chunk in its pack. Raises OSError."""
         if entry.stored >= _MAPPED_BYTES:
@@ -603,17 +606,6 @@ def _changed_at(folder: Path) -> int:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116 - for each state that is looked at
     except OSError:
         return 0
-
-
-def _read_given_up(folder: Path) -> dict[str, str]:
-    """Return the chunks of a folder that were given up, and why."""
-    found: dict[str, str] = {}
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        for line in (folder / _GIVEN_UP).read_text("utf-8").splitlines():
-            listed, _, why = line.partition("\t")
-            day, *addresses = listed.split()
-            found.update(dict.fromkeys(addresses, f"{GIVEN_UP} on {day}{f' ({why})' if why else ''}"))
-    return found
 
 
 def _is_aligned(entry: Entry) -> bool:

@@ -173,7 +173,9 @@ class PackWriter:
                 break
         opened = [data]
         try:
-            hold(data)
+            if fcntl is not None:  # until the last copy of the descriptor is closed
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(data, fcntl.LOCK_EX)
             opened.append(index := os.open(index_path(folder, number), flags, 0o600))
             mark = int.from_bytes(os.urandom(8)) or 1
             write_all(index, _HEADER.pack(_MAGIC, mark))
@@ -318,13 +320,6 @@ def write_all(descriptor: int, data: memoryview | bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def hold(descriptor: int) -> None:
-    """Lock a pack for its writer, until the last copy of the descriptor is closed."""
-    if fcntl is not None:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def is_held(folder: Path, number: int) -> bool:

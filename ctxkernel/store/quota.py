@@ -134,7 +134,9 @@ def collect(
         if not addresses and freed <= 0:
             continue
         total -= freed
-        why = f"last used {_days(now - ages[name])}; {len(addresses)} large chunks, {freed / 1e6:.0f} MB"
+        days = int(max(0.0, now - ages[name]) // 86400)
+        age = "today" if not days else "a day ago" if days == 1 else f"{days} days ago"
+        why = f"last used {age}; {len(addresses)} large chunks, {freed / 1e6:.0f} MB"
         thinned.append(Thinned(name, addresses, freed, why))
     return Report(limit, before, total, tuple(thinned), tuple(faults), dry_run)
 
@@ -201,8 +203,3 @@ def _bytes(folder: Path) -> int:
                 # Blocks where they are told: a hole between two chunks takes no space.
                 total += found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
     return total
-
-
-def _days(seconds: float) -> str:
-    days = int(max(0.0, seconds) // 86400)
-    return "today" if not days else "a day ago" if days == 1 else f"{days} days ago"

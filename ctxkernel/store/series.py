@@ -41,13 +41,13 @@ class HandleSeries:
         return [one for one in handles if one.changed or one.requested or known.get(one.obj_id) != _lasting(one)]
 
     def _whole(self, handles: Sequence[HandleState]) -> bool:
-        return self._base is None or self._length >= CHAIN or not self._in_order(handles)
-
-    def _in_order(self, handles: Sequence[HandleState]) -> bool:
-        """Say whether removing, replacing in place and adding at the end makes `handles` of the last ones."""
-        now = [one.obj_id for one in handles]
-        there = set(now)
-        return now == [key for key in self._last if key in there] + [key for key in now if key not in self._last]
+        """Say whether removing, replacing in place and adding at the end do not make `handles` of the last ones."""
+        now = dict.fromkeys(one.obj_id for one in handles)
+        in_order = list(now) == [
+            *(key for key in self._last if key in now),
+            *(key for key in now if key not in self._last),
+        ]
+        return self._base is None or self._length >= CHAIN or not in_order
 
     def rows(
         self, seq: int, handles: Sequence[HandleState], changed: Sequence[HandleState], mask: Mask

@@ -42,7 +42,7 @@ from ctxkernel.store.writer import SPARE, Batch, Writer, add, both
 __all__ = ["CheckpointRow", "SessionReader", "SessionStore", "newest_session", "notebook_name", "session_path"]
 
 _MOST_KNOWN = 2_000
-"""Most texts, executions and checkpoints that are known to be stored without a look: nearly all that is asked for is
+"""Most executions and checkpoints that are known to be stored without a look: nearly all that is asked for is
 of the newest turns."""
 LATE_CHARS = 10_000
 """Output after the end of its execution that is kept, a stream."""
@@ -65,7 +65,6 @@ class SessionStore:
         self._seqs: dict[str, int] = {}
         self._handles = HandleSeries()
         self._records = RecordSeries()
-        self._known: dict[str, None] = {}
         self._projected: Projection | None = None
         self._late: dict[int, tuple[int, dict[str, int]]] = {}
         self._checkpoints: dict[str, None] = {}
@@ -162,7 +161,12 @@ class SessionStore:
 
         def fill(batch: Batch) -> None:
             seq = self._seqs.get(execution_id) or self._find(execution_id)
-            n, kept = self._late.get(seq) or self._late_so_far(seq)
+            if seq not in self._late:
+                query = "SELECT stream, max(n), sum(length(text)) FROM late_output WHERE seq = ? GROUP BY stream"
+                found = self._writer.select(query, seq)
+                so_far = {stream: length for stream, _, length in found}
+                self._late[seq] = max((n + 1 for _, n, _ in found), default=0), so_far
+            n, kept = self._late[seq]
             shown = text[: max(0, limit - kept.get(stream, 0))]
             if shown:
                 self._late[seq] = (n + 1, {**kept, stream: kept.get(stream, 0) + len(shown)})
@@ -445,12 +449,7 @@ class SessionStore:
         batch.append(("projections", [sealed((seq, base, projection.receipt, projection.tokens, ok, stored))]))
 
     def _add_blocks(self, batch: Batch, texts: Mapping[str, str]) -> None:
-        known = self._known
-        fresh: list[Row] = [(address, text) for address, text in texts.items() if address not in known]
-        if fresh:
-            _halve(known)  # what was forgotten here, the database ignores
-            known.update(dict.fromkeys([str(row[0]) for row in fresh]))
-            add(batch, "blocks", fresh)
+        add(batch, "blocks", list(texts.items()))  # the database ignores those that it has
 
     def _forget(self, lost: Batch) -> None:
         """Build on nothing that was lost."""
@@ -463,7 +462,6 @@ class SessionStore:
         """Build the next turn on nothing: rows were lost that it would have been built on."""
         self._handles.reset()
         self._records.reset()
-        self._known.clear()
         self._projected = None
 
     def _find(self, execution_id: str) -> int:
@@ -473,11 +471,6 @@ class SessionStore:
             raise KeyError(execution_id)
         self._seqs[execution_id] = found[0][0]
         return found[0][0]
-
-    def _late_so_far(self, seq: int) -> tuple[int, dict[str, int]]:
-        query = "SELECT stream, max(n), sum(length(text)) FROM late_output WHERE seq = ? GROUP BY stream"
-        found = self._writer.select(query, seq)
-        return max((n + 1 for _, n, _ in found), default=0), {stream: length for stream, _, length in found}
 
 
 def _halve(known: dict[str, Any]) -> None:
