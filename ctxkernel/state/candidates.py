@@ -129,7 +129,6 @@ class _Reading:
     def __init__(self, transform: Transform | None, *, uses: bool = False) -> None:
         self.transform = transform
         self.uses = uses
-        """Whether `used` is asked for."""
         self.names: set[str] = set()
         self.replaced: set[str] = set()
         self.used: set[str] = set()

@@ -25,11 +25,9 @@ from ctxkernel.state.pickle_instances import is_cache
 from ctxkernel.state.pickling import Opened
 
 MOST_NODES = 20_000
-"""Objects that one fingerprint looks at."""
 MOST_SHOWN = 100_000
 """Elements of a view that are compared as those of an array of its own."""
 MOST_TEXT = 4 * 1024 * 1024
-"""Bytes of long texts in one stream."""
 
 
 class TooLarge(Exception):
@@ -71,7 +69,6 @@ class _Instance(_Node):
     """An instance that is made by `cls.__new__(cls, …)`: its class is a class of ours with the same name."""
 
     label = ""
-    """That of a class of the user's."""
 
     def __init__(self, *_: Any) -> None:
         pass  # `__new__` did it

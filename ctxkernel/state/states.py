@@ -38,7 +38,6 @@ class States:
         self._read = read
         self._known: dict[str, Known] = {}
         self._made: dict[str, list[Unit]] = {}
-        """Job → the units that it gave."""
 
     def __getitem__(self, execution_id: str) -> Known:
         """The checkpoint after an execution. Raises KeyError."""

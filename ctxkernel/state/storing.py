@@ -18,7 +18,6 @@ from ctxkernel.state.reflect import class_module
 from ctxkernel.state.units import Buffer, State, Unit
 
 INLINE_BYTES = 4 * 1024 * 1024
-"""Up to so many new bytes are written at once; more go to the background."""
 BACKGROUND_SECONDS = 120.0
 BASES_SECONDS = 30.0
 """What a job waits for chunks of an earlier one, to store the difference only."""

@@ -33,10 +33,8 @@ SWITCH = "CTXKERNEL_FORK"
 """`0` in this variable: nothing is forked, all is written while the user waits."""
 MOST_JOBS = 4
 SECONDS = 60.0
-"""What a job may take."""
-
 _PATIENCE = 1.0
-"""Seconds that `submit` waits for one of the jobs to end."""
+"""What a job may take, and what `submit` waits for one of them to end."""
 _SPARE_BYTES = 64 * 1024 * 1024
 _GRACE = 10.0
 """Seconds after which a child that its timer did not end is killed."""
@@ -56,7 +54,6 @@ class Ticket:
     nbytes: int
     """Bytes that it is about to write, as estimated."""
     addresses: frozenset[str]
-    """Chunks that it promised to put."""
     started: float
     """Seconds of `time.monotonic`."""
     done: bool = False
@@ -64,7 +61,6 @@ class Ticket:
     fault: str = ""
     """Why it failed: none of its chunks is there then. Empty while it runs, and where it succeeded."""
     seconds: float = 0.0
-    """What it took, once it is done."""
 
 
 @dataclass(slots=True)

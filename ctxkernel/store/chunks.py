@@ -26,13 +26,11 @@ from ctxkernel.store.manifest import GIVEN_UP
 from ctxkernel.store.packs import LARGE_BYTES, UNREAD, Entry, PackReader, PackWriter, ReadTo, depth_of, entry_of
 
 Buffer = bytes | bytearray | memoryview
-"""What can be stored: any data in one piece."""
 CHUNK = 4 * 1024 * 1024
 """Bytes of the chunks that large buffers are cut into."""
 MOST_LINKS = 8
 """Deltas between a chunk and one that is stored as it is."""
 PACK_BYTES = 256 * 1024 * 1024
-"""The size at which the next pack is begun."""
 CACHE = "CTXKERNEL_CACHE"
 """The variable that moves the data elsewhere."""
 
@@ -69,7 +67,6 @@ class ChunkStore:
         """The packs that are known, and how much of their indexes."""
         self._verified: set[str] = set()
         self._damaged: dict[str, set[bytes]] = {}
-        """The records of chunks that are not what they say."""
         self.lost = ""
         """What was deleted under the store while it was open; empty where nothing was."""
         self.fault = ""

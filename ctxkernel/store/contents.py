@@ -26,7 +26,6 @@ SUFFIX = ".content"
 _FICLONE = 0x40049409
 _BLOCK = 1 << 20
 _SECONDS = 60.0
-"""What a return waits for a copy under way."""
 
 
 class FileContents:

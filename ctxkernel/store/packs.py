@@ -57,9 +57,8 @@ class Entry(NamedTuple):
     pack: int
     offset: int
     stored: int
-    """Bytes in the pack."""
     size: int
-    """Bytes of the content."""
+    """Bytes of the content; `stored` are those in the pack."""
 
 
 class ReadTo(NamedTuple):

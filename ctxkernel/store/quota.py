@@ -37,7 +37,6 @@ class Thinned:
     bytes: int
     """Bytes that its folder is smaller by; an estimate where nothing was changed."""
     why: str
-    """One line for a person."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from ctxkernel.store.manifest import Manifest
 from ctxkernel.store.sessionfile import Found, SessionFile
 
 _MOST_TEXTS = 4096
-"""Texts of projections that are kept at once."""
 
 
 class SessionReader(SessionFile):
@@ -230,12 +229,11 @@ class SessionReader(SessionFile):
         parts = trust.session_parts(self.session_id, stored_parts(self.select, self.session_id, seqs, states))
         return (seqs, states) if self.signer.is_signed(signature, *parts) else (0, 0)
 
-    def comparisons(self, execution_id: str | None = None, *, all_roots: bool = False) -> list[Comparison]:
-        """Return what re-runs were found to differ in, oldest first: those of one execution, or all."""
-        found, names = self._with_executions("divergences", all_roots or execution_id is not None)
+    def comparisons(self, *, all_roots: bool = False) -> list[Comparison]:
+        """Return what re-runs were found to differ in, oldest first."""
+        found, names = self._with_executions("divergences", all_roots)
         with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: the row's checksum says so
-            made = rows.comparisons_of(found, names)
-            return [one for one in made if execution_id in (None, one.execution_id)]
+            return rows.comparisons_of(found, names)
         return []
 
     def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:  # noqa: FBT001

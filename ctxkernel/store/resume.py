@@ -7,7 +7,7 @@ Rule 2: what cannot be returned to is named with its reason (law 9); whether the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,6 @@ class Resumable:
     names: Mapping[str, str]
     """The user's names of states: name → execution."""
     marks: Mapping[tuple[str, str], Json]
-    """(subject, mark) → value."""
     moves: tuple[HeadMove, ...]
     """All that HEAD did, oldest first."""
     movers: tuple[str, ...]
@@ -44,7 +43,6 @@ class Resumable:
     records: Mapping[str, Sequence[HistoryEvent]]
     """The model's history: execution → the events that were recorded with it."""
     checkpoints: Mapping[str, CheckpointInfo]
-    """By execution."""
     manifests: Mapping[str, Manifest]
     """By execution. One that is not `signed` must not be loaded."""
     target: str | None
@@ -54,7 +52,6 @@ class Resumable:
     not_restorable: tuple[tuple[str, str], ...]
     """The executions after `target` on HEAD's path, newest first, each with the reason."""
     interrupted: Execution | None
-    """What ran when the kernel died."""
     trusted: bool
     """Whether all that the state of `target` consists of was signed, or trusted by word, by this user."""
     why_not: str
@@ -100,7 +97,14 @@ def load_run(
                 break
             except StoreError as error:
                 lost.append((execution_id, str(error)))
-        why_not = _why_not(reader, chain)
+        unsigned, why_not = [one.checkpoint_id for one in chain if not one.signed], ""
+        if unsigned and reader.signer.fault:
+            why_not = f"whose state it is cannot be told: {reader.signer.fault}"
+        elif unsigned:
+            why_not = (
+                f"its state was not stored by you here ({len(unsigned)} of its checkpoints are not signed by you), and "
+                "loading it can run any code; trust it only where you know where it comes from"
+            )
         newest = max(executions.values(), key=lambda one: one.started_at)
         return Resumable(
             reader.session_id,
@@ -180,18 +184,6 @@ def _chain(
     if gaps and len(gaps) == len(state):
         raise StoreError(f"{info.state}: {info.reason}" if info.reason else next(iter(gaps.values())))
     return chain, gaps
-
-
-def _why_not(reader: SessionReader, chain: Iterable[Manifest]) -> str:
-    unsigned = [one.checkpoint_id for one in chain if not one.signed]
-    if not unsigned:
-        return ""
-    if reader.signer.fault:
-        return f"whose state it is cannot be told: {reader.signer.fault}"
-    return (
-        f"its state was not stored by you here ({len(unsigned)} of its checkpoints are not signed by you), and loading "
-        "it can run any code; trust it only where you know where it comes from"
-    )
 
 
 def _died(execution: Execution) -> bool:

@@ -20,7 +20,6 @@ from ctxkernel.store import migrations, schema
 from ctxkernel.store.location import CHECK
 
 Found = dict[str, Any]
-"""A row by its column names."""
 
 
 class SessionFile:

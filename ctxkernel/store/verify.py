@@ -49,7 +49,6 @@ class Report:
     """What the user should know, and is no damage."""
     session_id: str = ""
     statements: int = 0
-    """Those that can be read."""
     projections: int = 0
     """Projections whose bytes were made again from what is stored, and have the receipts of then."""
     checkpoints: int = 0
