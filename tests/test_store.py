@@ -31,8 +31,9 @@ from ctxkernel.core.timeline import (
 )
 from ctxkernel.core.turn import HandleState, TurnResult
 from ctxkernel.projection.engine import ProjectionEngine
-from ctxkernel.store import delta, rows, schema
+from ctxkernel.store import rows, schema
 from ctxkernel.store.location import belongs, newest_session, notebook_name, session_path
+from ctxkernel.store.series import compress, restore
 from ctxkernel.store.session import SessionReader, SessionStore
 from ctxkernel.store.verify import verify
 from ctxkernel.testing import FakeSource, Turns
@@ -612,11 +613,11 @@ records = st.dictionaries(
 def test_a_series_of_records_is_restored_from_its_differences(series):
     before = series[0]
     for new in series[1:]:
-        made = delta.compress(before, new)
+        made = compress(before, new)
         if made is None:
             assert before.keys() - new.keys()
         else:
-            assert delta.restore(before, json.loads(json.dumps(made))) == new
+            assert restore(before, json.loads(json.dumps(made))) == new
         before = new
 
 

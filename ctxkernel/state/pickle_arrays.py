@@ -151,7 +151,10 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
         root = _map(taking, root) if root.mode != "c" else _block(taking, root.base, obj)
     elif root is obj:
         if kind.hasobject:
-            return _objects(plain, cls)
+            # Made whole before its items are: one of them may be a view of it.
+            _, _, _, fortran, items = plain.__reduce__()[2]
+            state = (*(_repeated(items) or (items,)), flags.writeable)
+            return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
         fortran = flags.f_contiguous and not flags.c_contiguous
         if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
             data = _data(taking, memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
@@ -230,13 +233,6 @@ def block(taking: Taking, obj: Block) -> Reduction:
     np = _numpy()
     whole = np.asarray(_Lying(obj)) if obj.nbytes else np.empty(0, "u1")
     return PARTS.memory_block, (_data(taking, memoryview(whole)),)
-
-
-def _objects(plain: Any, cls: tuple[type, ...]) -> Any:
-    # Made whole before its items are: one of them may be a view of it.
-    _, _, _, fortran, items = plain.__reduce__()[2]
-    state = (*(_repeated(items) or (items,)), plain.flags.writeable)
-    return PARTS.objects, (plain.shape, plain.dtype, bool(fortran), *cls), state, None, None, PARTS.fill_objects
 
 
 def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:

@@ -23,7 +23,7 @@ from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, Stat
 from ctxkernel.core.turn import DeltaItem, HandleState
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.projection.value import Projection, Rebuilder, from_record
-from ctxkernel.store import delta, manifest, rows, trust
+from ctxkernel.store import manifest, rows, series, trust
 from ctxkernel.store.location import CHECK
 from ctxkernel.store.manifest import Manifest
 from ctxkernel.store.sessionfile import Found, SessionFile
@@ -398,7 +398,7 @@ class SessionReader(SessionFile):
             at = row["base"]
         record = chain.pop() if at is None else self._records[at]
         while chain:
-            record = delta.restore(record, chain.pop())
+            record = series.restore(record, chain.pop())
         self._records = {at: self._records[at], seq: record} if at is not None else {seq: record}
         return record
 
