@@ -100,23 +100,22 @@ class Manifest:
 
 
 def _is_manifest(made: Mapping[str, Any]) -> bool:
-    units: Any = made.get("units", [])
-    base: Any = made.get("base")
-    return (
-        (base is None or isinstance(base, str))
-        and isinstance(units, list)
-        and all(isinstance(unit, dict) and _is_unit(cast("dict[str, Any]", unit)) for unit in cast("list[Any]", units))
-        and _names(made.get("gone", []))
-    )
+    based = isinstance(made.get("base"), str | None)
+    return based and _all(made.get("units", []), _is_unit) and _all(made.get("gone", []), _is_name)
 
 
-def _is_unit(unit: Mapping[str, Any]) -> bool:
-    named = _names(unit.get("n")) and bool(unit["n"]) and _names(unit.get("p", []))
+def _is_unit(value: Any) -> bool:
+    unit = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
+    named = bool(unit.get("n")) and _all(unit["n"], _is_name) and _all(unit.get("p", []), _is_name)
     return named and isinstance(unit.get("m", {}), dict) and isinstance(unit.get("j", ""), str)
 
 
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _all(value: Any, are: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(are, cast("list[Any]", value)))
 
 
 def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest]:
