@@ -272,10 +272,8 @@ def _is_library_scalar(cls: type) -> bool:
     module = class_module(cls)
     if module == "numpy" or module.startswith("numpy."):
         return "generic" in loaded("numpy") and is_kind(cls, loaded("numpy")["generic"])
-    return module.startswith("pandas._libs.") or (module == "pandas" and class_name(cls) in _PANDAS_SCALARS)
-
-
-_PANDAS_SCALARS = frozenset(("Timestamp", "Timedelta", "Period", "Interval"))
+    scalars = ("Timestamp", "Timedelta", "Period", "Interval")
+    return module.startswith("pandas._libs.") or (module == "pandas" and class_name(cls) in scalars)
 
 
 def _of_pandas(value: object) -> bool:

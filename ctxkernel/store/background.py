@@ -315,7 +315,13 @@ def _split(
 
 def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float) -> None:
     gc.disable()  # a collection would write to every object, and so copy the memory
-    _untrace()
+    # Debuggers and profilers would stop here, or talk to a socket that the parent has too.
+    sys.settrace(None)
+    sys.setprofile(None)
+    if monitoring := getattr(sys, "monitoring", None):  # from 3.12 on
+        for tool in range(6):
+            if monitoring.get_tool(tool) is not None:
+                monitoring.set_events(tool, 0)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGALRM, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -338,16 +344,6 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
     os.close(pipe)
     if writer.records:
         writer.sync()  # against a power cut: the parent need not wait for that
-
-
-def _untrace() -> None:
-    """Leave debuggers and profilers behind: they would stop here, or talk to a socket that the parent has too."""
-    sys.settrace(None)
-    sys.setprofile(None)
-    if monitoring := getattr(sys, "monitoring", None):  # from 3.12 on
-        for tool in range(6):
-            if monitoring.get_tool(tool) is not None:
-                monitoring.set_events(tool, 0)
 
 
 def _detach(keep: Collection[int]) -> None:

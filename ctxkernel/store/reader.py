@@ -385,7 +385,7 @@ class SessionReader(SessionFile):
         """Return the delta feed of the turn of `statement`."""
         with self.snapshot():
             ending = self._one("endings", self._seq(statement, "endings"))
-            return rows.deltas_of(ending["deltas"]) if ending else ()
+            return tuple(DeltaItem(**item) for item in json.loads(ending["deltas"])) if ending else ()
 
     def _record(self, seq: int) -> dict[str, Json]:
         chain: list[dict[str, Json]] = []

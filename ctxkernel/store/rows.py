@@ -362,8 +362,3 @@ def handle_of(row: Mapping[str, Any], text: str, *, same_turn: bool) -> HandleSt
         state["changed"] = state["requested"] = False
     state |= {name: tuple(state[name]) for name in ("members", "notes")}
     return HandleState(name=row["name"], obj_id=row["obj_id"], text=text, **state)
-
-
-def deltas_of(text: str) -> tuple[DeltaItem, ...]:
-    """Return the delta feed of its JSON."""
-    return tuple(DeltaItem(**item) for item in json.loads(text))
