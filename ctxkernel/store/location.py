@@ -130,7 +130,12 @@ def belongs(path: Path, base: Path, stored_notebook: str | None, *, named: bool 
 
 def existing_sessions(base: Path) -> list[Path]:
     """Return the session files that may be the notebook's, that of `base` first, in order of their numbers."""
-    return [path for path in siblings(base) if _is_file(path)]
+    pattern = re.compile(re.escape(base.stem) + r"-([1-9]\d*)" + re.escape(base.suffix))
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(base.parent)
+    numbered = sorted((int(match[1]), match[0]) for match in filter(None, map(pattern.fullmatch, names)))
+    return [path for path in (base, *(base.with_name(name) for _, name in numbered)) if _is_file(path)]
 
 
 def newest_session(
