@@ -253,7 +253,7 @@ def test_writes_to_a_mapping_do_not_reach_the_file_nor_another_mapping(folder, s
     one[:100] = b"\0" * 100
 
     assert other == data
-    assert store.map_run([address], verify=True) == data
+    assert store.map_run([address]) == data
     assert ChunkStore(folder, readonly=True).read(address) == data
 
 
@@ -262,7 +262,7 @@ def test_chunks_put_in_one_go_are_one_mapping(store):
     with store.one_pack():
         addresses = [put(store, bytes(part)) for part in cut(data)]
 
-    mapping = store.map_run(addresses, verify=True)
+    mapping = store.map_run(addresses)
 
     assert mapping == data
 
@@ -412,7 +412,7 @@ def test_a_run_stays_one_mapping_where_its_pack_is_written_anew(store):
 
     store.drop([gone])
 
-    assert store.map_run(addresses, verify=True) == data
+    assert store.map_run(addresses) == data
 
 
 @pytest.mark.skipif(os.name != "posix", reason="packs have no lock there")

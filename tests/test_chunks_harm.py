@@ -332,19 +332,6 @@ def test_verify_looks_again_at_what_was_read_before(tmp_path):
     store.close()
 
 
-def test_a_mapping_is_checked_where_it_is_asked_for(tmp_path):
-    folder = tmp_path / "session"
-    store = ChunkStore(folder)
-    address = put(store, content(1, 2 * 1024 * 1024))
-    with packs.pack_path(folder, 1).open("r+b") as file:
-        file.write(b"damage")
-
-    assert store.map_run([address]) is not None
-    with pytest.raises(StoreError, match=address):
-        store.map_run([address], verify=True)
-    store.close()
-
-
 @pytest.mark.parametrize("header", [b"", b"ctxkernel pack2\n", b"something else\n\n"])
 def test_an_index_of_another_format_is_left_alone(tmp_path, header):
     folder = tmp_path / "session"

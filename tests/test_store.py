@@ -31,8 +31,9 @@ from ctxkernel.core.timeline import (
 )
 from ctxkernel.core.turn import HandleState, TurnResult
 from ctxkernel.projection.engine import ProjectionEngine
-from ctxkernel.store import delta, rows, schema
+from ctxkernel.store import rows, schema
 from ctxkernel.store.location import belongs, newest_session, notebook_name, session_path
+from ctxkernel.store.series import compress, restore
 from ctxkernel.store.session import SessionReader, SessionStore
 from ctxkernel.store.verify import verify
 from ctxkernel.testing import FakeSource, Turns
@@ -414,7 +415,7 @@ def test_a_rerun_is_a_second_execution_of_the_same_statement(recorded):
 def test_head_moves_without_a_statement(recorded):
     recorded.run("x = 1")
     recorded.run("x = 2")
-    assert recorded.store.move_head("s1.1", "goto", 99.0) is None
+    assert recorded.store.resume("s1.1", 99.0) is None
     with recorded.reader() as reader:
         assert reader.head() == "s1.1"
         assert len(reader.statements()) == 2
@@ -472,9 +473,9 @@ def test_the_start_of_a_cell_can_be_read_before_its_end(recorded):
 def test_a_reader_sees_one_state_of_the_log_whatever_is_written_meanwhile(recorded):
     recorded.run("x = 1")
     with recorded.reader() as reader, reader.snapshot():
-        before = list(reader._statements(reader._runs(all_roots=False)))
+        before = reader.statements()
         recorded.run("x = 2")
-        assert list(reader._statements(reader._runs(all_roots=False))) == before
+        assert reader.statements() == before
 
 
 # -- what a row costs, and what it shows -------------------------------------------------------------
@@ -612,11 +613,11 @@ records = st.dictionaries(
 def test_a_series_of_records_is_restored_from_its_differences(series):
     before = series[0]
     for new in series[1:]:
-        made = delta.compress(before, new)
+        made = compress(before, new)
         if made is None:
             assert before.keys() - new.keys()
         else:
-            assert delta.restore(before, json.loads(json.dumps(made))) == new
+            assert restore(before, json.loads(json.dumps(made))) == new
         before = new
 
 

@@ -20,7 +20,7 @@ from test_store import NOTEBOOK, Recorded, assert_same_as_live, statement, turn,
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.timeline import ExceptionInfo
-from ctxkernel.store import lock, opening, writer
+from ctxkernel.store import lock, opening, sessionfile, writer
 from ctxkernel.store.location import session_path
 from ctxkernel.store.session import SessionReader, SessionStore
 from ctxkernel.store.verify import verify
@@ -456,10 +456,14 @@ def test_a_reader_in_a_folder_that_it_may_not_write_reads_a_copy(path, monkeypat
     store = SessionStore.open(path)
     write(store, turn(1))
 
-    def denied(self):
-        raise sqlite3.OperationalError("unable to open database file")
+    opened = sessionfile._open
 
-    monkeypatch.setattr(SessionReader, "_beside", denied)
+    def denied(path, options):
+        if options == "mode=ro":
+            raise sqlite3.OperationalError("unable to open database file")
+        return opened(path, options)
+
+    monkeypatch.setattr(sessionfile, "_open", denied)
     with SessionReader(path) as reader:
         assert len(reader.statements()) == 1  # that statement is in the write-ahead log only
         scratch = Path(reader._scratch.name)
@@ -564,7 +568,7 @@ def test_calls_after_the_close_do_nothing(path):
     store.close()
     store.close()
     assert write(store, turn(1)) == [None, None]
-    assert (store.late("s1.1", "stdout", "x"), store.move_head(None, "undo", 1.0)) == (None, None)
+    assert store.late("s1.1", "stdout", "x") is None
     assert read(path) == []
 
 

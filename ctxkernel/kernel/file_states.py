@@ -62,7 +62,6 @@ class FileStates(Part):
     """The files of one kernel. `register` it with the ambient state."""
 
     name = "files"
-    about = "files under the notebook's folder that cells wrote (setting files = restore)"
 
     def __init__(self, folder: Path, contents: FileContents, scan: FileScan, settings: Callable[[], Settings]) -> None:
         self.folder = Path(os.path.realpath(folder))

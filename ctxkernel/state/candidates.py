@@ -67,23 +67,16 @@ class Cell:
     """Why it may touch any variable, or empty."""
 
 
-_cells: dict[tuple[str, bool], Cell] = {}
-_MOST_CELLS = 256
-
-
 def read_cell(source: str, transform: Transform | None = None) -> Cell:
     """Return what `source` can touch. Never raises; an unreadable cell gives its words."""
-    key = source, transform is None
-    cell = _cells.get(key)
-    if cell is None:
-        found = _Reading(transform)
-        found.read(source)
-        cell = Cell(frozenset(found.names), frozenset(found.replaced), found.anything)
-        if len(_cells) >= _MOST_CELLS:
-            _cells.clear()
-        if len(source) <= 20_000:
-            _cells[key] = cell
-    return cell
+    return (_read_cell if len(source) <= 20_000 else _read_cell.__wrapped__)(source, transform)
+
+
+@functools.lru_cache(256)
+def _read_cell(source: str, transform: Transform | None) -> Cell:
+    found = _Reading(transform)
+    found.read(source)
+    return Cell(frozenset(found.names), frozenset(found.replaced), found.anything)
 
 
 def names_used(source: str, transform: Transform | None = None) -> frozenset[str]:
@@ -136,7 +129,6 @@ class _Reading:
     def __init__(self, transform: Transform | None, *, uses: bool = False) -> None:
         self.transform = transform
         self.uses = uses
-        """Whether `used` is asked for."""
         self.names: set[str] = set()
         self.replaced: set[str] = set()
         self.used: set[str] = set()

@@ -25,18 +25,16 @@ from ctxkernel.state.pickle_instances import is_cache
 from ctxkernel.state.pickling import Opened
 
 MOST_NODES = 20_000
-"""Objects that one fingerprint looks at."""
 MOST_SHOWN = 100_000
 """Elements of a view that are compared as those of an array of its own."""
 MOST_TEXT = 4 * 1024 * 1024
-"""Bytes of long texts in one stream."""
 
 
 class TooLarge(Exception):
     """A value that holds more than is looked at."""
 
 
-class Node:
+class _Node:
     """An object as its pack describes it."""
 
     def __init__(self, made: str, args: tuple[Any, ...] = ()) -> None:
@@ -46,8 +44,7 @@ class Node:
         self.items: list[Any] = []
         self.label = ""
 
-    def __new__(cls, *_: Any) -> Node:
-        """Return a bare node."""
+    def __new__(cls, *_: Any) -> _Node:
         return object.__new__(cls)
 
     def __setstate__(self, state: Any) -> None:
@@ -57,30 +54,26 @@ class Node:
         self.items.append((key, value))
 
     def append(self, item: Any) -> None:
-        """Take an item."""
         self.items.append(item)
 
     def extend(self, items: Any) -> None:
-        """Take items."""
         self.items.extend(items)
 
     add = append
 
-    def __call__(self, *args: Any) -> Node:
-        """Return what this makes."""
-        return Node("call", (self, *args))
+    def __call__(self, *args: Any) -> _Node:
+        return _Node("call", (self, *args))
 
 
-class _Instance(Node):
+class _Instance(_Node):
     """An instance that is made by `cls.__new__(cls, …)`: its class is a class of ours with the same name."""
 
     label = ""
-    """That of a class of the user's."""
 
     def __init__(self, *_: Any) -> None:
-        """Do nothing: `__new__` did it."""
+        pass  # `__new__` did it
 
-    def __new__(cls, *args: Any) -> Node:
+    def __new__(cls, *args: Any) -> _Node:
         made = object.__new__(cls)
         made.made, made.args, made.state, made.items, made.label = cls.__name__, args, [], [], cls.label
         return made
@@ -96,7 +89,6 @@ class _Reader(pickle.Unpickler):
     classes: dict[str, type]
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a class of ours with the name of what a module has."""
         return _named(f"{module}.{name}")
 
 
@@ -119,7 +111,7 @@ def values_of(stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]]
     def part(name: str) -> Callable[..., Any]:
         return lambda *args: _make(name, opened.labels, args)
 
-    seeds = [part if name == "part" else Node(f"seed {name}") for name in SEEDS]
+    seeds = [part if name == "part" else _Node(f"seed {name}") for name in SEEDS]
     cut: set[int] = {number for _, number in opened.cuts}
     held = [b"buffer %d" % at for at in range(len(sizes))]
     for at in cut:  # a text of that size that stands for a long one
@@ -132,11 +124,11 @@ def values_of(stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]]
 def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
     if name in _FILLS:
         made = getattr(args[0], "content", args[0]) if isinstance(args[0], type) else args[0]
-        if isinstance(made, Node):
+        if isinstance(made, _Node):
             made.state.append(args[1] if name == "adopt" else args[1:])
         return None
     if name == "make_class":
-        return type(f"own {args[3]}", (_Instance,), {"label": args[0], "content": Node(name, args)})
+        return type(f"own {args[3]}", (_Instance,), {"label": args[0], "content": _Node(name, args)})
     first: Any = args[0] if args else None
     if name == "own_class":
         return _named(f"own {args[1]}", labels[int(first)].removeprefix("class:"))
@@ -145,8 +137,8 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
         if isinstance(cls, type) and issubclass(cls, _Instance):
             return cls.__new__(cls, *given)
     if name in ("shared", "live"):
-        return Node(name, (labels[int(first)],))
-    return Node(name, args)
+        return _Node(name, (labels[int(first)],))
+    return _Node(name, args)
 
 
 def fingerprint(value: Any, *, buffers: Sequence[Sequence[str]], shared: Callable[[str], str], hidden: Hidden) -> str:
@@ -159,7 +151,7 @@ def fingerprint(value: Any, *, buffers: Sequence[Sequence[str]], shared: Callabl
         value = getattr(value, "content", value)
     walker = _Walker(buffers, shared, hidden)
     try:
-        if isinstance(value, Node) and value.made in _ARRAYS:
+        if isinstance(value, _Node) and value.made in _ARRAYS:
             return walker.array(value)
         walker.walk(value)
     except (TooLarge, RecursionError):
@@ -241,7 +233,7 @@ class _Walker:
         if kind is dict:
             out += b"D%d;" % len(one)
             return itertools.chain.from_iterable(one.items())
-        if isinstance(one, Node):
+        if isinstance(one, _Node):
             return self.node(one)
         out += f"?{kind.__name__}:{one!r}"[:1000].encode("utf-8", "replace")
         return None
@@ -254,7 +246,7 @@ class _Walker:
         self.alive = self.alive or inner.alive
         return xxh3_128_digest(bytes(inner.out))
 
-    def node(self, one: Node) -> Iterator[Any] | None:
+    def node(self, one: _Node) -> Iterator[Any] | None:
         out = self.out
         if one.made in _ARRAYS:
             out += self.array(one).encode()
@@ -291,7 +283,7 @@ class _Walker:
         self.made += shown
         return itertools.chain(one.args, shown, one.items)
 
-    def array(self, one: Node) -> str:
+    def array(self, one: _Node) -> str:
         """Return the fingerprint of an array, which is the same whether or not it has a pack of its own."""
         one = (_as_array(one) if one.made == "array_view" else None) or one
         at = int(one.made == "machine_values")
@@ -304,7 +296,7 @@ class _Walker:
         self.made.append(one)
         return f"xxh3:{xxh3_128_digest(bytes(inner.out)).hex()}"
 
-    def class_of(self, one: Node) -> Iterator[Any]:
+    def class_of(self, one: _Node) -> Iterator[Any]:
         _, meta, name, path, bases, *_ = one.args
         members = [
             {key: value for key, value in part.items() if key not in _NO_CONTENT} if type(part) is dict else part
@@ -314,7 +306,7 @@ class _Walker:
         self.made.append(members)
         return iter((meta, name, path, bases, members))
 
-    def visible(self, one: Node, state: Any) -> Any:
+    def visible(self, one: _Node, state: Any) -> Any:
         """Return the attributes of an instance that are content."""
         own = one.made.startswith("own ")
         hidden = self.hidden(one.label) if own else frozenset[str]()
@@ -333,18 +325,18 @@ class _Walker:
         return shown(state)
 
 
-def _as_array(view: Node) -> Node | None:
+def _as_array(view: _Node) -> _Node | None:
     """Return what a view of a small array shows, as an array of its own; None for any other one."""
     root, offset, kind, shape, strides, writeable, *cls = view.args
-    plain = type(root) is Node and root.made == "array" and type(root.args[0]) is bytes
+    plain = type(root) is _Node and root.made == "array" and type(root.args[0]) is bytes
     if not plain or cls or type(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
         return None
     numpy: Any = sys.modules["numpy"]
     shown = numpy.ndarray(shape, kind, root.args[0], offset, strides) if root.args[0] else numpy.empty(shape, kind)
-    return Node("array", (shown.tobytes(), kind, shape, False, writeable))
+    return _Node("array", (shown.tobytes(), kind, shape, False, writeable))
 
 
-def _code_digest(one: Node) -> int:
+def _code_digest(one: _Node) -> int:
     data = one.args[1]
     if type(data) is bytes:
         code = marshal.loads(data)  # noqa: S302 - of a pack that was made in this process, or is signed

@@ -183,7 +183,9 @@ class _Writer:
         if any(each is types.ModuleType for each in mro):
             name = module_dict(value).get("__name__")
             return self.put(f"<module {_clean(name) if type(name) is str else '?'}>")
-        if _is_library_scalar(cls) or (cls is dt.datetime and _known_zone(value)):
+        zone = value.tzinfo if cls is dt.datetime else value
+        known_zone = zone is None or type(zone) is dt.timezone or class_module(type(zone)) == "zoneinfo"
+        if _is_library_scalar(cls) or (cls is dt.datetime and known_zone):
             return self.put(repr(value))
         if class_module(cls).startswith("ctxkernel."):
             return self.put(f"<{_clean(public_name(cls, self.module).rpartition('.')[2])}>")
@@ -270,20 +272,13 @@ def _is_library_scalar(cls: type) -> bool:
     module = class_module(cls)
     if module == "numpy" or module.startswith("numpy."):
         return "generic" in loaded("numpy") and is_kind(cls, loaded("numpy")["generic"])
-    return module.startswith("pandas._libs.") or (module == "pandas" and class_name(cls) in _PANDAS_SCALARS)
-
-
-_PANDAS_SCALARS = frozenset(("Timestamp", "Timedelta", "Period", "Interval"))
+    scalars = ("Timestamp", "Timedelta", "Period", "Interval")
+    return module.startswith("pandas._libs.") or (module == "pandas" and class_name(cls) in scalars)
 
 
 def _of_pandas(value: object) -> bool:
     module = class_module(type(value))
     return module == "pandas" or module.startswith(("pandas.", "numpy"))
-
-
-def _known_zone(value: dt.datetime) -> bool:
-    zone = value.tzinfo
-    return zone is None or type(zone) is dt.timezone or class_module(type(zone)) == "zoneinfo"
 
 
 def _function(value: types.FunctionType) -> str:

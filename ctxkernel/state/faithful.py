@@ -19,7 +19,6 @@ from ctxkernel.state.pieces import chunks_of
 from ctxkernel.state.variables import NOTHING
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Largest pack of which a copy is made."""
 _OF_PICKLE = frozenset(("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__"))
 
 

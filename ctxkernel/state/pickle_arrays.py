@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import mmap
 import os
-import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,10 @@ _EXPORTERS: tuple[type, ...] = (bytes, bytearray, machine.array, mmap.mmap)
 
 
 def _numpy() -> Any:
-    return sys.modules["numpy"]
+    """Import NumPy where a restore is the first to need it."""
+    import numpy as np
+
+    return np
 
 
 class Block:
@@ -149,7 +151,10 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
         root = _map(taking, root) if root.mode != "c" else _block(taking, root.base, obj)
     elif root is obj:
         if kind.hasobject:
-            return _objects(plain, cls)
+            # Made whole before its items are: one of them may be a view of it.
+            _, _, _, fortran, items = plain.__reduce__()[2]
+            state = (*(_repeated(items) or (items,)), flags.writeable)
+            return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
         fortran = flags.f_contiguous and not flags.c_contiguous
         if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
             data = _data(taking, memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
@@ -230,13 +235,6 @@ def block(taking: Taking, obj: Block) -> Reduction:
     return PARTS.memory_block, (_data(taking, memoryview(whole)),)
 
 
-def _objects(plain: Any, cls: tuple[type, ...]) -> Any:
-    # Made whole before its items are: one of them may be a view of it.
-    _, _, _, fortran, items = plain.__reduce__()[2]
-    state = (*(_repeated(items) or (items,)), plain.flags.writeable)
-    return PARTS.objects, (plain.shape, plain.dtype, bool(fortran), *cls), state, None, None, PARTS.fill_objects
-
-
 def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:
     """Return the texts of a column in which they come again and again, and which of them stands where; else None.
 
@@ -307,7 +305,7 @@ class ArrayParts(Constructors):
 
     def memory_block(self, data: Any) -> Any:
         """Return memory that can be written to, as an array of bytes."""
-        np = self._numpy()
+        np = _numpy()
         raw = self.own_memory(data) if type(data) is int else data
         with memoryview(raw) as held:
             readonly, size = held.readonly, held.nbytes
@@ -319,16 +317,11 @@ class ArrayParts(Constructors):
             made[:] = np.frombuffer(raw, np.uint8)
         return made
 
-    def _numpy(self) -> Any:
-        import numpy as np
-
-        return np
-
     def array(
         self, data: Any, kind: Any, shape: tuple[int, ...], fortran: bool, writeable: bool, cls: Any = None
     ) -> Any:
         """Return an array of its own memory."""
-        np = self._numpy()
+        np = _numpy()
         memory = self.memory_block(data) if type(data) is int else None
         order = "F" if fortran else "C"
         made = np.ndarray.__new__(cls or np.ndarray, shape, np.dtype(kind), memory, 0, None, order)
@@ -351,7 +344,7 @@ class ArrayParts(Constructors):
         cls: Any = None,
     ) -> Any:
         """Return an array that looks into the memory of another object."""
-        np = self._numpy()
+        np = _numpy()
         cls = cls or np.ndarray
         base = root
         if isinstance(root, np.ndarray) and not root.flags.c_contiguous:
@@ -371,12 +364,12 @@ class ArrayParts(Constructors):
 
     def objects(self, shape: tuple[int, ...], kind: Any, fortran: bool, cls: Any = None) -> Any:
         """Return an array of objects, still empty."""
-        np = self._numpy()
+        np = _numpy()
         return np.ndarray.__new__(cls or np.ndarray, shape, kind, order="F" if fortran else "C")
 
     def fill_objects(self, made: Any, state: tuple[Any, ...]) -> None:
         """Give an array of objects its items, in the order of its indexes: as a list, or as values and their places."""
-        np = self._numpy()
+        np = _numpy()
         items, *places, writeable = state
         plain = np.ndarray.view(made, np.ndarray)
         held = np.empty(0, plain.dtype)
@@ -389,7 +382,7 @@ class ArrayParts(Constructors):
 
     def mapped_file(self, path: str, name: Any, mode: str, offset: int, size: int, mark: tuple[int, int, str]) -> Any:
         """Map a file. Raises OSError where it is gone or changed."""
-        np = self._numpy()
+        np = _numpy()
         made = np.memmap(path, np.uint8, "r" if mode == "r" else "r+", offset, (size,))
         if _mark(path, made if mark[2] else None) != tuple(mark):
             raise OSError(f"{path} is not as it was")

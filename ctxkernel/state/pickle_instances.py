@@ -298,10 +298,9 @@ def defines(cls: type, *names: str) -> bool:
 
 def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:
     def reduce(taking: Taking, obj: Any) -> Reduction:
-        members = plan.dict_of(obj)
-        if members is not None and members is obj:  # `self.__dict__ = self`
-            return PARTS.new, (plan.cls,), (obj, None, base, read(obj)), None, None, PARTS.fill
-        return PARTS.new, (plan.cls,), _state(taking, obj, base, read(obj)), None, None, PARTS.fill
+        itself = plan.dict_of(obj) is obj  # `self.__dict__ = self`
+        state = (obj, None, base, read(obj)) if itself else _state(taking, obj, base, read(obj))
+        return PARTS.new, (plan.cls,), state, None, None, PARTS.fill
 
     return reduce
 
@@ -325,14 +324,8 @@ def _enum_member(taking: Taking, obj: Any) -> Reduction:
     cls = type(obj)
     solid = next((base for base in _AS_BASE if is_kind(cls, base)), object)
     content = None if solid is object else _AS_BASE[solid](obj)
-    return (
-        PARTS.enum_member,
-        (solid, cls, content),
-        (taking.plan(cls).dict_of(obj), None, None, None),
-        None,
-        None,
-        PARTS.fill,
-    )
+    state = taking.plan(cls).dict_of(obj), None, None, None
+    return PARTS.enum_member, (solid, cls, content), state, None, None, PARTS.fill
 
 
 class InstanceParts(Constructors):

@@ -13,7 +13,6 @@ from ctxkernel.state.reflect import Plan, is_kind
 _MOST = 50_000
 _DEEP = 6
 _EACH = 3
-"""Places named of one object."""
 
 
 def places(

@@ -38,10 +38,8 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         self.namespace = packer.namespace
         self.buffers = buffers
         self.handle = handles
-        """Returns a handle by its id."""
         self._live = live
         self.stand_in = lost
-        """Returns the stand-in for what a text says."""
         self._classes = classes
         self._shared = shared
         self.labels: list[str] = []
@@ -49,7 +47,6 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         self.adopted = adopt
         self.trial = {} if trial else None
         self.said: list[str] = []
-        """What could not be put together, and why."""
         self.stand_ins: list[object] = []
 
     def part(self, name: str) -> Any:

@@ -225,4 +225,3 @@ def _dask(address: str) -> Any:
 
 
 REGISTRY = Registry((Entry("distributed.client.Client", _address, _dask),))
-"""The entries of this process."""

@@ -6,6 +6,7 @@ Rule 2: so an address proves nothing by itself: an object may be gone and anothe
 
 from __future__ import annotations
 
+import functools
 import re
 from array import array
 from collections.abc import Callable, Collection
@@ -22,30 +23,23 @@ _NUMBERED = re.compile(r"_i?\d+\Z")
 Hidden = Callable[[], Collection[str]] | Collection[str]
 
 
+@functools.lru_cache(200_000)
+def _is_injected(name: str) -> bool:
+    return name in _INJECTED or _NUMBERED.match(name) is not None
+
+
 class Names:
     """Which names are the user's. The verdict on a name is kept, as there may be ten thousand."""
 
     def __init__(self, hidden: Hidden) -> None:
         self._hidden = hidden
-        self._injected: dict[str, bool] = {}
 
     def filter(self, names: Collection[object]) -> list[str]:
         """Return those of `names` that are the user's, in their order."""
         if not names:
             return []
         hidden = self._hidden() if callable(self._hidden) else self._hidden
-        found: list[str] = []
-        for name in names:
-            if type(name) is not str:
-                continue
-            injected = self._injected.get(name)
-            if injected is None:
-                if len(self._injected) > 200_000:
-                    self._injected.clear()
-                injected = self._injected[name] = name in _INJECTED or _NUMBERED.match(name) is not None
-            if not injected and name not in hidden:
-                found.append(name)
-        return found
+        return [name for name in names if type(name) is str and not _is_injected(name) and name not in hidden]
 
 
 def _slow_addresses(held: tuple[Any, ...]) -> bytes:

@@ -38,7 +38,6 @@ class States:
         self._read = read
         self._known: dict[str, Known] = {}
         self._made: dict[str, list[Unit]] = {}
-        """Job → the units that it gave."""
 
     def __getitem__(self, execution_id: str) -> Known:
         """The checkpoint after an execution. Raises KeyError."""
@@ -123,16 +122,13 @@ class States:
             settle()
         state: State = {}
         for known in reversed(chain):
-            # In their order: each job also gives the classes as they were then.
-            units.apply(state, (one for unit in known.units for one in self._made_at_last(unit)), known.gone)
+            units.apply(state, (), known.gone)
+            for unit in known.units:  # in their order: each job also gives the classes as they were then
+                if (made := self.made_of(unit)) is None:
+                    why = "it was still being stored when the kernel ended"
+                    made = [Unit((name,), missing={name: why}) for name in unit.names]
+                units.apply(state, made, ())
         return state
-
-    def _made_at_last(self, unit: Unit) -> Iterable[Unit]:
-        made = self.made_of(unit)
-        if made is None:
-            why = "it was still being stored when the kernel ended"
-            made = [Unit((name,), missing={name: why}) for name in unit.names]
-        return made
 
     def chunks(self) -> Iterator[str]:
         """Yield the chunks of all states."""

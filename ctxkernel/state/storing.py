@@ -18,7 +18,6 @@ from ctxkernel.state.reflect import class_module
 from ctxkernel.state.units import Buffer, State, Unit
 
 INLINE_BYTES = 4 * 1024 * 1024
-"""Up to so many new bytes are written at once; more go to the background."""
 BACKGROUND_SECONDS = 120.0
 BASES_SECONDS = 30.0
 """What a job waits for chunks of an earlier one, to store the difference only."""
@@ -78,45 +77,33 @@ class Taking:
         self.gone.difference_update(unit.names)
 
 
+@dataclass(slots=True)
 class Storage:
     """Where the streams and buffers of one session are, and how new ones get there."""
 
-    def __init__(
-        self,
-        *,
-        packer: Packer,
-        chunks: Chunks,
-        background: Background,
-        address: Callable[[Any], str],
-        value: Callable[[str], Any],
-    ) -> None:
-        self._packer = packer
-        self._chunks = chunks
-        self._background = background
-        self._value = value
-        self.address = address
-        self.streams: dict[str, tuple[str, int]] = {}
-        """Digest → the blob that holds the stream, and which of its streams it is."""
+    packer: Packer
+    chunks: Chunks
+    background: Background
+    address: Callable[[Any], str]
+    value: Callable[[str], Any]
+    streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    """Digest → the blob that holds the stream, and which of its streams it is."""
 
     def place(self, digest: str) -> tuple[str, int] | None:
         """Return where the stream with a digest lies; None where it is not stored, or not any more."""
         place = self.streams.get(digest)
-        return place if place is not None and self._chunks.has(place[0]) else None
+        return place if place is not None and self.chunks.has(place[0]) else None
 
     def buffers(self, piece: Piece, old: Unit | None, taking: Taking) -> tuple[Buffer, ...]:
         """Return the buffers of a piece, and note the chunks that have to be written."""
         for chunk, data, base in _with_bases(piece, old):
-            if chunk not in taking.fresh and not self._background.has_or_pending(chunk):
+            if chunk not in taking.fresh and not self.background.has_or_pending(chunk):
                 taking.fresh[chunk] = data, base
         return _buffers(piece)
 
     def recipe(self, chunks: Sequence[str]) -> str:
         """Store a long list of chunks, and return its address."""
-        blob = units.recipe(chunks)
-        address = self.address(blob)
-        if not self._chunks.has(address):
-            self._chunks.put(address, blob)
-        return address
+        return put_blob(self.chunks, self.address, units.recipe(chunks))[0]
 
     def write(self, taking: Taking, current: State) -> None:
         """Store what is new: small data now, large data in the background. Raises StoreError."""
@@ -126,23 +113,27 @@ class Storage:
         nbytes = sum(view.nbytes for view, _ in fresh.values())
         if nbytes <= INLINE_BYTES:
             for chunk, (view, base) in fresh.items():
-                taking.written += self._chunks.put(chunk, view, base=base)
+                taking.written += self.chunks.put(chunk, view, base=base)
             fresh = {}
         if not fresh and not groups:
             return
-        packer, address, value = self._packer, self.address, self._value
+        packer, address, value = self.packer, self.address, self.value
         if groups:  # a class that the child names by itself would be another one here
             for cls in own_classes(packer.module):
                 packer.uid(cls)
-        bases = {base for _, base in fresh.values() if base is not None and not self._chunks.has(base)}
+        bases = {base for _, base in fresh.values() if base is not None and not self.chunks.has(base)}
 
         def job(writer: Any) -> dict[str, Any]:
-            _await(writer, bases)
+            # A difference to what an earlier job is writing takes a fraction of the room.
+            end = time.monotonic() + BASES_SECONDS
+            while writer.missing(bases) and time.monotonic() < end:
+                time.sleep(0.02)
+                writer.refresh()
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
             return {taking.job: pack_and_put(packer, address, writer, value, taking)} if groups else {}
 
-        ticket = self._background.submit(
+        ticket = self.background.submit(
             job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
         )
         taking.written += nbytes
@@ -150,9 +141,8 @@ class Storage:
 
     def _bundle(self, taking: Taking, current: State) -> None:
         blob = units.bundle([stream for _, stream, _ in taking.streams])
-        address = self.address(blob)
-        if not self._chunks.has(address):
-            taking.written += self._chunks.put(address, blob)
+        address, written = put_blob(self.chunks, self.address, blob)
+        taking.written += written
         for part, (digest, _, atoms) in enumerate(taking.streams):
             for one in atoms or (digest,):
                 self.streams[one] = address, part
@@ -165,13 +155,19 @@ class Storage:
 
     def absent(self, addresses: Iterable[str]) -> list[str]:
         """Return those addresses whose data are not there, nor on their way."""
-        return [one for one in self._chunks.missing(addresses) if not self._background.has_or_pending(one)]
+        return [one for one in self.chunks.missing(addresses) if not self.background.has_or_pending(one)]
 
     def wait_for(self, target: Mapping[str, Unit]) -> None:
         """Wait for data of `target` that are still on their way."""
         needed = (chunk for unit in target.values() for buffer in unit.buffers for chunk in buffer.chunks)
-        if self._chunks.missing(needed):
-            self._background.wait(BACKGROUND_SECONDS)
+        if self.chunks.missing(needed):
+            self.background.wait(BACKGROUND_SECONDS)
+
+
+def put_blob(chunks: Any, address: Callable[[Any], str], blob: bytes) -> tuple[str, int]:
+    """Store a blob where it is not there already; return its address and the bytes written. Raises StoreError."""
+    place = address(blob)
+    return place, chunks.put(place, blob)
 
 
 def pack_and_put(
@@ -184,9 +180,7 @@ def pack_and_put(
     """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
 
     def put_recipe(chunks: Sequence[str]) -> str:
-        blob = units.recipe(chunks)
-        writer.put(address(blob), blob)
-        return address(blob)
+        return put_blob(writer, address, units.recipe(chunks))[0]
 
     packer.begin_process(uuid.uuid4().hex[:8])
     moment = Moment(packer, value)
@@ -194,20 +188,14 @@ def pack_and_put(
     made: list[dict[str, Any]] = []
     for piece in {id(one): one for one in moment.pieces.values()}.values():
         packed = piece.packed
-        blob = units.bundle([packed.stream])
-        writer.put(address(blob), blob)
+        blob, _ = put_blob(writer, address, units.bundle([packed.stream]))
         for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
             writer.put(chunk, data, base=base)
         # A token that the child gave is not known outside of it: what has it is lost.
         live = tuple((token, taking.job) for token in packed.live)
         labels = tuple(label for label in packed.labels if label.startswith("shared:"))
-        place = address(blob), 0
-        digest = address(packed.stream)
-        unit = Unit(
-            *(piece.names, digest, place, _buffers(piece), packed.faults, packed.parts, live),
-            labels=labels,
-            again=packed.again,
-        )
+        stored = piece.names, address(packed.stream), (blob, 0), _buffers(piece), packed.faults, packed.parts, live
+        unit = Unit(*stored, labels=labels, again=packed.again)
         more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
         made.append(units.unit_to_json(unit, put_recipe) | more)
     made += [units.unit_to_json(Unit((name,), missing={name: why}), put_recipe) for name, why in moment.faults.items()]
@@ -227,14 +215,6 @@ def _with_bases(piece: Piece, old: Unit | None) -> Iterator[tuple[str, memoryvie
 
 def _buffers(piece: Piece) -> tuple[Buffer, ...]:
     return tuple(Buffer(view.nbytes, chunks) for view, chunks in zip(piece.packed.buffers, piece.chunks, strict=True))
-
-
-def _await(writer: Any, bases: Collection[str]) -> None:
-    """Wait, in the background, for what an earlier job is writing: a difference to it takes a fraction of the room."""
-    end = time.monotonic() + BASES_SECONDS
-    while writer.missing(bases) and time.monotonic() < end:
-        time.sleep(0.02)
-        writer.refresh()
 
 
 def own_classes(module: str) -> Iterator[type]:

@@ -92,19 +92,9 @@ def unit_to_json(unit: Unit, recipe: Callable[[Sequence[str]], str]) -> dict[str
             [one.nbytes, list(one.chunks) if len(one.chunks) <= INLINE_CHUNKS else recipe(one.chunks)]
             for one in unit.buffers
         ]
-    if unit.missing:
-        out["m"] = dict(unit.missing)
-    if unit.parts:
-        out["p"] = list(unit.parts)
-    if unit.live:
-        out["l"] = [list(pair) for pair in unit.live]
-    if unit.job:
-        out["j"] = unit.job
-    if unit.labels:
-        out["r"] = list(unit.labels)
-    if unit.again:
-        out["c"] = [[*one[:3], list(one.places)] for one in unit.again]
-    return out
+    rest = {"m": dict(unit.missing), "p": list(unit.parts), "l": [list(pair) for pair in unit.live], "j": unit.job}
+    rest |= {"r": list(unit.labels), "c": [[*one[:3], list(one.places)] for one in unit.again]}
+    return out | {key: value for key, value in rest.items() if value}
 
 
 def unit_from_json(made: Mapping[str, Any], recipe: Callable[[str], Sequence[str]]) -> Unit:
@@ -170,12 +160,6 @@ def unbundle(blob: bytes | memoryview, part: int) -> memoryview:
     sizes = [_SIZE.unpack_from(view, 4 + 8 * at)[0] for at in range(count)]
     start = 4 + 8 * count + sum(sizes[:part])
     return view[start : start + sizes[part]]
-
-
-def difference(base: Mapping[str, Unit], state: Mapping[str, Unit]) -> tuple[list[Unit], list[str]]:
-    """Return the units of `state` that `base` has not, and the names that only `base` has."""
-    units = {id(unit): unit for name, unit in state.items() if base.get(name) is not unit}
-    return list(units.values()), [name for name in base if name not in state]
 
 
 def apply(state: State, units: Iterable[Unit], gone: Iterable[str]) -> State:

@@ -12,7 +12,6 @@ from typing import Any
 from ctxkernel.core.timeline import TypeInfo
 
 NOTHING: Any = object()
-"""Stands for no value."""
 _ATOMS = frozenset(map(id, (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented))))
 _SMALL_TEXT = 1024
 
@@ -24,7 +23,6 @@ class Variable:
 
     def __init__(self) -> None:
         self.atom: Any = NOTHING
-        """The value itself, where it is a small immutable."""
         self.visible = b""
         """Hash of what an array shows of memory that others look into too."""
         self.turn = 0

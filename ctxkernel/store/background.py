@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -33,10 +33,8 @@ SWITCH = "CTXKERNEL_FORK"
 """`0` in this variable: nothing is forked, all is written while the user waits."""
 MOST_JOBS = 4
 SECONDS = 60.0
-"""What a job may take."""
-
 _PATIENCE = 1.0
-"""Seconds that `submit` waits for one of the jobs to end."""
+"""What a job may take, and what `submit` waits for one of them to end."""
 _SPARE_BYTES = 64 * 1024 * 1024
 _GRACE = 10.0
 """Seconds after which a child that its timer did not end is killed."""
@@ -56,7 +54,6 @@ class Ticket:
     nbytes: int
     """Bytes that it is about to write, as estimated."""
     addresses: frozenset[str]
-    """Chunks that it promised to put."""
     started: float
     """Seconds of `time.monotonic`."""
     done: bool = False
@@ -64,7 +61,6 @@ class Ticket:
     fault: str = ""
     """Why it failed: none of its chunks is there then. Empty while it runs, and where it succeeded."""
     seconds: float = 0.0
-    """What it took, once it is done."""
 
 
 @dataclass(slots=True)
@@ -81,11 +77,11 @@ class _Child:
 
 
 class Background:
-    """The jobs of one store. `env` is the process's own by default."""
+    """The jobs of one store."""
 
-    def __init__(self, store: ChunkStore, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, store: ChunkStore) -> None:
         self._store = store
-        self._allowed = (os.environ if env is None else env).get(SWITCH, "").strip() != "0"
+        self._allowed = os.environ.get(SWITCH, "").strip() != "0"
         self._process = os.getpid()
         self._running: dict[Ticket, _Child] = {}
         self._ended: list[Ticket] = []
@@ -257,18 +253,14 @@ class Background:
         late = ticket.seconds >= child.limit
         ticket.fault = said.get("fault", f"it took longer than {child.limit:g} s" if late else killed)
         if "result" in said:
-            ticket.fault = self._take_in(child.pack, records)
+            try:
+                there = self._store.take_in(child.pack) if records else 0
+                ticket.fault = "" if there == records else f"{records} chunks were written and {there} are there"
+            except StoreError as fault:
+                ticket.fault = str(fault)
             ticket.result = None if ticket.fault else said["result"]
         if ticket.fault or not records:
             self._store.discard(child.pack)
-
-    def _take_in(self, pack: int, records: int) -> str:
-        """Read the index of a child's pack; return what is wrong with it."""
-        try:
-            there = self._store.take_in(pack) if records else 0
-        except StoreError as fault:
-            return str(fault)
-        return "" if there == records else f"{records} chunks were written and {there} are there"
 
 
 @contextlib.contextmanager
@@ -323,7 +315,13 @@ def _split(
 
 def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: float) -> None:
     gc.disable()  # a collection would write to every object, and so copy the memory
-    _untrace()
+    # Debuggers and profilers would stop here, or talk to a socket that the parent has too.
+    sys.settrace(None)
+    sys.setprofile(None)
+    if monitoring := getattr(sys, "monitoring", None):  # from 3.12 on
+        for tool in range(6):
+            if monitoring.get_tool(tool) is not None:
+                monitoring.set_events(tool, 0)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGALRM, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -346,16 +344,6 @@ def _work(store: ChunkStore, writer: PackWriter, job: Job, pipe: int, seconds: f
     os.close(pipe)
     if writer.records:
         writer.sync()  # against a power cut: the parent need not wait for that
-
-
-def _untrace() -> None:
-    """Leave debuggers and profilers behind: they would stop here, or talk to a socket that the parent has too."""
-    sys.settrace(None)
-    sys.setprofile(None)
-    if monitoring := getattr(sys, "monitoring", None):  # from 3.12 on
-        for tool in range(6):
-            if monitoring.get_tool(tool) is not None:
-                monitoring.set_events(tool, 0)
 
 
 def _detach(keep: Collection[int]) -> None:

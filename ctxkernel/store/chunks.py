@@ -26,13 +26,11 @@ from ctxkernel.store.manifest import GIVEN_UP
 from ctxkernel.store.packs import LARGE_BYTES, UNREAD, Entry, PackReader, PackWriter, ReadTo, depth_of, entry_of
 
 Buffer = bytes | bytearray | memoryview
-"""What can be stored: any data in one piece."""
 CHUNK = 4 * 1024 * 1024
 """Bytes of the chunks that large buffers are cut into."""
 MOST_LINKS = 8
 """Deltas between a chunk and one that is stored as it is."""
 PACK_BYTES = 256 * 1024 * 1024
-"""The size at which the next pack is begun."""
 CACHE = "CTXKERNEL_CACHE"
 """The variable that moves the data elsewhere."""
 
@@ -69,7 +67,6 @@ class ChunkStore:
         """The packs that are known, and how much of their indexes."""
         self._verified: set[str] = set()
         self._damaged: dict[str, set[bytes]] = {}
-        """The records of chunks that are not what they say."""
         self.lost = ""
         """What was deleted under the store while it was open; empty where nothing was."""
         self.fault = ""
@@ -113,7 +110,13 @@ class ChunkStore:
     def why_missing(self, address: str) -> str:
         """Return why a chunk is not there."""
         if not self._given_up:
-            self._given_up = _read_given_up(self.folder)
+            self._given_up = {}
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                for line in (self.folder / _GIVEN_UP).read_text("utf-8").splitlines():
+                    listed, _, why = line.partition("\t")
+                    day, *addresses = listed.split()
+                    told = f"{GIVEN_UP} on {day}{f' ({why})' if why else ''}"
+                    self._given_up.update(dict.fromkeys(addresses, told))
         if not self.folder.is_dir():
             return f"its data are not on this machine: there is no {self.folder}"
         return self._given_up.get(address) or f"chunk {address} is missing: deleted, or never copied to this machine"
@@ -377,12 +380,11 @@ class ChunkStore:
         if address not in self._verified:
             self._check(entry, view)
 
-    def map_run(self, addresses: Iterable[str], *, verify: bool = False) -> memoryview | None:
+    def map_run(self, addresses: Iterable[str]) -> memoryview | None:
         """Return the chunks one after the other as one private writable mapping; None where they cannot be mapped so.
 
         They can where they were put in this order inside `one_pack`, each but the last a multiple of 4 KiB. Nothing is
-        read before it is touched, nor checked without `verify`. Raises StoreError where one is missing, or found to be
-        damaged.
+        read before it is touched, nor checked. Raises StoreError where one is missing, or lies beyond its pack's end.
         """
         entries = [self._entry(address) for address in addresses]
         if not entries or sum(entry.size for entry in entries) < _MAPPED_BYTES:
@@ -394,7 +396,7 @@ class ChunkStore:
                 return None
             end += entry.size
         try:
-            mapping = self._reader.map(first.pack, first.offset, end - first.offset, writable=True)
+            return self._reader.map(first.pack, first.offset, end - first.offset, writable=True)
         except FileNotFoundError:
             self.refresh()
             return None
@@ -402,11 +404,6 @@ class ChunkStore:
             raise self._failed(entries[-1], str(fault)) from fault
         except OSError:  # no memory or descriptors for it: it can be read still
             return None
-        if verify and mapping is not None:
-            for entry in entries:
-                at = entry.offset - first.offset
-                self._check(entry, mapping[at : at + entry.size])
-        return mapping
 
     def verify(self, address: str) -> None:
         """Check a chunk against its address, anew. Raises StoreError where it is missing or damaged."""
@@ -472,7 +469,11 @@ class ChunkStore:
         self._close_writer()
         self.refresh()
         doomed = self._droppable(addresses)
-        self._remove_empty()
+        # Packs that hold no chunk: a kill leaves some, and so does a chunk that was written twice.
+        used = {entry_of(record).pack for record in self._records.values()}
+        for number in packs.listing(self.folder).keys() - used:
+            if not packs.is_held(self.folder, number):
+                self._remove(number)
         of_pack: dict[int, list[Entry]] = {}
         for entry in self.entries():
             of_pack.setdefault(entry.pack, []).append(entry)
@@ -539,13 +540,6 @@ class ChunkStore:
         packs.remove(self.folder, number)
         self._read_to.pop(number, None)
 
-    def _remove_empty(self) -> None:
-        """Remove packs that hold no chunk: a kill leaves some, and so does a chunk that was written twice."""
-        used = {entry_of(record).pack for record in self._records.values()}
-        for number in packs.listing(self.folder):
-            if number not in used and not packs.is_held(self.folder, number):
-                self._remove(number)
-
     def _stored(self, entry: Entry) -> memoryview:
         """Return the bytes of a chunk in its pack. Raises OSError."""
         if entry.stored >= _MAPPED_BYTES:
@@ -609,17 +603,6 @@ def _changed_at(folder: Path) -> int:
         return os.stat(folder).st_mtime_ns  # noqa: PTH116 - for each state that is looked at
     except OSError:
         return 0
-
-
-def _read_given_up(folder: Path) -> dict[str, str]:
-    """Return the chunks of a folder that were given up, and why."""
-    found: dict[str, str] = {}
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        for line in (folder / _GIVEN_UP).read_text("utf-8").splitlines():
-            listed, _, why = line.partition("\t")
-            day, *addresses = listed.split()
-            found.update(dict.fromkeys(addresses, f"{GIVEN_UP} on {day}{f' ({why})' if why else ''}"))
-    return found
 
 
 def _is_aligned(entry: Entry) -> bool:

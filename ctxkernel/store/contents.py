@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Generator
 from pathlib import Path
 
 from xxhash import xxh3_128_hexdigest
@@ -26,7 +27,6 @@ SUFFIX = ".content"
 _FICLONE = 0x40049409
 _BLOCK = 1 << 20
 _SECONDS = 60.0
-"""What a return waits for a copy under way."""
 
 
 class FileContents:
@@ -56,22 +56,23 @@ class FileContents:
                 data = _read(path)
                 address = "x" + xxh3_128_hexdigest(data)
                 if not self._at(address).is_file():
-                    part = self._part(address)
-                    with io.BufferedWriter(io.FileIO(part, "w")) as file:
+                    with self._beside(address) as part, io.BufferedWriter(io.FileIO(part, "w")) as file:
                         file.write(data)
-                    part.replace(self._at(address))
                 return address
             address = self.address(path, found)
-            if self.has(address) or self._clone(path, address):
+            if self.has(address):
                 return address
+            with self._beside(address) as part:
+                if clone(path, part):
+                    return address
+                part.unlink(missing_ok=True)
         except OSError as fault:
             raise StoreError(f"it cannot be kept in {self.folder} ({fault.strerror or fault})") from fault
         if copy_bytes is not None and found.st_size > copy_bytes:
             raise StoreError(f"it has more than {copy_bytes >> 20} MB, and the file system cannot clone it")
         self._failed.pop(address, None)
-        thread = threading.Thread(
-            target=self._copy, args=(path, found, address), name="ctxkernel keeps a file", daemon=True
-        )
+        name = "ctxkernel keeps a file"
+        thread = threading.Thread(target=self._copy, args=(path, found, address), name=name, daemon=True)
         self._pending[address] = thread
         thread.start()
         return address
@@ -111,35 +112,29 @@ class FileContents:
     def _at(self, address: str) -> Path:
         return self.folder / (address + SUFFIX)
 
-    def _part(self, address: str) -> Path:
-        return self.folder / f"{address}.{os.getpid()}.part"
-
-    def _clone(self, path: Path, address: str) -> bool:
-        """Keep a content by sharing the file's blocks; return whether the file system can."""
-        part = self._part(address)
+    @contextlib.contextmanager
+    def _beside(self, address: str) -> Generator[Path]:
+        """Give a path; what is there at the end, where nothing was raised, is the content. Raises OSError."""
+        part = self.folder / f"{address}.{os.getpid()}.part"
         try:
-            cloned = clone(path, part)
-            if cloned:
+            yield part
+            if part.exists():
                 part.replace(self._at(address))
-            return cloned
-        finally:
-            part.unlink(missing_ok=True)
-
-    def _copy(self, path: Path, found: os.stat_result, address: str) -> None:
-        part = self._part(address)
-        try:
-            with self._one_at_a_time:
-                _copy_file(path, part)
-            now = path.stat()
-            if _stamp(now) != _stamp(found):
-                self._failed[address] = "it was changed while its content was copied"
-            else:
-                part.replace(self._at(address))
-        except OSError as fault:
-            self._failed[address] = f"its content could not be copied ({fault.strerror or fault})"
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+
+    def _copy(self, path: Path, found: os.stat_result, address: str) -> None:
+        try:
+            with self._beside(address) as part:
+                with self._one_at_a_time:
+                    _copy_file(path, part)
+                if _stamp(path.stat()) != _stamp(found):
+                    self._failed[address] = "it was changed while its content was copied"
+                    part.unlink()
+        except OSError as fault:
+            self._failed[address] = f"its content could not be copied ({fault.strerror or fault})"
+        finally:
             self._pending.pop(address, None)
 
 

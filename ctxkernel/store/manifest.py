@@ -14,11 +14,14 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.core.replay import CheckpointState
+
+if TYPE_CHECKING:
+    from ctxkernel.store.chunks import ChunkStore
 
 FORMAT = 1
 GIVEN_UP = "given up for space"
@@ -37,26 +40,7 @@ References = Callable[[Mapping[str, Any], Read], Iterable[str]]
 """Returns the addresses that the units of a manifest need, those that only a blob of theirs names included."""
 
 Unit = Mapping[str, Any]
-
-
-class Chunks(Protocol):
-    """What is asked of a chunk store: never more than to read it."""
-
-    def refresh(self) -> None:
-        """Take in what other processes wrote since. Raises StoreError."""
-        ...
-
-    def has(self, address: str) -> bool:
-        """Say whether it holds the data of `address`."""
-        ...
-
-    def why_missing(self, address: str) -> str:
-        """Return why it does not hold the data of `address`."""
-        ...
-
-    def read(self, address: str) -> memoryview:
-        """Return the data, compared with its address. Raises StoreError."""
-        ...
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +85,7 @@ class Manifest:
 
     def results(self) -> dict[str, Any]:
         """Return job → `{"units": […]}`. Raises StoreError where it is not of the form above."""
-        made = self._json(self.results_text) if self.results_text else {}
+        made = self._json(self.results_text or "{}")
         if not all(isinstance(one, dict) and _is_manifest(cast("dict[str, Any]", one)) for one in made.values()):
             raise StoreError(f"what was written in the background for checkpoint {self.checkpoint_id} is damaged")
         return made
@@ -116,23 +100,22 @@ class Manifest:
 
 
 def _is_manifest(made: Mapping[str, Any]) -> bool:
-    units: Any = made.get("units", [])
-    base: Any = made.get("base")
-    return (
-        (base is None or isinstance(base, str))
-        and isinstance(units, list)
-        and all(isinstance(unit, dict) and _is_unit(cast("dict[str, Any]", unit)) for unit in cast("list[Any]", units))
-        and _names(made.get("gone", []))
-    )
+    based = isinstance(made.get("base"), str | None)
+    return based and _all(made.get("units", []), _is_unit) and _all(made.get("gone", []), _is_name)
 
 
-def _is_unit(unit: Mapping[str, Any]) -> bool:
-    named = _names(unit.get("n")) and bool(unit["n"]) and _names(unit.get("p", []))
+def _is_unit(value: Any) -> bool:
+    unit = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
+    named = bool(unit.get("n")) and _all(unit["n"], _is_name) and _all(unit.get("p", []), _is_name)
     return named and isinstance(unit.get("m", {}), dict) and isinstance(unit.get("j", ""), str)
 
 
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _all(value: Any, are: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(are, cast("list[Any]", value)))
 
 
 def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest]:
@@ -161,15 +144,28 @@ def changes(made: Manifest) -> tuple[Iterable[str], list[Unit]]:
     return parsed.get("gone", ()), units
 
 
+def advance(state: dict[str, T], made: Manifest, facts: Callable[[Unit], Mapping[str, T]]) -> dict[str, T]:
+    """Take a manifest's changes into `state`, in place; `facts` gives names → facts of a unit.
+
+    Raises StoreError where the manifest is damaged.
+    """
+    gone, changed = changes(made)
+    for name in gone:
+        state.pop(name, None)
+    for unit in changed:
+        found = facts(unit)
+        for name in unit["n"]:
+            if name not in found:
+                state.pop(name, None)
+        state |= found
+    return state
+
+
 def resolve(newest_first: Sequence[Manifest]) -> dict[str, Unit]:
     """Return names → units of a state, given its `chain`. Raises StoreError where a manifest is damaged."""
     units: dict[str, Unit] = {}
     for one in reversed(newest_first):
-        gone, changed = changes(one)
-        for name in gone:
-            units.pop(name, None)
-        for unit in changed:
-            units.update(dict.fromkeys(unit["n"], unit))
+        advance(units, one, lambda unit: dict.fromkeys(unit["n"], unit))
     return units
 
 
@@ -177,21 +173,12 @@ Lacks = Mapping[str, Mapping[str, str]]
 """For each name, what of it is not stored, and why: itself, or parts of its value (`name: part`)."""
 
 
-def lacks_after(before: Lacks, made: Manifest) -> Lacks:
-    """Return what a state lacks, given what the one that it builds on lacks. Raises StoreError."""
-    gone, changed = changes(made)
-    out = dict(before)
-    for name in gone:
-        out.pop(name, None)
-    for unit in changed:
-        for name in unit["n"]:
-            out.pop(name, None)
-            if name in unit.get("m", ()):
-                out[name] = {name: str(unit["m"][name])}
-        if unit.get("p"):
-            first = unit["n"][0]
-            parts = dict.fromkeys((f"{first}: {part}" for part in unit["p"]), "cannot be stored")
-            out[first] = {**out.get(first, {}), **parts}
+def lacks_of(unit: Unit) -> Lacks:
+    """Return what of a unit is not stored."""
+    why: Mapping[str, Any] = unit.get("m", {})
+    out = {name: {name: str(why[name])} for name in unit["n"] if name in why}
+    for part in unit.get("p", ()):
+        out.setdefault(unit["n"][0], {})[f"{unit['n'][0]}: {part}"] = "cannot be stored"
     return out
 
 
@@ -215,7 +202,7 @@ class Presence:
     To be made when their manifests have been read: data are stored before them, so all of theirs can be seen then.
     """
 
-    def __init__(self, chunks: Chunks, references: References, *, verify: bool) -> None:
+    def __init__(self, chunks: ChunkStore, references: References, *, verify: bool) -> None:
         chunks.refresh()
         self._chunks = chunks
         self._references = references

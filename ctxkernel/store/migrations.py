@@ -33,13 +33,10 @@ def _checkpoints(connection: sqlite3.Connection) -> None:
 STEPS: dict[int, Step] = {1: _checkpoints}
 """`STEPS[n]` makes version n + 1 of version n. Version 1 is the first."""
 
-CHANGED: dict[int, frozenset[str]] = {1: frozenset({"checkpoints", "checkpoint_states"})}
-"""Tables that `STEPS[n]` makes anew: for a reader they are empty in an older session."""
-
 
 def unreadable(version: int) -> frozenset[str]:
-    """Return the tables that hold nothing in a session of an older version."""
-    return frozenset[str]().union(*(CHANGED.get(step, frozenset()) for step in range(version, schema.VERSION)))
+    """Return the tables that hold nothing in a session of an older version: those that a step makes anew."""
+    return frozenset({"checkpoints", "checkpoint_states"}) if version < 2 else frozenset()
 
 
 def version_of(connection: sqlite3.Connection) -> int | None:

@@ -58,7 +58,6 @@ class Start:
     notebook: str | None
     environment: Mapping[str, Json]
     named: bool = False
-    """The user named the file."""
 
 
 class _Unfit(Exception):  # noqa: N818

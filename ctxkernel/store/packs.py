@@ -57,9 +57,8 @@ class Entry(NamedTuple):
     pack: int
     offset: int
     stored: int
-    """Bytes in the pack."""
     size: int
-    """Bytes of the content."""
+    """Bytes of the content; `stored` are those in the pack."""
 
 
 class ReadTo(NamedTuple):
@@ -158,7 +157,6 @@ class PackWriter:
         self._data = data
         self._index = index
         self._seed = mark ^ number
-        self._identity = _identity(os.fstat(data))
 
     @classmethod
     def create(cls, folder: Path) -> PackWriter:
@@ -174,7 +172,9 @@ class PackWriter:
                 break
         opened = [data]
         try:
-            hold(data)
+            if fcntl is not None:  # until the last copy of the descriptor is closed
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(data, fcntl.LOCK_EX)
             opened.append(index := os.open(index_path(folder, number), flags, 0o600))
             mark = int.from_bytes(os.urandom(8)) or 1
             write_all(index, _HEADER.pack(_MAGIC, mark))
@@ -191,7 +191,7 @@ class PackWriter:
         if os.name == "nt":  # an open file cannot be deleted there
             return True
         try:
-            return _identity(os.stat(pack_path(self.folder, self.number))) == self._identity  # noqa: PTH116 - at every put
+            return os.path.samestat(os.stat(pack_path(self.folder, self.number)), os.fstat(self._data))
         except OSError:
             return False
 
@@ -260,7 +260,11 @@ class PackReader:
         file = self._open(number)
         done = 0
         while done < len(view):
-            got = _read_at(file, view[done:], offset + done)
+            if hasattr(os, "preadv"):  # a child that the user forked has the same file, and its position
+                got = os.preadv(file.fileno(), [view[done:]], offset + done)
+            else:
+                file.seek(offset + done)
+                got = file.readinto(view[done:])
             if not got:
                 raise ShortPack(errno.EIO, "it ends too early", str(pack_path(self._folder, number)))
             done += got
@@ -310,29 +314,11 @@ def remove(folder: Path, number: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
-
-
 def write_all(descriptor: int, data: memoryview | bytes) -> None:
     """Write all of `data` to a descriptor. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _read_at(file: FileIO, view: memoryview, offset: int) -> int:
-    if hasattr(os, "preadv"):  # a child that the user forked has the same file, and its position
-        return os.preadv(file.fileno(), [view], offset)
-    file.seek(offset)
-    return file.readinto(view)
-
-
-def hold(descriptor: int) -> None:
-    """Lock a pack for its writer, until the last copy of the descriptor is closed."""
-    if fcntl is not None:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def is_held(folder: Path, number: int) -> bool:

@@ -17,7 +17,9 @@ _RUN = struct.Struct("<II")
 
 def delta(new: memoryview, old: memoryview, *, most: int) -> bytes | None:
     """Return what makes `new` out of `old`, or None where that takes more than `most` bytes. Both are plain bytes."""
-    if _all_changed(new, old):
+    # Pages from all over differ, all of them: a buffer that was rewritten need not be compared.
+    whole = min(len(new), len(old)) // PAGE
+    if not any(_same(new, old, page * PAGE, PAGE) for page in range(0, whole, max(1, whole // _SAMPLES))):
         return None
     changed = _changed(new, old)
     if len(changed) * PAGE > most + PAGE:
@@ -47,13 +49,6 @@ def apply(view: memoryview, made: memoryview) -> None:
         raise ValueError(f"a delta that cannot be read ({error})") from error
     if at != len(made):
         raise ValueError("a delta that does not fit")
-
-
-def _all_changed(new: memoryview, old: memoryview) -> bool:
-    """Say whether pages from all over differ, all of them: a buffer that was rewritten need not be compared."""
-    pages = min(len(new), len(old)) // PAGE
-    step = max(1, pages // _SAMPLES)
-    return not any(_same(new, old, page * PAGE, PAGE) for page in range(0, pages, step))
 
 
 def _changed(new: memoryview, old: memoryview) -> list[int]:

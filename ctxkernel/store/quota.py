@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import platformdirs
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store import config, contents
@@ -36,7 +37,6 @@ class Thinned:
     bytes: int
     """Bytes that its folder is smaller by; an estimate where nothing was changed."""
     why: str
-    """One line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,11 @@ class Report:
         return self.after <= self.limit
 
 
-def root_folder(env: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path:
+def root_folder(env: Mapping[str, str] | None = None) -> Path:
     """Return the folder of all checkpoint data of this user; it has a folder a session. It need not exist."""
-    env = os.environ if env is None else env
-    if own := env.get(CACHE, "").strip():
-        return Path(own).expanduser() / "checkpoints"
-    home = Path(env.get("HOME") or env.get("USERPROFILE") or Path.home())
-    if platform == "win32":
-        cache = Path(env.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif platform == "darwin":
-        cache = home / "Library" / "Caches"
-    else:
-        cache = Path(env.get("XDG_CACHE_HOME", "").strip() or home / ".cache")
-        if not cache.is_absolute():  # the specification: a relative one is to be ignored
-            cache = home / ".cache"
-    return cache / "ctxkernel" / "checkpoints"
+    own = (os.environ if env is None else env).get(CACHE, "").strip()
+    cache = platformdirs.user_cache_path("ctxkernel", appauthor=False, opinion=False)
+    return (Path(own).expanduser() if own else cache) / "checkpoints"
 
 
 def limit_bytes(env: Mapping[str, str] | None = None) -> int:
@@ -143,7 +133,9 @@ def collect(
         if not addresses and freed <= 0:
             continue
         total -= freed
-        why = f"last used {_days(now - ages[name])}; {len(addresses)} large chunks, {freed / 1e6:.0f} MB"
+        days = int(max(0.0, now - ages[name]) // 86400)
+        age = "today" if not days else "a day ago" if days == 1 else f"{days} days ago"
+        why = f"last used {age}; {len(addresses)} large chunks, {freed / 1e6:.0f} MB"
         thinned.append(Thinned(name, addresses, freed, why))
     return Report(limit, before, total, tuple(thinned), tuple(faults), dry_run)
 
@@ -192,11 +184,11 @@ def _order(entries: list[Entry], keep: frozenset[str]) -> list[Entry]:
             link = by_address.get(link.base)
 
     ranks = {entry.address: age for age, entry in enumerate(entries) if entry.address not in stays}
-    for entry in entries:  # a base goes with the last of its deltas
-        link = entry if entry.address in ranks else None
+    for address in list(ranks):  # a base goes with the last of its deltas
+        link = by_address.get(by_address[address].base)
         while link is not None:
             if link.address in ranks:
-                ranks[link.address] = max(ranks[link.address], ranks[entry.address])
+                ranks[link.address] = max(ranks[link.address], ranks[address])
             link = by_address.get(link.base)
     return sorted((by_address[a] for a in ranks), key=lambda entry: (ranks[entry.address], -entry.depth))
 
@@ -210,8 +202,3 @@ def _bytes(folder: Path) -> int:
                 # Blocks where they are told: a hole between two chunks takes no space.
                 total += found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
     return total
-
-
-def _days(seconds: float) -> str:
-    days = int(max(0.0, seconds) // 86400)
-    return "today" if not days else "a day ago" if days == 1 else f"{days} days ago"

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,13 +23,12 @@ from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, Stat
 from ctxkernel.core.turn import DeltaItem, HandleState
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.projection.value import Projection, Rebuilder, from_record
-from ctxkernel.store import delta, manifest, rows, trust
+from ctxkernel.store import manifest, rows, series, trust
 from ctxkernel.store.location import CHECK
 from ctxkernel.store.manifest import Manifest
 from ctxkernel.store.sessionfile import Found, SessionFile
 
 _MOST_TEXTS = 4096
-"""Texts of projections that are kept at once."""
 
 
 class SessionReader(SessionFile):
@@ -84,7 +82,16 @@ class SessionReader(SessionFile):
     def statements(self, *, all_roots: bool = False) -> list[tuple[Statement, tuple[Execution, ...]]]:
         """Return the statements in order, each with its executions, as the kernel's log had them."""
         with self.snapshot():
-            return list(self._statements(self._runs(all_roots)))
+            runs = self._runs(all_roots)
+            starts = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
+            executions = self._executions(starts) if starts else {}
+            made: list[tuple[Statement, tuple[Execution, ...]]] = []
+            bounds = min(executions, default=0), max(executions, default=-1)
+            for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", *bounds):
+                if of_this := executions.get(row["idx"], []):
+                    told = self.told("statements", row)
+                    made.append((rows.statement_of(row), tuple(_with_notices(one, told) for one in of_this)))
+            return made
 
     def head(self, *, all_roots: bool = False) -> str | None:
         """Return the execution that HEAD is at, or None."""
@@ -171,7 +178,8 @@ class SessionReader(SessionFile):
             state, reason = (last["state"], last["reason"]) if last else ("durable", "")
             told = " ".join(self.told("checkpoints", row))
             try:
-                lacks[cid] = manifest.lacks_after(lacks.get(made.parse().get("base") or "", {}), made)
+                before = dict(lacks.get(made.parse().get("base") or "", {}))
+                lacks[cid] = manifest.advance(before, made, manifest.lacks_of)
             except StoreError as error:
                 told = told or str(error)
             if told:
@@ -209,9 +217,7 @@ class SessionReader(SessionFile):
     @property
     def signer(self) -> trust.Signer:
         """What tells this user's checkpoints from a stranger's."""
-        if self._signer is None:
-            self._signer = trust.signer()
-        return self._signer
+        return self._signer or trust.signer()
 
     def _trusted(self) -> tuple[int, int]:
         """Return up to which row of `checkpoints` and of `checkpoint_states` the user has trusted them by word."""
@@ -223,12 +229,11 @@ class SessionReader(SessionFile):
         parts = trust.session_parts(self.session_id, stored_parts(self.select, self.session_id, seqs, states))
         return (seqs, states) if self.signer.is_signed(signature, *parts) else (0, 0)
 
-    def comparisons(self, execution_id: str | None = None, *, all_roots: bool = False) -> list[Comparison]:
-        """Return what re-runs were found to differ in, oldest first: those of one execution, or all."""
-        found, names = self._with_executions("divergences", all_roots or execution_id is not None)
+    def comparisons(self, *, all_roots: bool = False) -> list[Comparison]:
+        """Return what re-runs were found to differ in, oldest first."""
+        found, names = self._with_executions("divergences", all_roots)
         with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: the row's checksum says so
-            made = rows.comparisons_of(found, names)
-            return [one for one in made if execution_id in (None, one.execution_id)]
+            return rows.comparisons_of(found, names)
         return []
 
     def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:  # noqa: FBT001
@@ -252,18 +257,6 @@ class SessionReader(SessionFile):
         return made
 
     # -- statements ---------------------------------------------------------------------------
-
-    def _statements(self, runs: Sequence[int]) -> Iterator[tuple[Statement, tuple[Execution, ...]]]:
-        starts = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
-        if not starts:
-            return
-        executions = self._executions(starts)
-        wanted = sorted(executions)
-        for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", wanted[0], wanted[-1]):
-            of_this = executions.get(row["idx"], [])
-            if of_this:
-                told = self.told("statements", row)
-                yield rows.statement_of(row), tuple(_with_notices(one, told) for one in of_this)
 
     def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
         """Return the executions of rows of `executions`, by the index of their statement."""
@@ -332,30 +325,15 @@ class SessionReader(SessionFile):
 
         Each text of a history is read once, not at each projection that has it.
         """
-        names = dict(self.select("SELECT seq, execution_id FROM executions"))
-        needed = Counter(base for (base,) in self.select("SELECT base FROM projections WHERE base IS NOT NULL"))
-        records: dict[int, dict[str, Json]] = {}
-        rebuilder = Rebuilder(lru_cache(64)(self._text))
-        for row in self.each("projections", "1 ORDER BY seq"):
-            seq, base = row["seq"], row["base"]
+        rebuilder = Rebuilder(self._text)
+        query = "SELECT p.seq, e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq"
+        for seq, execution_id, receipt in self.select(f"{query} ORDER BY p.seq"):
             found: Projection | StoreError
             try:
-                record = json.loads(row["record"])
-                if base is not None:
-                    if base not in records:
-                        raise KeyError(f"there is no projection {base}")
-                    record = delta.restore(records[base], record)
-                if needed[seq]:
-                    records[seq] = record
-                found = rebuilder.projection(record)
+                found = rebuilder.projection(self._record(seq))
             except (KeyError, ValueError, TypeError, StoreError) as error:
-                found = self._damaged(f"statement {names.get(seq)}", error)
-            if base is not None:
-                needed[base] -= 1
-                if not needed[base]:
-                    records.pop(base, None)
-            if seq in names:
-                yield names[seq], row["receipt"], found
+                found = self._damaged(f"statement {execution_id}", error)
+            yield execution_id, receipt, found
 
     def requests(self) -> list[dict[str, Any]]:
         """Return every request to a model with its response, oldest first. Raises sqlite3.Error.
@@ -407,7 +385,7 @@ class SessionReader(SessionFile):
         """Return the delta feed of the turn of `statement`."""
         with self.snapshot():
             ending = self._one("endings", self._seq(statement, "endings"))
-            return rows.deltas_of(ending["deltas"]) if ending else ()
+            return tuple(DeltaItem(**item) for item in json.loads(ending["deltas"])) if ending else ()
 
     def _record(self, seq: int) -> dict[str, Json]:
         chain: list[dict[str, Json]] = []
@@ -420,7 +398,7 @@ class SessionReader(SessionFile):
             at = row["base"]
         record = chain.pop() if at is None else self._records[at]
         while chain:
-            record = delta.restore(record, chain.pop())
+            record = series.restore(record, chain.pop())
         self._records = {at: self._records[at], seq: record} if at is not None else {seq: record}
         return record
 
@@ -439,15 +417,14 @@ class SessionReader(SessionFile):
 
     def _text(self, address: str) -> str:
         """Return the text of an address. Raises KeyError."""
-        text = self._texts.get(address)
-        if text is None:
+        if address not in self._texts:
             found = self.rows("blocks", "address = ?", address)
             if not found:
                 raise KeyError(f"there is no text {address}")
             if len(self._texts) >= _MOST_TEXTS:
                 self._texts.clear()
-            text = self._texts[address] = found[0]["text"]
-        return text
+            self._texts[address] = found[0]["text"]
+        return self._texts[address]
 
     def _one(self, table: str, seq: int | None) -> Found | None:
         found = self.rows(table, "seq = ?", seq) if seq is not None else []

@@ -7,7 +7,7 @@ Rule 2: what cannot be returned to is named with its reason (law 9); whether the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from ctxkernel.core.replay import CheckpointInfo, CheckpointState, Comparison, H
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.store import manifest
-from ctxkernel.store.manifest import Chunks, Manifest, Presence, References
+from ctxkernel.store.chunks import ChunkStore
+from ctxkernel.store.manifest import Manifest, Presence, References
 from ctxkernel.store.opening import DIED
 from ctxkernel.store.reader import SessionReader, movers_of, names_of
 
@@ -34,7 +35,6 @@ class Resumable:
     names: Mapping[str, str]
     """The user's names of states: name → execution."""
     marks: Mapping[tuple[str, str], Json]
-    """(subject, mark) → value."""
     moves: tuple[HeadMove, ...]
     """All that HEAD did, oldest first."""
     movers: tuple[str, ...]
@@ -43,7 +43,6 @@ class Resumable:
     records: Mapping[str, Sequence[HistoryEvent]]
     """The model's history: execution → the events that were recorded with it."""
     checkpoints: Mapping[str, CheckpointInfo]
-    """By execution."""
     manifests: Mapping[str, Manifest]
     """By execution. One that is not `signed` must not be loaded."""
     target: str | None
@@ -53,7 +52,6 @@ class Resumable:
     not_restorable: tuple[tuple[str, str], ...]
     """The executions after `target` on HEAD's path, newest first, each with the reason."""
     interrupted: Execution | None
-    """What ran when the kernel died."""
     trusted: bool
     """Whether all that the state of `target` consists of was signed, or trusted by word, by this user."""
     why_not: str
@@ -69,7 +67,7 @@ def load_run(
     session: Path | SessionReader,
     *,
     before: int | None = None,
-    chunks: Chunks | None = None,
+    chunks: ChunkStore | None = None,
     references: References | None = None,
 ) -> Resumable | None:
     """Return what the newest root of a session left, or None where nothing was ever executed in it.
@@ -99,7 +97,14 @@ def load_run(
                 break
             except StoreError as error:
                 lost.append((execution_id, str(error)))
-        why_not = _why_not(reader, chain)
+        unsigned, why_not = [one.checkpoint_id for one in chain if not one.signed], ""
+        if unsigned and reader.signer.fault:
+            why_not = f"whose state it is cannot be told: {reader.signer.fault}"
+        elif unsigned:
+            why_not = (
+                f"its state was not stored by you here ({len(unsigned)} of its checkpoints are not signed by you), and "
+                "loading it can run any code; trust it only where you know where it comes from"
+            )
         newest = max(executions.values(), key=lambda one: one.started_at)
         return Resumable(
             reader.session_id,
@@ -123,7 +128,9 @@ def load_run(
         )
 
 
-def unsettled(reader: SessionReader, chunks: Chunks, references: References) -> list[tuple[str, CheckpointState, str]]:
+def unsettled(
+    reader: SessionReader, chunks: ChunkStore, references: References
+) -> list[tuple[str, CheckpointState, str]]:
     """Return (checkpoint, state, reason) of those that a dead kernel was still writing: what became of them.
 
     For a kernel that has the session to itself, which hands each to `SessionStore.checkpoint_state`.
@@ -177,18 +184,6 @@ def _chain(
     if gaps and len(gaps) == len(state):
         raise StoreError(f"{info.state}: {info.reason}" if info.reason else next(iter(gaps.values())))
     return chain, gaps
-
-
-def _why_not(reader: SessionReader, chain: Iterable[Manifest]) -> str:
-    unsigned = [one.checkpoint_id for one in chain if not one.signed]
-    if not unsigned:
-        return ""
-    if reader.signer.fault:
-        return f"whose state it is cannot be told: {reader.signer.fault}"
-    return (
-        f"its state was not stored by you here ({len(unsigned)} of its checkpoints are not signed by you), and loading "
-        "it can run any code; trust it only where you know where it comes from"
-    )
 
 
 def _died(execution: Execution) -> bool:

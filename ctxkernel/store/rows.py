@@ -2,7 +2,7 @@
 
 Rule 1: back(there(value)) == value, for every value of the core whose free parts are plain JSON (law 3).
 Rule 2: pure: no connection here, no clock.
-Rule 3: a text on its way into a row goes through a Masker, or was masked by whoever made it.
+Rule 3: a text on its way into a row goes through a mask, or was masked by whoever made it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, cast, get_args
 
-from ctxkernel.core import events as core_events
 from ctxkernel.core.events import Delta, Event, Json
 from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.timeline import (
@@ -44,66 +43,31 @@ def unmasked(text: str) -> str:
     return text
 
 
-class Masker:
-    """Masks what looks like a credential, in all texts of a turn at the price of one look in the common case.
+def mask_for(values: Iterable[object], mask: Mask) -> Mask:
+    """Return `mask` where it finds something in the texts of `values`, however deep; else the identity.
 
-    `gather` collects texts; `ready` looks at them all at once, and only where that finds something does
-    the mask that it returns look at each on its own; else that is the identity.
+    So the texts of a turn cost one look in the common case.
     """
+    texts: list[str] = []
 
-    def __init__(self, mask: Mask) -> None:
-        self._each = mask
-        self._texts: list[str] = []
+    def collect(text: str) -> str:
+        texts.append(text)
+        return text
 
-    def gather(self, *values: object) -> None:
-        """Collect every text in `values`, however deep."""
-        for value in values:
-            if value:  # most of what a turn may hold is empty
-                _collect(value, self._texts)
-
-    def ready(self) -> Mask:
-        """Return the mask for what was gathered."""
-        joined = "\n".join(filter(None, self._texts))
-        return self._each if joined and self._each(joined) != joined else unmasked
+    for value in values:
+        if value:  # most of what a turn may hold is empty
+            plain(value, collect)
+    joined = "\n".join(filter(None, texts))
+    return mask if joined and mask(joined) != joined else unmasked
 
 
 _ATOMS = frozenset({int, float, bool, type(None)})
-_IDS = core_events.StatementExecuted
-"""Holds ids and a status of ours, and no text of anybody's: every statement has one."""
 
 
 @cache
 def _names(kind: type) -> tuple[str, ...] | None:
     """Return the fields of a dataclass, None for another type."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
-
-
-def _collect(value: Any, into: list[str]) -> None:
-    kind = cast("type[Any]", type(value))
-    if kind is str:
-        into.append(value)
-    elif kind in _ATOMS or kind is _IDS:
-        return
-    elif kind is tuple or kind is list:
-        for item in value:
-            _collect(item, into)
-    elif names := _names(kind):
-        for name in names:
-            _collect(getattr(value, name), into)
-        if kind is DeltaItem or kind is Divergence:
-            into.append(_as_assignment(value))
-        if kind is Divergence:
-            into.append(f"{value.subject} = {value.before}\n{value.subject} = {value.after}")
-    elif isinstance(value, Mapping):
-        for key, item in cast("Mapping[Any, Any]", value).items():
-            # A name and its value together, so that `api_key` = `'…'` is seen for what it is.
-            if type(item) is str:
-                into.append(f"{key}={item}")
-            elif type(item) is TypeInfo or type(item) is ChangeInfo:
-                into.append(f"{key} = {item.repr}\n{key} = {getattr(item, 'before', '')}")
-                _collect(item.type, into)
-            else:
-                _collect(item, into)
 
 
 def plain(value: Any, mask: Mask) -> Json:
@@ -398,8 +362,3 @@ def handle_of(row: Mapping[str, Any], text: str, *, same_turn: bool) -> HandleSt
         state["changed"] = state["requested"] = False
     state |= {name: tuple(state[name]) for name in ("members", "notes")}
     return HandleState(name=row["name"], obj_id=row["obj_id"], text=text, **state)
-
-
-def deltas_of(text: str) -> tuple[DeltaItem, ...]:
-    """Return the delta feed of its JSON."""
-    return tuple(DeltaItem(**item) for item in json.loads(text))

@@ -45,7 +45,7 @@ TABLES: dict[str, str] = {
     "node_states": """seq INTEGER, n INTEGER, obj_id TEXT, name TEXT, state TEXT, block TEXT, PRIMARY KEY (seq, n)""",
     # Texts by content, each once: renderings, blocks of projections, payloads.
     "blocks": "id INTEGER PRIMARY KEY, address TEXT UNIQUE, text TEXT",
-    # `record` is a delta against the projection of `base` (see `delta.py`), or whole where base is null.
+    # `record` is a delta against the projection of `base` (see `series.py`), or whole where base is null.
     "projections": "seq INTEGER PRIMARY KEY, base INTEGER, receipt TEXT, tokens INTEGER, ok INTEGER, record TEXT",
     # Moves of HEAD, to an execution or (null) before all. The newest of a run is its HEAD.
     "heads": "id INTEGER PRIMARY KEY, run INTEGER, at REAL, execution_id TEXT, reason TEXT",

@@ -3,6 +3,9 @@
 Rule 1: what a turn stores grows with what changed in it, not with what there is.
 Rule 2: a chain of differences is at most CHAIN long; then the whole is stored again, so reading stays short too.
 Rule 3: a batch of rows that was not stored must be told by `reset`, or later turns build on nothing.
+Rule 4: `restore(base, compress(base, new)) == new`, whatever the two are. Equal is the same here: a series that holds
+        both 1 and 1.0 in one place is not for this module. Lists are compared from their start, since the lists of a
+        projection's record grow at their end.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from operator import attrgetter
 
 from ctxkernel.core.events import Json
 from ctxkernel.core.turn import HandleState
-from ctxkernel.store import delta
 from ctxkernel.store.rows import Mask, Row, dump, node_row
 
 CHAIN = 64
@@ -37,16 +39,17 @@ class HandleSeries:
             return []
         if self._whole(handles):
             return list(handles)
-        return [one for one in handles if one.changed or one.requested or not _alike(last.get(one.obj_id), one)]
+        known = {key: _lasting(one) for key, one in last.items()}
+        return [one for one in handles if one.changed or one.requested or known.get(one.obj_id) != _lasting(one)]
 
     def _whole(self, handles: Sequence[HandleState]) -> bool:
-        return self._base is None or self._length >= CHAIN or not self._in_order(handles)
-
-    def _in_order(self, handles: Sequence[HandleState]) -> bool:
-        """Say whether removing, replacing in place and adding at the end makes `handles` of the last ones."""
-        now = [one.obj_id for one in handles]
-        there = set(now)
-        return now == [key for key in self._last if key in there] + [key for key in now if key not in self._last]
+        """Say whether removing, replacing in place and adding at the end do not make `handles` of the last ones."""
+        now = dict.fromkeys(one.obj_id for one in handles)
+        in_order = list(now) == [
+            *(key for key in self._last if key in now),
+            *(key for key in now if key not in self._last),
+        ]
+        return self._base is None or self._length >= CHAIN or not in_order
 
     def rows(
         self, seq: int, handles: Sequence[HandleState], changed: Sequence[HandleState], mask: Mask
@@ -74,15 +77,11 @@ class HandleSeries:
         return base, made, texts
 
 
-def _alike(a: HandleState | None, b: HandleState) -> bool:
-    """Say whether two states of a handle differ in no more than what they say of their turn."""
-    return a is not None and _lasting(a) == _lasting(b)
-
-
 _lasting = attrgetter(
     *("text", "digest", "name", "pinned", "pin_reason", "members", "notes", "rendered_tokens", "statement_id"),
     "obj_type",
 )
+"""What a handle says of more than its turn."""
 
 
 class RecordSeries:
@@ -99,7 +98,44 @@ class RecordSeries:
 
     def row(self, seq: int, record: Mapping[str, Json]) -> tuple[int | None, str]:
         """Return `base` and `record` of the projection of turn `seq`."""
-        different = None if self._base is None or self._length >= CHAIN else delta.compress(self._last, record)
+        different = None if self._base is None or self._length >= CHAIN else compress(self._last, record)
         base = None if different is None else self._base
         self._last, self._base, self._length = record, seq, 0 if different is None else self._length + 1
         return base, dump(record if different is None else different)
+
+
+Record = Mapping[str, Json]
+
+
+def compress(base: Record, new: Record) -> dict[str, Json] | None:
+    """Return `{key: [n, rest]}` for what differs: the first n items of the base's list and then `rest`.
+
+    n is -1 where the value is `rest` itself. None where `new` lacks a key of `base`, so that no delta says it.
+    """
+    if not base.keys() <= new.keys():
+        return None
+    out: dict[str, Json] = {}
+    for key, value in new.items():
+        old = base.get(key)
+        if old == value and key in base:
+            continue
+        n = _common(old, value) if isinstance(old, list) and isinstance(value, list) else 0  # pyright: ignore[reportUnknownArgumentType]
+        out[key] = [n, value[n:]] if n else [-1, value]
+    return out
+
+
+def restore(base: Record, delta: Record) -> dict[str, Json]:
+    """Return the object that `compress(base, …)` made `delta` of. Raises KeyError, TypeError, ValueError."""
+    out = dict(base)
+    for key, (n, rest) in delta.items():
+        out[key] = rest if n < 0 else base[key][:n] + rest
+    return out
+
+
+def _common(a: Sequence[Json], b: Sequence[Json]) -> int:
+    n = 0
+    for one, other in zip(a, b, strict=False):
+        if one != other:
+            break
+        n += 1
+    return n

@@ -4,7 +4,7 @@
     begin   statement, running execution and HEAD, durable before the code runs
     end     all that the turn made, its checkpoint included, in one transaction
     late    output that came after the end
-    and between cells: move_head, checkpoint_state, mark, resume, trust
+    and between cells: checkpoint_state, mark, resume, trust
 
 Rule 1: no fault of disk, file or value reaches the caller: every call returns a notice for the user, or None.
 Rule 2: rows are added, never changed, and in the order of what happened.
@@ -34,7 +34,7 @@ from ctxkernel.store import opening, rows, trust
 from ctxkernel.store.location import newest_session, notebook_name, session_path
 from ctxkernel.store.manifest import CheckpointRow
 from ctxkernel.store.reader import SessionReader, stored_parts
-from ctxkernel.store.rows import Mask, Masker, Row
+from ctxkernel.store.rows import Mask, Row, mask_for
 from ctxkernel.store.schema import sealed
 from ctxkernel.store.series import HandleSeries, RecordSeries
 from ctxkernel.store.writer import SPARE, Batch, Writer, add, both
@@ -42,7 +42,7 @@ from ctxkernel.store.writer import SPARE, Batch, Writer, add, both
 __all__ = ["CheckpointRow", "SessionReader", "SessionStore", "newest_session", "notebook_name", "session_path"]
 
 _MOST_KNOWN = 2_000
-"""Most texts, executions and checkpoints that are known to be stored without a look: nearly all that is asked for is
+"""Most executions and checkpoints that are known to be stored without a look: nearly all that is asked for is
 of the newest turns."""
 LATE_CHARS = 10_000
 """Output after the end of its execution that is kept, a stream."""
@@ -65,7 +65,6 @@ class SessionStore:
         self._seqs: dict[str, int] = {}
         self._handles = HandleSeries()
         self._records = RecordSeries()
-        self._known: dict[str, None] = {}
         self._projected: Projection | None = None
         self._late: dict[int, tuple[int, dict[str, int]]] = {}
         self._checkpoints: dict[str, None] = {}
@@ -112,19 +111,17 @@ class SessionStore:
         statement: Statement,
         execution: Execution,
         outside: tuple[Statement, Execution] | None = None,
-        *,
-        outside_checkpoint: CheckpointRow | None = None,
     ) -> str | None:
         """Make the start of an execution durable, and of its statement where it is its first. Returns a notice.
 
-        `outside` is the meta statement that came right before it, `outside_checkpoint` the state after that. On
-        return the code may run: the start survives a kill of the process.
+        `outside` is the meta statement that came right before it. On return the code may run: the start survives a
+        kill of the process.
         """
         moved = self._writer.see_to_file()
 
         def fill(batch: Batch) -> None:
             if outside is not None:
-                self._add_outside(batch, *outside, outside_checkpoint)
+                self._add_outside(batch, *outside)
             self._add_start(batch, statement, execution)
 
         return both(moved, self._store(execution.execution_id, fill, retry=True))
@@ -138,8 +135,8 @@ class SessionStore:
     ) -> str | None:
         """Store a finished turn, with the state after it, in one transaction. Returns a notice.
 
-        `outside_checkpoint` is the state after `result.outside`, where `begin` was not given it. A checkpoint that
-        cannot be stored costs itself and a notice, not the turn; `has_checkpoint` tells.
+        `outside_checkpoint` is the state after `result.outside`. A checkpoint that cannot be stored costs itself and a
+        notice, not the turn; `has_checkpoint` tells.
         """
         if self._writer.absent:
             return None
@@ -164,17 +161,18 @@ class SessionStore:
 
         def fill(batch: Batch) -> None:
             seq = self._seqs.get(execution_id) or self._find(execution_id)
-            n, kept = self._late.get(seq) or self._late_so_far(seq)
+            if seq not in self._late:
+                query = "SELECT stream, max(n), sum(length(text)) FROM late_output WHERE seq = ? GROUP BY stream"
+                found = self._writer.select(query, seq)
+                so_far = {stream: length for stream, _, length in found}
+                self._late[seq] = max((n + 1 for _, n, _ in found), default=0), so_far
+            n, kept = self._late[seq]
             shown = text[: max(0, limit - kept.get(stream, 0))]
             if shown:
                 self._late[seq] = (n + 1, {**kept, stream: kept.get(stream, 0) + len(shown)})
                 add(batch, "late_output", [(seq, n, stream, self._mask(shown))])
 
         return self._store(f"the late output of {execution_id}", fill)
-
-    def move_head(self, execution_id: str | None, reason: str, at: float) -> str | None:
-        """Move HEAD to an execution, or before all of them, without running anything. Returns a notice."""
-        return self._write("heads", lambda: (self.run, float(at), execution_id, reason))
 
     def checkpoint_state(
         self,
@@ -357,8 +355,8 @@ class SessionStore:
         batch: Batch = []
         lost: str | None = None
         if result.outside is not None and result.outside[1].execution_id not in self._seqs:
-            self._add_outside(batch, *result.outside, outside_checkpoint)
-        elif result.outside is not None and outside_checkpoint is not None:
+            self._add_outside(batch, *result.outside)
+        if result.outside is not None and outside_checkpoint is not None:
             lost = self._add_checkpoint(batch, result.outside[1], outside_checkpoint)
         execution = result.execution
         if execution.execution_id not in self._seqs:
@@ -414,31 +412,24 @@ class SessionStore:
     def _add_comparison(self, batch: Batch, seq: int, made: Comparison) -> str | None:
         try:
             against = self._seqs.get(made.against) or self._find(made.against)
-            masker = Masker(self._mask)
-            masker.gather(made.divergences)
-            add(batch, "divergences", rows.comparison_rows(seq, against, made, masker.ready()))
+            add(batch, "divergences", rows.comparison_rows(seq, against, made, self._mask))
         except Exception as fault:  # as above
             return self._writer.lost(f"the comparison of {made.execution_id}", fault)
         return None
 
-    def _add_outside(
-        self, batch: Batch, statement: Statement, execution: Execution, checkpoint: CheckpointRow | None
-    ) -> None:
+    def _add_outside(self, batch: Batch, statement: Statement, execution: Execution) -> None:
         self._add_start(batch, statement, execution)
         mask = self._mask_for(execution, ())
         seq = self._seqs[execution.execution_id]
         batch.append(("endings", [sealed(rows.ending_row(seq, execution, mask))]))
         self._add_details(batch, seq, execution, execution.events, mask)
-        if checkpoint is not None:
-            self._add_checkpoint(batch, execution, checkpoint)
 
     def _mask_for(self, execution: Execution, events: Sequence[Event], *more: object) -> Mask:
         """Return the mask that the texts of an execution, and those in `more`, need."""
-        masker = Masker(self._mask)
+        texts = execution.stdout, execution.stderr, execution.exception, execution.state_diff, execution.notices
         own = execution.events
-        masker.gather(execution.stdout, execution.stderr, execution.exception, execution.state_diff, execution.notices)
-        masker.gather(own, () if events is own else events, execution.artifacts, execution.late, more)
-        return masker.ready()
+        held = own, () if events is own else events, execution.artifacts, execution.late
+        return mask_for((*texts, *held, *more), self._mask)
 
     def _add_details(self, batch: Batch, seq: int, execution: Execution, events: Sequence[Event], mask: Mask) -> None:
         add(batch, "events", rows.event_rows(seq, execution.events, events, mask))
@@ -458,12 +449,7 @@ class SessionStore:
         batch.append(("projections", [sealed((seq, base, projection.receipt, projection.tokens, ok, stored))]))
 
     def _add_blocks(self, batch: Batch, texts: Mapping[str, str]) -> None:
-        known = self._known
-        fresh: list[Row] = [(address, text) for address, text in texts.items() if address not in known]
-        if fresh:
-            _halve(known)  # what was forgotten here, the database ignores
-            known.update(dict.fromkeys([str(row[0]) for row in fresh]))
-            add(batch, "blocks", fresh)
+        add(batch, "blocks", list(texts.items()))  # the database ignores those that it has
 
     def _forget(self, lost: Batch) -> None:
         """Build on nothing that was lost."""
@@ -476,7 +462,6 @@ class SessionStore:
         """Build the next turn on nothing: rows were lost that it would have been built on."""
         self._handles.reset()
         self._records.reset()
-        self._known.clear()
         self._projected = None
 
     def _find(self, execution_id: str) -> int:
@@ -486,11 +471,6 @@ class SessionStore:
             raise KeyError(execution_id)
         self._seqs[execution_id] = found[0][0]
         return found[0][0]
-
-    def _late_so_far(self, seq: int) -> tuple[int, dict[str, int]]:
-        query = "SELECT stream, max(n), sum(length(text)) FROM late_output WHERE seq = ? GROUP BY stream"
-        found = self._writer.select(query, seq)
-        return max((n + 1 for _, n, _ in found), default=0), {stream: length for stream, _, length in found}
 
 
 def _halve(known: dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ import tempfile
 import weakref
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ctxkernel.core.errors import StoreError
@@ -21,7 +20,6 @@ from ctxkernel.store import migrations, schema
 from ctxkernel.store.location import CHECK
 
 Found = dict[str, Any]
-"""A row by its column names."""
 
 
 class SessionFile:
@@ -42,9 +40,7 @@ class SessionFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -58,12 +54,12 @@ class SessionFile:
         fault: Exception | None = None
         # Reading beside a writer takes its shared memory, which needs a folder that can be written. In one that cannot
         # be, a log that nobody has open is read as it is; else a copy of it, in a folder of our own.
-        for way in (self._beside, self._alone, self._copied):
-            if way == self._alone and wal.is_file() and wal.stat().st_size:
+        for options in ("mode=ro", "mode=ro&immutable=1", ""):
+            if "immutable" in options and wal.is_file() and wal.stat().st_size:
                 continue
             with contextlib.ExitStack() as closing:
                 try:
-                    connection = way()
+                    connection = _open(self.path, options) if options else self._copied(wal)
                     closing.callback(connection.close)
                     self._check(connection)
                 except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
@@ -84,19 +80,9 @@ class SessionFile:
             raise StoreError(f"{self.path} is empty: no kernel has begun to write it")
         self._empty = migrations.unreadable(version)
 
-    def _open(self, path: Path, options: str) -> sqlite3.Connection:
-        return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None, timeout=5)
-
-    def _beside(self) -> sqlite3.Connection:
-        return self._open(self.path, "mode=ro")
-
-    def _alone(self) -> sqlite3.Connection:
-        return self._open(self.path, "mode=ro&immutable=1")
-
-    def _copied(self) -> sqlite3.Connection:
+    def _copied(self, wal: Path) -> sqlite3.Connection:
         self._scratch = tempfile.TemporaryDirectory(prefix="ctxkernel-read-")
         copy = Path(self._scratch.name) / "session.sqlite"
-        wal = self.path.with_name(self.path.name + "-wal")
         for _ in range(5):
             before = _stamp(wal)
             if wal.is_file():
@@ -104,7 +90,7 @@ class SessionFile:
             shutil.copyfile(self.path, copy)
             if _stamp(wal) == before:  # else it was written or folded in meanwhile, and the two may not fit
                 break
-        return self._open(copy, "mode=rw")
+        return _open(copy, "mode=rw")
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[None]:
@@ -152,6 +138,10 @@ class SessionFile:
         """Return the notice of a row whose checksum was wrong when it was read; nothing for a sound one."""
         named = f"{table} {next(iter(row.values()))}"
         return (f"the stored row ({named}) does not match its checksum",) if named in self.damage else ()
+
+
+def _open(path: Path, options: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None, timeout=5)
 
 
 def _decoded(raw: bytes) -> str:

@@ -23,7 +23,6 @@ import platformdirs
 HOME = "CTXKERNEL_HOME"
 """The variable that names another folder for what ctxkernel keeps of a user."""
 FILE = "secret"
-"""The name of the secret's file in the user's folder."""
 _BYTES = 32
 _PATIENCE_S = 0.5
 """How long a secret may be half written by another process, where the file system cannot make one whole."""

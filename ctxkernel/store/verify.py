@@ -18,7 +18,8 @@ from pathlib import Path
 from ctxkernel.core.errors import BadHistory, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.store import manifest, rows, schema
-from ctxkernel.store.manifest import Chunks, Manifest, Presence, References
+from ctxkernel.store.chunks import ChunkStore
+from ctxkernel.store.manifest import Manifest, Presence, References, Unit
 from ctxkernel.store.reader import SessionReader
 
 _REFERENCES = {
@@ -48,7 +49,6 @@ class Report:
     """What the user should know, and is no damage."""
     session_id: str = ""
     statements: int = 0
-    """Those that can be read."""
     projections: int = 0
     """Projections whose bytes were made again from what is stored, and have the receipts of then."""
     checkpoints: int = 0
@@ -94,7 +94,7 @@ def _few(ids: list[str]) -> str:
     return ", ".join(ids) if len(ids) <= 6 else f"{', '.join(ids[:3])} … {ids[-1]} ({len(ids)})"
 
 
-def verify(path: Path, chunks: Chunks | None = None, references: References | None = None) -> Report:
+def verify(path: Path, chunks: ChunkStore | None = None, references: References | None = None) -> Report:
     """Look at everything in a session; with `chunks` and `references` at the data of its checkpoints too, all of them.
 
     Raises StoreError where it cannot be opened at all.
@@ -172,31 +172,10 @@ def _history(reader: SessionReader) -> Iterator[str]:
                 yield f"history event {row['event_id']}: {fault}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Faults:
-    """The names of a state, each with what is wrong with its data, or an empty text."""
-
-    names: dict[str, str] = field(default_factory=dict[str, str])
-    bad: int = 0
-    """How many have something wrong, at most."""
-
-    def after(self, made: Manifest, presence: Presence | None) -> _Faults:
-        """Return those of the state that a manifest makes of this one. Raises StoreError where it is damaged."""
-        names, bad = dict(self.names), self.bad
-        gone, changed = manifest.changes(made)
-        for name in gone:
-            names.pop(name, None)
-        for unit in changed:
-            fault = presence.fault(unit) if presence is not None else ""
-            bad += bool(fault)
-            names.update(dict.fromkeys(unit["n"], fault))
-        return _Faults(names, bad)
-
-
 class _Checkpoints:
     """What is wrong with the checkpoints of a session, and which of them can be returned to."""
 
-    def __init__(self, reader: SessionReader, chunks: Chunks | None, references: References | None) -> None:
+    def __init__(self, reader: SessionReader, chunks: ChunkStore | None, references: References | None) -> None:
         self.infos: dict[str, CheckpointInfo] = {}
         self.damage: list[str] = []
         self.remarks: list[str] = []
@@ -210,7 +189,7 @@ class _Checkpoints:
             self.infos, self.lost, self.gaps, self.remarks = {}, {}, {}, []
             self.damage = [f"checkpoints: {error}"]
 
-    def _look_at_all(self, reader: SessionReader, chunks: Chunks | None, references: References | None) -> None:
+    def _look_at_all(self, reader: SessionReader, chunks: ChunkStore | None, references: References | None) -> None:
         with reader.snapshot():
             self.infos = reader.checkpoints(all_roots=True)
             self._manifests = reader.all_manifests(all_roots=True)
@@ -225,12 +204,13 @@ class _Checkpoints:
     def _look(self) -> None:
         parsed = {one.checkpoint_id: self._parsed(one) for one in self._manifests.values()}
         waiting = Counter(base for base, _ in parsed.values() if base)
-        states: dict[str, _Faults | str] = {}
+        states: dict[str, dict[str, str] | str] = {}
+        """The names of a state, each with what is wrong with its data or an empty text; or why there is no state."""
         for execution_id, made in self._manifests.items():
             cid, info = made.checkpoint_id, self.infos[execution_id]
             base, broken = parsed[cid]
-            before = states.get(base, f"it builds on {base}, which is not there") if base else broken or _Faults()
-            state = before if isinstance(before, str) else before.after(made, self._presence)
+            before = states.get(base, f"it builds on {base}, which is not there") if base else broken or {}
+            state = before if isinstance(before, str) else manifest.advance(dict(before), made, self._faults)
             if base:
                 waiting[base] -= 1
                 if not waiting[base]:  # else the states of a thousand cells are held at once
@@ -248,19 +228,22 @@ class _Checkpoints:
         except StoreError as error:
             return None, str(error)
 
-    def _judge(self, info: CheckpointInfo, made: Manifest, state: _Faults | str) -> None:
+    def _faults(self, unit: Unit) -> dict[str, str]:
+        return dict.fromkeys(unit["n"], self._presence.fault(unit) if self._presence is not None else "")
+
+    def _judge(self, info: CheckpointInfo, made: Manifest, state: dict[str, str] | str) -> None:
         """Take down a checkpoint that cannot be returned to as it was, and whether that is damage."""
         cid = info.checkpoint_id
         if isinstance(state, str):
             self.lost[cid] = self._damaged[cid] = state
             return
-        gaps = {name: why for name, why in state.names.items() if why} if state.bad else {}
+        gaps = {name: why for name, why in state.items() if why}
         told = f"{info.state}: {info.reason}" if info.reason else info.state
         if made.skipped or (self._presence is None and info.state in ("skipped", "thinned", "damaged")):
             self.lost[cid] = told
         elif self._presence is None and info.state == "writing":
             self.lost[cid] = "its data were being written when the kernel ended"
-        elif gaps and len(gaps) == len(state.names):
+        elif gaps and len(gaps) == len(state):
             self.lost[cid] = manifest.some_gaps(gaps) if info.state == "durable" else told
         elif gaps:
             self.gaps[cid] = gaps

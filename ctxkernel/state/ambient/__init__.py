@@ -1,7 +1,6 @@
 """State of the process that belongs to a checkpoint: generators, environment, options, handlers, figures, widgets.
 
-Rule 1: each part is one class with a name, a plain value that can be pickled, and a way to put it back. `register`
-        takes more; `not_covered()` says what no part holds.
+Rule 1: each part has a name, a plain value that can be pickled, and a way to put it back. `register` takes more.
 Rule 2: a part whose library is not loaded costs nothing, and one that did not change costs microseconds: what is large
         is first looked at by a stamp.
 Rule 3: what fails is named with its reason and costs the part, never the cell. Credentials are neither kept nor
@@ -24,7 +23,7 @@ from ctxkernel.state.ambient.pyplot import OpenFigures
 from ctxkernel.state.ambient.widgets import WidgetValues
 from ctxkernel.state.reconnect import reconnect
 
-__all__ = ["PARTS", "UNKNOWN", "Ambient", "NotRestored", "Part", "not_covered", "passive", "reconnect", "register"]
+__all__ = ["PARTS", "UNKNOWN", "Ambient", "NotRestored", "Part", "passive", "reconnect", "register"]
 
 MOST_FAILURES = 3
 """A part that fails so many times in a row is left out from then on."""
@@ -55,16 +54,11 @@ class Ambient:
         self.faults: dict[str, str] = {}
         """Parts that failed several times in a row, and why: they are left out from then on."""
 
-    def capture(
-        self, previous: Mapping[str, Any] | None = None, *, bound: Collection[str] | None = None
-    ) -> dict[str, Any]:
-        """Return the values of the parts that differ from `previous` (by default: from the last capture).
+    def capture(self, *, bound: Collection[str] | None = None) -> dict[str, Any]:
+        """Return the values of the parts that differ from the last capture.
 
         The value of a part that fails is unknown: `{UNKNOWN: reason}`. `bound`: see `Part.bound`.
         """
-        if previous is not None:
-            self._values = dict(previous)
-            self._stamps.clear()
         changed: dict[str, Any] = {}
         for part in self._parts:
             name = part.name
@@ -168,16 +162,3 @@ def _reason(fault: Exception) -> str:
 def passive(name: str) -> bool:
     """Return whether a change of a part says nothing about the cell that made it: its caches, its threads."""
     return any(part.name == name and part.passive for part in PARTS)
-
-
-def not_covered() -> str:
-    """Return what of the process a checkpoint does not hold, in words for the user."""
-    return (
-        "Not part of a checkpoint: attributes of installed libraries (what was patched, their caches; modules stay "
-        "imported, and loggers as the import configured them), generators of libraries other than random, numpy and "
-        "torch, attributes of logging's handlers besides level, formatter, filters, stream and file, signal handlers "
-        "and timers, threads, tasks of the event loop, child processes, memory of GPUs, variables of the environment "
-        "that look like credentials, databases, files outside of the notebook's folder, and those in it unless the "
-        "setting `files` is `restore`. In a new process, handlers and filters of logging, figures that pyplot had "
-        "open and widgets are named, not restored."
-    )

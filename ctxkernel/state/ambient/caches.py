@@ -27,7 +27,6 @@ class FunctionCaches(Part):
     """The caches of functions in the namespace, in the notebook's classes and in the user's own modules."""
 
     name = "function caches"
-    about = "caches of the user's functions; those that were used since are cleared"
     always = True
     passive = True
 

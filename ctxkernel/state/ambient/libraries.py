@@ -22,7 +22,6 @@ class _Options(Part):
         raise NotImplementedError
 
     def stamp(self) -> object:
-        """Return a number that is another where a value is."""
         values = self._now()
         # By dict's own methods: those of RcParams resolve each value.
         if not dict.__eq__(values, self._copy):
@@ -38,11 +37,10 @@ def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class MatplotlibOptions(_Options):
+class _MatplotlibOptions(_Options):
     """`matplotlib.rcParams`, but for what cannot change while the process runs."""
 
     name = "matplotlib"
-    about = "rcParams"
     needs = "matplotlib"
 
     _FIXED = frozenset(("backend", "backend_fallback", "date.epoch", "toolbar"))
@@ -51,7 +49,6 @@ class MatplotlibOptions(_Options):
         return sys.modules["matplotlib"].rcParams  # type: ignore[attr-defined]
 
     def capture(self) -> Any:
-        """Return the values as numbers, texts and lists."""
         pyplot = sys.modules.get("matplotlib.pyplot")
         drawing = pyplot is not None and getattr(pyplot, "_backend_mod", pyplot) is not None
         return self._told(self._now(), drawing=drawing)
@@ -63,7 +60,6 @@ class MatplotlibOptions(_Options):
         return {name: _plain(value) for name, value in dict.items(params) if name not in left_out}
 
     def restore(self, value: Any) -> None:
-        """Set those that differ."""
         params = self._now()
         now = self.capture()
         with warnings.catch_warnings():
@@ -73,7 +69,6 @@ class MatplotlibOptions(_Options):
                     params[name] = sys.modules["cycler"].cycler(**text) if isinstance(text, dict) else text
 
     def default(self) -> Any:
-        """Return the values that matplotlib began with."""
         first = getattr(sys.modules["matplotlib"], "rcParamsOrig", None)
         return None if first is None else self._told(first, drawing=False)
 
@@ -90,11 +85,10 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-class PandasOptions(_Options):
+class _PandasOptions(_Options):
     """`pandas.options`."""
 
     name = "pandas"
-    about = "pandas options"
     needs = "pandas"
 
     def _now(self) -> dict[str, Any]:
@@ -107,7 +101,6 @@ class PandasOptions(_Options):
         return {name: value for name, value in _leaves(self._now(), "") if type(value) in plain}
 
     def restore(self, value: Any) -> None:
-        """Set those that differ."""
         now = self.capture()
         set_option = sys.modules["pandas"].set_option
         failed: list[str] = []
@@ -131,47 +124,32 @@ def _leaves(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]
             yield before + name, value
 
 
-class Notebook(Part):
-    """What decides how IPython runs a cell and shows its results."""
+def _ipython() -> dict[str, Any]:
+    """Return the objects that decide how IPython runs a cell and shows its results, by setting; none outside of it."""
+    shell = sys.modules["IPython"].get_ipython()
+    if shell is None:
+        return {}
+    owners = dict.fromkeys(("ast_node_interactivity", "autoawait"), shell)
+    plain = shell.display_formatter.formatters["text/plain"]
+    owners |= dict.fromkeys(("float_precision", "max_seq_length", "pprint"), plain)
+    inline = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
+    return owners | ({"figure_formats": inline.instance()} if inline is not None and inline.initialized() else {})
 
-    name = "ipython"
-    about = "which expressions of a cell are shown, precision of floats, formats of inline figures"
-    needs = "IPython"
 
-    _OF_THE_SHELL = ("ast_node_interactivity", "autoawait")
+def _ipython_settings() -> Any:
+    found = {name: getattr(owner, name) for name, owner in _ipython().items()}
+    return {name: sorted(one) if isinstance(one, set) else one for name, one in found.items()}
 
-    def _shell(self) -> Any:
-        return sys.modules["IPython"].get_ipython()
 
-    def capture(self) -> Any:
-        """Return the settings; empty outside of IPython."""
-        shell = self._shell()
-        if shell is None:
-            return {}
-        plain = shell.display_formatter.formatters["text/plain"]
-        value = {name: getattr(shell, name) for name in self._OF_THE_SHELL}
-        value |= {name: getattr(plain, name) for name in ("float_precision", "max_seq_length", "pprint")}
-        inline = _inline()
-        if inline is not None:
-            value["figure_formats"] = sorted(inline.figure_formats)
-        return value
-
-    def restore(self, value: Any) -> None:
-        """Set those that differ."""
-        shell = self._shell()
-        now = self.capture()
-        for name, one in value.items():
-            if name not in now or now[name] == one:
-                continue
-            if name == "figure_formats":
-                _inline().figure_formats = set(one)
-            else:
-                plain = shell.display_formatter.formatters["text/plain"]
-                setattr(shell if name in self._OF_THE_SHELL else plain, name, one)
+def _set_ipython(value: Any) -> None:
+    now = _ipython_settings()
+    for name, owner in _ipython().items():
+        if name in value and now[name] != value[name]:
+            setattr(owner, name, set(value[name]) if name == "figure_formats" else value[name])
 
 
 def _numpy_options() -> Any:
-    """Return both; a formatter is a function, and is left out."""
+    """Return print options and the handling of errors; a formatter is a function, and is left out."""
     numpy = sys.modules["numpy"]
     shown = {k: v for k, v in numpy.get_printoptions().items() if type(v) in (bool, int, float, str)}
     return {"print": shown, "errors": numpy.geterr()}
@@ -183,27 +161,15 @@ def _set_numpy_options(value: Any) -> None:
     numpy.seterr(**value["errors"])
 
 
-def _inline() -> Any:
-    kind = getattr(sys.modules.get("matplotlib_inline.config"), "InlineBackend", None)
-    return kind.instance() if kind is not None and kind.initialized() else None
-
-
 PARTS: list[Part] = [
-    MatplotlibOptions(),
-    PandasOptions(),
-    Setting(
-        "numpy",
-        "print options and the handling of floating-point errors",
-        _numpy_options,
-        _set_numpy_options,
-        needs="numpy",
-    ),
+    _MatplotlibOptions(),
+    _PandasOptions(),
+    Setting("numpy", _numpy_options, _set_numpy_options, needs="numpy"),
     Setting(
         "scikit-learn",
-        "sklearn.set_config: what kind of table a transformer returns",
         lambda: dict(sys.modules["sklearn"].get_config()),
         lambda value: sys.modules["sklearn"].set_config(**value),
         needs="sklearn",
     ),
-    Notebook(),
+    Setting("ipython", _ipython_settings, _set_ipython, needs="IPython"),
 ]

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 MOST = 1000
-"""Objects that one table keeps alive."""
 
 
 class LiveObjects:

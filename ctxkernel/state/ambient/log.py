@@ -30,11 +30,9 @@ class Logging(Part):
     """The root logger, and all loggers that were configured."""
 
     name = "logging"
-    about = "levels, filters and handlers of loggers"
 
     def __init__(self) -> None:
         self.live = LiveObjects()
-        self._loggers = _Loggers()
         self._first: dict[str, Config] = {}
         """Logger → how it was configured when it was first seen."""
 
@@ -42,7 +40,7 @@ class Logging(Part):
         """Return ids and numbers of all that is configured; captured objects are alive, so no id is used twice."""
         handlers: dict[int, logging.Handler] = {}
         loggers: list[object] = []
-        for name, logger in self._loggers.configured():
+        for name, logger in _configured():
             filters, own = [*map(id, logger.filters)], [*map(id, logger.handlers)]
             handlers.update(zip(own, logger.handlers, strict=True))
             loggers.append((name, logger.level, logger.propagate, logger.disabled, filters, own))
@@ -54,7 +52,7 @@ class Logging(Part):
         self._note_first()
         loggers: dict[str, Any] = {}
         handlers: dict[str, Any] = {}
-        for name, logger in self._loggers.configured():
+        for name, logger in _configured():
             filters, own = self._tokens(logger.filters), self._tokens(logger.handlers)
             handlers.update(zip(own, map(self._told, logger.handlers), strict=True))
             loggers[name] = [logger.level, logger.propagate, logger.disabled, filters, own]
@@ -64,7 +62,7 @@ class Logging(Part):
         """Return the handlers of classes of the user's by token: their attributes belong to the state as well."""
         return {
             self.live.token(handler): handler
-            for _, logger in self._loggers.configured()
+            for _, logger in _configured()
             for handler in logger.handlers
             if _is_of_user(type(handler)) and not isinstance(handler, logging.StreamHandler)
         }
@@ -113,7 +111,7 @@ class Logging(Part):
         if logging.root.manager.disable != disable:
             yield lambda: logging.disable(disable)
         existing = dict(_all())
-        for name in {**dict.fromkeys(value["loggers"]), **dict(self._loggers.configured())}:
+        for name in {**dict.fromkeys(value["loggers"]), **dict(_configured())}:
             then = value["loggers"].get(name)
             logger = existing.get(name)
             if then is None:
@@ -203,30 +201,16 @@ class Logging(Part):
             yield lambda: _set_stream(handler, stream)
 
 
-class _Loggers:
-    """All loggers, in a form that can be looked through within microseconds."""
-
-    def __init__(self) -> None:
-        self._entries: list[Any] = []
-        self._loggers: list[tuple[str, Any]] = []
-        self._own: list[dict[str, Any]] = []
-
-    def configured(self) -> list[tuple[str, Any]]:
-        """Return the root logger and each that differs from a new one, by name."""
-        loggers: Any = logging.root.manager.loggerDict
-        entries = list(loggers.values())
-        if entries != self._entries:  # a placeholder for the loggers below it may have become a logger
-            found = [(name, one) for name, one in list(loggers.items()) if isinstance(one, logging.Logger)]
-            self._entries, self._loggers, self._own = entries, found, [one.__dict__ for _, one in found]
-        told = zip(self._loggers, map(_FIELDS, self._own), strict=True)
-        return [("", logging.root), *(one for one, now in told if now != _NEW)]
-
-
 def _all() -> Iterator[tuple[str, Logger]]:
     yield "", logging.root
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger):
             yield name, logger
+
+
+def _configured() -> list[tuple[str, Any]]:
+    """Return the root logger and each that differs from a new one, by name."""
+    return [(name, logger) for name, logger in _all() if not name or _FIELDS(logger.__dict__) != _NEW]
 
 
 def _config(logger: Logger) -> Config:

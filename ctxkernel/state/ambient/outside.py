@@ -26,7 +26,6 @@ class Outside(Part):
     """Threads, child processes of multiprocessing, handlers of signals."""
 
     name = "outside"
-    about = "names the threads, processes and signal handlers that stay as they are"
     always = True
     passive = True
 
@@ -42,12 +41,9 @@ class Outside(Part):
         token = self._live.token
         handlers = {number: one for number in _SIGNALS if (one := _handler(number)) not in (signal.SIG_DFL, None)}
         return {
-            "threads": sorted(map(token, _threads())),
+            "threads": sorted(token(one) for one in threading.enumerate() if not one.name.startswith(_OWN)),
             "children": sorted(map(token, _children())),
-            "signals": {
-                str(number): self._live.token(handler) if callable(handler) else str(handler)
-                for number, handler in handlers.items()
-            },
+            "signals": {str(number): token(one) if callable(one) else str(one) for number, one in handlers.items()},
         }
 
     def matches(self, value: Any) -> bool:
@@ -70,10 +66,6 @@ class Outside(Part):
             names = [signal.Signals(int(name)).name for name in sorted(changed, key=int)]
             lines.append(f"{_named('signal handler', names)}: set since, and left as it is")
         return lines
-
-
-def _threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if not one.name.startswith(_OWN)]
 
 
 def _children() -> Any:

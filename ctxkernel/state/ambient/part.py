@@ -22,8 +22,6 @@ class Part:
     """
 
     name: str
-    about: str
-    """What it holds, in one line, for people."""
     needs: str = ""
     """The module that must be loaded for it to mean anything; empty for none."""
     imports: ClassVar[bool] = True
@@ -72,13 +70,10 @@ class Part:
 class Setting(Part):
     """A part that is read and set by a function each."""
 
-    def __init__(
-        self, name: str, about: str, read: Callable[[], Any], write: Callable[[Any], object], *, needs: str = ""
-    ) -> None:
-        self.name, self.about, self.needs = name, about, needs
-        self.capture = read
-        self._write = write
+    def __init__(self, name: str, read: Callable[[], Any], write: Callable[[Any], object], *, needs: str = "") -> None:
+        self.name, self.needs = name, needs
+        self.capture, self._write = read, write
 
     def restore(self, value: Any) -> None:
-        """Set it."""
+        """Set it; what the function returns is no line for the user."""
         self._write(value)

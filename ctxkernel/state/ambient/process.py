@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from ctxkernel.projection.secrets import mask
@@ -20,10 +19,8 @@ class Environment(Part):
     """What was changed in the environment since the kernel started, but for credentials."""
 
     name = "environment"
-    about = "variables of the environment that were changed, but for credentials"
 
-    def __init__(self, masks: Callable[[str], str] = mask) -> None:
-        self._masks = masks
+    def __init__(self) -> None:
         self._start = dict(os.environ)
 
     def capture(self) -> Any:
@@ -53,14 +50,13 @@ class Environment(Part):
 
     def secret(self, name: str, text: str) -> bool:
         """Whether a variable's name or text says that it is a credential."""
-        return _SECRET.search(name) is not None or self._masks(text) != text
+        return _SECRET.search(name) is not None or mask(text) != text
 
 
 class WarningFilters(Part):
     """Which warnings are shown."""
 
     name = "warnings"
-    about = "the filters of warnings"
 
     def capture(self) -> Any:
         """Return the filters as texts; one for a category of the notebook's own is left out."""
@@ -100,26 +96,23 @@ def _found(dotted: str) -> Any:
     return functools.reduce(lambda value, part: getattr(value, part, None), name.split("."), first)
 
 
-class DecimalContext(Part):
-    """Precision and rounding of `decimal`; its flags are no state that a result depends on."""
+class _DecimalContext(Part):
+    """Precision, traps and rounding of `decimal`; its flags are no state that a result depends on."""
 
     name = "decimal"
-    about = "precision, rounding and traps of decimal"
     needs = "decimal"
 
     def capture(self) -> Any:
-        """Return numbers and names."""
         context = sys.modules["decimal"].getcontext()
         traps = sorted(signal.__name__ for signal, on in context.traps.items() if on)
         return [context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps]
 
     def stamp(self) -> object:
-        """Return what its pickle holds, without the flags."""
+        # What its pickle holds, without the flags.
         arguments = sys.modules["decimal"].getcontext().__reduce__()[1]
         return arguments[:6], tuple(arguments[7])
 
     def restore(self, value: Any) -> None:
-        """Set them on the context in use."""
         context = sys.modules["decimal"].getcontext()
         context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp = value[:6]
         for signal in context.traps:
@@ -134,10 +127,6 @@ def _folder() -> str:
         return ""
 
 
-def _set_path(value: Any) -> None:
-    sys.path[:] = value
-
-
 def _set_limits(value: Any) -> None:
     sys.setrecursionlimit(value[0])
     sys.set_int_max_str_digits(value[1])
@@ -149,16 +138,11 @@ def _locale(value: str | None = None) -> Any:
 
 
 PARTS: list[Part] = [
-    Setting("working folder", "the working directory", _folder, lambda value: value and os.chdir(value)),
+    Setting("working folder", _folder, lambda value: value and os.chdir(value)),
     Environment(),
-    Setting("sys.path", "where modules are looked for", lambda: [*map(str, sys.path)], _set_path),
+    Setting("sys.path", lambda: [*map(str, sys.path)], lambda value: sys.path.__setitem__(slice(None), value)),
     WarningFilters(),
-    Setting(
-        "interpreter",
-        "recursion limit, longest integer as text",
-        lambda: (sys.getrecursionlimit(), sys.get_int_max_str_digits()),
-        _set_limits,
-    ),
-    Setting("locale", "how numbers, dates and orders of letters are spelled", _locale, _locale, needs="locale"),
-    DecimalContext(),
+    Setting("interpreter", lambda: (sys.getrecursionlimit(), sys.get_int_max_str_digits()), _set_limits),
+    Setting("locale", _locale, _locale, needs="locale"),
+    _DecimalContext(),
 ]

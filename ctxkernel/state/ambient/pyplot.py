@@ -17,7 +17,6 @@ class OpenFigures(Part):
     """The figures of `matplotlib.pyplot`; the last one is the current one."""
 
     name = "pyplot"
-    about = "open figures of pyplot, the current figure and axes"
     needs = "matplotlib.pyplot"
     imports = False
 

@@ -45,7 +45,6 @@ class WidgetValues(Part):
     """All traits of living widgets, and who observes them."""
 
     name = "widgets"
-    about = "values and observers of ipywidgets"
     needs = "ipywidgets"
     imports = False
 
