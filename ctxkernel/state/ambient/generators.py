@@ -34,8 +34,8 @@ class _Generator(Setting):
     def stamp(self) -> object:
         """Return the memory of the generator: reading its state takes a hundred times as long."""
         generator = self.find()
-        if self._exact is None:
-            self._exact = string_at is not None and generator is not None and self._works()
+        if self._exact is None and generator is not None:
+            self._exact = string_at is not None and self._works()
         return self.memory(generator) if self._exact and generator is not None else self.capture()
 
     def _works(self) -> bool:
