@@ -56,6 +56,10 @@ a = iter([1, 2, 3]); next(a); b = itertools.count(5, 2); c = map(str, [1, 2]); z
 next(b); next(e); cy = itertools.cycle([1, 2]); next(cy); x = [a, a]
 => list(a) == [2, 3] and next(b) == 7 and list(c) == ['1', '2'] and list(z) == [(1, 'a')] and next(e) == (1, 'b')
 => next(cy) == 2 and x[0] is a and x[1] is a
+## iterators in the lists that they go over
+a = [1, 2, 3]; b = iter(a); next(b); a.append(b); c = [4, 5]; r = reversed(c); next(r); c.append(r)
+e = [6, 7, 8]; z = zip(e, 'xyz'); next(z); e.append(z)
+=> a[3] is b and next(b) == 2 and c[2] is r and next(r) == 4 and e[3] is z and next(z) == (7, 'y')
 ## memory files
 import io
 a = io.StringIO('abc'); a.read(1); b = io.BytesIO(b'x' * 100_000); b.seek(5); c = io.StringIO(); c.close(); d = [a]

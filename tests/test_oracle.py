@@ -228,6 +228,10 @@ UNLIKE = {
         "class X: pass\ny = X(); z = X(); x = weakref.ref(y)",
         "class X: pass\ny = X(); z = X(); x = weakref.ref(z)",
     ),
+    "the default of a context variable": (
+        "import contextvars\nx = contextvars.ContextVar('x', default=[1])",
+        "import contextvars\nx = contextvars.ContextVar('x', default=[2])",
+    ),
     "a dead weak reference": (
         "class X: pass\ny = X(); x = weakref.ref(y)",
         "class X: pass\ny = X(); x = weakref.ref(X())",

@@ -438,6 +438,19 @@ def test_a_killed_kernel_comes_back_where_it_was(start_kernel, tmp_path):
         assert not reader.damage
 
 
+def test_a_module_that_a_resume_imports_shares_its_objects_with_names(start_kernel, tmp_path):
+    """What a name shares with a module's variable, it shares after later returns too."""
+    (tmp_path / "helper.py").write_text("history = []\ndef step(): history.append(1)\n")
+    first = start_kernel(tmp_path)
+    run_all(first, "pass", "from helper import history as x")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    run_all(second, "%ctx resume", "import helper; y = helper.history; y.append(1)", "%ctx goto 1", "%ctx undo")
+
+    assert second.evaluate("(x, x is y, y is helper.history)") == "([1], True, True)"
+
+
 def test_a_strangers_session_is_not_loaded_until_the_user_says_so(start_kernel, tmp_path):
     """A state that another user's secret signed is a pickle of a stranger."""
     other = {"CTXKERNEL_HOME": str(tmp_path / "other home")}

@@ -287,6 +287,9 @@ class Returning:
             result = outs.get(last.get(name, -1), "")
             ctx.shell.push({name: result}, interactive=False)
             setattr(hook, name, result)
+        # To load a value can import a module of the user's: the tracker packs it together with what shares its objects.
+        self._follow_outs()
+        self._follow_modules()
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -663,9 +666,8 @@ class Returning:
         graph.release()
         # What they held shared its objects with other names; what they hold now may share with others.
         self._follow_targets()
-        self._follow_outs()
         target = job.difference.target
-        ctx.tracker.settle_loaded({unit.names for name, unit in target.items() if name.startswith(("target:", "Out["))})
+        ctx.tracker.settle_loaded({unit.names for name, unit in target.items() if name.startswith("target:")})
         self._mementos = graph.memento()
         parts = self._ambient_values(job.difference, values)
         self._adopt_objects(parts, values)

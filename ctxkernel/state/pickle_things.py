@@ -259,6 +259,12 @@ def dict_iterator(taking: Taking, obj: Any) -> Reduction:
     return PARTS.dict_iterator, (held, _DICT_ITERATORS[type(obj)], dict.__len__(held) - left)
 
 
+def _list_iterator(taking: Taking, obj: Any) -> Reduction:
+    """An iterator of a list, which may lie in that list."""
+    made, args, *position = obj.__reduce__()
+    return (made, args, *position, None, None, PARTS.position) if position else (made, args)
+
+
 def _logger(taking: Taking, obj: Any) -> Reduction:
     taking.uses_module("logging")
     return careful(taking, obj)
@@ -394,6 +400,7 @@ KINDS: dict[Any, Kind] = {
     types.TracebackType: _live("it holds frames of code that ran"),
     **dict.fromkeys(_ITERTOOLS, iterator),
     **dict.fromkeys(_DICT_ITERATORS, dict_iterator),
+    **dict.fromkeys((type(iter([])), type(reversed([]))), _list_iterator),
 }
 
 _C_DATA: Any = ctypes.c_int.__mro__[2]
@@ -474,6 +481,10 @@ class ThingParts(Constructors):
         if sum(1 for _ in itertools.islice(made, steps)) < steps:
             self.said.append("an iterator of a dict that holds the iterator comes back at its end")
         return made
+
+    def position(self, made: Any, index: int) -> None:
+        """Have an iterator of a list go on at an index; in a shorter list it would be at the end."""
+        self.unplaced.append((made, index))
 
     def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
         """Give an OrderedDict its items, and their order."""
