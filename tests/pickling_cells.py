@@ -60,6 +60,9 @@ next(b); next(e); cy = itertools.cycle([1, 2]); next(cy); x = [a, a]
 a = [1, 2, 3]; b = iter(a); next(b); a.append(b); c = [4, 5]; r = reversed(c); next(r); c.append(r)
 e = [6, 7, 8]; z = zip(e, 'xyz'); next(z); e.append(z)
 => a[3] is b and next(b) == 2 and c[2] is r and next(r) == 4 and e[3] is z and next(z) == (7, 'y')
+## iterators of lists that are shorter now
+a = [1, 2, 3]; b = iter(a); next(b); next(b); r = reversed(a); del a[1:]
+=> len(a) == 1 and a.append(4) is None and next(b, None) is None and next(r, None) is None
 ## memory files
 import io
 a = io.StringIO('abc'); a.read(1); b = io.BytesIO(b'x' * 100_000); b.seek(5); c = io.StringIO(); c.close(); d = [a]

@@ -451,6 +451,45 @@ def test_a_module_that_a_resume_imports_shares_its_objects_with_names(start_kern
     assert second.evaluate("(x, x is y, y is helper.history)") == "([1], True, True)"
 
 
+def test_no_statement_runs_again_that_uses_a_lock_which_is_not_held_any_more(start_kernel, tmp_path):
+    """It would take the new lock."""
+    first = start_kernel(tmp_path)
+    run_all(first, "import threading; h = threading.Lock(); h.acquire()", "h.acquire(False); g = (k for k in [1])")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    ran = run_all(second, "%ctx resume")
+
+    assert "not restored: h (a held lock cannot be stored" in ran.stdout
+    assert "not restored: g (" in ran.stdout
+    assert second.evaluate("h.locked()") == "False"
+
+
+def test_a_held_value_that_was_used_is_named_by_each_return_to_its_state(kernel):
+    """The lock is open in the state that is left, and was not when its cell had ended."""
+    run_all(kernel, "x = 1; import threading", "h = threading.Lock(); _ = h.acquire()", "h.release()", "%ctx goto 2")
+    run_all(kernel, "%ctx goto 1")
+
+    ran = kernel.run("%ctx goto 2")
+
+    assert kernel.evaluate("h.locked()") == "False"
+    assert "as it is now: h (" in ran.stdout
+
+
+def test_a_queue_that_a_thread_fills_between_cells_is_named(kernel):
+    """It has no stored form, and what it holds is looked at."""
+    run_all(
+        kernel,
+        "import queue, threading; q = queue.SimpleQueue(); e = threading.Event()",
+        "t = threading.Thread(target=lambda: e.wait() and q.put(1)); t.start()",
+    )
+    kernel.evaluate("(e.set(), t.join())")
+
+    ran = kernel.run("%ctx goto 1")
+
+    assert "as it is now: q (" in ran.stdout
+
+
 def test_a_strangers_session_is_not_loaded_until_the_user_says_so(start_kernel, tmp_path):
     """A state that another user's secret signed is a pickle of a stranger."""
     other = {"CTXKERNEL_HOME": str(tmp_path / "other home")}

@@ -35,12 +35,12 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
     log = job.log if job.log is not None else ctx.loop.log
     path = log.path(difference.execution_id)
     # What is alive and in use stays what it is; a generator that ran on, or that has no name now, may be made again.
-    connections = {place for unit in difference.load for one in unit.again for place in one.places}
-    stale = {name: why for name, why in difference.stale.items() if name not in connections}
-    ran = {name: why for name, why in stale.items() if _may_be_made(back.value(name))}
+    alive = {place for unit in difference.load for one in unit.again for place in one.places} | difference.held.keys()
+    ran = {name: why for name, why in difference.stale.items() if name not in alive and _may_be_made(back.value(name))}
     absent = {**ran, **difference.lost}
     missing = {name_of(place): why for place, why in absent.items() if not _pseudo(place)}
     prints = _prints(back, path)
+    prints |= dict.fromkeys(map(name_of, (*difference.stale, *difference.lost)), "")  # what reads these makes others
     load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load if _plain_names(unit.names)]
     files, changes = ctx.file_states.plan_files(_kept_files(back, difference), _files(ctx, path))
     functions = {}

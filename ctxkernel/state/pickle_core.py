@@ -64,8 +64,6 @@ class Constructors:
     trial: dict[str, type] | None
     """By uid, the classes that a trial makes, which nothing else is to know; None where it is no trial."""
     labels: Sequence[str]
-    unplaced: list[tuple[Any, int]]
-    """Iterators of lists, and their positions in them, that are set once all lists are filled."""
     said: list[str]
     """What could not be restored as it was."""
     _live: Callable[[str], Any]

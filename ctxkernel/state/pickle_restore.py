@@ -48,7 +48,6 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         """What the numbers in the stream stand for."""
         self.adopted = adopt
         self.trial = {} if trial else None
-        self.unplaced = []
         self.said: list[str] = []
         """What could not be put together, and why."""
         self.stand_ins: list[object] = []

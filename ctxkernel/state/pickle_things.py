@@ -76,6 +76,7 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
         token = taking.packer.token(obj)
         taking.live[token] = obj
         held = taking.label(f"live:{token}")
+        taking.leave_out(obj, "a held lock")
     return PARTS.lock, ("RLock" if type(obj) is _RLOCK else "Lock", held)
 
 
@@ -260,9 +261,9 @@ def dict_iterator(taking: Taking, obj: Any) -> Reduction:
 
 
 def _list_iterator(taking: Taking, obj: Any) -> Reduction:
-    """An iterator of a list, which may lie in that list."""
-    made, args, *position = obj.__reduce__()
-    return (made, args, *position, None, None, PARTS.position) if position else (made, args)
+    """An iterator of a list, which may lie in that list, or stand where the list has no items any more."""
+    made, args, *index = obj.__reduce__()
+    return (made, args, *index, None, None, PARTS.position) if index else (made, args)
 
 
 def _logger(taking: Taking, obj: Any) -> Reduction:
@@ -439,6 +440,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
     ("os", "_Environ", _instance_or(("os", "environ"), ("os", "environb"))),
     ("logging", "Handler", _handler),
+    ("_queue", "SimpleQueue", lambda taking, obj: taking.refuse(obj, _PROCESS, gc.get_referents(obj))),
     *(
         (module, name, _live(reason))
         for reason, listed in _ALIVE_ONLY.items()
@@ -483,8 +485,12 @@ class ThingParts(Constructors):
         return made
 
     def position(self, made: Any, index: int) -> None:
-        """Have an iterator of a list go on at an index; in a shorter list it would be at the end."""
-        self.unplaced.append((made, index))
+        """Have an iterator of a list go on at an index; it takes none that the list has not, so the list gets that."""
+        held = made.__reduce__()[1][0]
+        size = list.__len__(held)
+        list.extend(held, [None] * (index + 1 - size))
+        made.__setstate__(index)
+        list.__delitem__(held, slice(size, None))
 
     def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
         """Give an OrderedDict its items, and their order."""

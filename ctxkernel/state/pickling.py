@@ -494,8 +494,6 @@ class Packer:
         try:
             with _no_collection():
                 values, faults = self._load(restorer, opened)
-                for made, index in restorer.unplaced:
-                    made.__setstate__(index)
         finally:
             if sys.getrecursionlimit() != limit:
                 sys.setrecursionlimit(limit)
@@ -523,7 +521,6 @@ class Packer:
         except BaseException:  # of the user's code, or of a library that is not what it was: the careful way
             restorer.said.clear()
             restorer.stand_ins.clear()
-            restorer.unplaced.clear()
             careful = pickle_deep.CarefulLoader(source(), buffers=turns())
             careful.restorer = restorer
             return careful.load()

@@ -145,6 +145,7 @@ class Restorer:
             some = bool(unit.live) and not held.keys().isdisjoint(there)
             if (whole or some) and self._is_as_then(unit, execution_id, there):
                 values |= there
+                stale |= self._used(unit, execution_id)
                 continue
             if why:
                 lost |= dict.fromkeys(unit.names, why)
@@ -155,9 +156,7 @@ class Restorer:
             self._not_stored(unit, current, stale, lost, connect, execution_id)
             load[id(unit)] = unit
         for name in keep:
-            unit = target[name]
-            if unit.live and checkpoints.used_since(unit, execution_id):
-                stale |= dict.fromkeys(unit.missing or unit.names, _AS_NOW)
+            stale |= self._used(target[name], execution_id)
         nbytes = sum(self._differing(unit, current.get(unit.names[0])) for unit in load.values())
         live = {*current, *self._tracker.names()}
         drop = tuple(sorted(name for name in live if name not in target))
@@ -263,8 +262,15 @@ class Restorer:
         alive = bool(unit.live) and all(token in living or token in again for token, _ in unit.live)
         if not alive:
             lost |= {place: f"{why}; what it was is gone" for place, why in missing.items()}
-        elif not unit.equals(current.get(unit.names[0])) or self._checkpoints.used_since(unit, execution_id):
+        elif not unit.equals(current.get(unit.names[0])):
             stale |= dict.fromkeys(whole or missing, _AS_NOW)
+        else:
+            stale |= self._used(unit, execution_id)
+
+    def _used(self, unit: Unit, execution_id: str | None) -> dict[str, str]:
+        """Return what of a unit is not stored and may have been used since a state."""
+        used = self._checkpoints.used_since(unit, execution_id)
+        return dict.fromkeys(units.missing_of(unit) or unit.names, _AS_NOW) if used else {}
 
     def _unloadable(self, unit: Unit) -> str:
         """Say why nothing of a unit can be loaded, or return an empty text."""
