@@ -490,6 +490,32 @@ def test_a_queue_that_a_thread_fills_between_cells_is_named(kernel):
     assert "as it is now: q (" in ran.stdout
 
 
+def test_an_array_in_a_list_that_is_held_is_the_one_of_its_name(kernel):
+    """The list is held for what has no stored form in it; what it shares with names is not loaded anew."""
+    run_all(
+        kernel,
+        "import numpy as np, threading; h = np.arange(200_000.0)",
+        "g = [threading.Thread(), h]",
+        "%ctx goto 1",
+        "%ctx goto 2",
+    )
+
+    assert kernel.evaluate("g[1] is h") == "True"
+
+
+def test_an_instance_of_a_class_that_was_made_again_besides_is_lost(start_kernel, tmp_path):
+    """It is no instance of the class that came back."""
+    first = start_kernel(tmp_path)
+    run_all(first, "class A:\n    def __del__(self): pass\n    def __reduce__(self): raise TypeError\nx = A()")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    ran = run_all(second, "%ctx resume")
+
+    assert "not restored: x (s1, run again, made it of another A)" in ran.stdout
+    assert second.evaluate("'x' in globals()") == "False"
+
+
 def test_a_strangers_session_is_not_loaded_until_the_user_says_so(start_kernel, tmp_path):
     """A state that another user's secret signed is a pickle of a stranger."""
     other = {"CTXKERNEL_HOME": str(tmp_path / "other home")}

@@ -18,6 +18,7 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.kernel.facts import details
 from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
 from ctxkernel.state.pieces import Moment
+from ctxkernel.state.reflect import is_kind
 from ctxkernel.state.variables import NOTHING
 
 if TYPE_CHECKING:
@@ -229,8 +230,9 @@ def _shared(ctx: Runtime, made: Mapping[str, Any], others: Mapping[str, Any]) ->
     labels = {name: set(moment.pieces[name].packed.labels) for name in moment.pieces if name in values}
     for name in made.keys() & labels.keys():
         for other in others.keys() & labels.keys():
-            common = {one for one in labels[name] & labels[other] if one.startswith("shared:")}
-            if common or other in moment.pieces[name].names:
+            cls = f"class:{ctx.packer.uid(others[other])}" if is_kind(type(others[other]), type) else ""
+            common = {one for one in labels[name] & labels[other] if one.startswith("shared:") or one == cls}
+            if common or type(made[name]) is others[other] or other in moment.pieces[name].names:
                 held[name] = other
     return held
 
