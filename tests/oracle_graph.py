@@ -537,7 +537,7 @@ class _Walk:
             node.label += f" {obj.get_text()!r}"
 
     def _widget(self, obj: Any, node: Node) -> None:
-        node.label = _name_of(type(obj))
+        node.label, node.stored = _name_of(type(obj)), False
         values = {key: value for key, value in obj._trait_values.items() if key in obj.keys}
         node.edges = [(f".{key}", self._ref(value)) for key, value in sorted(values.items())]
         for name, kinds in sorted(obj._trait_notifiers.items(), key=str):

@@ -63,6 +63,10 @@ e = [6, 7, 8]; z = zip(e, 'xyz'); next(z); e.append(z)
 ## iterators of lists that are shorter now
 a = [1, 2, 3]; b = iter(a); next(b); next(b); r = reversed(a); del a[1:]
 => len(a) == 1 and a.append(4) is None and next(b, None) is None and next(r, None) is None
+## iterators of dicts at their ends
+d = {'a': 1}; k = iter(d); next(k); e = {'b': 2}; v = iter(e.values()); list(v)
+=> type(k) is type(iter({})) and next(k, 5) == 5
+=> type(v) is type(iter({}.values())) and e.update(c=3) is None and next(v, 5) == 5
 ## memory files
 import io
 a = io.StringIO('abc'); a.read(1); b = io.BytesIO(b'x' * 100_000); b.seek(5); c = io.StringIO(); c.close(); d = [a]

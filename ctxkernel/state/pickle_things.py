@@ -252,11 +252,11 @@ _DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for na
 
 
 def dict_iterator(taking: Taking, obj: Any) -> Reduction:
-    """An iterator of a dict: the dict, and how far it went. One that can go no further is a list's."""
-    held = next((one for one in gc.get_referents(obj) if is_kind(type(one), dict)), None)
+    """An iterator of a dict: the dict, and how far it went. Raises RuntimeError where that has another size now."""
+    held = next((one for one in gc.get_referents(obj) if is_kind(type(one), dict)), dict[Any, Any]())
     left = operator.length_hint(obj)
-    if held is None or not left:
-        return careful(taking, obj)
+    if not left:
+        obj.__reduce__()
     return PARTS.dict_iterator, (held, _DICT_ITERATORS[type(obj)], dict.__len__(held) - left)
 
 
