@@ -284,7 +284,7 @@ class Restorer:
         return f"its data are missing: {self._chunks.why_missing(gone[0])}" if gone else ""
 
     def _gap(self, unit: Unit, state: State, keep: Collection[str] = ()) -> str:
-        """Say why something of a unit, or of an object that it shares with others, cannot be loaded; or as above."""
+        """Say why something of a unit, or of an object that it shares with others, cannot be loaded; empty where all can."""
         shared = (state[label] for label in unit.labels if label in state and label not in keep)
         return self._unloadable(unit) or next(filter(None, (self._gap(one, state, keep) for one in shared)), "")
 
@@ -447,12 +447,17 @@ class Restorer:
             if token.startswith("unequal:") and token in living:
                 values[token.split(":")[1]] = living[token]
         fetched.values |= values
-        if said and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit))):
-            why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
-            all_names = len(gone) < len(said)  # else there is a stand-in for each thing
-            for name in unit.names:
-                if not name.startswith(("class:", "shared:")) and (all_names or self._lacks(values.get(name))):
-                    fetched.lost[name] = why
+        if not said:
+            return
+        why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
+        told = {found[0] for place in fetched.lost if (found := re.match(r"\w+", place))}
+        # Where there are more things to say than stand-ins, any name may hold the others.
+        all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit)))
+        for name in unit.names:
+            if name.startswith(("class:", "shared:")) or (name in told and not all_names):
+                continue
+            if all_names or self._lacks(values.get(name)):
+                fetched.lost[name] = why
 
     def _lacks(self, value: Any) -> bool:
         """Say whether there are stand-ins in a value."""
