@@ -312,7 +312,7 @@ class _Walk:
             node.memory = _interval(np.asarray(obj))
 
     def _ctypes(self, obj: Any, node: Node) -> None:
-        node.label = f"{_name_of(type(obj))} {_bytes(obj)}"
+        node.label, node.stored = f"{_name_of(type(obj))} {_bytes(obj)}", bool(obj._b_needsfree_)  # memory of its own
         address = ctypes.addressof(obj)
         node.memory = (address, address + ctypes.sizeof(obj), True)
 

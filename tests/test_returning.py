@@ -516,6 +516,18 @@ def test_an_instance_of_a_class_that_was_made_again_besides_is_lost(start_kernel
     assert second.evaluate("'x' in globals()") == "False"
 
 
+def test_each_name_that_holds_what_is_lost_is_named(start_kernel, tmp_path):
+    """Also the fifth one; one that is stored together with them and holds nothing of it is not."""
+    first = start_kernel(tmp_path)
+    run_all(first, "g = iter(int, 1); g = (k for k in g); n = [0]\na = [g, n]; b = [g]; c = [g]; d = [g]; e = [g]; 1")
+    first.stop()
+
+    ran = run_all(start_kernel(tmp_path), "%ctx resume")
+
+    named = {line.split()[2].partition("[")[0] for line in ran.stdout.splitlines() if line.startswith("not restored")}
+    assert named == set("gabcde")
+
+
 def test_a_strangers_session_is_not_loaded_until_the_user_says_so(start_kernel, tmp_path):
     """A state that another user's secret signed is a pickle of a stranger."""
     other = {"CTXKERNEL_HOME": str(tmp_path / "other home")}

@@ -284,7 +284,7 @@ class Restorer:
         return f"its data are missing: {self._chunks.why_missing(gone[0])}" if gone else ""
 
     def _gap(self, unit: Unit, state: State, keep: Collection[str] = ()) -> str:
-        """Say why something of a unit, or of an object that it shares with others, cannot be loaded; empty where all can."""
+        """Say why a unit, or what it shares with others, cannot be loaded; an empty text where all can."""
         shared = (state[label] for label in unit.labels if label in state and label not in keep)
         return self._unloadable(unit) or next(filter(None, (self._gap(one, state, keep) for one in shared)), "")
 
