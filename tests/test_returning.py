@@ -528,6 +528,13 @@ def test_each_name_that_holds_what_is_lost_is_named(start_kernel, tmp_path):
     assert named == set("gabcde")
 
 
+def test_an_array_that_another_name_held_for_a_while_is_stored_when_it_changes(kernel):
+    """Its name is kept by a return to a state before both held it."""
+    run_all(kernel, "import numpy as np; k = np.arange(30_000.0)", "e = k", "%ctx goto 1", "k[0] = 7", "%ctx goto 1")
+
+    assert kernel.evaluate("float(k[0])") == "0.0"
+
+
 def test_a_strangers_session_is_not_loaded_until_the_user_says_so(start_kernel, tmp_path):
     """A state that another user's secret signed is a pickle of a stranger."""
     other = {"CTXKERNEL_HOME": str(tmp_path / "other home")}
