@@ -473,7 +473,7 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-def programs(kernel: Any, seeds: range, kinds: tuple[str, ...], length: int = 14) -> list[str]:
+def programs(kernel: Any, seeds: range, kinds: tuple[str, ...], length: int) -> list[str]:
     """Play random programs; returns what was wrong."""
     wrong: list[str] = []
     for seed in seeds:
@@ -602,6 +602,7 @@ def main() -> int:
     """Carry out the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", type=int, default=0)
+    parser.add_argument("--length", type=int, default=14, help="steps of a program")
     parser.add_argument("--data", action="store_true", help="faults of the disk, too")
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--share", type=int, default=1, help="of the steps, one case of so many")
@@ -612,7 +613,7 @@ def main() -> int:
     wrong: list[str] = []
     if given.programs:
         kinds = (*OF_OURS, *OF_DATA) if given.data else OF_OURS
-        wrong += programs(kernel, range(given.seed, given.seed + given.programs), kinds)
+        wrong += programs(kernel, range(given.seed, given.seed + given.programs), kinds, given.length)
         told["programs"] = given.programs
     if given.steps:
         told["steps"], found = steps(kernel, given.share)

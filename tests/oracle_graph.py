@@ -24,6 +24,7 @@ import inspect
 import io
 import itertools
 import logging
+import os
 import pathlib
 import random
 import re
@@ -58,7 +59,7 @@ class Tags:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, Callable[[], Any]]] = {}
-        self._count = itertools.count(1)
+        self._count = itertools.count(os.getpid() * 1_000_000)  # another kernel's objects have other numbers
 
     def of(self, obj: Any) -> int:
         """Return the number of `obj`."""
@@ -311,7 +312,7 @@ class _Walk:
             node.memory = _interval(np.asarray(obj))
 
     def _ctypes(self, obj: Any, node: Node) -> None:
-        node.label = f"{_name_of(type(obj))} {_bytes(obj)}"
+        node.label, node.stored = f"{_name_of(type(obj))} {_bytes(obj)}", bool(obj._b_needsfree_)  # memory of its own
         address = ctypes.addressof(obj)
         node.memory = (address, address + ctypes.sizeof(obj), True)
 
@@ -505,7 +506,7 @@ class _Walk:
 
     def _context_variable(self, obj: Any, node: Node) -> None:
         node.label, node.stored = f"ContextVar {obj.name}", False
-        node.edges = [("value", self._ref(obj.get("no value")))]
+        node.edges = [("value", self._ref(obj.get("no value"))), *self._each(gc.get_referents(obj))]  # name and default
 
     def _logger(self, obj: logging.Logger, node: Node) -> None:
         node.label = f"logger {obj.name} {obj.level} {obj.propagate} {obj.disabled}"
@@ -536,7 +537,7 @@ class _Walk:
             node.label += f" {obj.get_text()!r}"
 
     def _widget(self, obj: Any, node: Node) -> None:
-        node.label = _name_of(type(obj))
+        node.label, node.stored = _name_of(type(obj)), False
         values = {key: value for key, value in obj._trait_values.items() if key in obj.keys}
         node.edges = [(f".{key}", self._ref(value)) for key, value in sorted(values.items())]
         for name, kinds in sorted(obj._trait_notifiers.items(), key=str):
@@ -570,7 +571,11 @@ class _Walk:
 
     def _hash_iterator(self, obj: Any, node: Node) -> None:
         """Look at an iterator of a dict or set: what is left of it, and what it goes over."""
-        left = obj.__reduce__()[1][0]
+        try:
+            left = obj.__reduce__()[1][0]
+        except RuntimeError:  # what it goes over has another size now: it can go no further
+            self._opaque(obj, node)
+            return
         self._held.append(left)
         over = [one for one in gc.get_referents(obj) if isinstance(one, (dict, set, frozenset))] if left else []
         node.label = type(obj).__name__

@@ -56,6 +56,17 @@ a = iter([1, 2, 3]); next(a); b = itertools.count(5, 2); c = map(str, [1, 2]); z
 next(b); next(e); cy = itertools.cycle([1, 2]); next(cy); x = [a, a]
 => list(a) == [2, 3] and next(b) == 7 and list(c) == ['1', '2'] and list(z) == [(1, 'a')] and next(e) == (1, 'b')
 => next(cy) == 2 and x[0] is a and x[1] is a
+## iterators in the lists that they go over
+a = [1, 2, 3]; b = iter(a); next(b); a.append(b); c = [4, 5]; r = reversed(c); next(r); c.append(r)
+e = [6, 7, 8]; z = zip(e, 'xyz'); next(z); e.append(z)
+=> a[3] is b and next(b) == 2 and c[2] is r and next(r) == 4 and e[3] is z and next(z) == (7, 'y')
+## iterators of lists that are shorter now
+a = [1, 2, 3]; b = iter(a); next(b); next(b); r = reversed(a); del a[1:]
+=> len(a) == 1 and a.append(4) is None and next(b, None) is None and next(r, None) is None
+## iterators of dicts at their ends
+d = {'a': 1}; k = iter(d); next(k); e = {'b': 2}; v = iter(e.values()); list(v)
+=> type(k) is type(iter({})) and next(k, 5) == 5
+=> type(v) is type(iter({}.values())) and e.update(c=3) is None and next(v, 5) == 5
 ## memory files
 import io
 a = io.StringIO('abc'); a.read(1); b = io.BytesIO(b'x' * 100_000); b.seek(5); c = io.StringIO(); c.close(); d = [a]

@@ -335,6 +335,19 @@ def test_what_was_given_up_for_space_is_told_in_plain_words(bench: Bench):
     assert all("its data are missing: " in why for why in bench.goto(here).values())
 
 
+def test_a_shared_array_without_data_costs_the_names_that_hold_it(bench: Bench):
+    """They are named before they are lost; what is stored together with one of them is there."""
+    first = bench.run("a = np.arange(100_000); c = [1]; d = [a, c]")
+    bench.run("del a; d = [0, c]")
+    bench.background.wait(20)
+    bench.store.drop([entry.address for entry in bench.store.entries() if entry.size > 64 * 1024])
+    difference = bench.restorer.compare(first)
+
+    assert "its data are missing: " in difference.absent["d"]
+    assert {"a", "d"} == {name for name in bench.goto(first) if ":" not in name}
+    assert bench["d"][1] is bench["c"]
+
+
 def test_a_restored_array_that_others_look_into_gets_another_content(bench: Bench):
     """Its memory is another kind than that of an array that a cell made: it is loaded, or patched, but not kept."""
     first = bench.run("arr = np.arange(20_000); d = [arr[10:20]]")

@@ -438,6 +438,103 @@ def test_a_killed_kernel_comes_back_where_it_was(start_kernel, tmp_path):
         assert not reader.damage
 
 
+def test_a_module_that_a_resume_imports_shares_its_objects_with_names(start_kernel, tmp_path):
+    """What a name shares with a module's variable, it shares after later returns too."""
+    (tmp_path / "helper.py").write_text("history = []\ndef step(): history.append(1)\n")
+    first = start_kernel(tmp_path)
+    run_all(first, "pass", "from helper import history as x")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    run_all(second, "%ctx resume", "import helper; y = helper.history; y.append(1)", "%ctx goto 1", "%ctx undo")
+
+    assert second.evaluate("(x, x is y, y is helper.history)") == "([1], True, True)"
+
+
+def test_no_statement_runs_again_that_uses_a_lock_which_is_not_held_any_more(start_kernel, tmp_path):
+    """It would take the new lock."""
+    first = start_kernel(tmp_path)
+    run_all(first, "import threading; h = threading.Lock(); h.acquire()", "h.acquire(False); g = (k for k in [1])")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    ran = run_all(second, "%ctx resume")
+
+    assert "not restored: h (a held lock cannot be stored" in ran.stdout
+    assert "not restored: g (" in ran.stdout
+    assert second.evaluate("h.locked()") == "False"
+
+
+def test_a_held_value_that_was_used_is_named_by_each_return_to_its_state(kernel):
+    """The lock is open in the state that is left, and was not when its cell had ended."""
+    run_all(kernel, "x = 1; import threading", "h = threading.Lock(); _ = h.acquire()", "h.release()", "%ctx goto 2")
+    run_all(kernel, "%ctx goto 1")
+
+    ran = kernel.run("%ctx goto 2")
+
+    assert kernel.evaluate("h.locked()") == "False"
+    assert "as it is now: h (" in ran.stdout
+
+
+def test_a_queue_that_a_thread_fills_between_cells_is_named(kernel):
+    """It has no stored form, and what it holds is looked at."""
+    run_all(
+        kernel,
+        "import queue, threading; q = queue.SimpleQueue(); e = threading.Event()",
+        "t = threading.Thread(target=lambda: e.wait() and q.put(1)); t.start()",
+    )
+    kernel.evaluate("(e.set(), t.join())")
+
+    ran = kernel.run("%ctx goto 1")
+
+    assert "as it is now: q (" in ran.stdout
+
+
+def test_an_array_in_a_list_that_is_held_is_the_one_of_its_name(kernel):
+    """The list is held for what has no stored form in it; what it shares with names is not loaded anew."""
+    run_all(
+        kernel,
+        "import numpy as np, threading; h = np.arange(200_000.0)",
+        "g = [threading.Thread(), h]",
+        "%ctx goto 1",
+        "%ctx goto 2",
+    )
+
+    assert kernel.evaluate("g[1] is h") == "True"
+
+
+def test_an_instance_of_a_class_that_was_made_again_besides_is_lost(start_kernel, tmp_path):
+    """It is no instance of the class that came back."""
+    first = start_kernel(tmp_path)
+    run_all(first, "class A:\n    def __del__(self): pass\n    def __reduce__(self): raise TypeError\nx = A()")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    ran = run_all(second, "%ctx resume")
+
+    assert "not restored: x (s1, run again, made it of another A)" in ran.stdout
+    assert second.evaluate("'x' in globals()") == "False"
+
+
+def test_each_name_that_holds_what_is_lost_is_named(start_kernel, tmp_path):
+    """Also the fifth one; one that is stored together with them and holds nothing of it is not."""
+    first = start_kernel(tmp_path)
+    run_all(first, "g = iter(int, 1); g = (k for k in g); n = [0]\na = [g, n]; b = [g]; c = [g]; d = [g]; e = [g]; 1")
+    first.stop()
+
+    ran = run_all(start_kernel(tmp_path), "%ctx resume")
+
+    named = {line.split()[2].partition("[")[0] for line in ran.stdout.splitlines() if line.startswith("not restored")}
+    assert named == set("gabcde")
+
+
+def test_an_array_that_another_name_held_for_a_while_is_stored_when_it_changes(kernel):
+    """Its name is kept by a return to a state before both held it."""
+    run_all(kernel, "import numpy as np; k = np.arange(30_000.0)", "e = k", "%ctx goto 1", "k[0] = 7", "%ctx goto 1")
+
+    assert kernel.evaluate("float(k[0])") == "0.0"
+
+
 def test_a_strangers_session_is_not_loaded_until_the_user_says_so(start_kernel, tmp_path):
     """A state that another user's secret signed is a pickle of a stranger."""
     other = {"CTXKERNEL_HOME": str(tmp_path / "other home")}

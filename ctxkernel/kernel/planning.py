@@ -18,6 +18,7 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.kernel.facts import details
 from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
 from ctxkernel.state.pieces import Moment
+from ctxkernel.state.reflect import is_kind
 from ctxkernel.state.variables import NOTHING
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
     log = job.log if job.log is not None else ctx.loop.log
     path = log.path(difference.execution_id)
     # What is alive and in use stays what it is; a generator that ran on, or that has no name now, may be made again.
-    connections = {place for unit in difference.load for one in unit.again for place in one.places}
-    stale = {name: why for name, why in difference.stale.items() if name not in connections}
-    ran = {name: why for name, why in stale.items() if _may_be_made(back.value(name))}
+    alive = {place for unit in difference.load for one in unit.again for place in one.places} | difference.held.keys()
+    ran = {name: why for name, why in difference.stale.items() if name not in alive and _may_be_made(back.value(name))}
     absent = {**ran, **difference.lost}
     missing = {name_of(place): why for place, why in absent.items() if not _pseudo(place)}
     prints = _prints(back, path)
+    prints |= dict.fromkeys(map(name_of, (*difference.stale, *difference.lost)), "")  # what reads these makes others
     load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load if _plain_names(unit.names)]
     files, changes = ctx.file_states.plan_files(_kept_files(back, difference), _files(ctx, path))
     functions = {}
@@ -229,8 +230,9 @@ def _shared(ctx: Runtime, made: Mapping[str, Any], others: Mapping[str, Any]) ->
     labels = {name: set(moment.pieces[name].packed.labels) for name in moment.pieces if name in values}
     for name in made.keys() & labels.keys():
         for other in others.keys() & labels.keys():
-            common = {one for one in labels[name] & labels[other] if one.startswith("shared:")}
-            if common or other in moment.pieces[name].names:
+            cls = f"class:{ctx.packer.uid(others[other])}" if is_kind(type(others[other]), type) else ""
+            common = {one for one in labels[name] & labels[other] if one.startswith("shared:") or one == cls}
+            if common or type(made[name]) is others[other] or other in moment.pieces[name].names:
                 held[name] = other
     return held
 

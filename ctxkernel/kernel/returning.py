@@ -287,6 +287,9 @@ class Returning:
             result = outs.get(last.get(name, -1), "")
             ctx.shell.push({name: result}, interactive=False)
             setattr(hook, name, result)
+        # To load a value can import a module of the user's: the tracker packs it together with what shares its objects.
+        self._follow_outs()
+        self._follow_modules()
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -664,9 +667,8 @@ class Returning:
         graph.release()
         # What they held shared its objects with other names; what they hold now may share with others.
         self._follow_targets()
-        self._follow_outs()
         target = job.difference.target
-        ctx.tracker.settle_loaded({unit.names for name, unit in target.items() if name.startswith(("target:", "Out["))})
+        ctx.tracker.settle_loaded({unit.names for name, unit in target.items() if name.startswith("target:")})
         self._mementos = graph.memento()
         parts = self._ambient_values(job.difference, values)
         self._adopt_objects(parts, values)
@@ -697,7 +699,9 @@ class Returning:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
         connected = {one.places[0]: one.told for one in fetched.connected.values()}
         told += [f"connected again: {place} ({what})" for place, what in connected.items()]
-        told += [f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith("class:")]
+        told += [
+            f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith(("class:", "shared:"))
+        ]
         told += [f"as it is now: {name} ({why})" for name, why in as_now.items()]
         if later := [name for name in stay if name not in modules.IN_PLACE]:
             told.append(
@@ -711,7 +715,9 @@ class Returning:
         elif not job.as_json:
             ctx.write("\n".join(told) + "\n")
         move = HeadMove(job.target.execution_id, job.action, time.time())
-        return move, Restored({n: why for n, why in lost.items() if not n.startswith("class:")}, tuple(notices))
+        return move, Restored(
+            {n: why for n, why in lost.items() if not n.startswith(("class:", "shared:"))}, tuple(notices)
+        )
 
     def _ambient_values(self, difference: Difference, loaded: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the ambient parts of a state: each is compared with what it is now."""

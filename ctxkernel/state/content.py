@@ -80,7 +80,8 @@ class _Instance(_Node):
 
 
 _FILLS = frozenset(("fill", "fill_cell", "fill_function", "fill_class", "fill_ordered", "fill_frame", "fill_tensor"))
-_FILLS |= {"fill_objects", "fill_exception", "fill_weak_container", "update_dict", "adopt", "index_references", "skip"}
+_FILLS |= {"fill_objects", "fill_exception", "fill_weak_container", "update_dict", "adopt", "index_references"}
+_FILLS |= {"position", "skip"}
 
 
 class _Reader(pickle.Unpickler):

@@ -76,6 +76,7 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
         token = taking.packer.token(obj)
         taking.live[token] = obj
         held = taking.label(f"live:{token}")
+        taking.leave_out(obj, "a held lock")
     return PARTS.lock, ("RLock" if type(obj) is _RLOCK else "Lock", held)
 
 
@@ -251,12 +252,18 @@ _DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for na
 
 
 def dict_iterator(taking: Taking, obj: Any) -> Reduction:
-    """An iterator of a dict: the dict, and how far it went. One that can go no further is a list's."""
-    held = next((one for one in gc.get_referents(obj) if is_kind(type(one), dict)), None)
+    """An iterator of a dict: the dict, and how far it went. Raises RuntimeError where that has another size now."""
+    held = next((one for one in gc.get_referents(obj) if is_kind(type(one), dict)), dict[Any, Any]())
     left = operator.length_hint(obj)
-    if held is None or not left:
-        return careful(taking, obj)
+    if not left:
+        obj.__reduce__()
     return PARTS.dict_iterator, (held, _DICT_ITERATORS[type(obj)], dict.__len__(held) - left)
+
+
+def _list_iterator(taking: Taking, obj: Any) -> Reduction:
+    """An iterator of a list, which may lie in that list, or stand where the list has no items any more."""
+    made, args, *index = obj.__reduce__()
+    return (made, args, *index, None, None, PARTS.position) if index else (made, args)
 
 
 def _logger(taking: Taking, obj: Any) -> Reduction:
@@ -394,6 +401,7 @@ KINDS: dict[Any, Kind] = {
     types.TracebackType: _live("it holds frames of code that ran"),
     **dict.fromkeys(_ITERTOOLS, iterator),
     **dict.fromkeys(_DICT_ITERATORS, dict_iterator),
+    **dict.fromkeys((type(iter([])), type(reversed([]))), _list_iterator),
 }
 
 _C_DATA: Any = ctypes.c_int.__mro__[2]
@@ -432,6 +440,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
     ("os", "_Environ", _instance_or(("os", "environ"), ("os", "environb"))),
     ("logging", "Handler", _handler),
+    ("_queue", "SimpleQueue", lambda taking, obj: taking.refuse(obj, _PROCESS, gc.get_referents(obj))),
     *(
         (module, name, _live(reason))
         for reason, listed in _ALIVE_ONLY.items()
@@ -474,6 +483,14 @@ class ThingParts(Constructors):
         if sum(1 for _ in itertools.islice(made, steps)) < steps:
             self.said.append("an iterator of a dict that holds the iterator comes back at its end")
         return made
+
+    def position(self, made: Any, index: int) -> None:
+        """Have an iterator of a list go on at an index; it takes none that the list has not, so the list gets that."""
+        held = made.__reduce__()[1][0]
+        size = list.__len__(held)
+        list.extend(held, [None] * (index + 1 - size))
+        made.__setstate__(index)
+        list.__delitem__(held, slice(size, None))
 
     def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
         """Give an OrderedDict its items, and their order."""

@@ -25,7 +25,7 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.state import reconnect, units
 from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
-from ctxkernel.state.pickling import Packer
+from ctxkernel.state.pickling import Lost, Packer
 from ctxkernel.state.pieces import CHUNK, chunks_of
 from ctxkernel.state.reflect import class_dict, is_kind
 from ctxkernel.state.states import CheckpointError
@@ -139,25 +139,27 @@ class Restorer:
         for name, unit in target.items():
             if name in keep or id(unit) in load or name in lost:
                 continue
-            why = self._unloadable(unit)
+            why, gap = self._unloadable(unit), self._gap(unit, target, keep)
             there = {each: held.get(each, self._value(each)) for each in unit.names}
-            whole = held.keys() >= there.keys() and (why or not stale.keys().isdisjoint(there))
+            whole = held.keys() >= there.keys() and (gap or not stale.keys().isdisjoint(there))
             some = bool(unit.live) and not held.keys().isdisjoint(there)
-            if (whole or some) and self._is_as_then(unit, execution_id, there):
+            with_it = self._shared_as_then(unit, target, keep) if whole or some else None
+            if with_it is not None and self._is_as_then(unit, execution_id, there):
                 values |= there
+                keep |= with_it
+                stale |= self._used(unit, execution_id)
                 continue
+            # An option of the process stays as it is, and an object without a name is part of what has one.
+            if gap and (unit.digest or not unit.missing) and not unit.names[0].startswith(("ambient:", "shared:")):
+                absent |= {each: gap for each, value in there.items() if value is not NOTHING or each in current}
             if why:
                 lost |= dict.fromkeys(unit.names, why)
-                # An option of the process stays as it is: no value is lost with it.
-                if (unit.digest or not unit.missing) and not unit.names[0].startswith("ambient:"):
-                    absent |= {each: why for each, value in there.items() if value is not NOTHING or each in current}
                 continue
             self._not_stored(unit, current, stale, lost, connect, execution_id)
             load[id(unit)] = unit
         for name in keep:
-            unit = target[name]
-            if unit.live and checkpoints.used_since(unit, execution_id):
-                stale |= dict.fromkeys(unit.missing or unit.names, _AS_NOW)
+            stale |= self._used(target[name], execution_id)
+        load = {key: unit for key, unit in load.items() if keep.isdisjoint(unit.names)}
         nbytes = sum(self._differing(unit, current.get(unit.names[0])) for unit in load.values())
         live = {*current, *self._tracker.names()}
         drop = tuple(sorted(name for name in live if name not in target))
@@ -263,8 +265,15 @@ class Restorer:
         alive = bool(unit.live) and all(token in living or token in again for token, _ in unit.live)
         if not alive:
             lost |= {place: f"{why}; what it was is gone" for place, why in missing.items()}
-        elif not unit.equals(current.get(unit.names[0])) or self._checkpoints.used_since(unit, execution_id):
+        elif not unit.equals(current.get(unit.names[0])):
             stale |= dict.fromkeys(whole or missing, _AS_NOW)
+        else:
+            stale |= self._used(unit, execution_id)
+
+    def _used(self, unit: Unit, execution_id: str | None) -> dict[str, str]:
+        """Return what of a unit is not stored and may have been used since a state."""
+        used = self._checkpoints.used_since(unit, execution_id)
+        return dict.fromkeys(units.missing_of(unit) or unit.names, _AS_NOW) if used else {}
 
     def _unloadable(self, unit: Unit) -> str:
         """Say why nothing of a unit can be loaded, or return an empty text."""
@@ -273,6 +282,11 @@ class Restorer:
         needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
         gone = self._checkpoints.storage.absent(needed)
         return f"its data are missing: {self._chunks.why_missing(gone[0])}" if gone else ""
+
+    def _gap(self, unit: Unit, state: State, keep: Collection[str] = ()) -> str:
+        """Say why a unit, or what it shares with others, cannot be loaded; an empty text where all can."""
+        shared = (state[label] for label in unit.labels if label in state and label not in keep)
+        return self._unloadable(unit) or next(filter(None, (self._gap(one, state, keep) for one in shared)), "")
 
     def _is_as_then(self, unit: Unit, execution_id: str | None, held: Mapping[str, Any]) -> bool:
         """Say whether values that were held when a state was left are still what they were."""
@@ -283,6 +297,17 @@ class Restorer:
         known = self._checkpoints.prints.get((execution_id, unit.names))
         now = self._print(unit, held)
         return now in (known, (unit.digest, [one.chunks for one in unit.buffers]))
+
+    def _shared_as_then(self, unit: Unit, target: State, keep: Collection[str]) -> set[str] | None:
+        """Return the objects of a state that a unit shares with others, where all of them live and are as then."""
+        found, todo = set[str](), [label for label in unit.labels if label not in keep]
+        while todo:
+            label = todo.pop()
+            if label not in target or not self._is_packed(target[label], self._any):
+                return None
+            found.add(label)
+            todo += [one for one in target[label].labels if one not in found and one not in keep]
+        return found
 
     def _print(self, unit: Unit, values: Mapping[str, Any]) -> tuple[str, list[tuple[str, ...]]]:
         """Return what is equal for equal values of a unit's names."""
@@ -407,7 +432,7 @@ class Restorer:
             return
         living = self._checkpoints.living(unit)
         buffers = [self._memory(buffer) for buffer in unit.buffers]
-        target, said = difference.target, list[str]()
+        target, said, gone = difference.target, list[str](), list[str]()
         values = self._packer.unpack(
             self._stream(unit),
             buffers,
@@ -415,15 +440,28 @@ class Restorer:
             live=lambda token: living[token] if token in living else self._connect(fetched, unit, token),
             classes=lambda uid: self._class(target, uid),
             shared=lambda label: self._shared(fetched, label),
+            lost=lambda what: gone.append(what) or Lost(what),
             report=said,
         )
         for token, _ in unit.live:
             if token.startswith("unequal:") and token in living:
                 values[token.split(":")[1]] = living[token]
         fetched.values |= values
-        if said and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit))):
-            why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
-            fetched.lost |= {name: why for name in unit.names if not name.startswith(("class:", "shared:"))}
+        if not said:
+            return
+        why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
+        told = {found[0] for place in fetched.lost if (found := re.match(r"\w+", place))}
+        # Where there are more things to say than stand-ins, any name may hold the others.
+        all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit)))
+        for name in unit.names:
+            if name.startswith(("class:", "shared:")) or (name in told and not all_names):
+                continue
+            if all_names or self._lacks(values.get(name)):
+                fetched.lost[name] = why
+
+    def _lacks(self, value: Any) -> bool:
+        """Say whether there are stand-ins in a value."""
+        return any(type(one) is Lost for one in self._packer.pack({"": value}).noted)
 
     def _connect(self, fetched: Fetched, unit: Unit, token: str) -> object | None:
         """Return a new connection in place of one that is gone, the same one for each reference; else None."""
@@ -556,7 +594,7 @@ class Restorer:
             unit = current.get(name)
             if name.startswith(("class:", "shared:")):
                 continue
-            if unit is not None and not self._unloadable(unit) and not _is_held(unit) and name not in doubtful:
+            if unit is not None and not self._gap(unit, current) and not _is_held(unit) and name not in doubtful:
                 continue
             value = self._value(name)
             if value is not NOTHING:

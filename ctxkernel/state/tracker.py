@@ -647,6 +647,8 @@ class NamespaceTracker:
     ) -> set[str]:
         """Take in what was packed; returns the labels of shared objects whose content is another."""
         changed_parts: set[str] = set()
+        # What a return to a state before it was shared left out of what is known: its users are stored with it.
+        fresh = {name for name in moment.pieces if name.startswith("shared:") and name not in self._groups}
         for piece in _distinct(moment.pieces):
             if not set(piece.names).isdisjoint(deferred):
                 continue
@@ -656,7 +658,8 @@ class NamespaceTracker:
             unchanged = {name for name in piece.names if self._is_same(moment.first[name], name, old)}
             if same and before is not None and before.labels == piece.packed.labels:
                 before.seconds, before.hashing = piece.seconds, piece.hashing
-                if not self.pending.names.isdisjoint(piece.names):  # it was not stored when it was packed
+                # Or it was not stored when it was packed.
+                if not (fresh.isdisjoint(piece.packed.labels) and self.pending.names.isdisjoint(piece.names)):
                     self._store(piece)
                 for name in piece.names:
                     self._groups[name] = before
