@@ -66,6 +66,8 @@ class ChunkStore:
         self._read_to: dict[int, ReadTo] = {}
         """The packs that are known, and how much of their indexes."""
         self._verified: set[str] = set()
+        self._scratch = bytearray()
+        """Memory for a chunk to compare with: memory that is new each time costs as much as comparing."""
         self._damaged: dict[str, set[bytes]] = {}
         self.lost = ""
         """What was deleted under the store while it was open; empty where nothing was."""
@@ -417,10 +419,15 @@ class ChunkStore:
         self._verified.add(entry.address)
 
     def _view(self, entry: Entry) -> memoryview:
-        """Return the content of a chunk to look at, unverified. Raises OSError, ValueError, StoreError."""
+        """Return the content of a chunk to look at until the next call, unverified.
+
+        Raises OSError, ValueError, StoreError.
+        """
         if not entry.depth:
             return self._stored(entry)
-        view = memoryview(bytearray(entry.size))
+        if len(self._scratch) < entry.size:
+            self._scratch = bytearray(entry.size)
+        view = memoryview(self._scratch)[: entry.size]
         self._fill(entry, view)
         return view
 
