@@ -37,7 +37,7 @@ REWRITTEN = 1 / 8
 PATIENCE = 8
 """Looks for which memory has to stay as it is before it is watched again: they cost as much as one rewriting does.
 
-One will do for memory that was rewritten after it had stayed for more than twice as many."""
+Memory that had stayed for more than twice as many before it was rewritten is watched on."""
 
 _SYSCALL = {"x86_64": 323, "aarch64": 282}
 _USER_MODE_ONLY = 1
@@ -204,9 +204,9 @@ class Memory:
         share = sum(last - first for first, last in written or ()) / inner
         differ = sum(one != other for one, other in zip(before, found, strict=bool(before)) if one)
         if share > REWRITTEN or differ > max(1, len(found) * REWRITTEN):
-            if known.watched:
+            if known.watched and known.calm <= 2 * PATIENCE:  # else it will stay as it is for long again
                 pages.unwatch(start + head, inner)
-                known.watched, known.patience = False, 1 if known.calm > 2 * PATIENCE else PATIENCE
+                known.watched, known.patience = False, PATIENCE
             known.calm = 0
         else:
             known.calm += bool(before)

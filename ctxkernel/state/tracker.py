@@ -370,7 +370,7 @@ class NamespaceTracker:
         refresh, self._refresh = self._refresh, False
         quick = self._quick() if refresh and not outside and not self._suspect else ()
         if quick:
-            refreshed = self._settle((), (), (), quick, Cell(), outside=True, seconds=None)
+            refreshed = self._settle((), (), (), quick, Cell(), outside=True)
             if refreshed.changed:
                 diff = NamespaceDiff(diff.added, {**diff.changed, **refreshed.changed}, diff.deleted, diff.incomplete)
         return diff
