@@ -486,7 +486,7 @@ class ThingParts(Constructors):
 
     def position(self, made: Any, index: int) -> None:
         """Have an iterator of a list go on at an index; it takes none that the list has not, so the list gets that."""
-        held = made.__reduce__()[1][0]
+        held = next(one for one in gc.get_referents(made) if is_kind(type(one), list))
         size = list.__len__(held)
         list.extend(held, [None] * (index + 1 - size))
         made.__setstate__(index)

@@ -20,6 +20,8 @@ class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__ge
 class_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
 _module_dict: Callable[[types.ModuleType], Any] = vars(types.ModuleType)["__dict__"].__get__
 
+_PLAIN: Any = object.__dict__["__getattribute__"]
+"""How attributes are read where no class says otherwise."""
 HEAP_TYPE = 1 << 9
 """Py_TPFLAGS_HEAPTYPE: made at run time, as every class statement does."""
 
@@ -114,7 +116,9 @@ def _traits(cls: type) -> _Traits:
     if not heap and type(members.get("__dict__")) in (types.GetSetDescriptorType, types.MemberDescriptorType):
         get_dict = members["__dict__"].__get__
     traits = _Traits(
-        honest=not heap or ("__class__" not in members and "__getattribute__" not in members),
+        # From Python 3.12 on, classes in C are made at run time, too, and have the wrapper of a plain slot.
+        honest=not heap
+        or ("__class__" not in members and type(members.get("__getattribute__", _PLAIN)) is type(_PLAIN)),
         get_dict=get_dict,
         slots=tuple(slots),
         cached=tuple(cached),
