@@ -373,10 +373,9 @@ def test_memory_that_is_given_becomes_the_memory_of_arrays():
 
     found = packer.unpack(packed.stream, [given])
     copied = packer.unpack(packed.stream, [bytes(given)])
-    adopted = packer.unpack(packed.stream, [b""], adopt=lambda number, size: given)
     given[:8] = np.float64(77).tobytes()
 
-    assert found["a"][0] == adopted["a"][0] == 77
+    assert found["a"][0] == 77
     assert copied["a"][0] == 0
     assert copied["a"].flags.writeable
     assert found["a"].flags.writeable

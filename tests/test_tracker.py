@@ -151,13 +151,6 @@ def test_variables_come_newest_change_first():
     assert notebook.tracker.total == 5  # np and pd were there before
 
 
-def test_the_live_values_of_the_last_diff_can_be_had():
-    """The loop finds handles among what changed without asking for every variable."""
-    notebook = Notebook("a = [1]; b = [2]", "a.append(2); c = 3")
-
-    assert dict(notebook.tracker.changed_objects()) == {"a": [1, 2], "c": 3}
-
-
 def test_handles_are_followed_by_name_only():
     """A handle is added, rebound and deleted, but what happens inside it is not a change of the name."""
 

@@ -306,7 +306,7 @@ class ArrayParts(Constructors):
     def memory_block(self, data: Any) -> Any:
         """Return memory that can be written to, as an array of bytes."""
         np = _numpy()
-        raw = self.own_memory(data) if type(data) is int else data
+        raw = self.memory(data)
         with memoryview(raw) as held:
             readonly, size = held.readonly, held.nbytes
         cls = memory_class()

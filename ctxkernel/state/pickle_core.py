@@ -63,7 +63,6 @@ class Constructors:
     packer: Packer
     namespace: dict[str, Any]
     buffers: Sequence[Any]
-    adopted: Callable[[int, int], Any] | None
     """Gives the memory that takes the place of a buffer, by its number and size; None where the buffer does."""
     trial: dict[str, type] | None
     """By uid, the classes that a trial makes, which nothing else is to know; None where it is no trial."""
@@ -79,11 +78,6 @@ class Constructors:
     def memory(self, data: Any) -> Any:
         """Return bytes of the stream, or the buffer with that number."""
         return self.buffers[data] if type(data) is int else data
-
-    def own_memory(self, data: int) -> Any:
-        """Return the buffer with that number, to be kept as the memory of what is restored."""
-        given = self.buffers[data]
-        return given if self.adopted is None else self.adopted(data, memoryview(given).nbytes)
 
     def made_class(self, uid: str, cls: type) -> None:
         """Know a class by its uid."""

@@ -31,7 +31,6 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         lost: Callable[[str], object],
         classes: Callable[[str], object | None],
         shared: Callable[[str], object | None],
-        adopt: Callable[[int, int], Any] | None,
         trial: bool,
     ) -> None:
         self.packer = packer
@@ -44,7 +43,6 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         self._shared = shared
         self.labels: list[str] = []
         """What the numbers in the stream stand for."""
-        self.adopted = adopt
         self.trial = {} if trial else None
         self.said: list[str] = []
         self.stand_ins: list[object] = []

@@ -474,21 +474,18 @@ class Packer:
         lost: Callable[[str], object] = Lost,
         classes: Callable[[str], object | None] = lambda _: None,
         shared: Callable[[str], object | None] = lambda _: None,
-        adopt: Callable[[int, int], Any] | None = None,
         report: list[str] | None = None,
         trial: bool = False,
     ) -> dict[str, object]:
         """Return the values by name.
 
         `buffers` are those of the pack, in its order; one that can be written to becomes the memory of what is
-        restored. `adopt(number, size)` may give other memory, with the same content, for a restored array.
-        `classes(uid)` may make a class that is not alive; `shared(label)` gives an object with a pack of its
-        own. What cannot be put together is a stand-in that `lost` makes;
-        `report` is told. A `trial` leaves no trace: classes that it makes are not known by their uid. Raises ValueError
+        restored. `classes(uid)` may make a class that is not alive; `shared(label)` gives an object with a pack of its
+        own. What cannot be put together is a stand-in that `lost` makes; `report` is told. A `trial` leaves no trace: classes that it makes are not known by their uid. Raises ValueError
         for what is no stream of ours.
         """
         opened = Opened(stream)
-        restorer = Restorer(self, buffers, handles, live, lost, classes, shared, adopt, trial)
+        restorer = Restorer(self, buffers, handles, live, lost, classes, shared, trial)
         restorer.labels = opened.labels
         limit = sys.getrecursionlimit()
         try:

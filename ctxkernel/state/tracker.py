@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import FunctionType
@@ -168,13 +168,6 @@ class NamespaceTracker:
         if variable.info is None:
             variable.info = self._info(self._namespace.get(name))
         return variable.info
-
-    def changed_objects(self) -> Iterator[tuple[str, Any]]:
-        """The names that the last diff says were added or changed, with the live values."""
-        for name in (*self._last.added, *self._last.changed):
-            value = self._namespace.get(name, NOTHING)
-            if value is not NOTHING:
-                yield name, value
 
     @property
     def named_nothing(self) -> bool:
