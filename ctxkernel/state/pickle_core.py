@@ -63,7 +63,6 @@ class Constructors:
     packer: Packer
     namespace: dict[str, Any]
     buffers: Sequence[Any]
-    """Gives the memory that takes the place of a buffer, by its number and size; None where the buffer does."""
     trial: dict[str, type] | None
     """By uid, the classes that a trial makes, which nothing else is to know; None where it is no trial."""
     labels: Sequence[str]

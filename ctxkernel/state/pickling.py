@@ -481,8 +481,8 @@ class Packer:
 
         `buffers` are those of the pack, in its order; one that can be written to becomes the memory of what is
         restored. `classes(uid)` may make a class that is not alive; `shared(label)` gives an object with a pack of its
-        own. What cannot be put together is a stand-in that `lost` makes; `report` is told. A `trial` leaves no trace: classes that it makes are not known by their uid. Raises ValueError
-        for what is no stream of ours.
+        own. What cannot be put together is a stand-in that `lost` makes; `report` is told. A `trial` leaves no trace:
+        classes that it makes are not known by their uid. Raises ValueError for what is no stream of ours.
         """
         opened = Opened(stream)
         restorer = Restorer(self, buffers, handles, live, lost, classes, shared, trial)
