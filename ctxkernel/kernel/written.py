@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import mmap
 import os
 import platform
@@ -27,6 +26,9 @@ from dataclasses import dataclass, field
 
 from ctxkernel.state.pickle_core import Expired, OutOfTime, Unfinished, never
 from ctxkernel.state.pieces import CHUNK, address_of, chunk_address, chunks_of
+
+if os.name == "posix":
+    import fcntl
 
 LEAST = 16 * 1024 * 1024
 """Bytes from which memory is watched: less is hashed within a millisecond."""
@@ -52,7 +54,7 @@ _SPANS = 4096
 
 
 class WrittenPages:
-    """Which pages of this process were written. Raises OSError where the system cannot tell."""
+    """Tells which pages of this process were written. Raises OSError where the system cannot tell."""
 
     def __init__(self) -> None:
         number = _SYSCALL.get(platform.machine()) if platform.system() == "Linux" else None
