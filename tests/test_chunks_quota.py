@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -266,21 +265,19 @@ def test_what_stays_is_whole_and_what_is_kept_stays(tmp_path_factory, data):
 
 
 @pytest.mark.parametrize(
-    ("env", "expected"),
+    ("platform", "env", "expected"),
     [
-        ({"HOME": "/h"}, "/h/.cache/ctxkernel/checkpoints"),
-        ({"HOME": "/h", "XDG_CACHE_HOME": "/c"}, "/c/ctxkernel/checkpoints"),
-        ({"HOME": "/h", "XDG_CACHE_HOME": "relative"}, "/h/.cache/ctxkernel/checkpoints"),
-        ({"HOME": "/h", "CTXKERNEL_CACHE": "/big/disk"}, "/big/disk/checkpoints"),
+        ("linux", {"HOME": "/h"}, "/h/.cache/ctxkernel/checkpoints"),
+        ("linux", {"HOME": "/h", "XDG_CACHE_HOME": "/c"}, "/c/ctxkernel/checkpoints"),
+        ("linux", {"HOME": "/h", "XDG_CACHE_HOME": "relative"}, "/h/.cache/ctxkernel/checkpoints"),
+        ("darwin", {"HOME": "/h"}, "/h/Library/Caches/ctxkernel/checkpoints"),
+        ("win32", {"USERPROFILE": "/h", "LOCALAPPDATA": "/l"}, "/l/ctxkernel/checkpoints"),
+        ("win32", {"USERPROFILE": "/h"}, "/h/AppData/Local/ctxkernel/checkpoints"),
+        ("linux", {"HOME": "/h", "CTXKERNEL_CACHE": "/big/disk"}, "/big/disk/checkpoints"),
     ],
 )
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is where platformdirs says")
-def test_the_folder_of_the_data(monkeypatch, env, expected):
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("CTXKERNEL_CACHE", raising=False)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    assert root_folder().as_posix() == expected
+def test_the_folder_of_the_data(platform, env, expected):
+    assert root_folder(env, platform).as_posix() == expected
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import platformdirs
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store import config, contents
@@ -57,11 +56,21 @@ class Report:
         return self.after <= self.limit
 
 
-def root_folder(env: Mapping[str, str] | None = None) -> Path:
+def root_folder(env: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path:
     """Return the folder of all checkpoint data of this user; it has a folder a session. It need not exist."""
-    own = (os.environ if env is None else env).get(CACHE, "").strip()
-    cache = platformdirs.user_cache_path("ctxkernel", appauthor=False, opinion=False)
-    return (Path(own).expanduser() if own else cache) / "checkpoints"
+    env = os.environ if env is None else env
+    if own := env.get(CACHE, "").strip():
+        return Path(own).expanduser() / "checkpoints"
+    home = Path(env.get("HOME") or env.get("USERPROFILE") or Path.home())
+    if platform == "win32":
+        cache = Path(env.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif platform == "darwin":
+        cache = home / "Library" / "Caches"
+    else:
+        cache = Path(env.get("XDG_CACHE_HOME", "").strip() or home / ".cache")
+        if not cache.is_absolute():  # the specification: a relative one is to be ignored
+            cache = home / ".cache"
+    return cache / "ctxkernel" / "checkpoints"
 
 
 def limit_bytes(env: Mapping[str, str] | None = None) -> int:
