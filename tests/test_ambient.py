@@ -119,8 +119,14 @@ def test_each_draw_is_noticed(data):
         assert changes(state) == []
 
 
-def test_each_draw_is_a_change_of_its_generator():
-    state = Ambient(generators.PARTS[:2])
+@pytest.mark.parametrize("looks", [True, False], ids=["by its memory", "by its state"])
+def test_each_draw_is_a_change_of_its_generator(monkeypatch, looks):
+    parts = generators.PARTS[:2]
+    for part in parts:
+        monkeypatch.setattr(part, "_exact", None)  # whether memory tells is not known yet
+    if not looks:
+        monkeypatch.setattr(generators, "string_at", None)
+    state = Ambient(parts)
     state.capture()
     assert changes(state) == []
     random.random()

@@ -22,14 +22,25 @@ with contextlib.suppress(ImportError):
 
 
 class _Generator(Setting):
-    """A part with a generator: `memory(generator)` is its stamp."""
+    """A part with a generator: `memory(generator)` is its stamp.
 
-    find: Callable[[], Any]
-    """Returns the generator, None where it is not as expected …"""
-    sample: Callable[[], tuple[Any, Callable[[], object]]]
-    """… and one of our own, with what draws from it."""
-    memory: Callable[[Any], object]
-    _exact: bool | None = None
+    `find()` returns the generator, None where it is not as expected; `sample()` one of our own, and what draws from it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[], Any],
+        write: Callable[[Any], object],
+        *,
+        find: Callable[[], Any],
+        sample: Callable[[], tuple[Any, Callable[[], object]]],
+        memory: Callable[[Any], object],
+        needs: str = "",
+    ) -> None:
+        super().__init__(name, read, write, needs=needs)
+        self.find, self.sample, self.memory = find, sample, memory
+        self._exact: bool | None = None
 
     def stamp(self) -> object:
         """Return the memory of the generator: reading its state takes a hundred times as long."""
@@ -135,11 +146,10 @@ def _set_torch_state(value: Any) -> None:
         torch.cuda.set_rng_state_all([tensor(raw) for raw in value["cuda"]])
 
 
-_PYTHON = _Generator("random", _python_state, _set_python_state)
-_PYTHON.find, _PYTHON.sample, _PYTHON.memory = _python_generator, _python_sample, _python_memory
-_NUMPY = _Generator("numpy random", _numpy_state, _set_numpy_state, needs="numpy")
-_NUMPY.find, _NUMPY.sample, _NUMPY.memory = _numpy_generator, _numpy_sample, _numpy_memory
+_PYTHON = {"find": _python_generator, "sample": _python_sample, "memory": _python_memory}
+_NUMPY = {"find": _numpy_generator, "sample": _numpy_sample, "memory": _numpy_memory}
 PARTS: list[Part] = [
-    *(_PYTHON, _NUMPY),
+    _Generator("random", _python_state, _set_python_state, **_PYTHON),
+    _Generator("numpy random", _numpy_state, _set_numpy_state, **_NUMPY, needs="numpy"),
     Setting("torch random", _torch_state, _set_torch_state, needs="torch"),
 ]
