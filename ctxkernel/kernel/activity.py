@@ -1,4 +1,4 @@
-"""Whether code of the user's ran that no cell shows: threads, asyncio tasks and callbacks, widgets, silent requests.
+"""Tells whether code of the user's ran that no cell shows: threads, tasks and callbacks, widgets, silent requests.
 
 Rule: what is not known to be idle counts as having run.
 """
@@ -27,7 +27,7 @@ _MOST = 30
 
 
 class Activity:
-    """What ran since it was asked last. Made on the main thread, before the user's first cell."""
+    """Tells what ran since it was asked last. Made on the main thread, before the user's first cell."""
 
     def __init__(self) -> None:
         self._first = {thread.ident for thread in threading.enumerate()}

@@ -699,9 +699,8 @@ class Returning:
             told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
         connected = {one.places[0]: one.told for one in fetched.connected.values()}
         told += [f"connected again: {place} ({what})" for place, what in connected.items()]
-        told += [
-            f"not restored: {name} ({why})" for name, why in lost.items() if not name.startswith(("class:", "shared:"))
-        ]
+        told_lost = {name: why for name, why in lost.items() if not name.startswith(("class:", "shared:"))}
+        told += [f"not restored: {name} ({why})" for name, why in told_lost.items()]
         told += [f"as it is now: {name} ({why})" for name, why in as_now.items()]
         if later := [name for name in stay if name not in modules.IN_PLACE]:
             told.append(
@@ -715,9 +714,7 @@ class Returning:
         elif not job.as_json:
             ctx.write("\n".join(told) + "\n")
         move = HeadMove(job.target.execution_id, job.action, time.time())
-        return move, Restored(
-            {n: why for n, why in lost.items() if not n.startswith(("class:", "shared:"))}, tuple(notices)
-        )
+        return move, Restored(told_lost, tuple(notices))
 
     def _ambient_values(self, difference: Difference, loaded: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the ambient parts of a state: each is compared with what it is now."""
