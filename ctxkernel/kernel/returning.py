@@ -347,12 +347,11 @@ class Returning:
             self._ambient_start = dict(self._ambient_first)
             self._ambient_known.update(first)
 
-    def took(self, result: TurnResult, against: str, *, again: bool) -> TurnResult:
-        """Return the turn with what its checkpoint says, and how it compares with the execution that it re-ran.
+    def took(self, result: TurnResult, against: str, *, again: bool) -> Comparison | None:
+        """Follow a turn whose state was taken. Return how it compares with the execution that it re-ran, if any.
 
         `again`: it is part of a re-run.
         """
-        execution_id = result.execution.execution_id
         if result.moved is None:
             if result.outside is not None:
                 self.trail.ran(*result.outside, again=again)
@@ -360,7 +359,7 @@ class Returning:
         comparison = self._compare(result.execution, against) if against else None
         if comparison is not None:
             self._ctx.loop.compared(comparison)
-        return replace(result, checkpoint=self.checkpoints.states.info(execution_id), comparison=comparison)
+        return comparison
 
     def wait_for_all(self) -> None:
         """Wait until every state is known: what is packed in the background is compared with what is there now."""

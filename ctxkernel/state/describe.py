@@ -63,6 +63,10 @@ def describe(value: object, chars: int, module: str = "__main__") -> TypeInfo:
 def size_of(value: object) -> Mapping[str, Json]:
     """Return cheap hints of how large `value` is: any of `bytes`, `len`, `shape`."""
     cls = type(value)
+    if cls is int:
+        return {"bytes": sys.getsizeof(value)} if value.bit_length() > 512 else {}  # type: ignore[attr-defined]
+    if id(cls) in _REPR_IS_SAFE:
+        return {}
     for base in class_mro(cls):
         length = _LENGTHS.get(id(base))
         if length is not None:
@@ -78,8 +82,6 @@ def size_of(value: object) -> Mapping[str, Json]:
         return {"shape": shape, "bytes": sum(getattr(block.values, "nbytes", 0) for block in manager.blocks)}
     if kind == "tensor":
         return {"shape": list(value.shape), "bytes": value.nbytes}  # type: ignore[attr-defined]
-    if cls is int:
-        return {"bytes": sys.getsizeof(value)} if value.bit_length() > 512 else {}  # type: ignore[attr-defined]
     return {}
 
 
