@@ -147,6 +147,8 @@ class Returning:
         """Execution → content hashes of the names that it added or changed."""
         self.touched: dict[str, frozenset[str]] = {}
         """Execution → names that it may have touched."""
+        self._alike: dict[frozenset[str], frozenset[str]] = {}
+        """One object for equal sets in `touched`: many cells touch the same names."""
         self._noted: Path | None = None
         """The log that is noted beside the data."""
         self.diverged: dict[str, str] = {}
@@ -320,7 +322,7 @@ class Returning:
             self.fingerprints[execution_id] = taken.manifest["f"] = {name: self._now(name) for name in names}
         touched = self._ctx.tracker.touched
         if touched:
-            self.touched[execution_id] = touched
+            self.touched[execution_id] = self._alike.setdefault(touched, touched)
             taken.manifest["t"] = sorted(touched)[:_MOST_TOUCHED]
         return CheckpointRow(
             info.checkpoint_id,

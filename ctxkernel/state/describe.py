@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.events import NONE, Json
 from ctxkernel.core.timeline import TypeInfo
 from ctxkernel.state.reflect import (
     Plan,
@@ -64,9 +64,9 @@ def size_of(value: object) -> Mapping[str, Json]:
     """Return cheap hints of how large `value` is: any of `bytes`, `len`, `shape`."""
     cls = type(value)
     if cls is int:
-        return {"bytes": sys.getsizeof(value)} if value.bit_length() > 512 else {}  # type: ignore[attr-defined]
+        return {"bytes": sys.getsizeof(value)} if value.bit_length() > 512 else NONE  # type: ignore[attr-defined]
     if id(cls) in _REPR_IS_SAFE:
-        return {}
+        return NONE
     for base in class_mro(cls):
         length = _LENGTHS.get(id(base))
         if length is not None:
@@ -82,7 +82,7 @@ def size_of(value: object) -> Mapping[str, Json]:
         return {"shape": shape, "bytes": sum(getattr(block.values, "nbytes", 0) for block in manager.blocks)}
     if kind == "tensor":
         return {"shape": list(value.shape), "bytes": value.nbytes}  # type: ignore[attr-defined]
-    return {}
+    return NONE
 
 
 _LENGTHS: dict[int, Callable[[Any], int]] = {

@@ -30,6 +30,7 @@ from typing import Any, Literal
 
 from xxhash import xxh3_128_digest
 
+from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
@@ -616,7 +617,8 @@ class NamespaceTracker:
         if outside and not changed:  # a module's variables, say: the state that they are part of is another
             changed = found.changed
         shown = {name: info for name, info in found.added.items() if name not in self._watched}
-        return NamespaceDiff(shown, changed, tuple(deleted), found.said(sorted(deferred - self._watched)))
+        said = found.said(sorted(deferred - self._watched))
+        return NamespaceDiff(shown or NONE, changed or NONE, tuple(deleted), said)
 
     def _await(self, names: Collection[str], moment: Moment) -> None:
         """Treat names as one group until it is known what they share."""
