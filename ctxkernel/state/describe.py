@@ -244,11 +244,14 @@ class _Writer:
     def dataframe(self, value: Any, depth: int) -> None:
         manager = _manager(value)
         columns, rows = manager.axes[0], len(manager.axes[1])
+        kinds: dict[int, str] = {}
         self.put(f"DataFrame {rows}×{len(columns)}: ")
         for number, name in enumerate(islice(columns, self.left) if _of_pandas(columns) else ()):
             self.put(", " if number else "")
             self.put(_clean(name)) if type(name) is str else self._write(name, depth + 1)
-            self.put(f" {manager.blocks[manager.blknos[number]].dtype}")
+            block = int(manager.blknos[number])
+            kind = kinds[block] = kinds.get(block) or f" {manager.blocks[block].dtype}"  # numpy takes long to name one
+            self.put(kind)
 
     def series(self, value: Any, depth: int) -> None:
         block = _manager(value).blocks[0]

@@ -364,7 +364,7 @@ _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
 def _libraries() -> dict[int, Kind]:
     """Return the reducers for classes of those libraries that are imported by now, and what is below them."""
     global _found
-    imported = tuple(name in sys.modules for name in _MODULES)
+    imported = tuple(map(sys.modules.__contains__, _MODULES))
     if _found is None or _found[0] != imported:
         listed = ((getattr(sys.modules.get(module), name, None), kind) for module, name, kind in _TABLE)
         _found = imported, {id(cls): kind for cls, kind in listed if isinstance(cls, type)}
