@@ -189,7 +189,7 @@ class Checkpointer:
     def _drop_gone(self, pending: Pending, gone: Iterable[str], taking: Taking) -> None:
         taking.gone |= {name for name in self._apart if self._value(name) is NOTHING}
         self._apart = set()
-        dead = {label for label in self._labels if self._packer.object_of(label) is None}
+        dead = {label for label in self._labels if self._packer.part_of(label) is None}
         # One that a unit still refers to is a part of that, whether or not the live values have it.
         while dead and (used := {one for n, u in self._current.items() if n not in dead for one in u.labels} & dead):
             dead -= used
@@ -244,7 +244,7 @@ class Checkpointer:
         again = {one.token for one in packed.again}
         for token, thing in packed.live.items():
             self._used.setdefault(token, self._tracker.turn)
-            if token not in again or self._packer.living(token) is None:
+            if token not in again or self._packer.tokens.object(token) is None:
                 self._hold(token, thing)  # a connection is let go of with the user's last reference to it
         faults = dict(packed.faults)
         if packed.unproven:
@@ -339,7 +339,7 @@ class Checkpointer:
             self.storage.streams.setdefault(unit.digest, unit.stream)
             for token, _ in unit.live:
                 self._used.setdefault(token, self._turns.get(job, self._tracker.turn))
-                if (thing := self._packer.living(token)) is not None:
+                if (thing := self._packer.tokens.object(token)) is not None:
                     self._hold(token, thing)
             fresh = [name for name in unit.names if (now := self._current.get(name)) is not None and now.job == job]
             if len(fresh) == len(unit.names) or unit.names[0].startswith(("class:", "shared:")):
@@ -429,7 +429,7 @@ class Checkpointer:
         for token in (*(token for token, _ in unit.live), *again):
             thing = self.shelf.get(token)
             if thing is None:
-                thing = self._packer.living(token)
+                thing = self._packer.tokens.object(token)
             if thing is not None and (token not in again or reconnect.REGISTRY.describe(thing) != reconnect.CLOSED):
                 found[token] = thing
         return found
@@ -446,7 +446,7 @@ class Checkpointer:
         """Take a new connection in place of the one with this token."""
         self.shelf.pop(token, None)
         try:
-            self._packer.adopt_token(token, thing)
+            self._packer.tokens.replace(token, thing)
         except TypeError:  # it has no weak references
             self.shelf[token] = thing
 
@@ -482,7 +482,7 @@ class Checkpointer:
         self._base = execution_id
         self._apart = {name for name in lost if name in target}
         for token in {one.token for unit in target.values() for one in unit.again}:
-            if self._packer.living(token) is not None:
+            if self._packer.tokens.object(token) is not None:
                 self.shelf.pop(token, None)  # the user holds it again
 
 

@@ -177,13 +177,12 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
 
 def _root(taking: Taking, arr: Any) -> Any:
     """Return whose memory an array looks into: an array, itself included, or what else exports memory."""
-    label_of = taking.packer.shared_label
     np = _numpy()
     ndarray, memmap = np.ndarray, np.memmap
     base_of = ndarray.base.__get__
     node: Any = arr
     while True:
-        if type(node) is _memory or (node is not arr and label_of(node)):
+        if type(node) is _memory or (node is not arr and taking.label_of(node)):
             return node
         base: Any = base_of(node)
         if base is None:

@@ -81,7 +81,7 @@ class Constructors:
     def made_class(self, uid: str, cls: type) -> None:
         """Know a class by its uid."""
         if self.trial is None:
-            self.packer.know(uid, cls)
+            self.packer.classes.add(uid, cls)
         else:
             self.trial[uid] = cls
 

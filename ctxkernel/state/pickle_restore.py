@@ -57,7 +57,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         """Return a class of the user's. Raises LookupError where it is gone."""
         uid = self.labels[number].removeprefix("class:")
         found: Any = (self.trial or {}).get(uid)
-        for look in (self.packer.class_of, self._classes):
+        for look in (self.packer.classes.object, self._classes):
             found = look(uid) if found is None else found
         if found is None:
             raise LookupError(f"the class {name} is gone")

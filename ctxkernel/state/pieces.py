@@ -125,12 +125,8 @@ class Moment:
             self.first.setdefault(name, piece)
 
     def _value(self, name: str) -> Any:
-        if name.startswith("class:"):
-            return self.packer.class_of(name[6:]) or NOTHING
-        if name.startswith("shared:"):
-            obj = self.packer.object_of(name)
-            return NOTHING if obj is None else obj
-        return self.value(name)
+        part = self.packer.part_of(name)
+        return self.value(name) if part is None else part
 
     def _referred(self) -> list[tuple[str, ...]]:
         """Return what the pieces refer to and that has no piece yet: shared objects, and classes of the user's."""
@@ -163,7 +159,7 @@ class Moment:
             for other, keys in common.items():
                 shareable = [objects[key] for key in keys if is_shareable(objects[key])]
                 within = any(key in roots and not is_shareable(objects[key]) for key in keys)
-                fresh = any(not self.packer.shared_label(one) for one in shareable)
+                fresh = any(self.packer.labels.get(one) is None for one in shareable)
                 if not fresh or within or len(shareable) > MOST_SHARED:
                     together[first(at)] = first(other)
                     continue

@@ -12,7 +12,7 @@ import collections
 import copyreg
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things, reconnect
@@ -41,15 +41,23 @@ _MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNa
 class Taking:
     """What one pack has come to know. `reduce` is the pickler's `reducer_override`."""
 
-    def __init__(self, packer: Packer, expired: Expired, tops: dict[int, list[str]], by_value: dict[int, str]) -> None:
+    def __init__(self, packer: Packer, values: Mapping[str, object], expired: Expired) -> None:
         self.packer = packer
         self.namespace = packer.namespace
         self.module = packer.module
         self.expired = expired
-        self.tops = tops
+        self.tops: dict[int, list[str]] = {}
         """By id of the value of a name: the names."""
-        self.by_value = by_value
+        self.by_value: dict[int, str] = {}
         """By id: uids of the classes that this pack stores themselves."""
+        self.root: object = None
+        """The object that this pack stores although it is shared."""
+        for name, value in values.items():
+            self.tops.setdefault(id(value), []).append(name)
+            if name.startswith("class:"):
+                self.by_value[id(value)] = name[6:]
+            elif name.startswith("shared:") and self.root is None:
+                self.root = value
         self.kinds: dict[int, Kind] = packer.cache.known().copy()
         self.plans: dict[int, Plan] = {}
         self.held: list[type] = []
@@ -90,10 +98,12 @@ class Taking:
         self._asked = 0
         self.labels: dict[str, int] = {}
         """What the stream refers to and does not hold, by its label, with its number in the stream."""
+        self.shares = len(packer.labels) > 0
+        """Whether there are objects with packs of their own."""
         self.shared: dict[str, object] = {}
         """By label, the objects that have packs of their own."""
-        self.root: object = None
-        """The object that this pack stores although it is shared."""
+        self.label_of: Callable[[object], str | None] = packer.labels.get
+        """Returns the label of an object that has a pack of its own, None for any other."""
         self.deps: set[str] = set()
         """Global names that the code in it mentions."""
         self.identify = False
@@ -128,7 +138,7 @@ class Taking:
             raise OutOfTime
         if self.refused and id(obj) in self.refused:
             return self.refuse(obj, self.refused[id(obj)])
-        if self.packer.shared and obj is not self.root and (label := self.packer.shared_label(obj)):
+        if self.shares and obj is not self.root and (label := self.label_of(obj)):
             self.shared[label] = obj
             return PARTS.shared, (self.label(label),)
         try:

@@ -201,7 +201,7 @@ class Restorer:
                     for label in target[name].labels
                 )
                 or not keep.issuperset(target[name].names)
-                or (name.startswith("shared:") and self._packer.object_of(name) is None)
+                or (name.startswith("shared:") and self._packer.part_of(name) is None)
                 or any(token not in self._checkpoints.living(target[name]) for token, _ in target[name].live)
             }
             if not gone:
@@ -365,13 +365,13 @@ class Restorer:
         for unit in difference.load if not difference.held else ():  # these may be instances of classes that live
             for name in unit.names:
                 if name.startswith("class:") and name not in known:
-                    self._packer.forget(name[6:])  # one that is only not collected yet
+                    self._packer.classes.forget(name[6:])  # one that is only not collected yet
         fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held))
         for unit in sorted(difference.load, key=lambda unit: not unit.names[0].startswith("shared:")):
             if all(name.startswith("class:") for name in unit.names):
                 fetched.classes.append(unit)
                 continue
-            classes = {name: self._packer.class_of(name[6:]) for name in unit.names if name.startswith("class:")}
+            classes = {name: self._packer.part_of(name) for name in unit.names if name.startswith("class:")}
             if fetched.values.keys() >= set(unit.names):
                 continue  # loaded by what refers to it
             self._guarded(fetched, unit, lambda unit=unit: self._fetch(fetched, unit))
@@ -398,7 +398,7 @@ class Restorer:
         """Give classes that are alive what they had: instances of them may be kept in place, or be held by others."""
         if not self._made.isdisjoint(unit.names):
             return  # they were made for this return
-        living = {name: self._packer.class_of(name[6:]) for name in unit.names}
+        living = {name: self._packer.part_of(name) for name in unit.names}
         made = self._load_classes(fetched.difference.target, unit)
         instead = {id(made[name]): live for name, live in living.items() if live is not None}
         for name, live in living.items():
@@ -408,7 +408,7 @@ class Restorer:
                 why = "its instances do not fit the class that it was"
                 fetched.as_now |= {one: why for one in self._tracker.names() if self._value(one) is live}
                 continue
-            self._packer.know(name[6:], live)
+            self._packer.classes.add(name[6:], live)
             if isinstance(live, abc.ABCMeta):
                 _take_registered(live, made[name])
 
@@ -488,9 +488,9 @@ class Restorer:
         if unit is None:
             return None
         if label in fetched.difference.keep or label in fetched.patched:
-            return self._packer.object_of(label)
+            return self._packer.part_of(label)
         self._fetch(fetched, unit)
-        return self._packer.object_of(label) if label in fetched.patched else fetched.values.get(label)
+        return self._packer.part_of(label) if label in fetched.patched else fetched.values.get(label)
 
     def plain(self, unit: Unit) -> Any:
         """Return the value of a unit that holds plain values. Raises StoreError."""
@@ -510,10 +510,8 @@ class Restorer:
         return memory
 
     def _any(self, name: str) -> Any:
-        if not name.startswith("shared:"):
-            return self._value(name)
-        obj = self._packer.object_of(name)
-        return NOTHING if obj is None else obj
+        obj = self._packer.labels.object(name)
+        return self._value(name) if obj is None else obj
 
     def _patches(
         self, unit: Unit | None, target: State, current: State, keep: Collection[str]
@@ -561,7 +559,7 @@ class Restorer:
         self._hold(difference, gone)
         for label, obj in fetched.values.items():
             if label.startswith("shared:"):
-                self._packer.adopt_label(label, obj)
+                self._packer.labels.replace(label, obj)
         for token in fetched.connected:
             self._checkpoints.connected(token, fetched.made[token])
         self._bind(fetched.values, [*difference.drop, *gone])

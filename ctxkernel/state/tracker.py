@@ -699,7 +699,7 @@ class NamespaceTracker:
         value = self._value(name)
         if type(value) is not dict:
             return False
-        classes = [self.packer.class_of(label[6:]) for label in labels if label.startswith("class:")]
+        classes = [self.packer.part_of(label) for label in labels if label.startswith("class:")]
         return any(one is cls for one in dict.values(value) for cls in classes)
 
     def _is_same(self, piece: Piece, name: str, old: Mapping[str, Group]) -> bool:
@@ -755,7 +755,7 @@ class NamespaceTracker:
                 continue
             labels = changed_parts & set(group.labels)
             value = self._value(name)
-            of_class = is_kind(type(value), type) and self.packer.class_of(next(iter(labels)).removeprefix("class:"))
+            of_class = is_kind(type(value), type) and self.packer.part_of(next(iter(labels)))
             if all(label.startswith("class:") for label in labels) and of_class is not value:
                 continue
             if name in found.changed or name in found.added:
@@ -837,7 +837,7 @@ class NamespaceTracker:
 
     def _hidden_attributes(self, label: str) -> frozenset[str]:
         """Return the attributes of instances of a class that follow from the others: of cached properties."""
-        cls = self.packer.class_of(label)
+        cls = self.packer.classes.object(label)
         return Plan(cls, own=True).skip if cls is not None else frozenset()
 
 
