@@ -9,6 +9,7 @@ for content.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -57,18 +58,24 @@ PARTS: Any = type("Parts", (), {name: Part(name) for name in _NAMES.split()})
 """Every constructor that reducers write, as an attribute."""
 
 
+@dataclass
 class Constructors:
-    """A part of `Restorer`: methods that streams call, and what they work with."""
+    """A part of `Restorer`: methods that streams call, and what they work with (see `Packer.unpack`)."""
 
     packer: Packer
-    namespace: dict[str, Any]
+    labels: Sequence[str]
+    """What the numbers in the stream stand for."""
     buffers: Sequence[Any]
+    handle: Callable[[str], object]
+    _live: Callable[[str], object | None]
+    stand_in: Callable[[str], object]
+    _classes: Callable[[str], object | None]
+    _shared: Callable[[str], object | None]
     trial: dict[str, type] | None
     """By uid, the classes that a trial makes, which nothing else is to know; None where it is no trial."""
-    labels: Sequence[str]
-    said: list[str]
+    said: list[str] = field(default_factory=list[str])
     """What could not be restored as it was."""
-    _live: Callable[[str], Any]
+    stand_ins: list[object] = field(default_factory=list[object])
 
     def living(self, number: int) -> Any:
         """Return what has this label and is alive still, or None."""

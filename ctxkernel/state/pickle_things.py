@@ -544,7 +544,7 @@ class ThingParts(Constructors):
 
     def weak(self, target: Any, callback: Any) -> Any:
         """Return a weak reference; to something that is gone where there is no target."""
-        return weakref.ref(ThingParts() if target is None else target, callback)
+        return weakref.ref(set() if target is None else target, callback)
 
     def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
         """Give a weak set or dict its items."""

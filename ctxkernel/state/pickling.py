@@ -367,8 +367,8 @@ class Packer:
         classes that it makes are not known by their uid. Raises ValueError for what is no stream of ours.
         """
         opened = Opened(stream)
-        restorer = Restorer(self, buffers, handles, live, lost, classes, shared, trial)
-        restorer.labels = opened.labels
+        made: dict[str, type] | None = {} if trial else None
+        restorer = Restorer(self, opened.labels, buffers, handles, live, lost, classes, shared, made)
         with _undisturbed():
             values, faults = self._load(restorer, opened)
         if report is not None:
