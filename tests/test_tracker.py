@@ -246,7 +246,7 @@ def test_rebase_takes_a_restored_namespace_as_it_is():
     notebook.namespace.update(a=[9], c=8, d=7)
     del notebook.namespace["b"]
 
-    notebook.tracker.rebase()
+    notebook.tracker.rebase(["a", "c"])
     quiet = notebook.run("pass")
     diff = notebook.run("a.append(1); c = 9")
 

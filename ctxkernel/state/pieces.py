@@ -52,7 +52,7 @@ class Moment:
     value: Callable[[str], Any]
     seconds: float | None = None
     chunks: Callable[[memoryview, Expired], tuple[str, ...]] | None = None
-    """Gives the addresses of the chunks of a buffer; by default all of it is hashed."""
+    """Gives the addresses of the chunks of a buffer; by default `chunks_of`, which hashes all of it."""
     pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
     """By name."""
     first: dict[str, Piece] = field(default_factory=dict[str, Piece])
@@ -213,8 +213,8 @@ def is_shareable(obj: Any) -> bool:
     return obj.dtype != object
 
 
-def chunks_of(view: memoryview, expired: Expired = never, *, prove: bool = True) -> tuple[str, ...]:
-    """Return the addresses of the chunks of a buffer. Raises OutOfTime. `prove`: hash all of it, as always here."""
+def chunks_of(view: memoryview, expired: Expired = never) -> tuple[str, ...]:
+    """Return the addresses of the chunks of a buffer. Raises OutOfTime."""
     return tuple(chunk_address(view[at : at + CHUNK], expired) for at in range(0, view.nbytes, CHUNK))
 
 

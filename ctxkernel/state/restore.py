@@ -25,12 +25,10 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.state import reconnect, units
 from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
-from ctxkernel.state.pickling import Lost, Packer
+from ctxkernel.state.pickling import Lost
 from ctxkernel.state.pieces import CHUNK, chunks_of
 from ctxkernel.state.reflect import class_dict, is_kind
 from ctxkernel.state.states import CheckpointError
-from ctxkernel.state.storing import Chunks
-from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING
 
@@ -90,31 +88,22 @@ class Fetched:
 class Restorer:
     """Brings states back.
 
-    `value(name)` as for `Checkpointer`; `bind(values, gone)` sets and removes variables and pseudo-names; `handle`
-    gives the living node of an id; `free_memory()` bytes, or None where that is not known.
+    `bind(values, gone)` sets and removes variables and pseudo-names; `free_memory()` gives bytes, or None where that is
+    not known.
     """
 
     def __init__(
         self,
         checkpoints: Checkpointer,
         *,
-        tracker: NamespaceTracker,
-        packer: Packer,
-        chunks: Chunks,
-        address: Callable[[Any], str],
-        value: Callable[[str], Any],
         bind: Callable[[Mapping[str, Any], Sequence[str]], None],
-        handle: Callable[[str], Any],
         free_memory: Callable[[], int | None],
     ) -> None:
-        self._checkpoints = checkpoints
-        self._tracker = tracker
-        self._packer = packer
-        self._chunks = chunks
-        self._address = address
-        self._value = value
+        storage = checkpoints.storage
+        self._checkpoints, self._tracker = checkpoints, checkpoints.tracker
+        self._packer, self._chunks = storage.packer, storage.chunks
+        self._address, self._value = storage.address, storage.value
         self._bind = bind
-        self._handle = handle
         self._free_memory = free_memory
         self._made: set[str] = set()
         """Uids of classes that were made anew for the return under way."""
@@ -279,8 +268,7 @@ class Restorer:
         """Say why nothing of a unit can be loaded, or return an empty text."""
         if not unit.stream[0]:
             return next(iter(unit.missing.values()), "it was not stored")
-        needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
-        gone = self._checkpoints.storage.absent(needed)
+        gone = self._checkpoints.storage.absent(unit.addresses)
         return f"its data are missing: {self._chunks.why_missing(gone[0])}" if gone else ""
 
     def _gap(self, unit: Unit, state: State, keep: Collection[str] = ()) -> str:
@@ -316,7 +304,7 @@ class Restorer:
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
-        there = {chunk for buffer in now.buffers for chunk in buffer.chunks} if now else set[str]()
+        there = set(now.chunks if now else ())
         return sum(
             min(CHUNK, buffer.nbytes) for buffer in unit.buffers for chunk in buffer.chunks if chunk not in there
         )
@@ -330,7 +318,7 @@ class Restorer:
                 return NOTHING
             if unit.digest.startswith(PLAIN):
                 return self.plain(unit)
-            if sum(buffer.nbytes for buffer in unit.buffers) > COPY_BYTES:
+            if unit.nbytes > COPY_BYTES:
                 return NOTHING
             buffers = [self._memory(buffer) for buffer in unit.buffers]
             made: dict[str, Any] = {}
@@ -391,7 +379,7 @@ class Restorer:
 
     def _load_classes(self, target: State, unit: Unit) -> dict[str, type]:
         return self._packer.unpack(  # type: ignore[return-value]
-            self._stream(unit), [], handles=self._handle, classes=lambda uid: self._class(target, uid)
+            self._stream(unit), [], handles=self._checkpoints.handle, classes=lambda uid: self._class(target, uid)
         )
 
     def _redefine(self, fetched: Fetched, unit: Unit) -> None:
@@ -436,7 +424,7 @@ class Restorer:
         values = self._packer.unpack(
             self._stream(unit),
             buffers,
-            handles=self._handle,
+            handles=self._checkpoints.handle,
             live=lambda token: living[token] if token in living else self._connect(fetched, unit, token),
             classes=lambda uid: self._class(target, uid),
             shared=lambda label: self._shared(fetched, label),
@@ -563,18 +551,10 @@ class Restorer:
         for token in fetched.connected:
             self._checkpoints.connected(token, fetched.made[token])
         self._bind(fetched.values, [*difference.drop, *gone])
-        loaded = [name for unit in difference.load for name in unit.names]
-        self._tracker.rebase(
-            [name for name in (*loaded, *difference.held) if ":" not in name or name.startswith(("target:", "module:"))]
-        )
         recorded = self._checkpoints.state(difference.execution_id)
         others = [name for name, unit in difference.target.items() if unit is not recorded.get(name)]
         self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
-        self._tracker.take_pending()
-        self._tracker.know_only(difference.target)
-        self._tracker.settle_loaded([unit.names for unit in difference.load])
-        for name in difference.held:
-            self._tracker.store_again(name)
+        self._tracker.settle(difference.target, [unit.names for unit in difference.load], difference.held)
         return lost
 
     def _hold(self, difference: Difference, gone: set[str]) -> None:
@@ -604,7 +584,7 @@ class Restorer:
 
 def _is_held(unit: Unit) -> bool:
     """Say whether a unit with something that has no stored form is small enough to be held besides."""
-    return bool(unit.live) and sum(one.nbytes for one in unit.buffers) <= HELD_BYTES
+    return bool(unit.live) and unit.nbytes <= HELD_BYTES
 
 
 def _places(unit: Unit) -> list[str]:

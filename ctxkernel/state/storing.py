@@ -31,7 +31,7 @@ class Chunks(Protocol):
     def has(self, address: str) -> bool: ...  # noqa: D102
     def put(self, address: str, data: Any, *, base: str | None = None) -> int: ...  # noqa: D102
     def read(self, address: str) -> memoryview: ...  # noqa: D102
-    def read_into(self, address: str, target: memoryview) -> None: ...  # noqa: D102
+    def read_into(self, address: str, view: memoryview) -> None: ...  # noqa: D102
     def map_run(self, addresses: Sequence[str]) -> Any: ...  # noqa: D102
     def missing(self, addresses: Iterable[str]) -> list[str]: ...  # noqa: D102
     def why_missing(self, address: str) -> str: ...  # noqa: D102
@@ -159,7 +159,7 @@ class Storage:
 
     def wait_for(self, target: Mapping[str, Unit]) -> None:
         """Wait for data of `target` that are still on their way."""
-        needed = (chunk for unit in target.values() for buffer in unit.buffers for chunk in buffer.chunks)
+        needed = (chunk for unit in target.values() for chunk in unit.chunks)
         if self.chunks.missing(needed):
             self.background.wait(BACKGROUND_SECONDS)
 

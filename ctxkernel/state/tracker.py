@@ -38,7 +38,7 @@ from ctxkernel.state.candidates import ANYTHING_IN_A_FUNCTION, Cell, Transform, 
 from ctxkernel.state.codes import code_facts
 from ctxkernel.state.describe import describe
 from ctxkernel.state.pickling import Packer
-from ctxkernel.state.pieces import Moment, Piece, chunks_of
+from ctxkernel.state.pieces import Moment, Piece
 from ctxkernel.state.reflect import Plan, is_kind
 from ctxkernel.state.snapshot import Hidden, Names, Snapshot, differences
 from ctxkernel.state.variables import NOTHING, Variable, is_atom, same_atoms, some_of, weak_reference
@@ -90,7 +90,8 @@ class NamespaceTracker:
     `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
     plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
     `may_defer()`: whether packing can go on outside of the user's time; where it cannot, it is never deferred.
-    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it.
+    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it, as
+    is always done by default.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class NamespaceTracker:
         packer: Packer | None = None,
         extras: Callable[[str], Any] = lambda _: NOTHING,
         may_defer: Callable[[], bool] = lambda: False,
-        chunks: Callable[..., tuple[str, ...]] = chunks_of,
+        chunks: Callable[..., tuple[str, ...]] | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.packer = packer or Packer(namespace, module=str(namespace.get("__name__", "__main__")))
@@ -232,10 +233,19 @@ class NamespaceTracker:
         self.pending.deferred |= deferred
         self.pending.faults |= moment.faults
 
-    def know_only(self, labels: Collection[str]) -> None:
-        """Know no shared objects and classes but these: the state that is there now has no others stored."""
-        for name in [one for one in self._groups if one.startswith(("class:", "shared:")) and one not in labels]:
+    def settle(self, target: Collection[str], loaded: Sequence[Sequence[str]], held: Collection[str]) -> None:
+        """Take a state that a return put in place as what is stored; `target` are all its names.
+
+        `loaded`: the groups of names that it loaded. `held`: names that come back as they are and are not stored.
+        """
+        names = (*(name for group in loaded for name in group), *held)
+        self.rebase([name for name in names if ":" not in name or name.startswith(("target:", "module:"))])
+        self.take_pending()
+        for name in [one for one in self._groups if one.startswith(("class:", "shared:")) and one not in target]:
             del self._groups[name]
+        self.settle_loaded(loaded)
+        for name in held:
+            self.store_again(name)
 
     def settle_loaded(self, groups: Collection[Sequence[str]]) -> None:
         """Take what a restore loaded as what is stored: it is packed to see later whether it changed."""
@@ -394,18 +404,15 @@ class NamespaceTracker:
         self._last = diff
         return diff
 
-    def rebase(self, names: Iterable[str] | None = None) -> None:
-        """Take the namespace as it is, after a restore: nothing is reported; `names` (None: all) are new."""
+    def rebase(self, names: Iterable[str]) -> None:
+        """Take the namespace as it is, after a restore: nothing is reported; `names` are new."""
         added, moved, deleted = self._moved()
         for name in deleted:
             self._forget(name)
-        for name in (*added, *moved, *(self._variables if names is None else names)):
+        for name in (*added, *moved, *names):
             if self._value(name) is not NOTHING:
                 self._dissolve(name)
                 self._add(name)
-        if names is None:
-            self._groups.clear()
-            self._unpacked = True
 
     # -- which names ------------------------------------------------------------------------------
 
@@ -516,7 +523,7 @@ class NamespaceTracker:
     def _moment(self, seconds: float | None) -> Moment:
         bounded = seconds is not None and self._may_defer()
         # What a return rests on is hashed; what a cell did may be proven by what the system knows was written.
-        chunks = functools.partial(self._chunks, prove=seconds is None)
+        chunks = functools.partial(self._chunks, prove=seconds is None) if self._chunks is not None else None
         return Moment(self.packer, self._value, seconds if bounded else None, chunks)
 
     def _whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:

@@ -58,6 +58,16 @@ class Unit:
     """What is not stored, and can be connected again once it is gone."""
 
     @property
+    def chunks(self) -> list[str]:
+        """The addresses of all its chunks."""
+        return [chunk for buffer in self.buffers for chunk in buffer.chunks]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of all its data."""
+        return [self.stream[0], *self.chunks]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of its buffers."""
         return sum(buffer.nbytes for buffer in self.buffers)
