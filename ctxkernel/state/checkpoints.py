@@ -25,7 +25,7 @@ from ctxkernel.state.faithful import unfaithful
 from ctxkernel.state.pieces import Piece
 from ctxkernel.state.reflect import is_kind, loaded
 from ctxkernel.state.states import Known, States
-from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking
+from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking, unit_of
 from ctxkernel.state.tracker import NamespaceTracker, Pending
 from ctxkernel.state.units import State, Unit, missing_of
 from ctxkernel.state.variables import NOTHING, is_atom
@@ -134,7 +134,7 @@ class Checkpointer:
         doubts = self._doubts(execution_id)
         plain = self._plain = {**self._plain, **plain}
         self._drop_gone(pending, gone, taking)
-        self._note_use(pending)
+        self._note_use()
         fault = ""
         try:
             others, self._others = self._others, set[str]()
@@ -200,7 +200,7 @@ class Checkpointer:
                 self._current.pop(name)
                 taking.gone.add(name)
 
-    def _note_use(self, pending: Pending) -> None:
+    def _note_use(self) -> None:
         """Note when a cell last may have used what cannot be stored."""
         for name in self.tracker.touched:
             unit = self._current.get(name)
@@ -244,25 +244,13 @@ class Checkpointer:
             self._used.setdefault(token, self.tracker.turn)
             if token not in again or self._packer.tokens.object(token) is None:
                 self._hold(token, thing)  # a connection is let go of with the user's last reference to it
-        faults = dict(packed.faults)
+        self.storage.note(piece, old, taking)
+        unit = unit_of(piece, digest, place or ("", 0), taking.execution_id)
         if packed.unproven:
             values = {name: self._value(name) for name in names}
-            faults |= unfaithful(self._packer, packed, values, handles=self.handle)
-        unit = Unit(
-            names,
-            digest,
-            place or ("", 0),
-            self.storage.buffers(piece, old, taking),
-            faults,
-            packed.parts,
-            tuple((token, taking.execution_id) for token in packed.live),
-            labels=tuple(label for label in packed.labels if label.startswith("shared:")),
-            again=packed.again,
-        )
-        if faults.keys() - packed.faults.keys():
-            unit = replace(
-                unit, live=(*unit.live, *self._hold_unfaithful(faults.keys() - packed.faults.keys(), taking))
-            )
+            faults = {**packed.faults, **unfaithful(self._packer, packed, values, handles=self.handle)}
+            unequal = self._hold_unfaithful(faults.keys() - packed.faults.keys(), taking)
+            unit = replace(unit, missing=faults, live=(*unit.live, *unequal))
         if unit.equals(old) and place is not None and old is not None and old.stream[0]:
             return
         if place is None:
@@ -399,7 +387,7 @@ class Checkpointer:
         """Return what is live, by what is stored of it."""
         current = dict(self._current)
         for unit in {id(unit): unit for unit in current.values() if unit.job}.values():
-            units.apply(current, self.states.made_of(unit) or (), ())
+            current |= units.by_name(self.states.made_of(unit) or ())
         return current
 
     def needed_now(self) -> set[str]:

@@ -440,7 +440,7 @@ class Restorer:
         why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
         told = {found[0] for place in fetched.lost if (found := re.match(r"\w+", place))}
         # Where there are more things to say than stand-ins, any name may hold the others.
-        all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit)))
+        all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint(units.missing_of(unit))
         for name in unit.names:
             if name.startswith(("class:", "shared:")) or (name in told and not all_names):
                 continue
@@ -585,10 +585,6 @@ class Restorer:
 def _is_held(unit: Unit) -> bool:
     """Say whether a unit with something that has no stored form is small enough to be held besides."""
     return bool(unit.live) and unit.nbytes <= HELD_BYTES
-
-
-def _places(unit: Unit) -> list[str]:
-    return [part.rpartition(" in ")[2] for part in unit.parts]
 
 
 _NOT_MEMBERS = frozenset(("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"))

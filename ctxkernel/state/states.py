@@ -122,12 +122,13 @@ class States:
             settle()
         state: State = {}
         for known in reversed(chain):
-            units.apply(state, (), known.gone)
+            for name in known.gone:
+                state.pop(name, None)
             for unit in known.units:  # in their order: each job also gives the classes as they were then
                 if (made := self.made_of(unit)) is None:
                     why = "it was still being stored when the kernel ended"
                     made = [Unit((name,), missing={name: why}) for name in unit.names]
-                units.apply(state, made, ())
+                state |= units.by_name(made)
         return state
 
     def chunks(self) -> Iterator[str]:

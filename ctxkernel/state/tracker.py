@@ -60,7 +60,6 @@ class Group:
 
     names: tuple[str, ...]
     key: bytes
-    stream_bytes: int
     labels: tuple[str, ...]
     deps: frozenset[str]
     seconds: float
@@ -283,10 +282,8 @@ class NamespaceTracker:
         """Take in what a background job found these names to be, where no later cell touched them."""
         if not self.pending.names.isdisjoint(names):
             return
-        group = Group(
-            tuple(names), bytes.fromhex(listed["k"]), 0, tuple(listed["a"]), frozenset(listed["e"]), float(listed["z"])
-        )
-        self._groups |= dict.fromkeys(names, group)
+        known = bytes.fromhex(listed["k"]), tuple(listed["a"]), frozenset(listed["e"]), float(listed["z"])
+        self._groups |= dict.fromkeys(names, Group(tuple(names), *known))
 
     def take_bound(self) -> set[str] | None:
         """Return the names that were bound anew or deleted since the last call; None where that is not known."""
@@ -548,8 +545,7 @@ class NamespaceTracker:
 
     def _keep(self, piece: Piece) -> Group:
         packed = piece.packed
-        times = piece.seconds, piece.hashing
-        group = Group(piece.names, piece.key, len(packed.stream), packed.labels, packed.deps, *times)
+        group = Group(piece.names, piece.key, packed.labels, packed.deps, piece.seconds, piece.hashing)
         for name in piece.names:
             self._groups[name] = group
             if (variable := self._variables.get(name)) is not None:
@@ -634,7 +630,7 @@ class NamespaceTracker:
         deps = frozenset().union(*(group.deps for group in known)) if known else frozenset[str]()
         # Only what was slow itself is deferred at once the next time.
         seconds = 0.0 if moment.slow.isdisjoint(names) else self._pack_seconds
-        group = Group(tuple(sorted(names)), b"", 0, tuple(labels), deps, seconds)
+        group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds)
         self._groups |= dict.fromkeys(group.names, group)
 
     def _is_slow(self, names: Sequence[str]) -> bool:

@@ -172,11 +172,6 @@ def unbundle(blob: bytes | memoryview, part: int) -> memoryview:
     return view[start : start + sizes[part]]
 
 
-def apply(state: State, units: Iterable[Unit], gone: Iterable[str]) -> State:
-    """Take a manifest's changes into `state`, in place."""
-    for name in gone:
-        state.pop(name, None)
-    for unit in units:
-        for name in unit.names:
-            state[name] = unit
-    return state
+def by_name(units: Iterable[Unit]) -> State:
+    """Return names → units; of several units of a name the last one."""
+    return {name: unit for unit in units for name in unit.names}
