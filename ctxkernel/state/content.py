@@ -87,8 +87,6 @@ _FILLS |= {"position", "skip"}
 class _Reader(pickle.Unpickler):
     """Reads a pack as nodes."""
 
-    classes: dict[str, type]
-
     def find_class(self, module: str, name: str) -> Any:
         return _named(f"{module}.{name}")
 

@@ -15,7 +15,7 @@ import os
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
+from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful
 from ctxkernel.state.pickle_things import is_anonymous
 from ctxkernel.state.reflect import class_dict, class_mro, is_kind, loaded
@@ -107,16 +107,12 @@ def _dtype(kind: Any) -> Any:
     return kind
 
 
-def _data(taking: Taking, memory: memoryview) -> Any:
-    return bytes(memory) if memory.nbytes < SMALL else taking.buffer(memory)
-
-
 def array(taking: Taking, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
     cls = type(obj)
     if cls is _memory:
-        return PARTS.memory_block, (_data(taking, memoryview(ndarray.view(obj, ndarray))),)
+        return PARTS.memory_block, (taking.data(memoryview(ndarray.view(obj, ndarray))),)
     if cls is ndarray:
         return _elements(taking, obj, obj, ())
     if _says_itself(cls):
@@ -157,7 +153,7 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
             return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
         fortran = flags.f_contiguous and not flags.c_contiguous
         if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
-            data = _data(taking, memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
+            data = taking.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
             return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
         root = _block(taking, obj, obj)
     elif is_kind(type(root), np.ndarray):
@@ -231,7 +227,7 @@ def block(taking: Taking, obj: Block) -> Reduction:
     """Memory by itself."""
     np = _numpy()
     whole = np.asarray(_Lying(obj)) if obj.nbytes else np.empty(0, "u1")
-    return PARTS.memory_block, (_data(taking, memoryview(whole)),)
+    return PARTS.memory_block, (taking.data(memoryview(whole)),)
 
 
 def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:

@@ -8,6 +8,7 @@ for content.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -46,16 +47,8 @@ class Part:
         raise TypeError(f"{self.name} is put together by a Restorer")
 
 
-_NAMES = """
-adopt anonymous_map array array_view arrow bound cached_property cell class_dict closed_file closed_memory code
-code_from database dict_iterator dict_view enum_member exception file fill fill_cell fill_class fill_exception
-fill_frame fill_function fill_objects fill_ordered fill_tensor fill_weak_container found frame_block function handle
-index_references live lock machine_values make_class mapped_file mapped_view member memory_block memoryview module
-nameless_type new new_type objects ordered own_class position property released_memoryview remembering shared skip
-stand_in tensor type_alias type_variable update_dict value weak weak_container weak_method weak_proxy wrapper
-"""
-PARTS: Any = type("Parts", (), {name: Part(name) for name in _NAMES.split()})
-"""Every constructor that reducers write, as an attribute."""
+PARTS: Any = types.SimpleNamespace()
+"""Every constructor that reducers write, as an attribute: those that `Restorer` has."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Any
 
 from ctxkernel.state.pickle_arrays import ArrayParts
 from ctxkernel.state.pickle_code import CodeParts
+from ctxkernel.state.pickle_core import PARTS, Part
 from ctxkernel.state.pickle_frames import FrameParts
 from ctxkernel.state.pickle_instances import InstanceParts
 from ctxkernel.state.pickle_things import ThingParts
@@ -56,6 +57,9 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         made = self.stand_in(what)
         self.stand_ins.append(made)
         return made
+
+
+vars(PARTS).update({name: Part(name) for name in (*dir(Restorer), *Restorer.__dataclass_fields__) if name[0] != "_"})
 
 
 class Loader(pickle.Unpickler):

@@ -32,7 +32,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
+from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful, defines, kind_of
 from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.reflect import HEAP_TYPE, is_kind, loaded
@@ -195,9 +195,7 @@ def weak_container(taking: Taking, obj: Any) -> Reduction:
 
 def machine_values(taking: Taking, obj: Any) -> Reduction:
     """An array.array."""
-    memory = memoryview(obj).cast("B")
-    data: Any = bytes(memory) if memory.nbytes < SMALL else taking.buffer(memory)
-    return PARTS.machine_values, (obj.typecode, data)
+    return PARTS.machine_values, (obj.typecode, taking.data(memoryview(obj).cast("B")))
 
 
 _BUFFER_WORDS = 16
@@ -501,28 +499,13 @@ class ThingParts(Constructors):
 
     def file(self, kind: str, path: Any, name: Any, mode: str, text: Any, position: int) -> Any:
         """Open a file for reading, where it stood. Raises OSError."""
-        opened: Any = io.FileIO(path, "r")
-        opened.name = name
-        if kind != "raw":
-            opened = io.BufferedReader(opened)
-        if kind == "text":
-            opened = io.TextIOWrapper(opened, encoding=text[0], errors=text[1])
-            opened.mode = mode
+        opened = _opened(kind, path, name, mode, *(text or ()))
         opened.seek(position)
         return opened
 
     def closed_file(self, kind: str, name: Any, mode: str | None) -> Any:
         """Return a closed file of that name."""
-        writing = mode is not None and any(letter in mode for letter in "wax")
-        made: Any = io.FileIO(os.devnull, "w" if writing else "r")
-        if name is not None:
-            made.name = name
-        if kind != "raw":
-            made = io.BufferedWriter(made) if writing else io.BufferedReader(made)
-        if kind == "text":
-            made = io.TextIOWrapper(made, encoding="utf-8")
-            if mode is not None:
-                made.mode = mode
+        made = _opened(kind, os.devnull, name, mode)
         made.close()
         return made
 
@@ -605,3 +588,20 @@ class ThingParts(Constructors):
             object.__setattr__(obj, name, value)
         obj.__cause__, obj.__context__, obj.__suppress_context__ = cause, context, suppress
         obj.args = args
+
+
+def _opened(
+    kind: str, path: Any, name: Any, mode: str | None, encoding: str = "utf-8", errors: str | None = None
+) -> Any:
+    """Open a file; `name` and `mode` are what it says of itself."""
+    writing = mode is not None and any(letter in mode for letter in "wax")
+    made: Any = io.FileIO(path, "w" if writing else "r")
+    if name is not None:
+        made.name = name
+    if kind != "raw":
+        made = io.BufferedWriter(made) if writing else io.BufferedReader(made)
+    if kind == "text":
+        made = io.TextIOWrapper(made, encoding=encoding, errors=errors)
+        if mode is not None:
+            made.mode = mode
+    return made

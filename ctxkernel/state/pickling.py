@@ -91,16 +91,8 @@ class Packed:
     @property
     def body(self) -> memoryview:
         """The part of the stream that depends on the content only."""
-        return (
-            memoryview(self.stream)[_HEAD.size + _HEAD.unpack_from(self.stream)[3] :]
-            if self.stream
-            else memoryview(b"")
-        )
-
-    @property
-    def has_objects(self) -> bool:
-        """Whether it holds more than plain data."""
-        return bool(self.noted)
+        start = _HEAD.size + _HEAD.unpack_from(self.stream)[3] if self.stream else 0
+        return memoryview(self.stream)[start:]
 
     @property
     def nbytes(self) -> int:
@@ -137,45 +129,25 @@ def _is_frame(data: Any, size: int) -> bool:
     return data[at] == _FRAME and int.from_bytes(data[at + 1 : at + 9], "little") + at + 9 == size
 
 
-class _In:
-    """What the unpickler reads from: puts the large pieces back in."""
+class _In(io.RawIOBase):
+    """What the unpickler reads from, by a BufferedReader: puts the large pieces back in."""
 
-    def __init__(self, pieces: list[memoryview]) -> None:
-        self._pieces = iter([piece for piece in pieces if piece.nbytes])
+    def __init__(self, pieces: Iterable[memoryview]) -> None:
+        self._pieces = iter(pieces)
         self._piece = memoryview(b"")
-        self._at = 0
 
-    def _next(self) -> bool:
-        while self._at >= self._piece.nbytes:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return False
-            self._piece, self._at = piece, 0
+    def readable(self) -> bool:
         return True
 
-    def read(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size and self._next():
-            some = self._piece[self._at : self._at + size - len(found)]
-            self._at += some.nbytes
-            found += some
-        return bytes(found)
-
     def readinto(self, into: Any) -> int:
-        whole = memoryview(into).cast("B")
-        done = 0
-        while done < whole.nbytes and self._next():
-            some = self._piece[self._at : self._at + whole.nbytes - done]
-            whole[done : done + some.nbytes] = some
-            self._at += some.nbytes
-            done += some.nbytes
-        return done
-
-    def readline(self) -> bytes:
-        found = bytearray()
-        while not found.endswith(b"\n") and self._next():
-            found += self.read(1)
-        return bytes(found)
+        while not self._piece.nbytes:
+            if (piece := next(self._pieces, None)) is None:
+                return 0
+            self._piece = piece
+        size = min(len(into), self._piece.nbytes)
+        into[:size] = self._piece[:size]
+        self._piece = self._piece[size:]
+        return size
 
 
 class Packer:
@@ -191,7 +163,6 @@ class Packer:
         self.namespace = namespace
         self.module = module
         self.is_handle = is_handle
-        self.part = part_seed
         self.cache = Cache()
         self.own_modules: dict[str, types.ModuleType] = {}
         """Modules of the user's own, by name: files in his folder."""
@@ -377,8 +348,7 @@ class Packer:
         return {name: value for name, value in values.items() if name not in faults or id(value) not in stand_ins}
 
     def _load(self, restorer: Restorer, opened: Opened) -> tuple[dict[str, object], list[str]]:
-        given = {"part": restorer.part}
-        seeds = [given.get(name, seed) for name, (_, seed) in zip(SEEDS, self._seeds().values(), strict=True)]
+        seeds = [restorer.part if seed is part_seed else seed for _, seed in self._seeds().values()]
 
         def load(kind: Any) -> Any:
             loader = kind(opened.source(restorer.buffers), buffers=opened.turns(seeds, restorer.buffers))
@@ -421,14 +391,11 @@ class Opened:
 
     def __init__(self, stream: Any) -> None:
         whole = memoryview(stream)
-        head: tuple[bytes, int, int, int, int, int] = (b"", 0, 0, 0, 0, 0)
-        if whole.nbytes >= _HEAD.size:
-            head = _HEAD.unpack_from(whole)  # type: ignore[assignment]
-        magic, version, self.seeds, size, cuts, turns = head
+        head = bytes(whole[: _HEAD.size]).ljust(_HEAD.size, b"\0")
+        magic, version, self.seeds, size, cuts, turns = _HEAD.unpack(head)
         if magic != _MAGIC or version != _VERSION or self.seeds > len(SEEDS):
             raise ValueError("not a pack that this version can read")
-        text = bytes(whole[_HEAD.size : _HEAD.size + size]).decode()
-        self.labels = text.split("\n") if text else list[str]()
+        self.labels = bytes(whole[_HEAD.size : _HEAD.size + size]).decode().split()
         """What the numbers in the pickle stand for."""
         at = _HEAD.size + size
         self.cuts: list[Any] = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
@@ -452,7 +419,7 @@ class Opened:
         for at, number in self.cuts:
             pieces += self.pickle[start:at], memoryview(buffers[number]).cast("B")
             start = at
-        return _In([*pieces, self.pickle[start:]])
+        return io.BufferedReader(_In([*pieces, self.pickle[start:]]))
 
 
 def _packed(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things, reconnect
 from ctxkernel.state.modules import IN_PLACE
-from ctxkernel.state.pickle_core import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, said, short
+from ctxkernel.state.pickle_core import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said, short
 from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_kind, is_own_class, public_name
 
 if TYPE_CHECKING:
@@ -217,6 +217,10 @@ class Taking:
         self.buffers.append(memory)
         return len(self.buffers) - 1
 
+    def data(self, memory: memoryview) -> bytes | int:
+        """Return what the stream holds of memory: all of it where it is small, else the number of a buffer."""
+        return bytes(memory) if memory.nbytes < SMALL else self.buffer(memory)
+
     def keep_out(self, pickle_buffer: Any) -> bool:
         """Decide on a buffer that a library hands out: the pickler's `buffer_callback`. True: it goes in-band."""
         memory = pickle_buffer.raw()
@@ -357,7 +361,7 @@ def _connection(otherwise: Kind) -> Kind:
 
 
 _OWN: dict[type, Kind] = {
-    Part: lambda taking, obj: (taking.packer.part, (obj.name,)),
+    Part: lambda taking, obj: (part_seed, (obj.name,)),
     type: pickle_code.class_,
 }
 _EXACT: dict[int, Kind] = {id(cls): None for cls in pickle_things.PLAIN} | {

@@ -810,7 +810,7 @@ class NamespaceTracker:
 
     def _comparable(self, piece: Piece) -> bool:
         size = len(piece.packed.stream)
-        return size <= (COMPARED_BYTES if piece.packed.has_objects else PLAIN_BYTES)
+        return size <= (COMPARED_BYTES if piece.packed.noted else PLAIN_BYTES)
 
     def _prints(self, piece: Piece) -> dict[str, str]:
         packed = piece.packed
