@@ -184,17 +184,17 @@ def remembering(taking: Taking, obj: Any) -> Reduction:
     wrapped = obj.__wrapped__
     if obj.cache_info().currsize:
         taking.note(f"the cache of {getattr(wrapped, '__name__', 'a function')}: empty")
-        taking.noted += _cached(obj)
+        held = (one for some in held_by_cache(obj) for one in some)
+        taking.noted += [one for one in held if type(one) not in _UNCHANGED]  # the cache may give it out again
     settings = obj.cache_parameters()
     return PARTS.remembering, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, PARTS.update_dict
 
 
-def _cached(obj: Any) -> list[Any]:
-    """Return what can be changed in place of what the cache of a function holds: it may give that out again."""
+def held_by_cache(obj: Any) -> tuple[list[Any], list[Any]]:
+    """Return what the cache of a function holds: links, results and the dict of entries; and what is in that."""
     own = (obj.__wrapped__, obj.__dict__)
-    found = [one for one in gc.get_referents(obj) if not any(one is known for known in own)]
-    found += [held for one in found if type(one) is dict for held in gc.get_referents(one)]
-    return [one for one in found if type(one) not in _UNCHANGED]
+    held = [one for one in gc.get_referents(obj) if not any(one is known for known in own)]
+    return held, [one for entries in held if type(entries) is dict for one in gc.get_referents(entries)]
 
 
 _UNCHANGED = frozenset((type, types.FunctionType, tuple, str, bytes, int, float, complex, bool, type(None)))

@@ -18,6 +18,7 @@ from typing import Any
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from ctxkernel.state.pickle_core import Expired, OutOfTime, Unfinished, never
+from ctxkernel.state.pickle_things import address
 from ctxkernel.state.pickling import Packed, Packer
 from ctxkernel.state.reflect import is_kind
 from ctxkernel.state.variables import NOTHING
@@ -179,13 +180,10 @@ class Moment:
     def _hash(self, packed: Packed, expired: Expired) -> tuple[tuple[str, ...], ...]:
         found: list[tuple[str, ...]] = []
         for view in packed.buffers:
-            key = address_of(view), view.nbytes
-            known = self._hashed.get(key) if key[0] else None
-            if known is None:
-                known = (self.chunks or chunks_of)(view, expired)
-                if key[0]:
-                    self._hashed[key] = known
-            found.append(known)
+            key = address(view), view.nbytes
+            if key not in self._hashed:
+                self._hashed[key] = (self.chunks or chunks_of)(view, expired)
+            found.append(self._hashed[key])
         return tuple(found)
 
 
@@ -223,11 +221,3 @@ def chunk_address(chunk: memoryview, expired: Expired = never) -> str:
     if expired():
         raise OutOfTime
     return f"x{xxh3_128_hexdigest(chunk)}"
-
-
-def address_of(view: memoryview) -> int:
-    """Return where a buffer lies in memory; 0 where that cannot be told."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return 0
-    return int(numpy.frombuffer(view, numpy.uint8).__array_interface__["data"][0])

@@ -133,7 +133,10 @@ class NamespaceTracker:
         self._candidates: set[str] = set()
         self._suspect = ""
         self._outside = ""
-        self._refresh = self._quiet = False
+        self.refresh = False
+        """Whether the next cell begins with a look at what it may touch, as far as that is quick: silent code ran."""
+        self.quiet = False
+        """Whether no code of the user's ran since the last cell, so that names stand for what they stood for."""
         self._bound: set[str] | None = None
         self._verified = False
         """Whether everything was packed since the last cell."""
@@ -174,10 +177,6 @@ class NamespaceTracker:
         """Whether the last cell mentioned no global name at all."""
         return not self._cell.names and not self._cell.anything
 
-    def group(self, name: str) -> frozenset[str]:
-        """Return the names that are stored together with `name`. Raises KeyError for what was not packed yet."""
-        return frozenset(self._groups[name].names)
-
     def watch(self, name: str) -> None:
         """Follow what `extras(name)` gives, as if it were a variable. Never in a diff."""
         if name not in self._variables:
@@ -211,10 +210,6 @@ class NamespaceTracker:
     def suspect_all(self, reason: str) -> None:
         """Have the next cell treat every variable as touched: something may have changed any of them."""
         self._suspect = self._suspect or reason
-
-    def reconfigure(self, settings: Settings) -> None:
-        """Have other settings from now on."""
-        self.settings = settings
 
     def pack_rest(self) -> None:
         """Pack what the next checkpoint has to store and that is not packed yet."""
@@ -333,16 +328,8 @@ class NamespaceTracker:
         """Have the next cell begin with a look at everything: something ran that no cell shows."""
         self._outside = self._outside or reason
 
-    def refresh_next(self) -> None:
-        """Have the next cell begin with a look at what it may touch, as far as that is quick: silent code ran."""
-        self._refresh = True
-
-    def nothing_ran(self) -> None:
-        """Note that no code of the user's ran since the last cell, so that names stand for what they stood for."""
-        self._quiet = True
-
     def _before(self, source: str) -> NamespaceDiff:
-        quiet, self._quiet = self._quiet, False
+        quiet, self.quiet = self.quiet, False
         added, moved, deleted = ([], [], []) if quiet else self._moved()
         cell = self._cell = read_cell(source, self._transform)
         outside, self._outside = self._outside, ""
@@ -367,7 +354,7 @@ class NamespaceTracker:
         new = [name for name in self._candidates if name not in self._groups and self._is_complex(name)]
         if new:
             self._baseline(new)
-        refresh, self._refresh = self._refresh, False
+        refresh, self.refresh = self.refresh, False
         quick = self._quick() if refresh and not outside and not self._suspect else ()
         if quick:
             refreshed = self._settle((), (), (), quick, Cell(), outside=True)
