@@ -10,9 +10,7 @@ Rule 3: what has no stored form is held while a state within reach has it, and i
 
 from __future__ import annotations
 
-import io
 import pickle
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +21,7 @@ from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state import reconnect, units
 from ctxkernel.state.faithful import unfaithful
 from ctxkernel.state.pieces import Piece
-from ctxkernel.state.reflect import is_kind, loaded
+from ctxkernel.state.reflect import is_any
 from ctxkernel.state.states import Known, States
 from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking, unit_of
 from ctxkernel.state.tracker import NamespaceTracker, Pending
@@ -268,7 +266,7 @@ class Checkpointer:
 
     def _hold(self, token: str, thing: Any) -> None:
         """Hold an object without a stored form, unless letting go of it is how the user ends it."""
-        if token in self.shelf or closes_when_it_goes(thing):
+        if token in self.shelf or is_any(type(thing), *_CLOSING):
             return
         self.shelf[token] = thing
         while len(self.shelf) > MOST_HELD:
@@ -464,16 +462,10 @@ class Checkpointer:
                 self.shelf.pop(token, None)  # the user holds it again
 
 
-def closes_when_it_goes(thing: Any) -> bool:
-    """Say whether a program may rely on an object being closed when nobody holds it any more."""
-    kinds: list[Any] = [io.IOBase, socket.socket]
-    for module, name in _CLOSING:
-        kinds.append(loaded(module).get(name))
-    return any(isinstance(kind, type) and is_kind(type(thing), kind) for kind in kinds)
-
-
 _CLOSING = (
-    *(("tempfile", "_TemporaryFileWrapper"), ("tempfile", "SpooledTemporaryFile"), ("tempfile", "TemporaryDirectory")),
-    *(("zipfile", "ZipFile"), ("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory")),
-    *(("h5py", "HLObject"), ("sqlite3", "Connection"), ("mmap", "mmap")),
+    *(("io", "IOBase"), ("socket", "socket"), ("tempfile", "_TemporaryFileWrapper"), ("mmap", "mmap")),
+    *(("tempfile", "SpooledTemporaryFile"), ("tempfile", "TemporaryDirectory"), ("zipfile", "ZipFile")),
+    *(("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory"), ("h5py", "HLObject")),
+    ("sqlite3", "Connection"),
 )
+"""What a program may rely on to be closed when nobody holds it any more."""

@@ -20,7 +20,7 @@ from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 from ctxkernel.state.pickle_core import Expired, OutOfTime, Unfinished, never
 from ctxkernel.state.pickle_things import address
 from ctxkernel.state.pickling import Packed, Packer
-from ctxkernel.state.reflect import is_kind
+from ctxkernel.state.reflect import is_any
 from ctxkernel.state.variables import NOTHING
 
 MOST_SHARED = 32
@@ -199,16 +199,9 @@ def _key(packed: Packed, chunks: Sequence[Sequence[str]]) -> bytes:
 
 def is_shareable(obj: Any) -> bool:
     """Say whether an object has a pack of its own where several names hold it: it holds no object of the user's."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return False
-    cls = type(obj)
-    if is_kind(cls, numpy.ndarray):
-        return not numpy.ndarray.dtype.__get__(obj).hasobject
-    pandas: Any = sys.modules.get("pandas")
-    if pandas is None or not (is_kind(cls, pandas.Index) or is_kind(cls, pandas.api.extensions.ExtensionArray)):
-        return False
-    return obj.dtype != object
+    if is_any(type(obj), ("numpy", "ndarray")):
+        return not sys.modules["numpy"].ndarray.dtype.__get__(obj).hasobject
+    return is_any(type(obj), ("pandas", "Index"), ("pandas.api.extensions", "ExtensionArray")) and obj.dtype != object
 
 
 def chunks_of(view: memoryview, expired: Expired = never) -> tuple[str, ...]:

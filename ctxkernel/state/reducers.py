@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import copyreg
+import functools
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things, reconnect
 from ctxkernel.state.modules import IN_PLACE
 from ctxkernel.state.pickle_core import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said, short
-from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_kind, is_own_class, public_name
+from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_any, is_kind, is_own_class, public_name
 
 if TYPE_CHECKING:
     from ctxkernel.state.pickling import Packer
@@ -271,7 +272,7 @@ class Taking:
             self.held.append(cls)
         else:
             self.packer.cache.add(cls, kind)
-        if _is_value_type(cls):
+        if is_any(cls, *_VALUE_TYPES):
             (self.values if own else _VALUES)[id(cls)] = cls
         return kind
 
@@ -314,11 +315,6 @@ _VALUE_TYPES = (
     *(("pandas", "Period"), ("pandas", "Interval"), ("pandas", "DateOffset"), ("pyarrow", "DataType")),
     *(("pyarrow", "Array"), ("pyarrow", "ChunkedArray"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch")),
 )
-
-
-def _is_value_type(cls: type) -> bool:
-    bases = (getattr(sys.modules.get(module), name, None) for module, name in _VALUE_TYPES)
-    return any(isinstance(base, type) and is_kind(cls, base) for base in bases)
 
 
 class Cache:
@@ -370,16 +366,16 @@ _EXACT: dict[int, Kind] = {id(cls): None for cls in pickle_things.PLAIN} | {
 _BELOW: dict[int, Kind] = {
     id(cls): kind for table in (pickle_things.BELOW, pickle_code.BELOW) for cls, kind in table.items()
 }
-_found: tuple[tuple[bool, ...], dict[int, Kind]] | None = None
 _TABLE: tuple[tuple[str, str, Kind], ...] = (*pickle_arrays.TABLE, *pickle_frames.TABLE, *pickle_things.TABLE)
 _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
 
 
 def _libraries() -> dict[int, Kind]:
     """Return the reducers for classes of those libraries that are imported by now, and what is below them."""
-    global _found
-    imported = tuple(name in sys.modules for name in _MODULES)
-    if _found is None or _found[0] != imported:
-        listed = ((getattr(sys.modules.get(module), name, None), kind) for module, name, kind in _TABLE)
-        _found = imported, {id(cls): kind for cls, kind in listed if isinstance(cls, type)}
-    return _found[1]
+    return _of_imported(tuple([name in sys.modules for name in _MODULES]))
+
+
+@functools.lru_cache(1)
+def _of_imported(_: tuple[bool, ...]) -> dict[int, Kind]:
+    listed = ((getattr(sys.modules.get(module), name, None), kind) for module, name, kind in _TABLE)
+    return {id(cls): kind for cls, kind in listed if isinstance(cls, type)}

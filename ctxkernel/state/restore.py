@@ -27,7 +27,7 @@ from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
 from ctxkernel.state.pickling import Lost
 from ctxkernel.state.pieces import CHUNK, chunks_of
-from ctxkernel.state.reflect import class_dict, is_kind
+from ctxkernel.state.reflect import class_dict, is_any, is_kind
 from ctxkernel.state.states import CheckpointError
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING
@@ -661,11 +661,8 @@ def _allocate(nbytes: int) -> memoryview:
 
 def _shares_lazily(values: Mapping[str, Any]) -> bool:
     """Whether a frame shares memory with another one until one of them is written to: pandas would not see us write."""
-    pandas: Any = sys.modules.get("pandas")
-    if pandas is None:
-        return False
     for value in values.values():
-        framed = is_kind(type(value), pandas.DataFrame) or is_kind(type(value), pandas.Series)
+        framed = is_any(type(value), ("pandas", "DataFrame"), ("pandas", "Series"))
         manager = getattr(value, "_mgr", None) if framed else None
         if manager is not None and any(block.refs.has_reference() for block in manager.blocks):
             return True
