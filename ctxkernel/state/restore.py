@@ -18,7 +18,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxkernel.core.errors import CtxError
@@ -48,20 +48,20 @@ class Difference:
 
     execution_id: str | None
     target: State
-    keep: tuple[str, ...]
-    load: tuple[Unit, ...]
-    drop: tuple[str, ...]
-    lost: Mapping[str, str]
-    """Names, or places in their values (`d['x']`), whose content the state had and that cannot be loaded; and why."""
-    nbytes: int
-    """Bytes of the buffers that differ."""
-    stale: Mapping[str, str] = field(default_factory=dict[str, str])
+    stale: dict[str, str]
     """Names that come back as they are now, since nothing else of them is there; and why."""
-    absent: Mapping[str, str] = field(default_factory=dict[str, str])
+    lost: dict[str, str] = field(default_factory=dict[str, str])
+    """Names, or places in their values (`d['x']`), whose content the state had and that cannot be loaded; and why."""
+    absent: dict[str, str] = field(default_factory=dict[str, str])
     """Names of the state whose data are missing from the store, and why: a return would lose their present values."""
-    connect: Mapping[str, reconnect.Connection] = field(default_factory=dict[str, reconnect.Connection])
+    connect: dict[str, reconnect.Connection] = field(default_factory=dict[str, reconnect.Connection])
     """By token: connections of the state that are gone and are made again."""
-    held: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    keep: tuple[str, ...] = ()
+    load: tuple[Unit, ...] = ()
+    drop: tuple[str, ...] = ()
+    nbytes: int = 0
+    """Bytes of the buffers that differ."""
+    held: dict[str, Any] = field(default_factory=dict[str, Any])
     """Values of the state that were held, since their data are not stored."""
 
 
@@ -120,13 +120,10 @@ class Restorer:
         keep |= self._proven(target, current, keep)
         held = checkpoints.held.get(execution_id, {})
         keep -= {each for name in stale for each in target[name].names if held.keys() >= set(target[name].names)}
+        found = Difference(execution_id, target, stale)
         load: dict[int, Unit] = {}
-        lost: dict[str, str] = {}
-        absent: dict[str, str] = {}
-        connect: dict[str, reconnect.Connection] = {}
-        values: dict[str, Any] = {}
         for name, unit in target.items():
-            if name in keep or id(unit) in load or name in lost:
+            if name in keep or id(unit) in load or name in found.lost:
                 continue
             why, gap = self._unloadable(unit), self._gap(unit, target, keep)
             there = {each: held.get(each, self._value(each)) for each in unit.names}
@@ -134,17 +131,18 @@ class Restorer:
             some = bool(unit.live) and not held.keys().isdisjoint(there)
             with_it = self._shared_as_then(unit, target, keep) if whole or some else None
             if with_it is not None and self._is_as_then(unit, execution_id, there):
-                values |= there
+                found.held.update(there)
                 keep |= with_it
                 stale |= self._used(unit, execution_id)
                 continue
             # An option of the process stays as it is, and an object without a name is part of what has one.
             if gap and (unit.digest or not unit.missing) and not unit.names[0].startswith(("ambient:", "shared:")):
-                absent |= {each: gap for each, value in there.items() if value is not NOTHING or each in current}
+                lacking = [each for each, value in there.items() if value is not NOTHING or each in current]
+                found.absent.update(dict.fromkeys(lacking, gap))
             if why:
-                lost |= dict.fromkeys(unit.names, why)
+                found.lost.update(dict.fromkeys(unit.names, why))
                 continue
-            self._not_stored(unit, current, stale, lost, connect, execution_id)
+            self._not_stored(unit, current, found)
             load[id(unit)] = unit
         for name in keep:
             stale |= self._used(target[name], execution_id)
@@ -153,9 +151,7 @@ class Restorer:
         live = {*current, *self._tracker.names()}
         drop = tuple(sorted(name for name in live if name not in target))
         kept = tuple(name for name in target if name in keep)
-        return Difference(
-            execution_id, target, kept, tuple(load.values()), drop, lost, nbytes, stale, absent, connect, values
-        )
+        return replace(found, keep=kept, load=tuple(load.values()), drop=drop, nbytes=nbytes)
 
     def _doubtful(self, execution_id: str | None, target: State, current: State) -> dict[str, str]:
         """Return the names whose value in a state is not certain, and why. One that is live still stays as it is."""
@@ -229,15 +225,7 @@ class Restorer:
             return False
         return self._print(unit, values) == (unit.digest, [one.chunks for one in unit.buffers])
 
-    def _not_stored(
-        self,
-        unit: Unit,
-        current: State,
-        stale: dict[str, str],
-        lost: dict[str, str],
-        connect: dict[str, reconnect.Connection],
-        execution_id: str | None,
-    ) -> None:
+    def _not_stored(self, unit: Unit, current: State, found: Difference) -> None:
         """Say what of a unit cannot be had as it was: as it is now if alive, else connected again, else lost."""
         missing = units.missing_of(unit)
         whole = () if missing else unit.names
@@ -247,17 +235,17 @@ class Restorer:
         again = {one.token: one for one in unit.again if one.token not in living}
         for token, one in again.items():
             if why := reconnect.REGISTRY.why_not(one.kind):
-                lost |= dict.fromkeys(one.places, why)
+                found.lost.update(dict.fromkeys(one.places, why))
             else:
-                connect[token] = one.joined(connect.get(token))
+                found.connect[token] = one.joined(found.connect.get(token))
             missing = {place: told for place, told in missing.items() if place not in one.places}
         alive = bool(unit.live) and all(token in living or token in again for token, _ in unit.live)
         if not alive:
-            lost |= {place: f"{why}; what it was is gone" for place, why in missing.items()}
+            found.lost.update({place: f"{why}; what it was is gone" for place, why in missing.items()})
         elif not unit.equals(current.get(unit.names[0])):
-            stale |= dict.fromkeys(whole or missing, _AS_NOW)
+            found.stale.update(dict.fromkeys(whole or missing, _AS_NOW))
         else:
-            stale |= self._used(unit, execution_id)
+            found.stale.update(self._used(unit, found.execution_id))
 
     def _used(self, unit: Unit, execution_id: str | None) -> dict[str, str]:
         """Return what of a unit is not stored and may have been used since a state."""
