@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import array as machine
 import contextlib
+import functools
 import itertools
 import mmap
 import os
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from xxhash import xxh3_64_hexdigest
+
 from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful
-from ctxkernel.state.pickle_things import is_anonymous
+from ctxkernel.state.pickle_things import instance_or, is_anonymous
 from ctxkernel.state.reflect import class_dict, class_mro, is_kind, loaded
 
 if TYPE_CHECKING:
@@ -111,7 +114,7 @@ def array(taking: Taking, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
     cls = type(obj)
-    if cls is _memory:
+    if cls is memory_class():
         return PARTS.memory_block, (taking.data(memoryview(ndarray.view(obj, ndarray))),)
     if cls is ndarray:
         return _elements(taking, obj, obj, ())
@@ -157,8 +160,8 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
             return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
         root = _block(taking, obj, obj)
     elif is_kind(type(root), np.ndarray):
-        if type(root) is _memory or not (root.flags.c_contiguous or root.flags.f_contiguous) or taking.blocks:
-            root = _block(taking, root, root) if type(root) is not _memory and _in_block(taking, root) else root
+        if type(root) is not memory_class() and taking.blocks and _in_block(taking, root):
+            root = _block(taking, root, root)
     elif type(root) is mmap.mmap and not is_anonymous(root):
         return taking.refuse(obj, "it maps a file")
     elif not any(type(root) is one for one in _EXPORTERS):
@@ -178,7 +181,7 @@ def _root(taking: Taking, arr: Any) -> Any:
     base_of = ndarray.base.__get__
     node: Any = arr
     while True:
-        if type(node) is _memory or (node is not arr and taking.label_of(node)):
+        if type(node) is memory_class() or (node is not arr and taking.label_of(node)):
             return node
         base: Any = base_of(node)
         if base is None:
@@ -267,32 +270,20 @@ def mapped(taking: Taking, obj: Map) -> Reduction:
 _WHOLE_MAP = 64 * 1024 * 1024
 
 
-def random_state(taking: Taking, obj: Any) -> Reduction:
-    """A RandomState: the one behind `np.random.rand` is that one again."""
-    if obj is loaded("numpy.random.mtrand").get("_rand"):
-        return PARTS.found, ("numpy.random.mtrand", "_rand")
-    return careful(taking, obj)
-
-
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "ndarray", array),
     ("numpy", "dtype", careful),
     ("numpy", "generic", None),
-    ("numpy.random", "RandomState", random_state),
+    ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
     (__name__, "Block", block),
     (__name__, "Map", mapped),
 )
 
 
-_memory: Any = None
-
-
+@functools.cache
 def memory_class() -> Any:
     """Return the class of arrays that hold memory which a restore was given: numpy names it as the base of others."""
-    global _memory
-    if _memory is None:
-        _memory = type("Memory", (_numpy().ndarray,), {"__module__": __name__})
-    return _memory
+    return type("Memory", (_numpy().ndarray,), {"__module__": __name__})
 
 
 class ArrayParts(Constructors):
@@ -392,7 +383,5 @@ class ArrayParts(Constructors):
 
 
 def _mark(path: str, whole: Any) -> tuple[int, int, str]:
-    from xxhash import xxh3_64_hexdigest
-
     known = os.stat(path)
     return known.st_size, known.st_mtime_ns, "" if whole is None else xxh3_64_hexdigest(whole)

@@ -13,6 +13,7 @@ import datetime as dt
 import decimal
 import fractions
 import gc
+import importlib
 import io
 import itertools
 import logging
@@ -76,7 +77,7 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
         token = taking.packer.token(obj)
         taking.live[token] = obj
         held = taking.label(f"live:{token}")
-        taking.leave_out(obj, "a held lock")
+        taking.left_out.append((obj, "a held lock"))
     return PARTS.lock, ("RLock" if type(obj) is _RLOCK else "Lock", held)
 
 
@@ -276,7 +277,7 @@ def iterator(taking: Taking, obj: Any) -> Reduction:
         return careful(taking, obj)
 
 
-def _instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
+def instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
     """Return a reducer that writes objects which live in a module as their name, and others as `otherwise` does."""
 
     def reduce(taking: Taking, obj: Any) -> Reduction:
@@ -288,9 +289,8 @@ def _instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Red
     return reduce
 
 
-_open_file = _instance_or(*_STANDARD, otherwise=file)
-_random = _instance_or(("random", "_inst"))
-_field_kind = _instance_or(
+_open_file = instance_or(*_STANDARD, otherwise=file)
+_field_kind = instance_or(
     *(("dataclasses", "_FIELD"), ("dataclasses", "_FIELD_CLASSVAR"), ("dataclasses", "_FIELD_INITVAR")),
     *(("dataclasses", "MISSING"), ("dataclasses", "KW_ONLY"), ("dataclasses", "_HAS_DEFAULT_FACTORY")),
 )
@@ -302,7 +302,7 @@ def exception(taking: Taking, obj: BaseException) -> Reduction:
     if defines(cls, "__reduce__", "__reduce_ex__", "__getstate__"):
         return careful(taking, obj)
     if obj.__traceback__ is not None:
-        taking.leave_out(obj, f"the traceback of a {cls.__name__}")
+        taking.left_out.append((obj, f"the traceback of a {cls.__name__}"))
     native: Any = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
     args = native.__reduce__(obj)[1]
     plan = taking.plan(cls)
@@ -386,7 +386,7 @@ KINDS: dict[Any, Kind] = {
     array.array: machine_values,
     memoryview: view,
     mmap.mmap: anonymous_map,
-    random.Random: _random,
+    random.Random: instance_or(("random", "_inst")),
     random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
     Lost: lambda taking, obj: (PARTS.stand_in, obj.__reduce__()[1]),
     weakref.ref: weak,
@@ -432,11 +432,9 @@ _ALIVE_ONLY = {
 }
 """By reason, the classes whose instances have no stored form."""
 TABLE: tuple[tuple[str, str, Kind], ...] = (
-    ("dataclasses", "_FIELD_BASE", _field_kind),
-    ("dataclasses", "_MISSING_TYPE", _field_kind),
-    ("dataclasses", "_KW_ONLY_TYPE", _field_kind),
+    *(("dataclasses", name, _field_kind) for name in ("_FIELD_BASE", "_MISSING_TYPE", "_KW_ONLY_TYPE")),
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
-    ("os", "_Environ", _instance_or(("os", "environ"), ("os", "environb"))),
+    ("os", "_Environ", instance_or(("os", "environ"), ("os", "environb"))),
     ("logging", "Handler", _handler),
     ("_queue", "SimpleQueue", lambda taking, obj: taking.refuse(obj, _PROCESS, gc.get_referents(obj))),
     *(
@@ -446,8 +444,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ),
     ("ipywidgets", "Widget", _widget),
     ("IPython.core.interactiveshell", "InteractiveShell", lambda *_: (PARTS.found, ("IPython", "get_ipython", True))),
-    ("ipykernel.iostream", "OutStream", _instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
-    ("matplotlib", "RcParams", _instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
+    ("ipykernel.iostream", "OutStream", instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
+    ("matplotlib", "RcParams", instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
     ("matplotlib.figure", "Figure", _figure),
     ("matplotlib.cbook", "CallbackRegistry", _callbacks),
 )
@@ -463,8 +461,6 @@ class ThingParts(Constructors):
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
         """Return what a module has under a name, or what that returns."""
-        import importlib
-
         one = getattr(importlib.import_module(module), name)
         return one() if call else one
 

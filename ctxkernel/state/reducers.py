@@ -209,10 +209,6 @@ class Taking:
         """Say that something is made anew rather than restored."""
         self.rebuilt.setdefault(text)
 
-    def leave_out(self, obj: object, what: str) -> None:
-        """Say that `obj` is stored without `what`."""
-        self.left_out.append((obj, what))
-
     def buffer(self, memory: memoryview) -> int:
         """Keep memory outside of the stream; returns its number."""
         self.buffers.append(memory)

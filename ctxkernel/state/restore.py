@@ -308,17 +308,18 @@ class Restorer:
                 return self.plain(unit)
             if unit.nbytes > COPY_BYTES:
                 return NOTHING
-            buffers = [self._memory(buffer) for buffer in unit.buffers]
             made: dict[str, Any] = {}
+
+            def load(unit: Unit) -> dict[str, Any]:
+                buffers = [self._memory(buffer) for buffer in unit.buffers]
+                return self._packer.unpack(self._stream(unit), buffers, shared=shared, trial=True)
 
             def shared(label: str) -> Any:
                 if label not in made:
-                    one = state[label]
-                    memory = [self._memory(buffer) for buffer in one.buffers]
-                    made.update(self._packer.unpack(self._stream(one), memory, shared=shared, trial=True))
+                    made.update(load(state[label]))
                 return made[label]
 
-            return self._packer.unpack(self._stream(unit), buffers, shared=shared, trial=True).get(name, NOTHING)
+            return load(unit).get(name, NOTHING)
         except Exception:  # code of the user's may run: a `__setstate__`
             return NOTHING
 

@@ -66,8 +66,8 @@ class Group:
     """Processor time that packing took …"""
     hashing: float = 0.0
     """… and hashing."""
-    prints: dict[str, str] | None = None
-    """Fingerprints by name; None before they were asked for."""
+    prints: dict[str, str] = field(default_factory=dict[str, str])
+    """Fingerprints by name, as far as they were asked for."""
 
 
 @dataclass(slots=True)
@@ -296,7 +296,7 @@ class NamespaceTracker:
         if variable.atom is not NOTHING:
             return content.fingerprint(variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes)
         group = self._groups.get(name)
-        found = (group.prints or {}).get(name, "") if group is not None else ""
+        found = group.prints.get(name, "") if group is not None else ""
         return "" if found.startswith(content.LIVE) else found
 
     # -- around a cell ----------------------------------------------------------------------------
@@ -538,7 +538,7 @@ class NamespaceTracker:
             if (variable := self._variables.get(name)) is not None:
                 variable.turn = self.turn
                 variable.visible = _visible(self._value(name)) if packed.shared else b""
-        if self._comparable(piece):
+        if len(packed.stream) <= (COMPARED_BYTES if packed.noted else PLAIN_BYTES):
             group.prints = self._prints(piece)
         return group
 
@@ -654,20 +654,19 @@ class NamespaceTracker:
                             self._rebind(name, variable)
                             self._store(piece)
                 continue
-            prints = {name: self._print_of(name, old) for name in piece.names}
-            there = {name for name in piece.names if name in self._groups or name in old}
+            known = {name: self._groups.get(name) or old.get(name) for name in piece.names}
+            prints = {name: group.prints.get(name, "") if group is not None else "" for name, group in known.items()}
+            there = {name for name, group in known.items() if group is not None}
             self._store(piece)
             group = self._keep(piece)
             # One content may be written in two ways; attributes that follow from others are in no fingerprint.
-            told = {} if self._hides(piece) else group.prints or {}
+            told = {} if any(map(self._hidden_attributes, piece.packed.classes)) else group.prints
             same_prints = {name for name in there if prints[name] and prints[name] == told.get(name)}
             found.altered |= there - unchanged - same_prints if not awaited else set()
             for name in piece.names:
                 if name not in self._variables:
-                    known = name in unchanged or (
-                        prints[name] and group.prints and prints[name] == group.prints.get(name)
-                    )
-                    if name in there and before is not None and before.key != piece.key and not known:
+                    as_before = name in unchanged or (prints[name] and prints[name] == group.prints.get(name))
+                    if name in there and before is not None and before.key != piece.key and not as_before:
                         changed_parts.add(name)
                     continue
                 if name in found.added:
@@ -675,7 +674,7 @@ class NamespaceTracker:
                 if changed_parts and self._holds_changed(name, changed_parts):
                     self._change(name, found)
                     continue
-                now = (group.prints or {}).get(name, "")
+                now = group.prints.get(name, "")
                 if name in unchanged or (prints[name] == now if prints[name] and now else same):
                     self._rebind(name, self._variables[name])
                     continue
@@ -694,9 +693,8 @@ class NamespaceTracker:
 
     def _is_same(self, piece: Piece, name: str, old: Mapping[str, Group]) -> bool:
         group = self._groups.get(name) or old.get(name)
-        return group is not None and (group.names, group.key, group.labels) == (
-            *(piece.names, piece.key, piece.packed.labels),
-        )
+        known = group is not None and (group.names, group.key, group.labels)
+        return known == (piece.names, piece.key, piece.packed.labels)
 
     def _store(self, piece: Piece) -> None:
         for name in piece.names:
@@ -795,10 +793,6 @@ class NamespaceTracker:
 
     # -- fingerprints -----------------------------------------------------------------------------
 
-    def _comparable(self, piece: Piece) -> bool:
-        size = len(piece.packed.stream)
-        return size <= (COMPARED_BYTES if piece.packed.noted else PLAIN_BYTES)
-
     def _prints(self, piece: Piece) -> dict[str, str]:
         packed = piece.packed
         try:
@@ -814,16 +808,9 @@ class NamespaceTracker:
             tree, buffers=piece.chunks, shared=self._shared_print, hidden=self._hidden_attributes
         )
 
-    def _print_of(self, name: str, old: Mapping[str, Group]) -> str:
-        group = self._groups.get(name) or old.get(name)
-        return (group.prints or {}).get(name, "") if group is not None else ""
-
     def _shared_print(self, label: str) -> str:
         group = self._groups.get(label)
-        return (group.prints or {}).get(label, "") or group.key.hex() if group is not None else label
-
-    def _hides(self, piece: Piece) -> bool:
-        return any(self._hidden_attributes(uid) for uid in piece.packed.classes)
+        return group.prints.get(label, "") or group.key.hex() if group is not None else label
 
     def _hidden_attributes(self, label: str) -> frozenset[str]:
         """Return the attributes of instances of a class that follow from the others: of cached properties."""
