@@ -128,17 +128,15 @@ class Returning:
         self._mementos: Mapping[str, Any] = {}
         self._targets: dict[str, int] = {}
         """Pseudo-names of what handles look at, and its id."""
-        common = {
-            "tracker": ctx.tracker,
-            "packer": self.packer,
-            "chunks": self.chunks,
-            "address": stream_address,
-            "value": self.value,
-        }
-        self.checkpoints = Checkpointer(background=self.background, handle=ctx.loop.graph.node, **common)
-        self.restorer = Restorer(
-            self.checkpoints, bind=self._bind, handle=ctx.loop.graph.node, free_memory=free_memory, **common
+        self.checkpoints = Checkpointer(
+            tracker=ctx.tracker,
+            chunks=self.chunks,
+            background=self.background,
+            address=stream_address,
+            value=self.value,
+            handle=ctx.loop.graph.node,
         )
+        self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=free_memory)
         self.trail = Trail()
         self.named: dict[str, str] = {}
         self.marks: dict[str, str] = {}

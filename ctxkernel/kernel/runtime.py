@@ -384,9 +384,9 @@ class Runtime:
         elif self.interrupts.held:
             self.tracker.look_outside("a signal's handler may have run")
         elif self.activity.silent:
-            self.tracker.refresh_next()
+            self.tracker.refresh = True
         else:
-            self.tracker.nothing_ran()
+            self.tracker.quiet = True
         self.activity.silent = False
         if moves_head(cell.code):
             self._returning(lambda back: back.wait_for_all(), "checkpoints in the background")

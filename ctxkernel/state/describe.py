@@ -29,9 +29,9 @@ from ctxkernel.state.reflect import (
     class_module,
     class_mro,
     class_name,
+    is_any,
     is_kind,
     is_own_class,
-    loaded,
     module_dict,
     public_name,
 )
@@ -276,7 +276,7 @@ _FLAT = frozenset(id(kind) for kind in (dt.datetime, types.FunctionType, types.M
 def _is_library_scalar(cls: type) -> bool:
     module = class_module(cls)
     if module == "numpy" or module.startswith("numpy."):
-        return "generic" in loaded("numpy") and is_kind(cls, loaded("numpy")["generic"])
+        return is_any(cls, ("numpy", "generic"))
     scalars = ("Timestamp", "Timedelta", "Period", "Interval")
     return module.startswith("pandas._libs.") or (module == "pandas" and class_name(cls) in scalars)
 

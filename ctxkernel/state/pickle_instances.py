@@ -48,16 +48,34 @@ _AS_BASE: dict[type, Callable[[Any], Any]] = {
 """Immutable bases, and how an exact copy of the base's part is made."""
 _FACTORY: Any = collections.defaultdict.__dict__["default_factory"]
 _MOST: Any = collections.deque.__dict__["maxlen"]
-_CONTAINERS: dict[type, Callable[[Any], Any]] = {
-    list: lambda obj: list.__getitem__(obj, slice(None)),
-    collections.OrderedDict: lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
-    collections.defaultdict: lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))),
-    dict: lambda obj: dict(dict.items(obj)),
-    set: lambda obj: set(set.__iter__(obj)),
-    collections.deque: lambda obj: (_MOST.__get__(obj), list(collections.deque.__iter__(obj))),
-    bytearray: lambda obj: bytearray.__getitem__(obj, slice(None)),
+
+
+def _put_ordered(obj: Any, content: dict[Any, Any]) -> None:
+    for key, value in content.items():
+        collections.OrderedDict.__setitem__(obj, key, value)
+
+
+def _put_default(obj: Any, content: tuple[Any, dict[Any, Any]]) -> None:
+    _FACTORY.__set__(obj, content[0])
+    dict.update(obj, content[1])
+
+
+_CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    list: (lambda obj: list.__getitem__(obj, slice(None)), list.extend),
+    collections.OrderedDict: (
+        lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
+        _put_ordered,
+    ),
+    collections.defaultdict: (lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))), _put_default),
+    dict: (lambda obj: dict(dict.items(obj)), dict.update),
+    set: (lambda obj: set(set.__iter__(obj)), set.update),
+    collections.deque: (
+        lambda obj: (_MOST.__get__(obj), list(collections.deque.__iter__(obj))),
+        lambda obj, content: collections.deque.__init__(obj, content[1], content[0]),
+    ),
+    bytearray: (lambda obj: bytearray.__getitem__(obj, slice(None)), bytearray.extend),
 }
-"""Built-in bases whose content is written down, and how it is read. The more special ones come first."""
+"""Built-in bases whose content is written down, how it is read and put back. The more special ones come first."""
 
 _OF_STATE = frozenset(("__getstate__", "__setstate__"))
 _CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
@@ -131,7 +149,7 @@ def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
     """Return the reducer that stores attributes and what a built-in base holds; None where a base holds more."""
     if solid is object:
         return _plain(taking, cls, plan)
-    for base, read in _CONTAINERS.items():
+    for base, (read, _) in _CONTAINERS.items():
         if is_kind(solid, base):
             return _container(plan, base, read)
     return _value(plan, solid) if solid in _AS_BASE else None
@@ -346,7 +364,7 @@ class InstanceParts(Constructors):
         """Give an instance its attributes, and what a built-in base of it holds."""
         members, slots, base, content = state
         if base is not None:
-            _put(base, obj, content)
+            _CONTAINERS[base][1](obj, content)
         if members is obj:
             self.adopt(obj, members)
         elif members is not None:
@@ -356,18 +374,3 @@ class InstanceParts(Constructors):
             member = next((one for one in held if type(one) is types.MemberDescriptorType), None)
             if member is not None:  # else the library that it is of has no such slot any more
                 member.__set__(obj, value)
-
-
-def _put(base: type, obj: Any, content: Any) -> None:
-    if base in (dict, set):
-        base.update(obj, content)  # type: ignore[attr-defined]
-    elif base is collections.OrderedDict:
-        for key, value in content.items():
-            collections.OrderedDict.__setitem__(obj, key, value)
-    elif base is collections.defaultdict:
-        _FACTORY.__set__(obj, content[0])
-        dict.update(obj, content[1])
-    elif base is collections.deque:
-        collections.deque.__init__(obj, content[1], content[0])
-    else:  # a list or bytearray
-        base.extend(obj, content)  # type: ignore[attr-defined]

@@ -66,6 +66,12 @@ def is_kind(cls: type, base: type) -> bool:
     return cls is base or id(base) in map(id, class_mro(cls))
 
 
+def is_any(cls: type, *named: tuple[str, str]) -> bool:
+    """Say whether `cls` is one of these classes or below it: (module, name), of modules that are imported already."""
+    bases = (loaded(module).get(name) for module, name in named)
+    return any(isinstance(base, type) and is_kind(cls, base) for base in bases)
+
+
 def importable(cls: type) -> bool:
     """Say whether `cls` is what its module holds under its name, so that it is a library's, not the user's."""
     found: Any = loaded(class_module(cls))
