@@ -248,6 +248,22 @@ def test_a_generator_is_kept_while_nobody_used_it_and_named_when_somebody_did(be
     assert bench["n"] == 1
 
 
+def test_an_object_that_holds_what_was_loaded_anew_is_held_again_or_named(bench: Bench):
+    """A return that gives a generator as it is now, with a copy of its list, does not pass for the state itself."""
+    first = bench.run("pass")
+    second = bench.run("def f(k):\n    while True: yield k\nh = []; g = f(h)")
+    third = bench.run("pass")
+    held = bench["h"]
+
+    assert not bench.goto(first)
+    assert "g" in bench.goto(second)
+    assert bench["h"] is not held
+    assert not bench.goto(third)
+    assert bench["h"] is held
+    assert bench["g"].gi_frame.f_locals["k"] is held
+    assert "g" in bench.goto(second) or bench["h"] is held
+
+
 def test_other_members_of_a_unit_with_something_unstorable_are_stored(bench: Bench):
     """One generator in a dict does not cost the rest of it."""
     first = bench.run("d = {'g': (i for i in range(3)), 'data': [1, 2]}")

@@ -265,7 +265,7 @@ class Restorer:
         alive = bool(unit.live) and all(token in living or token in again for token, _ in unit.live)
         if not alive:
             lost |= {place: f"{why}; what it was is gone" for place, why in missing.items()}
-        elif not unit.equals(current.get(unit.names[0])):
+        elif not unit.equals(current.get(unit.names[0])) or not self._checkpoints.unstored.isdisjoint(unit.names):
             stale |= dict.fromkeys(whole or missing, _AS_NOW)
         else:
             stale |= self._used(unit, execution_id)
@@ -575,7 +575,8 @@ class Restorer:
         self._tracker.take_pending()
         self._tracker.know_only(difference.target)
         self._tracker.settle_loaded([unit.names for unit in difference.load])
-        for name in difference.held:
+        # What is alive only may have gone on, or hold the objects that these were: it is compared with no stored state.
+        for name in (*difference.held, *(name for unit in difference.load if unit.live for name in unit.names)):
             self._tracker.store_again(name)
         return lost
 
