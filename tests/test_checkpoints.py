@@ -220,6 +220,22 @@ def test_instances_are_of_the_class_that_has_the_name(bench: Bench):
     assert bench["p"].scaled() == 12
 
 
+def test_a_class_that_its_base_holds_is_made_once(bench: Bench):
+    """A base that registers its subclasses, a variable, and what shares the class's list have the same class again."""
+    first = bench.run("pass")
+    second = bench.run(
+        "class Base:\n    known = []\n    def __init_subclass__(cls): Base.known.append(cls)\n"
+        "class A_sub(Base): items = []\nA_sub.items.append(1); first = A_sub; items = A_sub.items"
+    )
+    bench.goto(first)
+
+    assert not bench.goto(second)
+
+    assert bench["first"] is bench["A_sub"] is bench["Base"].known[0]
+    assert bench["first"].__base__ is bench["Base"]
+    assert bench["items"] is bench["first"].items
+
+
 def test_a_function_of_the_cell_uses_the_live_globals(bench: Bench):
     """Its defaults, closure and attributes come back; its globals are the namespace."""
     first = bench.run("k = 1\ndef f(a=[1]): return a + [k]\nf.tag = 'x'")

@@ -514,6 +514,8 @@ class CodeParts(Constructors):
         early: dict[str, Any],
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
+        if uid not in self.known and (meanwhile := self.packer.class_of(uid)) is not None:
+            return meanwhile  # by what one of its bases holds
         members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}
         members.pop("__slots__", None)
         members |= early if slots is None else {"__slots__": tuple(slots), **early}
@@ -525,6 +527,8 @@ class CodeParts(Constructors):
 
     def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
         """Give a class its members."""
+        if all(one is not cls for one in self.made.values()):
+            return  # it was made meanwhile, and is whole
         members, registered = state
         # That of C code: a metaclass of the user's may do anything.
         set_member: Any = next(

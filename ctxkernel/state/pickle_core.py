@@ -63,8 +63,12 @@ class Constructors:
     packer: Packer
     namespace: dict[str, Any]
     buffers: Sequence[Any]
-    trial: dict[str, type] | None
-    """By uid, the classes that a trial makes, which nothing else is to know; None where it is no trial."""
+    trial: bool
+    """Whether nothing else is to know the classes that are made."""
+    known: frozenset[str]
+    """Uids of the classes that were alive before."""
+    made: dict[str, type]
+    """By uid, the classes that this stream made."""
     labels: Sequence[str]
     said: list[str]
     """What could not be restored as it was."""
@@ -80,10 +84,9 @@ class Constructors:
 
     def made_class(self, uid: str, cls: type) -> None:
         """Know a class by its uid."""
-        if self.trial is None:
+        self.made[uid] = cls
+        if not self.trial:
             self.packer.know(uid, cls)
-        else:
-            self.trial[uid] = cls
 
 
 def part_seed() -> NoReturn:

@@ -43,7 +43,9 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         self._shared = shared
         self.labels: list[str] = []
         """What the numbers in the stream stand for."""
-        self.trial = {} if trial else None
+        self.trial = trial
+        self.known = packer.uids
+        self.made = {}
         self.said: list[str] = []
         self.stand_ins: list[object] = []
 
@@ -56,7 +58,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
     def own_class(self, number: int, name: str) -> Any:
         """Return a class of the user's. Raises LookupError where it is gone."""
         uid = self.labels[number].removeprefix("class:")
-        found: Any = (self.trial or {}).get(uid)
+        found: Any = self.made.get(uid)
         for look in (self.packer.class_of, self._classes):
             found = look(uid) if found is None else found
         if found is None:

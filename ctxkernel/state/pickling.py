@@ -241,6 +241,11 @@ class Packer:
         """Take no living class as the one with this uid."""
         self._classes.pop(uid, None)
 
+    @property
+    def uids(self) -> frozenset[str]:
+        """The uids of the classes that are alive."""
+        return frozenset(self._classes)
+
     def class_of(self, uid: str) -> type | None:
         """Return the class with this uid, where it is alive."""
         made = self._classes.get(uid)

@@ -381,25 +381,23 @@ class Restorer:
                         fetched.values[name] = fetched.values[label]
         return fetched
 
-    def _class(self, target: State, uid: str) -> type | None:
-        """Make a class of a state that is not alive; instances of it are being loaded."""
-        unit = target.get(f"class:{uid}")
+    def _class(self, fetched: Fetched, uid: str) -> object | None:
+        """Make a class of a state that is not alive, with what is stored with it; instances of it are being loaded."""
+        unit = fetched.difference.target.get(f"class:{uid}")
         if unit is None or not unit.digest:
             return None
         self._made.update(unit.names)
-        return self._load_classes(target, unit)[f"class:{uid}"]
-
-    def _load_classes(self, target: State, unit: Unit) -> dict[str, type]:
-        return self._packer.unpack(  # type: ignore[return-value]
-            self._stream(unit), [], handles=self._handle, classes=lambda uid: self._class(target, uid)
-        )
+        self._fetch(fetched, unit)
+        return fetched.values[f"class:{uid}"]
 
     def _redefine(self, fetched: Fetched, unit: Unit) -> None:
         """Give classes that are alive what they had: instances of them may be kept in place, or be held by others."""
         if not self._made.isdisjoint(unit.names):
             return  # they were made for this return
         living = {name: self._packer.class_of(name[6:]) for name in unit.names}
-        made = self._load_classes(fetched.difference.target, unit)
+        made: dict[str, Any] = self._packer.unpack(
+            self._stream(unit), [], handles=self._handle, classes=lambda uid: self._class(fetched, uid)
+        )
         instead = {id(made[name]): live for name, live in living.items() if live is not None}
         for name, live in living.items():
             if live is None or live is made[name]:
@@ -432,13 +430,13 @@ class Restorer:
             return
         living = self._checkpoints.living(unit)
         buffers = [self._memory(buffer) for buffer in unit.buffers]
-        target, said, gone = difference.target, list[str](), list[str]()
+        said, gone = list[str](), list[str]()
         values = self._packer.unpack(
             self._stream(unit),
             buffers,
             handles=self._handle,
             live=lambda token: living[token] if token in living else self._connect(fetched, unit, token),
-            classes=lambda uid: self._class(target, uid),
+            classes=lambda uid: self._class(fetched, uid),
             shared=lambda label: self._shared(fetched, label),
             lost=lambda what: gone.append(what) or Lost(what),
             report=said,
@@ -446,7 +444,7 @@ class Restorer:
         for token, _ in unit.live:
             if token.startswith("unequal:") and token in living:
                 values[token.split(":")[1]] = living[token]
-        fetched.values |= values
+        fetched.values = values | fetched.values  # a class that refers to itself may have been made by what it holds
         if not said:
             return
         why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
