@@ -236,6 +236,22 @@ def test_a_class_that_its_base_holds_is_made_once(bench: Bench):
     assert bench["items"] is bench["first"].items
 
 
+def test_a_class_that_is_redefined_is_the_base_and_the_class_of_what_it_holds(bench: Bench):
+    """A living class takes back the members that it had: a subclass and an instance among them are of that class."""
+    first = bench.run("class Base:\n    held = []\n    def who(self): return __class__")
+    second = bench.run("Base.held += [type('Sub', (Base,), {}), Base()]")
+    third = bench.run("Base.who = lambda self: 3")
+    base = bench["Base"]
+    bench.goto(first)
+    assert (base.held, base().who()) == ([], base)
+
+    assert not bench.goto(second)
+    assert bench["Base"] is base is base().who() is base.held[0].__base__ is type(base.held[1])
+
+    assert not bench.goto(third)
+    assert base.held[0]().who() == base.held[1].who() == 3
+
+
 def test_a_function_of_the_cell_uses_the_live_globals(bench: Bench):
     """Its defaults, closure and attributes come back; its globals are the namespace."""
     first = bench.run("k = 1\ndef f(a=[1]): return a + [k]\nf.tag = 'x'")

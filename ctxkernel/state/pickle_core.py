@@ -65,6 +65,8 @@ class Constructors:
     buffers: Sequence[Any]
     trial: bool
     """Whether nothing else is to know the classes that are made."""
+    again: dict[str, type]
+    """By uid, living classes that become what the stream has, until they are it."""
     known: frozenset[str]
     """Uids of the classes that were alive before."""
     made: dict[str, type]

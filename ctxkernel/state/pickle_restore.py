@@ -32,6 +32,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         classes: Callable[[str], object | None],
         shared: Callable[[str], object | None],
         trial: bool,
+        again: dict[str, type],
     ) -> None:
         self.packer = packer
         self.namespace = packer.namespace
@@ -44,6 +45,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         self.labels: list[str] = []
         """What the numbers in the stream stand for."""
         self.trial = trial
+        self.again = again
         self.known = packer.uids
         self.made = {}
         self.said: list[str] = []

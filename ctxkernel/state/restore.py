@@ -11,12 +11,10 @@ Rule 3: what could not be brought back is named with the reason; no restore pret
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import pickle
 import re
 import sys
-import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +25,7 @@ from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
 from ctxkernel.state.pickling import Lost, Packer
 from ctxkernel.state.pieces import CHUNK, chunks_of
-from ctxkernel.state.reflect import class_dict, is_kind
+from ctxkernel.state.reflect import is_kind
 from ctxkernel.state.states import CheckpointError
 from ctxkernel.state.storing import Chunks
 from ctxkernel.state.tracker import NamespaceTracker
@@ -394,21 +392,13 @@ class Restorer:
         """Give classes that are alive what they had: instances of them may be kept in place, or be held by others."""
         if not self._made.isdisjoint(unit.names):
             return  # they were made for this return
-        living = {name: self._packer.class_of(name[6:]) for name in unit.names}
-        made: dict[str, Any] = self._packer.unpack(
-            self._stream(unit), [], handles=self._handle, classes=lambda uid: self._class(fetched, uid)
+        living = {name[6:]: cls for name in unit.names if (cls := self._packer.class_of(name[6:])) is not None}
+        self._packer.unpack(
+            self._stream(unit), handles=self._handle, classes=lambda uid: self._class(fetched, uid), again=living
         )
-        instead = {id(made[name]): live for name, live in living.items() if live is not None}
-        for name, live in living.items():
-            if live is None or live is made[name]:
-                continue
-            if not _take_members(live, made[name], instead):
-                why = "its instances do not fit the class that it was"
-                fetched.as_now |= {one: why for one in self._tracker.names() if self._value(one) is live}
-                continue
-            self._packer.know(name[6:], live)
-            if isinstance(live, abc.ABCMeta):
-                _take_registered(live, made[name])
+        why = "its instances do not fit the class that it was"
+        for cls in living.values():
+            fetched.as_now |= {one: why for one in self._tracker.names() if self._value(one) is cls}
 
     def _guarded(self, fetched: Fetched, unit: Unit, step: Callable[[], None]) -> None:
         try:
@@ -610,69 +600,6 @@ def _is_held(unit: Unit) -> bool:
 
 def _places(unit: Unit) -> list[str]:
     return [part.rpartition(" in ")[2] for part in unit.parts]
-
-
-_NOT_MEMBERS = frozenset(("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"))
-
-
-def _take_members(live: type, made: type, instead: Mapping[int, type]) -> bool:
-    """Give `live` the members of `made`, another making of the same class; False where their layouts differ.
-
-    `instead`: by id, the living class for each that was made. A function stays the object that it is.
-    """
-    members, old = dict(class_dict(made)), dict(class_dict(live))
-    if live.__bases__ != made.__bases__ or members.get("__slots__") != old.get("__slots__"):
-        return False
-    own = _NOT_MEMBERS
-    if (enum := sys.modules.get("enum")) is not None and is_kind(live, enum.Enum):
-        instances, theirs = old["_member_map_"], members["_member_map_"]
-        if instances.keys() != theirs.keys():
-            return False
-        for name, one in instances.items():  # a class that holds its instances keeps them, with the other's attributes
-            attributes = {**vars(theirs[name]), "__objclass__": live}
-            vars(one).clear()
-            vars(one).update(attributes)
-        own = own | instances.keys() | {name for name in (*members, *old) if re.fullmatch(r"_[a-z]\w*_", name)}
-    for name in old.keys() - members.keys() - own:
-        type.__delattr__(live, name)
-    for name, value in members.items():
-        if name in own or type(value) in (types.MemberDescriptorType, types.GetSetDescriptorType):
-            continue
-        if not _take_function(old.get(name), value, instead):
-            type.__setattr__(live, name, value)
-    return True
-
-
-_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__")
-
-
-def _take_function(live: Any, made: Any, instead: Mapping[int, type]) -> bool:
-    """Make a function what `made` is, another making of it; False where it is none, or cannot be that."""
-    if type(made) in (staticmethod, classmethod):
-        return type(live) is type(made) and _take_function(live.__func__, made.__func__, instead)
-    if type(made) is not types.FunctionType:
-        return False
-    for cell in made.__closure__ or ():
-        with contextlib.suppress(ValueError):  # an empty cell
-            cell.cell_contents = instead.get(id(cell.cell_contents), cell.cell_contents)  # `super()` looks there
-    if type(live) is not types.FunctionType or made.__closure__ or live.__closure__:
-        return False
-    if made.__globals__ is not live.__globals__:
-        return False
-    for name in _OF_FUNCTION:
-        setattr(live, name, getattr(made, name))
-    live.__dict__ = made.__dict__
-    return True
-
-
-def _take_registered(live: type, made: type) -> None:
-    """Register with an abstract class what was registered with another making of it, and nothing else."""
-    dump: Any = abc._get_dump  # type: ignore[attr-defined]
-    abc._reset_registry(live)  # type: ignore[attr-defined]
-    abc._reset_caches(live)  # type: ignore[attr-defined]
-    for reference in dump(made)[0]:
-        if (one := reference()) is not None:
-            abc._abc_register(live, one)  # type: ignore[attr-defined]
 
 
 def _allocate(nbytes: int) -> memoryview:
