@@ -116,6 +116,8 @@ class Restorer:
         self._free_memory = free_memory
         self._made: set[str] = set()
         """Uids of classes that were made anew for the return under way."""
+        self._unlike: tuple[str | None, set[str]] = None, set()
+        """The state that was restored last, and names that may not be as it has them."""
 
     # -- before anything is touched -----------------------------------------------------------
 
@@ -564,7 +566,8 @@ class Restorer:
         self._tracker.know_only(difference.target)
         self._tracker.settle_loaded([unit.names for unit in difference.load])
         # What is alive only may have gone on, or hold the objects that these were: it is compared with no stored state.
-        for name in (*difference.held, *(name for unit in difference.load if unit.live for name in unit.names)):
+        self._unlike = difference.execution_id, {name for unit in difference.load if unit.live for name in unit.names}
+        for name in (*difference.held, *self._unlike[1]):
             self._tracker.store_again(name)
         return lost
 
@@ -588,7 +591,9 @@ class Restorer:
             value = self._value(name)
             if value is not NOTHING:
                 held[name] = value
-        whole = {unit.names: unit for unit in current.values() if held.keys() >= set(unit.names)}
+        at, unlike = self._unlike
+        known = held.keys() - unlike if at == self._checkpoints.base else held.keys()
+        whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
         self._checkpoints.hold(held, {names: self._print(unit, held) for names, unit in whole.items()})
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
 
