@@ -190,7 +190,9 @@ class NamespaceTracker:
         """End `watch`."""
         if name in self._watched:
             self._watched.discard(name)
-            self._forget(name)
+            self._variables.pop(name, None)
+            for other in self._dissolve(name):
+                self.store_again(other)
             self.pending.names.discard(name)
 
     def changed_since(self) -> set[str]:
