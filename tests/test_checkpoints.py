@@ -252,6 +252,19 @@ def test_a_class_that_is_redefined_is_the_base_and_the_class_of_what_it_holds(be
     assert base.held[0]().who() == base.held[1].who() == 3
 
 
+def test_a_method_that_a_class_does_not_have_any_more_is_stored(bench: Bench):
+    """A method and a function of a class are stored by their names until the class has others under these."""
+    first = bench.run("class P:\n    def put(self): return 1\np = P(); f = p.put; g = P.put; held = [P.put]")
+    second = bench.run("P.put = lambda self: 2")
+    bench.run("f = p.put; p.n = 1; g = held = None")
+
+    assert not bench.goto(second)
+    assert (bench["f"](), bench["g"](0), bench["held"][0](0), bench["p"].put()) == (1, 1, 1, 2)
+    assert bench["f"].__self__ is bench["p"]
+    assert not bench.goto(first)
+    assert bench["f"].__func__ is bench["g"] is bench["held"][0] is bench["P"].put
+
+
 def test_a_function_of_the_cell_uses_the_live_globals(bench: Bench):
     """Its defaults, closure and attributes come back; its globals are the namespace."""
     first = bench.run("k = 1\ndef f(a=[1]): return a + [k]\nf.tag = 'x'")

@@ -60,6 +60,7 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
         taking.deps |= code_facts(obj.__code__).names
         owner = _owner(taking, path, obj)
         if owner is not None:
+            taking.deps.add(f"class:{taking.packer.uid(owner)}")
             return PARTS.member, (owner, path.rpartition(".")[2])
     else:
         name = dict.get(scope, "__name__")
@@ -170,8 +171,10 @@ def method(taking: Taking, obj: types.MethodType) -> Reduction:
     name = getattr(func, "__name__", None)
     cls: Any = owner if is_kind(type(owner), type) else type(owner)
     if type(name) is str and id(cls) not in taking.by_value:
-        member = next((class_dict(base)[name] for base in class_mro(cls) if name in class_dict(base)), None)
-        if _function_of(member) is func:
+        base = next((base for base in class_mro(cls) if name in class_dict(base)), None)
+        if base is not None and _function_of(class_dict(base)[name]) is func:
+            if class_module(base) == taking.module:
+                taking.deps.add(f"class:{taking.packer.uid(base)}")
             return PARTS.bound, (owner, name)
     return types.MethodType, (func, owner)
 

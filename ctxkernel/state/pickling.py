@@ -72,7 +72,8 @@ class Packed:
     shared: Mapping[str, object] = field(default_factory=dict[str, object])
     """By label, the objects that it refers to and that have packs of their own."""
     deps: frozenset[str] = frozenset()
-    """Global names that the code in it mentions; `module:<name>` for the user's own modules."""
+    """Global names that the code in it mentions; `module:<name>` for the user's own modules, `class:<uid>` for classes
+    whose members it refers to by name."""
     identities: dict[int, object] = field(default_factory=dict[int, object])
     """What can be changed in place, by id; None for what the pickler stores by itself. Only where it was asked for.
 
