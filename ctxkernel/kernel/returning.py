@@ -116,7 +116,8 @@ class Returning:
         self._ambient_known = set(self._ambient_first)
         self.ambient_changed: dict[str, tuple[str, ...]] = {}
         """Execution → parts of the ambient state that it changed."""
-        self._outs: set[int] = set()
+        self._outs: dict[int, int] = {}
+        """Number of an entry of `Out` that is watched → id of its result."""
         self._own_modules = OwnModules()
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
@@ -214,6 +215,11 @@ class Returning:
     def _follow_outs(self) -> list[str]:
         """Watch the entries of `Out` that are there now; return the names of those that went away."""
         tracker, outs = self._ctx.tracker, self._ctx.shell.user_ns.get("_oh", {})
+        newest = self._ctx.shell.execution_count - 1
+        if newest in self._outs and newest in outs and self._outs[newest] != id(outs[newest]):
+            tracker.unwatch(f"Out[{newest}]")  # a resumed kernel counts from 1 again: a result replaced an earlier one
+            del self._outs[newest]
+            self._last_seen = 0, 0
         if len(outs) == len(self._outs) and (not outs or next(reversed(outs)) in self._outs):
             return []
         gone = [f"Out[{number}]" for number in self._outs if number not in outs]
@@ -222,7 +228,7 @@ class Returning:
         for number in outs:
             if number not in self._outs:
                 tracker.watch(f"Out[{number}]")
-        self._outs = set(outs)
+        self._outs = {number: id(result) for number, result in outs.items()}
         return gone
 
     def _follow_targets(self) -> list[str]:
@@ -279,6 +285,8 @@ class Returning:
             if name.startswith("Out["):
                 number = int(name[4:-1])
                 outs[number] = namespace[f"_{number}"] = value
+                if number in self._outs:
+                    self._outs[number] = id(value)
             elif name.startswith(PREFIX):
                 modules.put_back(name, value)
             elif ":" not in name:

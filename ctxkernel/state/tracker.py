@@ -190,7 +190,9 @@ class NamespaceTracker:
         """End `watch`."""
         if name in self._watched:
             self._watched.discard(name)
-            self._forget(name)
+            self._variables.pop(name, None)
+            for other in self._dissolve(name):
+                self.store_again(other)
             self.pending.names.discard(name)
 
     def changed_since(self) -> set[str]:
@@ -588,6 +590,8 @@ class NamespaceTracker:
             deferred |= {name for names in groups for name in names}
         self._await(deferred, moment)
         changed_parts = self._take_pieces(moment, deferred, old, found)
+        if changed_parts:
+            self._store_users(changed_parts, moment)
         self._conclude(added, deferred, found)
         self._relatives(changed_parts, moment, found)
         for name in found.altered - found.changed.keys() if outside else ():
@@ -684,6 +688,12 @@ class NamespaceTracker:
                     continue  # it was packed since it shares something now, or lost who it shared with
                 self._change(name, found)
         return changed_parts
+
+    def _store_users(self, labels: Collection[str], moment: Moment) -> None:
+        """Have the next checkpoint store what refers by name to members of classes that are others now."""
+        groups = {group.names for group in self._groups.values() if not group.deps.isdisjoint(labels)}
+        for name in {name for names in groups if moment.pieces.keys().isdisjoint(names) for name in names}:
+            self.store_again(name)
 
     def _holds_changed(self, name: str, labels: Collection[str]) -> bool:
         """Say whether a dict holds a class of the user's that is another now: the scope of an `exec`."""
