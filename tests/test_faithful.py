@@ -88,8 +88,8 @@ def test_a_class_of_the_users_is_stored_by_its_attributes_whatever_its_getstate_
     assert (back.kept, back.lost) == (1, [2])
 
 
-def test_a_comparison_runs_no_more_of_the_users_code_than_a_return_would():
-    """What would run when the copy goes is left alone."""
+def test_what_cleans_up_is_not_copied_and_counts_as_not_faithful():
+    """What would run when the copy goes does not run, and the value is named."""
     box = Box("""
         ran = []
         class B:
@@ -98,8 +98,57 @@ def test_a_comparison_runs_no_more_of_the_users_code_than_a_return_would():
         b = B(); b.x = 1
     """)
 
-    assert check(box, "b") == {}
+    assert "B.__del__" in check(box, "b")["b"]
     assert box.namespace["ran"] == []
+
+
+LOSSY = """
+    import numpy as np
+    class R:
+        def __init__(self, a): self.a, self.b = a, 5
+        def __reduce__(self): return R, (self.a,)
+    class Made(R):
+        def __new__(cls, a): made.append(a); return super().__new__(cls)
+    made = []
+"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "fork"),
+    [
+        ("v = [R([n]) for n in range(9_000)]", {}),
+        ("v = R(np.zeros(9_000_000))", {}),
+        ("v = Made(1)", {"forked": True}),
+        ("v = R('x' * 5_000_000)", {}),
+    ],
+)
+def test_a_comparison_that_a_cell_would_wait_for_is_left_out_and_says_so(cell: str, fork: dict[str, bool]):
+    """No bounded look is believed: with more time it finds that the copy lacks something."""
+    box = Box(f"{LOSSY}    {cell}\n    for one in v if type(v) is list else [v]: one.b = 7\n")
+    packed = box.pack("v")
+
+    assert unfaithful(box.packer, packed, box.values("v"), bounded=True) is None
+    assert "not equal" in unfaithful(box.packer, packed, box.values("v"), **fork)["v"]
+
+
+def test_a_large_value_that_comes_back_equal_is_faithful():
+    """However many objects it holds, and where its stored form leaves nothing out."""
+    box = Box(f"{LOSSY}    v = [R([n]) for n in range(3_000)] + [R(np.zeros(9_000_000))]\n")
+
+    assert check(box, "v") == {}
+
+
+def test_arrays_in_what_a_class_stores_itself_come_back_as_they_are():
+    """Also where their class makes one of them anew, and one is read-only."""
+    box = Box("""
+        import numpy as np
+        class R:
+            def __init__(self, a): self.a, self.b = a, np.arange(90_000.0); a.flags.writeable = False
+            def __reduce__(self): return R, (self.a,)
+        v = R(np.ones(200_000))
+    """)
+
+    assert check(box, "v") == {}
 
 
 def test_a_comparison_leaves_classes_as_they_are():

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from told import named_by
 
 from ctxkernel.store.session import SessionReader
 
@@ -489,6 +490,27 @@ def test_a_held_value_that_was_used_is_named_by_each_return_to_its_state(kernel)
 
     assert kernel.evaluate("h.locked()") == "False"
     assert "as it is now: h (" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("cell", "many"),
+    [
+        ("q = [R([n]) for n in range(3_000)]", 3_000),
+        ("q = [R([n]) for n in range(60_000)]", 60_000),
+        ("q = [R(big)]", 1),
+    ],
+)
+def test_values_whose_stored_form_leaves_something_out_are_right_or_named(kernel, cell, many):
+    """However many there are, however large they are, and where they are packed in the background."""
+    lossy = "class R:\n def __init__(self, a): self.a, self.b = a, 5\n def __reduce__(self): return R, (self.a,)"
+    run_all(kernel, f"import numpy as np; big = np.zeros(9_000_000)\n{lossy}", cell, "for one in q: one.b = 7")
+    run_all(kernel, "z = 1", "for one in q: one.b = 9", "z = 2")
+
+    ran = kernel.run("%ctx goto 4")
+
+    assert ran.status == "ok"
+    right = kernel.evaluate(f"[len(q), {{one.b for one in q}}] == [{many}, {{7}}]") == "True"
+    assert right or "q" in named_by(ran.stdout, ["q"])
 
 
 def test_a_queue_that_a_thread_fills_between_cells_is_named(kernel):

@@ -19,7 +19,6 @@ from typing import Any
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state import reconnect, units
-from ctxkernel.state.faithful import unfaithful
 from ctxkernel.state.pieces import Piece
 from ctxkernel.state.reflect import is_any
 from ctxkernel.state.states import Known, States
@@ -63,7 +62,7 @@ class Checkpointer:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.states = States(chunks.read)
-        self.storage = Storage(tracker.packer, chunks, background, address, value)
+        self.storage = Storage(tracker.packer, chunks, background, address, value, handle)
         self.tracker = tracker
         self.handle = handle
         self._packer = tracker.packer
@@ -140,7 +139,11 @@ class Checkpointer:
                 self._put(unit, taking)
             self._atoms(pending, plain, taking)
             for piece in {id(one): one for one in pending.pieces.values()}.values():
-                self._unit(piece, taking)
+                unequal = self.storage.unequal(piece)
+                if unequal is None:
+                    pending.deferred.update(piece.names)
+                else:
+                    self._unit(piece, unequal, taking)
             self._defer(pending, taking)
             for name, why in pending.faults.items():
                 self._put(Unit((name,), missing={name: why}), taking)
@@ -231,7 +234,7 @@ class Checkpointer:
         if stored:
             taking.streams.append(("", pickle.dumps(stored, 5), tuple(stored)))
 
-    def _unit(self, piece: Piece, taking: Taking) -> None:
+    def _unit(self, piece: Piece, unequal: Mapping[str, str], taking: Taking) -> None:
         """Make a piece the unit of its names."""
         packed, names = piece.packed, piece.names
         old = self._current.get(names[0])
@@ -244,25 +247,23 @@ class Checkpointer:
                 self._hold(token, thing)  # a connection is let go of with the user's last reference to it
         self.storage.note(piece, old, taking)
         unit = unit_of(piece, digest, place or ("", 0), taking.execution_id)
-        if packed.unproven:
-            values = {name: self._value(name) for name in names}
-            faults = {**packed.faults, **unfaithful(self._packer, packed, values, handles=self.handle)}
-            unequal = self._hold_unfaithful(faults.keys() - packed.faults.keys(), taking)
-            unit = replace(unit, missing=faults, live=(*unit.live, *unequal))
+        if unequal:
+            unit = replace(unit, missing={**packed.faults, **unequal})
+            unit = replace(unit, live=(*unit.live, *self._hold_unequal(unequal, taking.execution_id)))
         if unit.equals(old) and place is not None and old is not None and old.stream[0]:
             return
         if place is None:
             taking.streams.append((digest, packed.stream, ()))
         self._put(unit, taking)
 
-    def _hold_unfaithful(self, names: Iterable[str], taking: Taking) -> Iterator[tuple[str, str]]:
+    def _hold_unequal(self, names: Iterable[str], version: str) -> Iterator[tuple[str, str]]:
         """Hold the values whose copies are not equal to them; yields their tokens."""
         for name in names:
             value = self._value(name)
             token = f"unequal:{name}:{self._packer.token(value)}"
             self._hold(token, value)
-            self._used[token] = self.tracker.turn
-            yield token, taking.execution_id
+            self._used[token] = self._turns.get(version, self.tracker.turn)
+            yield token, version
 
     def _hold(self, token: str, thing: Any) -> None:
         """Hold an object without a stored form, unless letting go of it is how the user ends it."""
@@ -318,6 +319,9 @@ class Checkpointer:
     def _taken_in(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
         if self.states.has_result(job):
             return self.states.finish(job, result)
+        for listed in result["units"]:
+            if (unequal := listed.pop("u", ())) and self._is_fresh(listed["n"], job):
+                listed["l"] = [*listed.get("l", ()), *map(list, self._hold_unequal(unequal, job))]
         made = self.states.finish(job, result)
         for unit, listed in zip(made, result["units"], strict=True):
             self.storage.streams.setdefault(unit.digest, unit.stream)
@@ -325,12 +329,15 @@ class Checkpointer:
                 self._used.setdefault(token, self._turns.get(job, self.tracker.turn))
                 if (thing := self._packer.tokens.object(token)) is not None:
                     self._hold(token, thing)
-            fresh = [name for name in unit.names if (now := self._current.get(name)) is not None and now.job == job]
-            if len(fresh) == len(unit.names) or unit.names[0].startswith(("class:", "shared:")):
+            if self._is_fresh(unit.names, job) or unit.names[0].startswith(("class:", "shared:")):
                 self._current |= dict.fromkeys(unit.names, unit)
                 if "k" in listed:
                     self.tracker.take_result(unit.names, listed)
         return made
+
+    def _is_fresh(self, names: Iterable[str], job: str) -> bool:
+        """Say whether no later checkpoint has stored any of these names again."""
+        return all((now := self._current.get(name)) is not None and now.job == job for name in names)
 
     def _fail(self, known: Known, fault: str) -> None:
         """Data of a checkpoint could not be written: what is live of it stays known, and is stored with the next."""

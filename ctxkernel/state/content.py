@@ -11,6 +11,7 @@ import functools
 import itertools
 import marshal
 import math
+import operator
 import pickle
 import sys
 import types
@@ -84,15 +85,18 @@ def _named(name: str, label: str = "") -> type[_Node]:
     return type(name, (_Node,), {"label": label})
 
 
-def values_of(stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]]) -> dict[str, Any]:
+def values_of(
+    stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]], *, most: float = MOST_TEXT
+) -> dict[str, Any]:
     """Return the values of a stream by name, as trees.
 
-    `sizes` are those of its buffers in bytes, `chunks` their addresses, which stand for the content.
+    `sizes` are those of its buffers in bytes, `chunks` their addresses, which stand for the content. `most`: bytes of
+    long texts.
 
     Raises ValueError for what is no stream of ours, and TooLarge.
     """
     opened = Opened(stream)
-    if sum(sizes[number] for _, number in opened.cuts) > MOST_TEXT:
+    if sum(sizes[number] for _, number in opened.cuts) > most:
         raise TooLarge
 
     def part(name: str) -> Callable[..., Any]:
@@ -128,15 +132,22 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
     return _named(name)(*args)
 
 
-def fingerprint(value: Any, *, buffers: Sequence[Sequence[str]], shared: Callable[[str], str], hidden: Hidden) -> str:
-    """Return a short text for the content of one value of a stream; empty where it has none or is too large.
+def fingerprint(
+    value: Any,
+    *,
+    buffers: Sequence[Sequence[str]],
+    shared: Callable[[str], str],
+    hidden: Hidden,
+    most: float = MOST_NODES,
+) -> str:
+    """Return a short text for the content of one value of a stream; empty where it has none or more than `most` nodes.
 
     `buffers`: the chunks of the buffers of the stream. `shared(label)`: the fingerprint of an object with a pack of its
     own. `hidden(class name)`: attributes that are no content.
     """
     if isinstance(value, type):
         value = getattr(value, "content", value)
-    walker = _Walker(buffers, shared, hidden)
+    walker = _Walker(buffers, shared, hidden, most)
     try:
         if isinstance(value, _Node) and value.made in _ARRAYS:
             return walker.array(value)
@@ -160,8 +171,11 @@ _SCALAR = (bool, int, float, complex, str, bytes, type(None))
 class _Walker:
     """Writes a tree as bytes, depth first."""
 
-    def __init__(self, buffers: Sequence[Sequence[str]], shared: Callable[[str], str], hidden: Hidden) -> None:
+    def __init__(
+        self, buffers: Sequence[Sequence[str]], shared: Callable[[str], str], hidden: Hidden, most: float
+    ) -> None:
         self.out = bytearray()
+        self.most = most
         self.seen: dict[int, int] = {}
         self.made: list[Any] = []
         """Keeps what is made for this walk, so that an id stays its own."""
@@ -185,7 +199,7 @@ class _Walker:
 
     def visit(self, one: Any) -> Iterator[Any] | None:
         self.count += 1
-        if self.count > MOST_NODES:
+        if self.count > self.most:
             raise TooLarge
         kind = type(one)
         out = self.out
@@ -226,7 +240,7 @@ class _Walker:
         return None
 
     def alone(self, one: Any) -> bytes:
-        inner = _Walker(self.buffers, self.shared, self.hidden)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
         inner.count = self.count
         inner.walk(one)
         self.count = inner.count
@@ -274,7 +288,7 @@ class _Walker:
         """Return the fingerprint of an array, which is the same whether or not it has a pack of its own."""
         one = (_as_array(one) if one.made == "array_view" else None) or one
         at = int(one.made == "machine_values")
-        inner = _Walker(self.buffers, self.shared, self.hidden)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
         rest: Any = one.args
         if one.made != "array_view" and type(rest[at]) is int:
             inner.out += "".join(self.buffers[int(rest[at])]).encode()
@@ -313,8 +327,14 @@ class _Walker:
 
 
 def _as_array(view: _Node) -> _Node | None:
-    """Return what a view of a small array shows, as an array of its own; None for any other one."""
+    """Return what a view shows, as an array of its own: of a small array, or of a whole block; None for another one."""
     root, offset, kind, shape, strides, writeable, *cls = view.args
+    if isinstance(root, _Node) and root.made == "memory_block" and not offset and not cls and type(kind) is str:
+        step = sys.modules["numpy"].dtype(kind).itemsize
+        for fortran, back in ((False, -1), (True, 1)):
+            sizes = shape[::back]  # the axis that moves fastest first
+            if strides == tuple(itertools.accumulate(sizes[:-1], operator.mul, initial=step))[::back]:
+                return _named("array")(root.args[0], kind, shape, fortran, writeable)
     plain = isinstance(root, _Node) and root.made == "array" and type(root.args[0]) is bytes
     if not plain or cls or type(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
         return None

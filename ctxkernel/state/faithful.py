@@ -2,41 +2,57 @@
 
 A copy is unpacked, and both are packed by their attributes, whatever their classes say: equal content means faithful.
 
-Rule 1: each value is looked at, not each type: a cache that is empty the first time may be full the next.
-Rule 2: a copy is made only where it is small, and where no more of the user's code runs than a return would run: not
-        where something in it has a `__del__`, which would run when the copy goes.
+Rule 1: each value is compared, not each type: a cache that is empty the first time may be full the next.
+Rule 2: where something has a `__del__`, which would run when the copy goes, no copy is made, and the value counts as
+        not faithful. Other code of the user's than pickle's methods runs in a forked process only.
+Rule 3: no bounded comparison is believed: what takes longer than a cell may is left to a background job.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ctxkernel.state import content
+from ctxkernel.state.pickle_arrays import allocate
 from ctxkernel.state.pickle_core import said
 from ctxkernel.state.pickling import Lost, Packed, Packer
 from ctxkernel.state.pieces import chunks_of
 from ctxkernel.state.variables import NOTHING
 
 MOST_BYTES = 64 * 1024 * 1024
+MOST_SECONDS = 0.01
+"""Bytes that are copied, and what packing may have taken, of values that are compared while the user waits."""
 _OF_PICKLE = frozenset(("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__"))
 
 
 def unfaithful(
-    packer: Packer, packed: Packed, values: Mapping[str, Any], *, handles: Callable[[str], object] = Lost
-) -> dict[str, str]:
+    packer: Packer,
+    packed: Packed,
+    values: Mapping[str, Any],
+    *,
+    handles: Callable[[str], object] = Lost,
+    forked: bool = False,
+    bounded: bool = False,
+) -> dict[str, str] | None:
     """Return the names whose copy is not equal to their value, and why. Never raises but KeyboardInterrupt.
 
-    `values` are those that were packed, and must not have changed since.
+    `values` are those that were packed, and must not have changed since. `forked`: nothing that is done in this process
+    is seen outside of it. `bounded`: return None where a cell would have to wait for it.
     """
-    more = [one for one in packed.runs if one.rpartition(".")[2] not in _OF_PICKLE]
-    if more or packed.nbytes > MOST_BYTES:
-        return {}
+    runs = [one for one in packed.runs if one.rpartition(".")[2] not in _OF_PICKLE]
+    ends = [one for one in runs if one.endswith(".__del__")]
+    if ends or (runs and not forked and not bounded):
+        why = f"its class says itself how it is stored, and a comparison with a copy would run {(*ends, *runs)[0]}"
+        return dict.fromkeys((name for name in values if name not in packed.faults), why)
+    if bounded and (runs or packed.nbytes > MOST_BYTES):
+        return None
     report: list[str] = []
     try:
         copies = packer.unpack(
             packed.stream,
-            [bytearray(one) for one in packed.buffers],
+            [_copied(one) for one in packed.buffers],
             live=packed.live.get,
             classes=packed.classes.get,
             shared=packed.shared.get,
@@ -48,31 +64,64 @@ def unfaithful(
         raise
     except BaseException as fault:
         return {name: f"it can be stored, but it cannot be unpacked: {said(fault)}" for name in values}
-    found: dict[str, str] = {}
     stored = {name: value for name, value in values.items() if name not in packed.faults and value is not NOTHING}
-    for name, value in stored.items():
-        if name not in copies:
-            found[name] = "it can be stored, but it does not come back"
-        elif _print(packer, value) != _print(packer, copies[name]):
-            found[name] = "it can be stored, but its copy is not equal to it"
-    together = len(stored) > 1 and not found
-    if together and _print(packer, stored) != _print(packer, {name: copies[name] for name in stored}):
+    found = dict.fromkeys(stored.keys() - copies.keys(), "it can be stored, but it does not come back")
+    try:
+        same = not found and _same(packer, stored, copies, bounded)
+        for name, value in stored.items() if not same else ():
+            if name in copies and not _same(packer, {name: value}, copies, bounded):
+                found[name] = "it can be stored, but its copy is not equal to it"
+    except content.TooLarge:
+        return None
+    except Exception as fault:
+        return dict.fromkeys(stored, f"it can be stored, but it cannot be compared with its copy: {said(fault)}")
+    if not same and not found:
         found = dict.fromkeys(stored, "it can be stored, but the copies do not share what the originals share")
     if report:
         return dict.fromkeys(found or copies, f"it can be stored, but a part of it does not come back: {report[0]}")
     return found
 
 
-def _print(packer: Packer, value: Any) -> str:
-    try:
-        packed = packer.pack({"value": value}, plain=True)
-        chunks = [chunks_of(one) for one in packed.buffers]
-        trees = content.values_of(packed.stream, [one.nbytes for one in packed.buffers], chunks)
+def _copied(memory: memoryview) -> memoryview:
+    made = allocate(memory.nbytes)
+    made[:] = memory
+    return made
+
+
+def _same(packer: Packer, values: Mapping[str, Any], copies: Mapping[str, Any], bounded: bool) -> bool:
+    """Return whether the copies of some values have their content. Raises TooLarge where a cell would have to wait."""
+    mine, theirs = (_Content(packer, one) for one in (values, {name: copies[name] for name in values}))
+    if mine.exact() == theirs.exact():
+        return True
+    most = (content.MOST_NODES, content.MOST_TEXT) if bounded else (math.inf, math.inf)
+    found = mine.print(*most)
+    if not found and bounded:
+        raise content.TooLarge
+    return bool(found) and found == theirs.print(*most)
+
+
+class _Content:
+    """What values hold, by their attributes."""
+
+    def __init__(self, packer: Packer, values: Mapping[str, Any]) -> None:
+        self._packed = packer.pack({"values": dict(values)}, plain=True)
+        self._chunks = [chunks_of(one) for one in self._packed.buffers]
+
+    def exact(self) -> object:
+        """Return what is equal only for equal content, and not for each."""
+        packed = self._packed
+        labels = [label for label in packed.labels if not label.startswith("live:")]
+        return bytes(packed.body), self._chunks, labels, [*map(id, packed.live.values())]
+
+    def print(self, nodes: float, text: float) -> str:
+        """Return a hash of the content; empty where it holds more than `nodes`. Raises TooLarge, of `text`."""
+        packed = self._packed
+        tree = content.values_of(packed.stream, [one.nbytes for one in packed.buffers], self._chunks, most=text)
         labels = dict.fromkeys(packed.labels, "")
         return content.fingerprint(
-            trees["value"], buffers=chunks, shared=lambda label: labels.get(label, label), hidden=lambda _: frozenset()
+            tree["values"],
+            buffers=self._chunks,
+            shared=lambda label: labels.get(label, label),
+            hidden=lambda _: frozenset(),
+            most=nodes,
         )
-    except KeyboardInterrupt:
-        raise
-    except Exception:  # what cannot be compared is no fault
-        return ""

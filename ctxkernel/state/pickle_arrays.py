@@ -13,6 +13,7 @@ import functools
 import itertools
 import mmap
 import os
+import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -284,6 +285,16 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 def memory_class() -> Any:
     """Return the class of arrays that hold memory which a restore was given: numpy names it as the base of others."""
     return type("Memory", (_numpy().ndarray,), {"__module__": __name__})
+
+
+def allocate(nbytes: int) -> memoryview:
+    """Return memory for what is unpacked: an array that lies in it is packed as one of its own memory."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return memoryview(bytearray(nbytes))
+    # NumPy does not fill the memory, and asks for large pages. Of a class of its own: a view of an array that lies in
+    # it has that array as its base, as it had; through a plain array NumPy would look to the end of the chain.
+    return memoryview(numpy.ndarray.__new__(memory_class(), (nbytes,), numpy.uint8))
 
 
 class ArrayParts(Constructors):

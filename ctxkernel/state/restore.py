@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import pickle
 import re
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +21,7 @@ from typing import Any
 from ctxkernel.core.errors import CtxError
 from ctxkernel.state import reconnect, units
 from ctxkernel.state.checkpoints import PLAIN, Checkpointer
-from ctxkernel.state.pickle_arrays import memory_class
+from ctxkernel.state.pickle_arrays import allocate
 from ctxkernel.state.pickling import Lost
 from ctxkernel.state.pieces import CHUNK, chunks_of
 from ctxkernel.state.reflect import is_any
@@ -474,7 +473,7 @@ class Restorer:
         mapped = self._chunks.map_run(buffer.chunks)
         if mapped is not None:
             return mapped[: buffer.nbytes]
-        memory = _allocate(buffer.nbytes)
+        memory = allocate(buffer.nbytes)
         for at, chunk in enumerate(buffer.chunks):
             self._chunks.read_into(chunk, memory[at * CHUNK : min((at + 1) * CHUNK, buffer.nbytes)])
         return memory
@@ -572,15 +571,6 @@ class Restorer:
 def _is_held(unit: Unit) -> bool:
     """Say whether a unit with something that has no stored form is small enough to be held besides."""
     return bool(unit.live) and unit.nbytes <= HELD_BYTES
-
-
-def _allocate(nbytes: int) -> memoryview:
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return memoryview(bytearray(nbytes))
-    # NumPy does not fill the memory, and asks for large pages. Of a class of its own: a view of an array that lies in
-    # it has that array as its base, as it had; through a plain array NumPy would look to the end of the chain.
-    return memoryview(numpy.ndarray.__new__(memory_class(), (nbytes,), numpy.uint8))
 
 
 def _shares_lazily(values: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ctxkernel.state import units
+from ctxkernel.state.faithful import MOST_SECONDS, unfaithful
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.pieces import CHUNK, Moment, Piece
 from ctxkernel.state.reflect import class_module
@@ -45,6 +46,8 @@ class Background(Protocol):
     ) -> Any: ...
     @property
     def can_fork(self) -> bool: ...  # noqa: D102
+    @property
+    def forked(self) -> bool: ...  # noqa: D102
     def poll(self) -> list[Any]: ...  # noqa: D102
     def wait(self, seconds: float) -> list[Any]: ...  # noqa: D102
     def has_or_pending(self, address: str) -> bool: ...  # noqa: D102
@@ -86,6 +89,7 @@ class Storage:
     background: Background
     address: Callable[[Any], str]
     value: Callable[[str], Any]
+    handle: Callable[[str], Any]
     streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Digest → the blob that holds the stream, and which of its streams it is."""
 
@@ -99,6 +103,19 @@ class Storage:
         for chunk, data, base in _with_bases(piece, old):
             if chunk not in taking.fresh and not self.background.has_or_pending(chunk):
                 taking.fresh[chunk] = data, base
+
+    def unequal(self, piece: Piece) -> dict[str, str] | None:
+        """Return the names whose stored form would lose something, and why; None where a cell would have to wait."""
+        packed, bounded = piece.packed, self.background.can_fork
+        if not packed.unproven:
+            return {}
+        if bounded and piece.seconds > MOST_SECONDS:
+            return None
+        values = {
+            name: self.value(name) if (part := self.packer.part_of(name)) is None else part for name in piece.names
+        }
+        forked = self.background.forked
+        return unfaithful(self.packer, packed, values, handles=self.handle, forked=forked, bounded=bounded)
 
     def recipe(self, chunks: Sequence[str]) -> str:
         """Store a long list of chunks, and return its address."""
@@ -154,7 +171,15 @@ class Storage:
                 writer.put(chunk, data, base=base)
             # A token that the child gave is not known outside of it: what has it is lost.
             unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.job)
-            more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
+            if unequal := self.unequal(piece):
+                unit = replace(unit, missing={**unit.missing, **unequal})
+            more = {
+                "u": sorted(unequal or ()),
+                "k": piece.key.hex(),
+                "z": piece.seconds,
+                "a": list(packed.labels),
+                "e": sorted(packed.deps),
+            }
             made.append(units.unit_to_json(unit, put_recipe) | more)
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
         return {"units": made + [units.unit_to_json(unit, put_recipe) for unit in failed]}

@@ -281,6 +281,8 @@ class NamespaceTracker:
         if not self.pending.names.isdisjoint(names):
             return
         known = bytes.fromhex(listed["k"]), tuple(listed["a"]), frozenset(listed["e"]), float(listed["z"])
+        if (group := self._groups.get(names[0])) is not None and group.key == known[0]:
+            return
         self._groups |= dict.fromkeys(names, Group(tuple(names), *known))
 
     def take_bound(self) -> set[str] | None:

@@ -97,6 +97,11 @@ class Background:
         )
 
     @property
+    def forked(self) -> bool:
+        """Whether this is another process than the kernel: a job's."""
+        return self._process != os.getpid()
+
+    @property
     def pending_bytes(self) -> int:
         """Bytes that are under way."""
         return sum(ticket.nbytes for ticket in self._running)
