@@ -6,7 +6,7 @@ Rule: a class of the user's is looked for by its uid: alive, then by the caller;
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_arrays import ArrayParts
@@ -32,7 +32,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         classes: Callable[[str], object | None],
         shared: Callable[[str], object | None],
         trial: bool,
-        again: dict[str, type],
+        again: Mapping[str, Any],
     ) -> None:
         self.packer = packer
         self.namespace = packer.namespace

@@ -23,6 +23,7 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.state import reconnect, units
 from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
+from ctxkernel.state.pickle_code import Again
 from ctxkernel.state.pickling import Lost, Packer
 from ctxkernel.state.pieces import CHUNK, chunks_of
 from ctxkernel.state.reflect import is_kind
@@ -76,7 +77,8 @@ class Fetched:
     patches: list[tuple[memoryview, str]] = field(default_factory=list[tuple[memoryview, str]])
     """Places in live buffers, and the chunks that belong there."""
     patched: set[str] = field(default_factory=set[str])
-    classes: list[Unit] = field(default_factory=list[Unit])
+    again: dict[str, Again] = field(default_factory=dict[str, Again])
+    """By uid: living classes, and what they become."""
     lost: dict[str, str] = field(default_factory=dict[str, str])
     as_now: dict[str, str] = field(default_factory=dict[str, str])
     made: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -367,18 +369,9 @@ class Restorer:
                 if name.startswith("class:") and name not in known:
                     self._packer.forget(name[6:])  # one that is only not collected yet
         fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held))
-        for unit in sorted(difference.load, key=lambda unit: not unit.names[0].startswith("shared:")):
-            if all(name.startswith("class:") for name in unit.names):
-                fetched.classes.append(unit)
-                continue
-            classes = {name: self._packer.class_of(name[6:]) for name in unit.names if name.startswith("class:")}
-            if fetched.values.keys() >= set(unit.names):
-                continue  # loaded by what refers to it
-            self._guarded(fetched, unit, lambda unit=unit: self._fetch(fetched, unit))
-            for label, old in classes.items():  # a class that is stored with values that it shares objects with
-                for name in self._tracker.names() if old is not None and label in fetched.values else ():
-                    if self._value(name) is old:
-                        fetched.values[name] = fetched.values[label]
+        for unit in sorted(difference.load, key=_order):
+            if not fetched.values.keys() >= set(unit.names):  # else it was loaded by what refers to it
+                self._guarded(fetched, unit, lambda unit=unit: self._fetch(fetched, unit))
         return fetched
 
     def _class(self, fetched: Fetched, uid: str) -> object | None:
@@ -390,17 +383,10 @@ class Restorer:
         self._fetch(fetched, unit)
         return fetched.values[f"class:{uid}"]
 
-    def _redefine(self, fetched: Fetched, unit: Unit) -> None:
-        """Give classes that are alive what they had: instances of them may be kept in place, or be held by others."""
-        if not self._made.isdisjoint(unit.names):
-            return  # they were made for this return
-        living = {name[6:]: cls for name in unit.names if (cls := self._packer.class_of(name[6:])) is not None}
-        self._packer.unpack(
-            self._stream(unit), handles=self._handle, classes=lambda uid: self._class(fetched, uid), again=living
-        )
-        why = "its instances do not fit the class that it was"
-        for cls in living.values():
-            fetched.as_now |= {one: why for one in self._tracker.names() if self._value(one) is cls}
+    def _redefine(self, fetched: Fetched, again: Again) -> None:
+        if not again.redefine():
+            why = "its instances do not fit the class that it was"
+            fetched.as_now |= {name: why for name in self._tracker.names() if self._value(name) is again.cls}
 
     def _guarded(self, fetched: Fetched, unit: Unit, step: Callable[[], None]) -> None:
         try:
@@ -423,9 +409,13 @@ class Restorer:
         living = self._checkpoints.living(unit)
         buffers = [self._memory(buffer) for buffer in unit.buffers]
         said, gone = list[str](), list[str]()
+        for name in unit.names:  # instances of a living class may be kept in place, or be held by others
+            if name.startswith("class:") and (cls := self._packer.class_of(name[6:])) is not None:
+                fetched.again[name[6:]] = Again(cls, all(one.startswith("class:") for one in unit.names))
         values = self._packer.unpack(
             self._stream(unit),
             buffers,
+            again=fetched.again,
             handles=self._handle,
             live=lambda token: living[token] if token in living else self._connect(fetched, unit, token),
             classes=lambda uid: self._class(fetched, uid),
@@ -545,8 +535,9 @@ class Restorer:
         difference, lost = fetched.difference, fetched.lost
         for view, chunk in fetched.patches:
             self._chunks.read_into(chunk, view)
-        for unit in fetched.classes:
-            self._guarded(fetched, unit, lambda unit=unit: self._redefine(fetched, unit))
+        for uid, again in fetched.again.items():
+            unit = difference.target[f"class:{uid}"]
+            self._guarded(fetched, unit, lambda again=again: self._redefine(fetched, again))
         gone = {name for name in lost if name in difference.target and name not in fetched.values}
         self._hold(difference, gone)
         for label, obj in fetched.values.items():
@@ -596,6 +587,11 @@ class Restorer:
         whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
         self._checkpoints.hold(held, {names: self._print(unit, held) for names, unit in whole.items()})
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
+
+
+def _order(unit: Unit) -> int:
+    """Return when a unit is loaded: classes that are redefined before what refers to their members."""
+    return next((at for at, kind in enumerate(("shared:", "class:")) if any(n.startswith(kind) for n in unit.names)), 2)
 
 
 def _is_held(unit: Unit) -> bool:
