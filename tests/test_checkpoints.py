@@ -336,6 +336,20 @@ def test_other_members_of_a_unit_with_something_unstorable_are_stored(bench: Ben
     assert any(name.startswith("d") for name in lost)
 
 
+def test_each_name_that_holds_what_is_not_stored_is_named(bench: Bench):
+    """Also one that holds it by what another name holds, or by a view or an iterator."""
+    first = bench.run(
+        "import collections\nd = {'g': (i for i in range(3))}; l = [d, *[d['g']] * 9]\n"
+        "same = l; view = d.values(); it = iter(l); deque = collections.deque([view])"
+    )
+    bench.run("next(d['g'])")
+
+    told = bench.goto(first)
+
+    names = {name.partition("[")[0].partition("{")[0] for name in told}
+    assert names == {"d", "l", "same", "view", "it", "deque"}
+
+
 def test_swapped_places_of_equal_objects_are_a_change(bench: Bench):
     """Which of two equal lists lies where counts."""
     first = bench.run("x = [1]; y = [1]; both = [x, y]")
