@@ -240,7 +240,7 @@ class Restorer:
         values = {name: value(name) for name in unit.names}
         if any(one is NOTHING for one in values.values()):
             return False
-        return self._print(unit, values) == (unit.digest, [one.chunks for one in unit.buffers])
+        return self._print(unit, values)[0] == (unit.digest, [one.chunks for one in unit.buffers])
 
     def _not_stored(
         self,
@@ -297,8 +297,8 @@ class Restorer:
         if self._checkpoints.left == (execution_id, self._tracker.turn - 1):
             return True
         known = self._checkpoints.prints.get((execution_id, unit.names))
-        now = self._print(unit, held)
-        return now in (known, (unit.digest, [one.chunks for one in unit.buffers]))
+        whole, body = self._print(unit, held)
+        return body == known or whole == (unit.digest, [one.chunks for one in unit.buffers])
 
     def _shared_as_then(self, unit: Unit, target: State, keep: Collection[str]) -> set[str] | None:
         """Return the objects of a state that a unit shares with others, where all of them live and are as then."""
@@ -311,10 +311,11 @@ class Restorer:
             todo += [one for one in target[label].labels if one not in found and one not in keep]
         return found
 
-    def _print(self, unit: Unit, values: Mapping[str, Any]) -> tuple[str, list[tuple[str, ...]]]:
-        """Return what is equal for equal values of a unit's names."""
+    def _print(self, unit: Unit, values: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return what is equal for equal values of a unit's names, and the same whatever its objects are called."""
         packed = self._packer.pack({name: values[name] for name in unit.names}, labels=unit.labels)
-        return self._address(packed.stream), [chunks_of(view) for view in packed.buffers]
+        chunks = [chunks_of(view) for view in packed.buffers]
+        return (self._address(packed.stream), chunks), (self._address(packed.body), chunks)
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
@@ -585,7 +586,7 @@ class Restorer:
         at, unlike = self._unlike
         known = held.keys() - unlike if at == self._checkpoints.base else held.keys()
         whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
-        self._checkpoints.hold(held, {names: self._print(unit, held) for names, unit in whole.items()})
+        self._checkpoints.hold(held, {names: self._print(unit, held)[1] for names, unit in whole.items()})
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
 
 
