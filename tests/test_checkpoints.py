@@ -14,7 +14,6 @@ import pytest
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.state.checkpoints import Checkpointer, Taken
-from ctxkernel.state.pickling import Packer
 from ctxkernel.state.restore import Restorer
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.variables import NOTHING
@@ -30,21 +29,15 @@ class Bench:
         self.ns: dict[str, Any] = {"__name__": "__main__", "np": np, "pd": pd}
         self.store = ChunkStore(folder)
         self.background = Background(self.store)
-        packer = Packer(self.ns)
-        self.tracker = NamespaceTracker(
-            self.ns, hidden={"np", "pd"}, packer=packer, may_defer=lambda: self.background.can_fork
+        self.tracker = NamespaceTracker(self.ns, hidden={"np", "pd"}, may_defer=lambda: self.background.can_fork)
+        self.checkpoints = Checkpointer(
+            tracker=self.tracker,
+            chunks=self.store,
+            background=self.background,
+            address=stream_address,
+            value=lambda name: self.ns.get(name, NOTHING),
         )
-        common: dict[str, Any] = {
-            "tracker": self.tracker,
-            "packer": packer,
-            "chunks": self.store,
-            "address": stream_address,
-            "value": lambda name: self.ns.get(name, NOTHING),
-        }
-        self.checkpoints = Checkpointer(background=self.background, **common)
-        self.restorer = Restorer(
-            self.checkpoints, bind=self._bind, handle=lambda _: None, free_memory=lambda: None, **common
-        )
+        self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=lambda: None)
         self.count = 0
         self.taken: dict[str, Taken] = {}
 

@@ -111,4 +111,4 @@ def test_a_comparison_leaves_classes_as_they_are():
 
     unfaithful(box.packer, packed, {f"class:{uid}": cls})
 
-    assert box.packer.class_of(uid) is cls
+    assert box.packer.classes.object(uid) is cls

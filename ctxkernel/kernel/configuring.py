@@ -156,7 +156,7 @@ class Configuration:
         self.engine, self.settings, self.session = engine, settings, dict(session)
         ctx.settings = ctx.capture.settings = ctx.files.settings = settings
         ctx.loop.reconfigure(settings)
-        ctx.tracker.reconfigure(settings)
+        ctx.tracker.settings = settings
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

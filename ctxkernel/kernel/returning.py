@@ -129,17 +129,15 @@ class Returning:
         self._mementos: Mapping[str, Any] = {}
         self._targets: dict[str, int] = {}
         """Pseudo-names of what handles look at, and its id."""
-        common = {
-            "tracker": ctx.tracker,
-            "packer": self.packer,
-            "chunks": self.chunks,
-            "address": stream_address,
-            "value": self.value,
-        }
-        self.checkpoints = Checkpointer(background=self.background, handle=ctx.loop.graph.node, **common)
-        self.restorer = Restorer(
-            self.checkpoints, bind=self._bind, handle=ctx.loop.graph.node, free_memory=free_memory, **common
+        self.checkpoints = Checkpointer(
+            tracker=ctx.tracker,
+            chunks=self.chunks,
+            background=self.background,
+            address=stream_address,
+            value=self.value,
+            handle=ctx.loop.graph.node,
         )
+        self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=free_memory)
         self.trail = Trail()
         self.named: dict[str, str] = {}
         self.marks: dict[str, str] = {}
@@ -148,6 +146,8 @@ class Returning:
         """Execution → content hashes of the names that it added or changed."""
         self.touched: dict[str, frozenset[str]] = {}
         """Execution → names that it may have touched."""
+        self._alike: dict[frozenset[str], frozenset[str]] = {}
+        """One object for equal sets in `touched`: many cells touch the same names."""
         self._noted: Path | None = None
         """The log that is noted beside the data."""
         self.diverged: dict[str, str] = {}
@@ -327,7 +327,7 @@ class Returning:
             self.fingerprints[execution_id] = taken.manifest["f"] = {name: self._now(name) for name in names}
         touched = self._ctx.tracker.touched
         if touched:
-            self.touched[execution_id] = touched
+            self.touched[execution_id] = self._alike.setdefault(touched, touched)
             taken.manifest["t"] = sorted(touched)[:_MOST_TOUCHED]
         return CheckpointRow(
             info.checkpoint_id,
@@ -354,12 +354,11 @@ class Returning:
             self._ambient_start = dict(self._ambient_first)
             self._ambient_known.update(first)
 
-    def took(self, result: TurnResult, against: str, *, again: bool) -> TurnResult:
-        """Return the turn with what its checkpoint says, and how it compares with the execution that it re-ran.
+    def took(self, result: TurnResult, against: str, *, again: bool) -> Comparison | None:
+        """Follow a turn whose state was taken. Return how it compares with the execution that it re-ran, if any.
 
         `again`: it is part of a re-run.
         """
-        execution_id = result.execution.execution_id
         if result.moved is None:
             if result.outside is not None:
                 self.trail.ran(*result.outside, again=again)
@@ -367,7 +366,7 @@ class Returning:
         comparison = self._compare(result.execution, against) if against else None
         if comparison is not None:
             self._ctx.loop.compared(comparison)
-        return replace(result, checkpoint=self.checkpoints.states.info(execution_id), comparison=comparison)
+        return comparison
 
     def wait_for_all(self) -> None:
         """Wait until every state is known: what is packed in the background is compared with what is there now."""

@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ctxkernel.state.pickle_core import Expired, OutOfTime, Unfinished, never
-from ctxkernel.state.pieces import CHUNK, address_of, chunk_address, chunks_of
+from ctxkernel.state.pickle_things import address
+from ctxkernel.state.pieces import CHUNK, chunk_address, chunks_of
 
 if os.name == "posix":
     import fcntl
@@ -182,7 +183,7 @@ class Memory:
     def chunks(self, view: memoryview, expired: Expired = never, *, prove: bool = False) -> tuple[str, ...]:
         """Return the addresses of the chunks of a buffer. Raises OutOfTime. `prove`: hash all of it."""
         pages = self.pages
-        start = address_of(view) if pages is not None and view.nbytes >= LEAST and os.getpid() == self._pid else 0
+        start = address(view) if pages is not None and view.nbytes >= LEAST and os.getpid() == self._pid else 0
         if pages is None or not start:
             return chunks_of(view, expired)
         key = start, view.nbytes

@@ -10,9 +10,7 @@ Rule 3: what has no stored form is held while a state within reach has it, and i
 
 from __future__ import annotations
 
-import io
 import pickle
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +20,10 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state import reconnect, units
 from ctxkernel.state.faithful import unfaithful
-from ctxkernel.state.pickling import Packer
 from ctxkernel.state.pieces import Piece
-from ctxkernel.state.reflect import is_kind, loaded
+from ctxkernel.state.reflect import is_any
 from ctxkernel.state.states import Known, States
-from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking
+from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking, unit_of
 from ctxkernel.state.tracker import NamespaceTracker, Pending
 from ctxkernel.state.units import State, Unit, missing_of
 from ctxkernel.state.variables import NOTHING, is_atom
@@ -51,14 +48,13 @@ class Checkpointer:
     """The states of one session, and what of the present one is stored.
 
     `value(name)` gives a variable, or what a pseudo-name (`Out[5]`, `target:v1`) stands for; NOTHING where there is
-    none. `address(data)` is the address of a trusted blob.
+    none. `address(data)` is the address of a trusted blob; `handle` gives the living node of an id.
     """
 
     def __init__(
         self,
         *,
         tracker: NamespaceTracker,
-        packer: Packer,
         chunks: Chunks,
         background: Background,
         address: Callable[[Any], str],
@@ -67,12 +63,12 @@ class Checkpointer:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.states = States(chunks.read)
-        self.storage = Storage(packer=packer, chunks=chunks, background=background, address=address, value=value)
-        self._tracker = tracker
-        self._packer = packer
+        self.storage = Storage(tracker.packer, chunks, background, address, value)
+        self.tracker = tracker
+        self.handle = handle
+        self._packer = tracker.packer
         self._background = background
         self._value = value
-        self._handle = handle
         self._clock = clock
         self._current: State = {}
         """What is live now, by what was stored of it last."""
@@ -118,13 +114,13 @@ class Checkpointer:
         lacking = [name for name, unit in units_now if unit.digest and not unit.stream[0]]
         self._lacks = bool(lacking)
         self._plain = {name: self._plain[name] for name in lacking if name in self._plain}
-        self._tracker.store_unchanged(set(lacking).difference(self._plain))
-        self._tracker.pack_rest()
-        pending = self._tracker.take_pending()
+        self.tracker.store_unchanged(set(lacking).difference(self._plain))
+        self.tracker.pack_rest()
+        pending = self.tracker.take_pending()
         try:
             return self._take(execution_id, pending, plain, gone, whole=whole)
         except BaseException:
-            self._tracker.pending.names |= pending.names
+            self.tracker.pending.names |= pending.names
             raise
 
     def _take(
@@ -132,11 +128,11 @@ class Checkpointer:
     ) -> Taken:
         start = self._clock()
         taking = Taking(execution_id)
-        self._turns[execution_id] = self._tracker.turn
+        self._turns[execution_id] = self.tracker.turn
         doubts = self._doubts(execution_id)
         plain = self._plain = {**self._plain, **plain}
         self._drop_gone(pending, gone, taking)
-        self._note_use(pending)
+        self._note_use()
         fault = ""
         try:
             others, self._others = self._others, set[str]()
@@ -177,7 +173,7 @@ class Checkpointer:
     def _doubts(self, execution_id: str) -> dict[str, list[str]]:
         """Note which earlier states are in doubt: names changed without a cell that touched them, at a time unknown."""
         found: dict[str, list[str]] = {}
-        doubts, self._tracker.doubts = self._tracker.doubts, {}
+        doubts, self.tracker.doubts = self.tracker.doubts, {}
         for name, turn in doubts.items():
             between = [one for one, at in self._turns.items() if at > turn and one != execution_id]
             between = [one for one in between if self.states.follows(self._base, one)]
@@ -189,7 +185,7 @@ class Checkpointer:
     def _drop_gone(self, pending: Pending, gone: Iterable[str], taking: Taking) -> None:
         taking.gone |= {name for name in self._apart if self._value(name) is NOTHING}
         self._apart = set()
-        dead = {label for label in self._labels if self._packer.object_of(label) is None}
+        dead = {label for label in self._labels if self._packer.part_of(label) is None}
         # One that a unit still refers to is a part of that, whether or not the live values have it.
         while dead and (used := {one for n, u in self._current.items() if n not in dead for one in u.labels} & dead):
             dead -= used
@@ -202,12 +198,12 @@ class Checkpointer:
                 self._current.pop(name)
                 taking.gone.add(name)
 
-    def _note_use(self, pending: Pending) -> None:
+    def _note_use(self) -> None:
         """Note when a cell last may have used what cannot be stored."""
-        for name in self._tracker.touched:
+        for name in self.tracker.touched:
             unit = self._current.get(name)
             for token, _ in unit.live if unit is not None else ():
-                self._used[token] = self._tracker.turn
+                self._used[token] = self.tracker.turn
 
     def _put(self, unit: Unit, taking: Taking) -> None:
         """Make a unit that of its names."""
@@ -243,28 +239,16 @@ class Checkpointer:
         place = self.storage.place(digest)
         again = {one.token for one in packed.again}
         for token, thing in packed.live.items():
-            self._used.setdefault(token, self._tracker.turn)
-            if token not in again or self._packer.living(token) is None:
+            self._used.setdefault(token, self.tracker.turn)
+            if token not in again or self._packer.tokens.object(token) is None:
                 self._hold(token, thing)  # a connection is let go of with the user's last reference to it
-        faults = dict(packed.faults)
+        self.storage.note(piece, old, taking)
+        unit = unit_of(piece, digest, place or ("", 0), taking.execution_id)
         if packed.unproven:
             values = {name: self._value(name) for name in names}
-            faults |= unfaithful(self._packer, packed, values, handles=self._handle)
-        unit = Unit(
-            names,
-            digest,
-            place or ("", 0),
-            self.storage.buffers(piece, old, taking),
-            faults,
-            packed.parts,
-            tuple((token, taking.execution_id) for token in packed.live),
-            labels=tuple(label for label in packed.labels if label.startswith("shared:")),
-            again=packed.again,
-        )
-        if faults.keys() - packed.faults.keys():
-            unit = replace(
-                unit, live=(*unit.live, *self._hold_unfaithful(faults.keys() - packed.faults.keys(), taking))
-            )
+            faults = {**packed.faults, **unfaithful(self._packer, packed, values, handles=self.handle)}
+            unequal = self._hold_unfaithful(faults.keys() - packed.faults.keys(), taking)
+            unit = replace(unit, missing=faults, live=(*unit.live, *unequal))
         if unit.equals(old) and place is not None and old is not None and old.stream[0]:
             return
         if place is None:
@@ -277,12 +261,12 @@ class Checkpointer:
             value = self._value(name)
             token = f"unequal:{name}:{self._packer.token(value)}"
             self._hold(token, value)
-            self._used[token] = self._tracker.turn
+            self._used[token] = self.tracker.turn
             yield token, taking.execution_id
 
     def _hold(self, token: str, thing: Any) -> None:
         """Hold an object without a stored form, unless letting go of it is how the user ends it."""
-        if token in self.shelf or closes_when_it_goes(thing):
+        if token in self.shelf or is_any(type(thing), *_CLOSING):
             return
         self.shelf[token] = thing
         while len(self.shelf) > MOST_HELD:
@@ -338,26 +322,22 @@ class Checkpointer:
         for unit, listed in zip(made, result["units"], strict=True):
             self.storage.streams.setdefault(unit.digest, unit.stream)
             for token, _ in unit.live:
-                self._used.setdefault(token, self._turns.get(job, self._tracker.turn))
-                if (thing := self._packer.living(token)) is not None:
+                self._used.setdefault(token, self._turns.get(job, self.tracker.turn))
+                if (thing := self._packer.tokens.object(token)) is not None:
                     self._hold(token, thing)
             fresh = [name for name in unit.names if (now := self._current.get(name)) is not None and now.job == job]
             if len(fresh) == len(unit.names) or unit.names[0].startswith(("class:", "shared:")):
                 self._current |= dict.fromkeys(unit.names, unit)
                 if "k" in listed:
-                    self._tracker.take_result(unit.names, listed)
+                    self.tracker.take_result(unit.names, listed)
         return made
 
     def _fail(self, known: Known, fault: str) -> None:
         """Data of a checkpoint could not be written: what is live of it stays known, and is stored with the next."""
         self._lacks = True
         for at, unit in enumerate(known.units):
-            needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
-            if (
-                self.states.made_of(unit) is not None
-                if unit.job
-                else not unit.digest or not self.storage.absent(needed)
-            ):
+            gone = unit.digest and self.storage.absent(unit.addresses)
+            if not (self.states.made_of(unit) is None if unit.job else gone):
                 continue
             # One whose content is not known is equal to itself only.
             digest, missing = unit.digest or f"{unit.job} {at}", dict.fromkeys(unit.names, fault)
@@ -385,7 +365,7 @@ class Checkpointer:
     @property
     def unstored(self) -> set[str]:
         """Names whose live value may differ from what is stored."""
-        return self._tracker.pending.names | self._apart
+        return self.tracker.pending.names | self._apart
 
     def state(self, execution_id: str | None) -> State:
         """Return the state after an execution; that before all of them for None. Raises CheckpointError."""
@@ -405,16 +385,12 @@ class Checkpointer:
         """Return what is live, by what is stored of it."""
         current = dict(self._current)
         for unit in {id(unit): unit for unit in current.values() if unit.job}.values():
-            units.apply(current, self.states.made_of(unit) or (), ())
+            current |= units.by_name(self.states.made_of(unit) or ())
         return current
 
     def needed_now(self) -> set[str]:
         """Return the addresses of the present state."""
-        found: set[str] = set()
-        for unit in self.known_now().values():
-            found.add(unit.stream[0])
-            found.update(chunk for buffer in unit.buffers for chunk in buffer.chunks)
-        return found
+        return {address for unit in self.known_now().values() for address in unit.addresses}
 
     def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> None:
         """Take in a manifest of an earlier kernel. Raises KeyError, TypeError, ValueError or what reading raises."""
@@ -429,7 +405,7 @@ class Checkpointer:
         for token in (*(token for token, _ in unit.live), *again):
             thing = self.shelf.get(token)
             if thing is None:
-                thing = self._packer.living(token)
+                thing = self._packer.tokens.object(token)
             if thing is not None and (token not in again or reconnect.REGISTRY.describe(thing) != reconnect.CLOSED):
                 found[token] = thing
         return found
@@ -446,7 +422,7 @@ class Checkpointer:
         """Take a new object in place of the one with this token."""
         self.shelf.pop(token, None)
         try:
-            self._packer.adopt_token(token, thing)
+            self._packer.tokens.replace(token, thing)
         except TypeError:  # it has no weak references
             self.shelf[token] = thing
 
@@ -463,11 +439,11 @@ class Checkpointer:
             unit, value = state.get(name), self._value(name)
             if unit is not None and len(unit.live) == 1 and all(self._value(one) is value for one in unit.names):
                 self.connected(unit.live[0][0], value)  # it is the object of that state from now on
-            self._tracker.store_again(name)
+            self.tracker.store_again(name)
 
     def hold(self, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:
         """Hold values of the present state, which is about to be left, whose data are not stored."""
-        self.left = self._base, self._tracker.turn
+        self.left = self._base, self.tracker.turn
         if values:
             self.held[self._base] = {**self.held.pop(self._base, {}), **values}
         self.prints |= {(self._base, names): one for names, one in prints.items()}
@@ -486,20 +462,14 @@ class Checkpointer:
         self._base = execution_id
         self._apart = {name for name in lost if name in target}
         for token in {one.token for unit in target.values() for one in unit.again}:
-            if self._packer.living(token) is not None:
+            if self._packer.tokens.object(token) is not None:
                 self.shelf.pop(token, None)  # the user holds it again
 
 
-def closes_when_it_goes(thing: Any) -> bool:
-    """Say whether a program may rely on an object being closed when nobody holds it any more."""
-    kinds: list[Any] = [io.IOBase, socket.socket]
-    for module, name in _CLOSING:
-        kinds.append(loaded(module).get(name))
-    return any(isinstance(kind, type) and is_kind(type(thing), kind) for kind in kinds)
-
-
 _CLOSING = (
-    *(("tempfile", "_TemporaryFileWrapper"), ("tempfile", "SpooledTemporaryFile"), ("tempfile", "TemporaryDirectory")),
-    *(("zipfile", "ZipFile"), ("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory")),
-    *(("h5py", "HLObject"), ("sqlite3", "Connection"), ("mmap", "mmap")),
+    *(("io", "IOBase"), ("socket", "socket"), ("tempfile", "_TemporaryFileWrapper"), ("mmap", "mmap")),
+    *(("tempfile", "SpooledTemporaryFile"), ("tempfile", "TemporaryDirectory"), ("zipfile", "ZipFile")),
+    *(("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory"), ("h5py", "HLObject")),
+    ("sqlite3", "Connection"),
 )
+"""What a program may rely on to be closed when nobody holds it any more."""

@@ -35,17 +35,19 @@ class TooLarge(Exception):
 
 
 class _Node:
-    """An object as its pack describes it."""
+    """An object as its pack describes it. What made it, a class say, is a class of ours with that name."""
 
-    def __init__(self, made: str, args: tuple[Any, ...] = ()) -> None:
-        self.made = made
-        self.args = args
-        self.state: list[Any] = []
-        self.items: list[Any] = []
-        self.label = ""
+    label = ""
 
-    def __new__(cls, *_: Any) -> _Node:
-        return object.__new__(cls)
+    def __new__(cls, *args: Any) -> _Node:
+        one = object.__new__(cls)
+        one.made, one.args, one.state, one.items = cls.__name__, args, [], []
+        return one
+
+    made: str
+    args: tuple[Any, ...]
+    state: list[Any]
+    items: list[Any]
 
     def __setstate__(self, state: Any) -> None:
         self.state.append(state)
@@ -62,21 +64,7 @@ class _Node:
     add = append
 
     def __call__(self, *args: Any) -> _Node:
-        return _Node("call", (self, *args))
-
-
-class _Instance(_Node):
-    """An instance that is made by `cls.__new__(cls, …)`: its class is a class of ours with the same name."""
-
-    label = ""
-
-    def __init__(self, *_: Any) -> None:
-        pass  # `__new__` did it
-
-    def __new__(cls, *args: Any) -> _Node:
-        made = object.__new__(cls)
-        made.made, made.args, made.state, made.items, made.label = cls.__name__, args, [], [], cls.label
-        return made
+        return _named("call")(self, *args)
 
 
 _FILLS = frozenset(("fill", "fill_cell", "fill_function", "fill_class", "fill_ordered", "fill_frame", "fill_tensor"))
@@ -87,15 +75,13 @@ _FILLS |= {"position", "skip"}
 class _Reader(pickle.Unpickler):
     """Reads a pack as nodes."""
 
-    classes: dict[str, type]
-
     def find_class(self, module: str, name: str) -> Any:
         return _named(f"{module}.{name}")
 
 
 @functools.lru_cache(5000)
-def _named(name: str, label: str = "") -> type:
-    return type(name, (_Instance,), {"label": label})
+def _named(name: str, label: str = "") -> type[_Node]:
+    return type(name, (_Node,), {"label": label})
 
 
 def values_of(stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -112,7 +98,7 @@ def values_of(stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]]
     def part(name: str) -> Callable[..., Any]:
         return lambda *args: _make(name, opened.labels, args)
 
-    seeds = [part if name == "part" else _Node(f"seed {name}") for name in SEEDS]
+    seeds = [part if name == "part" else _named(f"seed {name}")() for name in SEEDS]
     cut: set[int] = {number for _, number in opened.cuts}
     held = [b"buffer %d" % at for at in range(len(sizes))]
     for at in cut:  # a text of that size that stands for a long one
@@ -129,17 +115,17 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
             made.state.append(args[1] if name == "adopt" else args[1:])
         return None
     if name == "make_class":
-        return type(f"own {args[3]}", (_Instance,), {"label": args[0], "content": _Node(name, args)})
+        return type(f"own {args[3]}", (_Node,), {"label": args[0], "content": _named(name)(*args)})
     first: Any = args[0] if args else None
     if name == "own_class":
         return _named(f"own {args[1]}", labels[int(first)].removeprefix("class:"))
     if name in ("new", "value") and args:
         cls, *given = args if name == "new" else args[1:]
-        if isinstance(cls, type) and issubclass(cls, _Instance):
+        if isinstance(cls, type) and issubclass(cls, _Node):
             return cls.__new__(cls, *given)
     if name in ("shared", "live"):
-        return _Node(name, (labels[int(first)],))
-    return _Node(name, args)
+        return _named(name)(labels[int(first)])
+    return _named(name)(*args)
 
 
 def fingerprint(value: Any, *, buffers: Sequence[Sequence[str]], shared: Callable[[str], str], hidden: Hidden) -> str:
@@ -329,12 +315,12 @@ class _Walker:
 def _as_array(view: _Node) -> _Node | None:
     """Return what a view of a small array shows, as an array of its own; None for any other one."""
     root, offset, kind, shape, strides, writeable, *cls = view.args
-    plain = type(root) is _Node and root.made == "array" and type(root.args[0]) is bytes
+    plain = isinstance(root, _Node) and root.made == "array" and type(root.args[0]) is bytes
     if not plain or cls or type(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
         return None
     numpy: Any = sys.modules["numpy"]
     shown = numpy.ndarray(shape, kind, root.args[0], offset, strides) if root.args[0] else numpy.empty(shape, kind)
-    return _Node("array", (shown.tobytes(), kind, shape, False, writeable))
+    return _named("array")(shown.tobytes(), kind, shape, False, writeable)
 
 
 def _code_digest(one: _Node) -> int:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import array as machine
 import contextlib
+import functools
 import itertools
 import mmap
 import os
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
+from xxhash import xxh3_64_hexdigest
+
+from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful
-from ctxkernel.state.pickle_things import is_anonymous
+from ctxkernel.state.pickle_things import instance_or, is_anonymous
 from ctxkernel.state.reflect import class_dict, class_mro, is_kind, loaded
 
 if TYPE_CHECKING:
@@ -107,16 +110,12 @@ def _dtype(kind: Any) -> Any:
     return kind
 
 
-def _data(taking: Taking, memory: memoryview) -> Any:
-    return bytes(memory) if memory.nbytes < SMALL else taking.buffer(memory)
-
-
 def array(taking: Taking, obj: Any) -> Reduction:
     """A numpy.ndarray or a subclass of it."""
     ndarray = _numpy().ndarray
     cls = type(obj)
-    if cls is _memory:
-        return PARTS.memory_block, (_data(taking, memoryview(ndarray.view(obj, ndarray))),)
+    if cls is memory_class():
+        return PARTS.memory_block, (taking.data(memoryview(ndarray.view(obj, ndarray))),)
     if cls is ndarray:
         return _elements(taking, obj, obj, ())
     if _says_itself(cls):
@@ -157,12 +156,12 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
             return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
         fortran = flags.f_contiguous and not flags.c_contiguous
         if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
-            data = _data(taking, memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
+            data = taking.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
             return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
         root = _block(taking, obj, obj)
     elif is_kind(type(root), np.ndarray):
-        if type(root) is _memory or not (root.flags.c_contiguous or root.flags.f_contiguous) or taking.blocks:
-            root = _block(taking, root, root) if type(root) is not _memory and _in_block(taking, root) else root
+        if type(root) is not memory_class() and taking.blocks and _in_block(taking, root):
+            root = _block(taking, root, root)
     elif type(root) is mmap.mmap and not is_anonymous(root):
         return taking.refuse(obj, "it maps a file")
     elif not any(type(root) is one for one in _EXPORTERS):
@@ -177,13 +176,12 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
 
 def _root(taking: Taking, arr: Any) -> Any:
     """Return whose memory an array looks into: an array, itself included, or what else exports memory."""
-    label_of = taking.packer.shared_label
     np = _numpy()
     ndarray, memmap = np.ndarray, np.memmap
     base_of = ndarray.base.__get__
     node: Any = arr
     while True:
-        if type(node) is _memory or (node is not arr and label_of(node)):
+        if type(node) is memory_class() or (node is not arr and taking.label_of(node)):
             return node
         base: Any = base_of(node)
         if base is None:
@@ -232,7 +230,7 @@ def block(taking: Taking, obj: Block) -> Reduction:
     """Memory by itself."""
     np = _numpy()
     whole = np.asarray(_Lying(obj)) if obj.nbytes else np.empty(0, "u1")
-    return PARTS.memory_block, (_data(taking, memoryview(whole)),)
+    return PARTS.memory_block, (taking.data(memoryview(whole)),)
 
 
 def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:
@@ -272,32 +270,20 @@ def mapped(taking: Taking, obj: Map) -> Reduction:
 _WHOLE_MAP = 64 * 1024 * 1024
 
 
-def random_state(taking: Taking, obj: Any) -> Reduction:
-    """A RandomState: the one behind `np.random.rand` is that one again."""
-    if obj is loaded("numpy.random.mtrand").get("_rand"):
-        return PARTS.found, ("numpy.random.mtrand", "_rand")
-    return careful(taking, obj)
-
-
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "ndarray", array),
     ("numpy", "dtype", careful),
     ("numpy", "generic", None),
-    ("numpy.random", "RandomState", random_state),
+    ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
     (__name__, "Block", block),
     (__name__, "Map", mapped),
 )
 
 
-_memory: Any = None
-
-
+@functools.cache
 def memory_class() -> Any:
     """Return the class of arrays that hold memory which a restore was given: numpy names it as the base of others."""
-    global _memory
-    if _memory is None:
-        _memory = type("Memory", (_numpy().ndarray,), {"__module__": __name__})
-    return _memory
+    return type("Memory", (_numpy().ndarray,), {"__module__": __name__})
 
 
 class ArrayParts(Constructors):
@@ -397,7 +383,5 @@ class ArrayParts(Constructors):
 
 
 def _mark(path: str, whole: Any) -> tuple[int, int, str]:
-    from xxhash import xxh3_64_hexdigest
-
     known = os.stat(path)
     return known.st_size, known.st_mtime_ns, "" if whole is None else xxh3_64_hexdigest(whole)

@@ -191,25 +191,20 @@ def remembering(taking: Taking, obj: Any) -> Reduction:
     wrapped = obj.__wrapped__
     if obj.cache_info().currsize:
         taking.note(f"the cache of {getattr(wrapped, '__name__', 'a function')}: empty")
-        taking.noted += _cached(obj)
+        held = (one for some in held_by_cache(obj) for one in some)
+        taking.noted += [one for one in held if type(one) not in _UNCHANGED]  # the cache may give it out again
     settings = obj.cache_parameters()
     return PARTS.remembering, (wrapped, settings["maxsize"], settings["typed"]), members, None, None, PARTS.update_dict
 
 
-def _cached(obj: Any) -> list[Any]:
-    """Return what can be changed in place of what the cache of a function holds: it may give that out again."""
+def held_by_cache(obj: Any) -> tuple[list[Any], list[Any]]:
+    """Return what the cache of a function holds: links, results and the dict of entries; and what is in that."""
     own = (obj.__wrapped__, obj.__dict__)
-    found = [one for one in gc.get_referents(obj) if not any(one is known for known in own)]
-    found += [held for one in found if type(one) is dict for held in gc.get_referents(one)]
-    return [one for one in found if type(one) not in _UNCHANGED]
+    held = [one for one in gc.get_referents(obj) if not any(one is known for known in own)]
+    return held, [one for entries in held if type(entries) is dict for one in gc.get_referents(entries)]
 
 
 _UNCHANGED = frozenset((type, types.FunctionType, tuple, str, bytes, int, float, complex, bool, type(None)))
-
-
-def wrapper(taking: Taking, obj: Any) -> Reduction:
-    """A staticmethod or classmethod."""
-    return PARTS.wrapper, (type(obj), obj.__func__)
 
 
 def property_(taking: Taking, obj: Any) -> Reduction:
@@ -222,11 +217,6 @@ def property_(taking: Taking, obj: Any) -> Reduction:
     return PARTS.property, (cls, *parts), members, None, None, PARTS.update_dict
 
 
-def cached_property(taking: Taking, obj: Any) -> Reduction:
-    """A functools.cached_property: what it keeps is in the instances."""
-    return PARTS.cached_property, (obj.func, obj.attrname, obj.__doc__)
-
-
 def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
     """A read-only view of a mapping: of the same mapping again."""
     (below,) = gc.get_referents(obj)
@@ -234,12 +224,6 @@ def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
     if owner is not None and class_dict(owner) == obj:
         return PARTS.class_dict, (owner,)
     return types.MappingProxyType, (below,)
-
-
-def dict_view(taking: Taking, obj: Any) -> Reduction:
-    """`d.keys()`, `d.values()`, `d.items()`: of the same dict again."""
-    (below,) = gc.get_referents(obj)
-    return PARTS.dict_view, (below, type(obj).__name__.rpartition("_")[2])
 
 
 # -- classes ------------------------------------------------------------------------------------
@@ -356,11 +340,6 @@ def type_variable(taking: Taking, obj: Any) -> Reduction:
     return PARTS.type_variable, (type(obj).__module__, kind, name, getattr(obj, "__constraints__", ()), extra, module)
 
 
-def type_alias(taking: Taking, obj: Any) -> Reduction:
-    """What `type X = …` made."""
-    return PARTS.type_alias, (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__)
-
-
 def new_type(taking: Taking, obj: Any) -> Reduction:
     """A typing.NewType."""
     name, module = obj.__name__, obj.__module__
@@ -383,13 +362,12 @@ KINDS: dict[Any, Kind] = {
     types.CellType: cell,
     types.CodeType: code,
     types.MethodType: method,
-    types.ModuleType: module_,
-    staticmethod: wrapper,
-    classmethod: wrapper,
-    property: property_,
-    functools.cached_property: cached_property,
+    # What it keeps is in the instances.
+    functools.cached_property: lambda _, obj: (PARTS.cached_property, (obj.func, obj.attrname, obj.__doc__)),
     types.MappingProxyType: mapping_proxy,
-    **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), dict_view),
+    type({}.keys()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "keys")),
+    type({}.values()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "values")),
+    type({}.items()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "items")),
     functools._lru_cache_wrapper: remembering,  # type: ignore[attr-defined]
     typing.TypeVar: type_variable,
     typing.ParamSpec: type_variable,
@@ -397,12 +375,14 @@ KINDS: dict[Any, Kind] = {
     typing.NewType: new_type,
 }
 if sys.version_info >= (3, 12):
-    KINDS[typing.TypeAliasType] = type_alias
+    KINDS[typing.TypeAliasType] = lambda _, obj: (
+        PARTS.type_alias,
+        (obj.__name__, obj.__value__, obj.__type_params__, obj.__module__),
+    )
 BELOW: dict[Any, Kind] = {
     types.ModuleType: module_,
     property: property_,
-    staticmethod: wrapper,
-    classmethod: wrapper,
+    **dict.fromkeys((staticmethod, classmethod), lambda _, obj: (PARTS.wrapper, (type(obj), obj.__func__))),
 }
 
 
@@ -534,7 +514,7 @@ class CodeParts(Constructors):
         early: dict[str, Any],
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
-        if uid not in self.known and (meanwhile := self.packer.class_of(uid)) is not None:
+        if uid not in self.known and (meanwhile := self.packer.classes.object(uid)) is not None:
             return meanwhile  # by what one of its bases holds
         if (again := self.again.get(uid)) is not None and again.fits(bases, slots):
             self.made[uid] = again.cls

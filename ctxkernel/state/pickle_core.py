@@ -8,7 +8,9 @@ for content.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -45,36 +47,34 @@ class Part:
         raise TypeError(f"{self.name} is put together by a Restorer")
 
 
-_NAMES = """
-adopt anonymous_map array array_view arrow bound cached_property cell class_dict closed_file closed_memory code
-code_from database dict_iterator dict_view enum_member exception file fill fill_cell fill_class fill_exception
-fill_frame fill_function fill_objects fill_ordered fill_tensor fill_weak_container found frame_block function handle
-index_references live lock machine_values make_class mapped_file mapped_view member memory_block memoryview module
-nameless_type new new_type objects ordered own_class position property released_memoryview remembering shared skip
-stand_in tensor type_alias type_variable update_dict value weak weak_container weak_method weak_proxy wrapper
-"""
-PARTS: Any = type("Parts", (), {name: Part(name) for name in _NAMES.split()})
-"""Every constructor that reducers write, as an attribute."""
+PARTS: Any = types.SimpleNamespace()
+"""Every constructor that reducers write, as an attribute: those that `Restorer` has."""
 
 
+@dataclass
 class Constructors:
-    """A part of `Restorer`: methods that streams call, and what they work with."""
+    """A part of `Restorer`: methods that streams call, and what they work with (see `Packer.unpack`)."""
 
     packer: Packer
-    namespace: dict[str, Any]
+    labels: Sequence[str]
+    """What the numbers in the stream stand for."""
     buffers: Sequence[Any]
+    handle: Callable[[str], object]
+    _live: Callable[[str], object | None]
+    stand_in: Callable[[str], object]
+    _classes: Callable[[str], object | None]
+    _shared: Callable[[str], object | None]
     trial: bool
     """Whether nothing else is to know the classes that are made."""
     again: Mapping[str, Any]
     """By uid, an `Again` for each living class that is to become what the stream has."""
     known: frozenset[str]
     """Uids of the classes that were alive before."""
-    made: dict[str, type]
+    made: dict[str, type] = field(default_factory=dict[str, type])
     """By uid, the classes that this stream made."""
-    labels: Sequence[str]
-    said: list[str]
+    said: list[str] = field(default_factory=list[str])
     """What could not be restored as it was."""
-    _live: Callable[[str], Any]
+    stand_ins: list[object] = field(default_factory=list[object])
 
     def living(self, number: int) -> Any:
         """Return what has this label and is alive still, or None."""
@@ -88,7 +88,7 @@ class Constructors:
         """Know a class by its uid."""
         self.made[uid] = cls
         if not self.trial:
-            self.packer.know(uid, cls)
+            self.packer.classes.add(uid, cls)
 
 
 def part_seed() -> NoReturn:

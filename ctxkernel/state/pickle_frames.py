@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_arrays import Block
@@ -17,6 +16,7 @@ from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful
 
 if TYPE_CHECKING:
+    from ctxkernel.state.pickling import Packer
     from ctxkernel.state.reducers import Kind, Taking
 
 
@@ -37,29 +37,14 @@ _STORED = frozenset(("_mgr", "_item_cache", "_attrs", "_flags", "_cacher", "_is_
 
 def frame_block(taking: Taking, obj: Any) -> Reduction:
     """A block of a frame. Who shares its memory follows from the memory."""
-    taking.packer.references[owner_of(obj.values)] = obj.refs
+    _remember(taking.packer, owner_of(obj.values), obj.refs)
     return PARTS.frame_block, (obj.values, obj.mgr_locs.indexer, obj.ndim)
 
 
-class References:
-    """What pandas keeps of who shares a block of memory, by the object that owns the memory."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], Any]] = {}
-
-    def __setitem__(self, owner: Any, refs: Any) -> None:
-        key = id(owner)
-        with contextlib.suppress(TypeError):  # no weak reference: nothing else can be found to share it
-            self._known[key] = weakref.ref(owner, lambda ref: self._forget(key, ref)), refs
-
-    def _forget(self, key: int, ref: object) -> None:
-        if (known := self._known.get(key)) is not None and known[0] is ref:
-            del self._known[key]
-
-    def get(self, owner: Any) -> Any:
-        """Return what is known; None where nothing is."""
-        known = self._known.get(id(owner))
-        return known[1] if known is not None and known[0]() is owner else None
+def _remember(packer: Packer, owner: Any, refs: Any) -> None:
+    """Note what pandas keeps of who shares the memory of an object."""
+    with contextlib.suppress(TypeError):  # no weak reference: nothing else can be found to share it
+        packer.references[owner] = refs
 
 
 def owner_of(values: Any) -> Any:
@@ -178,7 +163,7 @@ class FrameParts(Constructors):
         made = internals._unpickle_block(values, placement, ndim)
         refs = self.packer.references.get(owner_of(values))
         if refs is None:
-            self.packer.references[owner_of(values)] = made.refs
+            _remember(self.packer, owner_of(values), made.refs)
         else:
             refs.add_reference(made)
             made.refs = refs
@@ -189,7 +174,7 @@ class FrameParts(Constructors):
         owner = owner_of(getattr(index, "_values", None))
         refs = self.packer.references.get(owner)
         if refs is None:
-            self.packer.references[owner] = index._references
+            _remember(self.packer, owner, index._references)
         else:
             index._references = refs
             refs.add_index_reference(index)

@@ -28,6 +28,7 @@ from ctxkernel.state.reflect import (
     class_qualname,
     importable,
     is_kind,
+    python_made,
 )
 
 if TYPE_CHECKING:
@@ -47,16 +48,34 @@ _AS_BASE: dict[type, Callable[[Any], Any]] = {
 """Immutable bases, and how an exact copy of the base's part is made."""
 _FACTORY: Any = collections.defaultdict.__dict__["default_factory"]
 _MOST: Any = collections.deque.__dict__["maxlen"]
-_CONTAINERS: dict[type, Callable[[Any], Any]] = {
-    list: lambda obj: list.__getitem__(obj, slice(None)),
-    collections.OrderedDict: lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
-    collections.defaultdict: lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))),
-    dict: lambda obj: dict(dict.items(obj)),
-    set: lambda obj: set(set.__iter__(obj)),
-    collections.deque: lambda obj: (_MOST.__get__(obj), list(collections.deque.__iter__(obj))),
-    bytearray: lambda obj: bytearray.__getitem__(obj, slice(None)),
+
+
+def _put_ordered(obj: Any, content: dict[Any, Any]) -> None:
+    for key, value in content.items():
+        collections.OrderedDict.__setitem__(obj, key, value)
+
+
+def _put_default(obj: Any, content: tuple[Any, dict[Any, Any]]) -> None:
+    _FACTORY.__set__(obj, content[0])
+    dict.update(obj, content[1])
+
+
+_CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    list: (lambda obj: list.__getitem__(obj, slice(None)), list.extend),
+    collections.OrderedDict: (
+        lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
+        _put_ordered,
+    ),
+    collections.defaultdict: (lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))), _put_default),
+    dict: (lambda obj: dict(dict.items(obj)), dict.update),
+    set: (lambda obj: set(set.__iter__(obj)), set.update),
+    collections.deque: (
+        lambda obj: (_MOST.__get__(obj), list(collections.deque.__iter__(obj))),
+        lambda obj, content: collections.deque.__init__(obj, content[1], content[0]),
+    ),
+    bytearray: (lambda obj: bytearray.__getitem__(obj, slice(None)), bytearray.extend),
 }
-"""Built-in bases whose content is written down, and how it is read. The more special ones come first."""
+"""Built-in bases whose content is written down, how it is read and put back. The more special ones come first."""
 
 _OF_STATE = frozenset(("__getstate__", "__setstate__"))
 _CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
@@ -91,7 +110,7 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
     if id(cls) in taking.by_value and is_kind(cls, enum.Enum):
         return _enum_member
     customs = _customs(cls)
-    solid = next(base for base in class_mro(cls) if not _python_made(base))
+    solid = next(base for base in class_mro(cls) if not python_made(base))
     known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _AS_BASE
     if taking.plain and known:
         customs = set()
@@ -130,23 +149,10 @@ def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
     """Return the reducer that stores attributes and what a built-in base holds; None where a base holds more."""
     if solid is object:
         return _plain(taking, cls, plan)
-    for base, read in _CONTAINERS.items():
+    for base, (read, _) in _CONTAINERS.items():
         if is_kind(solid, base):
             return _container(plan, base, read)
     return _value(plan, solid) if solid in _AS_BASE else None
-
-
-def _python_made(cls: type) -> bool:
-    """Say whether a class statement made `cls`, so that its attributes are all that its instances hold by it."""
-    if not class_flags(cls) & HEAP_TYPE:
-        return False
-    members = class_dict(cls)
-    own = sum(type(one) is types.MemberDescriptorType for one in members.values())
-    if "__slots__" not in members and (own or not any("__dict__" in class_dict(base) for base in class_mro(cls))):
-        return False
-    size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
-    base: Callable[[type], type] = type.__dict__["__base__"].__get__
-    return size(cls) - size(base(cls)) <= 8 * (own + 2)  # a dict and a list of weak references
 
 
 def careful(taking: Taking, obj: Any) -> Reduction:
@@ -184,7 +190,7 @@ _TRUSTED = frozenset(
 
 def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
     """Say whether the attributes of an object are in what its class stores of it, as the same objects."""
-    if not _python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
+    if not python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
         return True  # to ask an object made in C for its attributes could give it some
     attributes = [value for name, value in plan.attributes(obj) if not is_cache(name)]
     if not attributes:
@@ -358,7 +364,7 @@ class InstanceParts(Constructors):
         """Give an instance its attributes, and what a built-in base of it holds."""
         members, slots, base, content = state
         if base is not None:
-            _put(base, obj, content)
+            _CONTAINERS[base][1](obj, content)
         if members is obj:
             self.adopt(obj, members)
         elif members is not None:
@@ -368,18 +374,3 @@ class InstanceParts(Constructors):
             member = next((one for one in held if type(one) is types.MemberDescriptorType), None)
             if member is not None:  # else the library that it is of has no such slot any more
                 member.__set__(obj, value)
-
-
-def _put(base: type, obj: Any, content: Any) -> None:
-    if base in (dict, set):
-        base.update(obj, content)  # type: ignore[attr-defined]
-    elif base is collections.OrderedDict:
-        for key, value in content.items():
-            collections.OrderedDict.__setitem__(obj, key, value)
-    elif base is collections.defaultdict:
-        _FACTORY.__set__(obj, content[0])
-        dict.update(obj, content[1])
-    elif base is collections.deque:
-        collections.deque.__init__(obj, content[1], content[0])
-    else:  # a list or bytearray
-        base.extend(obj, content)  # type: ignore[attr-defined]

@@ -6,50 +6,19 @@ Rule: a class of the user's is looked for by its uid: alive, then by the caller;
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ctxkernel.state.pickle_arrays import ArrayParts
 from ctxkernel.state.pickle_code import CodeParts
+from ctxkernel.state.pickle_core import PARTS, Part
 from ctxkernel.state.pickle_frames import FrameParts
 from ctxkernel.state.pickle_instances import InstanceParts
 from ctxkernel.state.pickle_things import ThingParts
 
-if TYPE_CHECKING:
-    from ctxkernel.state.pickling import Packer
-
 
 class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
     """The constructors of one stream; `part` gives them by name."""
-
-    def __init__(
-        self,
-        packer: Packer,
-        buffers: Sequence[Any],
-        handles: Callable[[str], object],
-        live: Callable[[str], object | None],
-        lost: Callable[[str], object],
-        classes: Callable[[str], object | None],
-        shared: Callable[[str], object | None],
-        trial: bool,
-        again: Mapping[str, Any],
-    ) -> None:
-        self.packer = packer
-        self.namespace = packer.namespace
-        self.buffers = buffers
-        self.handle = handles
-        self._live = live
-        self.stand_in = lost
-        self._classes = classes
-        self._shared = shared
-        self.labels: list[str] = []
-        """What the numbers in the stream stand for."""
-        self.trial = trial
-        self.again = again
-        self.known = packer.uids
-        self.made = {}
-        self.said: list[str] = []
-        self.stand_ins: list[object] = []
 
     def part(self, name: str) -> Any:
         """Return a constructor by its name. Raises AttributeError for a name that this version does not know."""
@@ -61,7 +30,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         """Return a class of the user's. Raises LookupError where it is gone."""
         uid = self.labels[number].removeprefix("class:")
         found: Any = self.made.get(uid)
-        for look in (self.packer.class_of, self._classes):
+        for look in (self.packer.classes.object, self._classes):
             found = look(uid) if found is None else found
         if found is None:
             raise LookupError(f"the class {name} is gone")
@@ -90,6 +59,9 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
         return made
 
 
+vars(PARTS).update({name: Part(name) for name in (*dir(Restorer), *Restorer.__dataclass_fields__) if name[0] != "_"})
+
+
 class Loader(pickle.Unpickler):
     """The C unpickler; names of the namespace's module are looked up in the namespace."""
 
@@ -104,9 +76,9 @@ def find(restorer: Restorer, otherwise: Callable[[str, str], Any], module: str, 
     """Return what a module has under a name; the namespace stands for its module."""
     if module == restorer.packer.module:
         first, *rest = name.split(".")
-        if first not in restorer.namespace:
+        if first not in restorer.packer.namespace:
             raise LookupError(f"{name} is not there")
-        found = restorer.namespace[first]
+        found = restorer.packer.namespace[first]
         for each in rest:
             found = getattr(found, each)
         return found

@@ -13,6 +13,7 @@ import datetime as dt
 import decimal
 import fractions
 import gc
+import importlib
 import io
 import itertools
 import logging
@@ -32,7 +33,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import PARTS, SMALL, Constructors, Reduction
+from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.pickle_instances import careful, defines, kind_of
 from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.reflect import HEAP_TYPE, is_kind, loaded
@@ -79,7 +80,7 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
         token = taking.packer.token(obj)
         taking.live[token] = obj
         held = taking.label(f"live:{token}")
-        taking.leave_out(obj, "a held lock")
+        taking.left_out.append((obj, "a held lock"))
     return PARTS.lock, ("RLock" if type(obj) is _RLOCK else "Lock", held)
 
 
@@ -198,9 +199,7 @@ def weak_container(taking: Taking, obj: Any) -> Reduction:
 
 def machine_values(taking: Taking, obj: Any) -> Reduction:
     """An array.array."""
-    memory = memoryview(obj).cast("B")
-    data: Any = bytes(memory) if memory.nbytes < SMALL else taking.buffer(memory)
-    return PARTS.machine_values, (obj.typecode, data)
+    return PARTS.machine_values, (obj.typecode, taking.data(memoryview(obj).cast("B")))
 
 
 _BUFFER_WORDS = 16
@@ -281,7 +280,7 @@ def iterator(taking: Taking, obj: Any) -> Reduction:
         return careful(taking, obj)
 
 
-def _instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
+def instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
     """Return a reducer that writes objects which live in a module as their name, and others as `otherwise` does."""
 
     def reduce(taking: Taking, obj: Any) -> Reduction:
@@ -293,9 +292,8 @@ def _instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Red
     return reduce
 
 
-_open_file = _instance_or(*_STANDARD, otherwise=file)
-_random = _instance_or(("random", "_inst"))
-_field_kind = _instance_or(
+_open_file = instance_or(*_STANDARD, otherwise=file)
+_field_kind = instance_or(
     *(("dataclasses", "_FIELD"), ("dataclasses", "_FIELD_CLASSVAR"), ("dataclasses", "_FIELD_INITVAR")),
     *(("dataclasses", "MISSING"), ("dataclasses", "KW_ONLY"), ("dataclasses", "_HAS_DEFAULT_FACTORY")),
 )
@@ -307,7 +305,7 @@ def exception(taking: Taking, obj: BaseException) -> Reduction:
     if defines(cls, "__reduce__", "__reduce_ex__", "__getstate__"):
         return careful(taking, obj)
     if obj.__traceback__ is not None:
-        taking.leave_out(obj, f"the traceback of a {cls.__name__}")
+        taking.left_out.append((obj, f"the traceback of a {cls.__name__}"))
     native: Any = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
     args = native.__reduce__(obj)[1]
     plan = taking.plan(cls)
@@ -391,7 +389,7 @@ KINDS: dict[Any, Kind] = {
     array.array: machine_values,
     memoryview: view,
     mmap.mmap: anonymous_map,
-    random.Random: _random,
+    random.Random: instance_or(("random", "_inst")),
     random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
     Lost: lambda taking, obj: (PARTS.stand_in, obj.__reduce__()[1]),
     weakref.ref: weak,
@@ -437,11 +435,9 @@ _ALIVE_ONLY = {
 }
 """By reason, the classes whose instances have no stored form."""
 TABLE: tuple[tuple[str, str, Kind], ...] = (
-    ("dataclasses", "_FIELD_BASE", _field_kind),
-    ("dataclasses", "_MISSING_TYPE", _field_kind),
-    ("dataclasses", "_KW_ONLY_TYPE", _field_kind),
+    *(("dataclasses", name, _field_kind) for name in ("_FIELD_BASE", "_MISSING_TYPE", "_KW_ONLY_TYPE")),
     ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
-    ("os", "_Environ", _instance_or(("os", "environ"), ("os", "environb"))),
+    ("os", "_Environ", instance_or(("os", "environ"), ("os", "environb"))),
     ("logging", "Handler", _handler),
     ("_queue", "SimpleQueue", lambda taking, obj: taking.refuse(obj, _PROCESS, gc.get_referents(obj))),
     *(
@@ -451,8 +447,8 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ),
     ("ipywidgets", "Widget", _widget),
     ("IPython.core.interactiveshell", "InteractiveShell", lambda *_: (PARTS.found, ("IPython", "get_ipython", True))),
-    ("ipykernel.iostream", "OutStream", _instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
-    ("matplotlib", "RcParams", _instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
+    ("ipykernel.iostream", "OutStream", instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
+    ("matplotlib", "RcParams", instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
     ("matplotlib.figure", "Figure", _figure),
     ("matplotlib.cbook", "CallbackRegistry", _callbacks),
 )
@@ -468,8 +464,6 @@ class ThingParts(Constructors):
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
         """Return what a module has under a name, or what that returns."""
-        import importlib
-
         one = getattr(importlib.import_module(module), name)
         return one() if call else one
 
@@ -481,7 +475,7 @@ class ThingParts(Constructors):
             if held is not None:
                 self.said.append("a lock that was held comes back open")
                 if not self.trial:  # the stored one is this one from now on, and the same once it is held
-                    self.packer.adopt_token(self.labels[held].removeprefix("live:"), made)
+                    self.packer.tokens.replace(self.labels[held].removeprefix("live:"), made)
         return made
 
     def dict_iterator(self, held: dict[Any, Any], kind: str, steps: int) -> Any:
@@ -508,28 +502,13 @@ class ThingParts(Constructors):
 
     def file(self, kind: str, path: Any, name: Any, mode: str, text: Any, position: int) -> Any:
         """Open a file for reading, where it stood. Raises OSError."""
-        opened: Any = io.FileIO(path, "r")
-        opened.name = name
-        if kind != "raw":
-            opened = io.BufferedReader(opened)
-        if kind == "text":
-            opened = io.TextIOWrapper(opened, encoding=text[0], errors=text[1])
-            opened.mode = mode
+        opened = _opened(kind, path, name, mode, *(text or ()))
         opened.seek(position)
         return opened
 
     def closed_file(self, kind: str, name: Any, mode: str | None) -> Any:
         """Return a closed file of that name."""
-        writing = mode is not None and any(letter in mode for letter in "wax")
-        made: Any = io.FileIO(os.devnull, "w" if writing else "r")
-        if name is not None:
-            made.name = name
-        if kind != "raw":
-            made = io.BufferedWriter(made) if writing else io.BufferedReader(made)
-        if kind == "text":
-            made = io.TextIOWrapper(made, encoding="utf-8")
-            if mode is not None:
-                made.mode = mode
+        made = _opened(kind, os.devnull, name, mode)
         made.close()
         return made
 
@@ -551,7 +530,7 @@ class ThingParts(Constructors):
 
     def weak(self, target: Any, callback: Any) -> Any:
         """Return a weak reference; to something that is gone where there is no target."""
-        return weakref.ref(ThingParts() if target is None else target, callback)
+        return weakref.ref(set() if target is None else target, callback)
 
     def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
         """Give a weak set or dict its items."""
@@ -612,3 +591,20 @@ class ThingParts(Constructors):
             object.__setattr__(obj, name, value)
         obj.__cause__, obj.__context__, obj.__suppress_context__ = cause, context, suppress
         obj.args = args
+
+
+def _opened(
+    kind: str, path: Any, name: Any, mode: str | None, encoding: str = "utf-8", errors: str | None = None
+) -> Any:
+    """Open a file; `name` and `mode` are what it says of itself."""
+    writing = mode is not None and any(letter in mode for letter in "wax")
+    made: Any = io.FileIO(path, "w" if writing else "r")
+    if name is not None:
+        made.name = name
+    if kind != "raw":
+        made = io.BufferedWriter(made) if writing else io.BufferedReader(made)
+    if kind == "text":
+        made = io.TextIOWrapper(made, encoding=encoding, errors=errors)
+        if mode is not None:
+            made.mode = mode
+    return made

@@ -24,7 +24,6 @@ import struct
 import sys
 import types
 import uuid
-import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,12 +31,12 @@ from typing import Any
 from ctxkernel.state import pickle_deep
 from ctxkernel.state.pickle_code import Again
 from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, never, part_seed, said
-from ctxkernel.state.pickle_frames import References
 from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.pickle_paths import places
 from ctxkernel.state.pickle_restore import Loader, Restorer
 from ctxkernel.state.reconnect import Connection
 from ctxkernel.state.reducers import Cache, Taking
+from ctxkernel.state.weak import ById, Named
 
 __all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
 
@@ -94,16 +93,8 @@ class Packed:
     @property
     def body(self) -> memoryview:
         """The part of the stream that depends on the content only."""
-        return (
-            memoryview(self.stream)[_HEAD.size + _HEAD.unpack_from(self.stream)[3] :]
-            if self.stream
-            else memoryview(b"")
-        )
-
-    @property
-    def has_objects(self) -> bool:
-        """Whether it holds more than plain data."""
-        return bool(self.noted)
+        start = _HEAD.size + _HEAD.unpack_from(self.stream)[3] if self.stream else 0
+        return memoryview(self.stream)[start:]
 
     @property
     def nbytes(self) -> int:
@@ -140,45 +131,25 @@ def _is_frame(data: Any, size: int) -> bool:
     return data[at] == _FRAME and int.from_bytes(data[at + 1 : at + 9], "little") + at + 9 == size
 
 
-class _In:
-    """What the unpickler reads from: puts the large pieces back in."""
+class _In(io.RawIOBase):
+    """What the unpickler reads from, by a BufferedReader: puts the large pieces back in."""
 
-    def __init__(self, pieces: list[memoryview]) -> None:
-        self._pieces = iter([piece for piece in pieces if piece.nbytes])
+    def __init__(self, pieces: Iterable[memoryview]) -> None:
+        self._pieces = iter(pieces)
         self._piece = memoryview(b"")
-        self._at = 0
 
-    def _next(self) -> bool:
-        while self._at >= self._piece.nbytes:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return False
-            self._piece, self._at = piece, 0
+    def readable(self) -> bool:
         return True
 
-    def read(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size and self._next():
-            some = self._piece[self._at : self._at + size - len(found)]
-            self._at += some.nbytes
-            found += some
-        return bytes(found)
-
     def readinto(self, into: Any) -> int:
-        whole = memoryview(into).cast("B")
-        done = 0
-        while done < whole.nbytes and self._next():
-            some = self._piece[self._at : self._at + whole.nbytes - done]
-            whole[done : done + some.nbytes] = some
-            self._at += some.nbytes
-            done += some.nbytes
-        return done
-
-    def readline(self) -> bytes:
-        found = bytearray()
-        while not found.endswith(b"\n") and self._next():
-            found += self.read(1)
-        return bytes(found)
+        while not self._piece.nbytes:
+            if (piece := next(self._pieces, None)) is None:
+                return 0
+            self._piece = piece
+        size = min(len(into), self._piece.nbytes)
+        into[:size] = self._piece[:size]
+        self._piece = self._piece[size:]
+        return size
 
 
 class Packer:
@@ -194,143 +165,51 @@ class Packer:
         self.namespace = namespace
         self.module = module
         self.is_handle = is_handle
-        self.part = part_seed
         self.cache = Cache()
         self.own_modules: dict[str, types.ModuleType] = {}
         """Modules of the user's own, by name: files in his folder."""
-        self.references = References()
-        self._labelled: dict[str, Any] = {}
-        self.shared: dict[int, tuple[Any, str]] = {}
-        """By id: a weak reference to an object with a pack of its own, and its label."""
-        self._uids: dict[int, tuple[weakref.ref[type], str]] = {}
-        self._classes: dict[str, list[weakref.ref[type]]] = {}
-        """By uid, the classes that were made of it, the newest last."""
-        self._tokens: dict[int, tuple[weakref.ref[object], str]] = {}
-        self._by_token: dict[str, weakref.ref[object]] = {}
+        self.references = ById()
+        """What pandas keeps of who shares a block of memory, by the object that owns the memory."""
+        self.classes = Named()
+        """The user's classes, by uid: a class keeps its own for life; several may have been made of one."""
+        self.tokens = Named()
+        """What has no stored form, by token."""
+        self.labels = Named()
+        """Objects with packs of their own, by label: `shared:<token>`."""
         self._process = uuid.uuid4().hex[:8]
         self._count = itertools.count(1)
         self._found: tuple[object, ...] = (None,) * len(SEEDS)
         self._memo: dict[int, tuple[int, object]] = {}
 
-    # -- classes and tokens -----------------------------------------------------------------------
+    # -- names of objects -------------------------------------------------------------------------
 
     def uid(self, cls: type) -> str:
-        """Return the uid of a class of the user's; it keeps it for life."""
-        known = self._uids.get(id(cls))
-        if known is not None and known[0]() is cls:
-            return known[1]
-        made = uuid.uuid4().hex[:16]
-        self.know(made, cls)
-        return made
+        """Return the uid of a class of the user's."""
+        if (known := self.classes.get(cls)) is None:
+            self.classes.add(known := uuid.uuid4().hex[:16], cls)
+        return known
 
-    def know(self, uid: str, cls: type) -> None:
-        """Take `cls` as the class with this uid."""
-        key = id(cls)
-
-        def forget(ref: weakref.ref[type]) -> None:
-            if (found := self._uids.get(key)) is not None and found[0] is ref:
-                del self._uids[key]
-            made = self._classes.get(uid, [])
-            made[:] = [one for one in made if one is not ref]
-            if not made:
-                self._classes.pop(uid, None)
-
-        ref = weakref.ref(cls, forget)
-        self._uids[key] = ref, uid
-        self._classes[uid] = [*(one for one in self._classes.get(uid, ()) if one() is not cls), ref]
-
-    def forget(self, uid: str) -> None:
-        """Take no living class as the one with this uid."""
-        self._classes.pop(uid, None)
-
-    @property
-    def uids(self) -> frozenset[str]:
-        """The uids of the classes that are alive."""
-        return frozenset(self._classes)
-
-    def class_of(self, uid: str) -> type | None:
-        """Return the class with this uid, where it is alive."""
-        made = self._classes.get(uid)
-        return made[-1]() if made else None
+    def token(self, obj: object) -> str:
+        """Return the token of an object that is alive only: the same one, if it has weak references."""
+        if (known := self.tokens.get(obj)) is None:
+            known = f"{self._process}-{next(self._count)}"
+            with contextlib.suppress(TypeError):
+                self.tokens.add(known, obj)
+        return known
 
     def begin_process(self, name: str) -> None:
         """Give other tokens than the process that this one was forked from."""
         self._process = name
 
-    def living(self, token: str) -> object | None:
-        """Return the living object with a token."""
-        ref = self._by_token.get(token)
-        return ref() if ref is not None else None
+    def share(self, obj: object) -> None:
+        """Give an object a pack of its own from now on. Raises TypeError without weak references."""
+        if self.labels.get(obj) is None:
+            self.labels.add(f"shared:{self.token(obj)}", obj)
 
-    def token(self, obj: object) -> str:
-        """Return the token of an object that is alive only; the same one as long as it is."""
-        key = id(obj)
-        known = self._tokens.get(key)
-        if known is not None and known[0]() is obj:
-            return known[1]
-        made = f"{self._process}-{next(self._count)}"
-        try:
-            ref = weakref.ref(obj, lambda ref: self._forget_token(key, ref))
-        except TypeError:
-            return made
-        self._tokens[key] = ref, made
-        self._by_token[made] = ref
-        return made
-
-    def adopt_token(self, token: str, obj: object) -> None:
-        """Take `obj` as the object with a token, in place of one that is gone or closed.
-
-        Raises TypeError without weak references.
-        """
-        key = id(obj)
-        ref = weakref.ref(obj, lambda ref: self._forget_token(key, ref))
-        if (before := self._by_token.get(token)) is not None:
-            self._tokens.pop(id(before()), None)
-        if (known := self._tokens.get(key)) is None or known[0]() is not obj:
-            self._tokens[key] = ref, token
-        self._by_token[token] = ref
-
-    def _forget_token(self, key: int, ref: object) -> None:
-        known = self._tokens.get(key)
-        if known is not None and known[0] is ref:
-            del self._tokens[key]
-            self._by_token.pop(known[1], None)
-
-    # -- shared objects ---------------------------------------------------------------------------
-
-    def share(self, obj: object) -> str:
-        """Give an object a pack of its own from now on; returns its label. Raises TypeError without weak references."""
-        label = self.shared_label(obj)
-        if not label:
-            label = f"shared:{self.token(obj)}"
-            self.adopt_label(label, obj)
-        return label
-
-    def adopt_label(self, label: str, obj: object) -> None:
-        """Take `obj` as the object with this label, and no other any more."""
-        if (before := self.object_of(label)) is not None:
-            self.shared.pop(id(before), None)
-        key = id(obj)
-        ref = weakref.ref(obj, lambda ref: self._unshare(key, ref))
-        self.shared[key] = ref, label
-        self._labelled[label] = ref
-
-    def object_of(self, label: str) -> object | None:
-        """Return the living object with this label."""
-        ref = self._labelled.get(label)
-        return ref() if ref is not None else None
-
-    def _unshare(self, key: int, ref: object) -> None:
-        known = self.shared.get(key)
-        if known is not None and known[0] is ref:
-            del self.shared[key]
-            if self._labelled.get(known[1]) is ref:
-                del self._labelled[known[1]]
-
-    def shared_label(self, obj: object) -> str:
-        """Return the label of an object with a pack of its own, or an empty text."""
-        known = self.shared.get(id(obj))
-        return known[1] if known is not None and known[0]() is obj else ""
+    def part_of(self, label: str) -> Any:
+        """Return what a label stands for: a class, or an object with a pack of its own; None where it is gone."""
+        kind, _, name = label.partition(":")
+        return self.classes.object(name) if kind == "class" else self.labels.object(label)
 
     # -- packing ----------------------------------------------------------------------------------
 
@@ -350,85 +229,54 @@ class Packer:
         `blocks`: memory that earlier packs met at the same moment. `plain`: store instances by their attributes.
         `labels`: those that objects with packs of their own may have here, by default any.
         """
-        limit, shared = sys.getrecursionlimit(), self.shared
-        if labels is not None:
-            self.shared = {key: known for key, known in shared.items() if known[1] in labels}
-        try:
-            with _no_collection():
-                # A name that is one object with a text in the values would be written as a reference to it, or not.
-                named = {name[:1] + name[1:]: value for name, value in values.items()}
-                return self._pack(named, expired, identities, [] if blocks is None else blocks, plain)
-        finally:
-            self.shared = shared
-            if sys.getrecursionlimit() != limit:  # a `__reduce__` of the user's changed it
-                sys.setrecursionlimit(limit)
-
-    def _pack(
-        self, values: dict[str, object], expired: Expired, identities: bool, blocks: list[Any], plain: bool
-    ) -> Packed:
+        # A name that is one object with a text in the values would be written as a reference to it, or not.
+        values = {name[:1] + name[1:]: value for name, value in values.items()}
+        blocks = [] if blocks is None else blocks
         refused: dict[int, str] = {}
         own_way: set[int] = set()
         alone: dict[str, str] = {}
         members: set[int] | None = None
         culprits: list[object] = []
         deep = False
-        for _ in range(_TRIES):
-            taking = self._taking(values, expired, refused, members, deep=deep)
-            taking.blocks, taking.own_way, taking.identify = blocks, own_way, identities
-            if plain:
-                taking.take_plainly()
-            out = _Out(taking)
-            try:
-                pickler = self._dump(taking, out, values)
-            except (OutOfTime, KeyboardInterrupt):
-                raise
-            except Exception as fault:
-                culprit = taking.current
-                if isinstance(fault, RecursionError) and not deep and not taking.recurses(culprit):
-                    deep = True
-                elif culprit is not None and id(culprit) not in refused and len(culprits) < _CULPRITS:
-                    culprits.append(culprit)  # so that its id stays its own
-                    refused[id(culprit)] = said(fault)
-                else:
-                    alone |= self._faulty(values, expired, said(fault))
-                    values = {name: value for name, value in values.items() if name not in alone}
-                continue
-            if taking.targets and members is None:
-                known = pickler.memo.copy()
-                members = {id(one) for one in taking.targets if id(one) in known}
-                del known
-                continue
-            again = {id(type(one)) for one in taking.by_attributes} - own_way
-            if again and taking.missing:  # a class that says how it is stored may know what to do about these
-                own_way |= again
-                continue
-            memo = pickler.memo.copy() if identities else None
-            pickler.clear_memo()
-            return _packed(taking, out, values, alone, memo)
+        with _undisturbed():
+            for _ in range(_TRIES):
+                taking = Taking(self, values, expired)
+                taking.blocks, taking.own_way, taking.identify = blocks, own_way, identities
+                taking.refused, taking.members, taking.deep = refused, members, deep
+                if plain:
+                    taking.take_plainly()
+                if labels is not None:
+                    taking.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
+                out = _Out(taking)
+                try:
+                    pickler = self._dump(taking, out, values)
+                except (OutOfTime, KeyboardInterrupt):
+                    raise
+                except Exception as fault:
+                    culprit = taking.current
+                    if isinstance(fault, RecursionError) and not deep and not taking.recurses(culprit):
+                        deep = True
+                    elif culprit is not None and id(culprit) not in refused and len(culprits) < _CULPRITS:
+                        culprits.append(culprit)  # so that its id stays its own
+                        refused[id(culprit)] = said(fault)
+                    else:
+                        alone |= self._faulty(values, expired, said(fault))
+                        values = {name: value for name, value in values.items() if name not in alone}
+                    continue
+                if taking.targets and members is None:
+                    known = pickler.memo.copy()
+                    members = {id(one) for one in taking.targets if id(one) in known}
+                    del known
+                    continue
+                again = {id(type(one)) for one in taking.by_attributes} - own_way
+                if again and taking.missing:  # a class that says how it is stored may know what to do about these
+                    own_way |= again
+                    continue
+                memo = pickler.memo.copy() if identities else None
+                pickler.clear_memo()
+                return _packed(taking, out, values, alone, memo)
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(b"", faults=dict.fromkeys(values, reason) | alone)
-
-    def _taking(
-        self,
-        values: dict[str, object],
-        expired: Expired,
-        refused: dict[int, str],
-        members: set[int] | None,
-        *,
-        deep: bool,
-    ) -> Taking:
-        tops: dict[int, list[str]] = {}
-        by_value: dict[int, str] = {}
-        for name, value in values.items():
-            tops.setdefault(id(value), []).append(name)
-            if name.startswith("class:"):
-                by_value[id(value)] = name[6:]
-        taking = Taking(self, expired, tops, by_value)
-        taking.root = next((value for name, value in values.items() if name.startswith("shared:")), None)
-        taking.refused = refused
-        taking.members = members
-        taking.deep = deep
-        return taking
 
     def _dump(self, taking: Taking, out: _Out, values: dict[str, object]) -> Any:
         make = pickle_deep.DeepPickler if taking.deep else _Pickler
@@ -460,7 +308,7 @@ class Packer:
         """Return the names that cannot even be packed by themselves; all, where none is to blame."""
         found: dict[str, str] = {}
         for name, value in values.items():
-            taking = self._taking({name: value}, expired, {}, None, deep=False)
+            taking = Taking(self, {name: value}, expired)
             try:
                 self._dump(taking, _Out(taking), {name: value})
             except (OutOfTime, KeyboardInterrupt):
@@ -494,54 +342,48 @@ class Packer:
         stream has, and take that. Raises ValueError for what is no stream of ours.
         """
         opened = Opened(stream)
-        restorer = Restorer(self, buffers, handles, live, lost, classes, shared, trial, again)
-        restorer.labels = opened.labels
-        limit = sys.getrecursionlimit()
-        try:
-            with _no_collection():
-                values, faults = self._load(restorer, opened)
-        finally:
-            if sys.getrecursionlimit() != limit:
-                sys.setrecursionlimit(limit)
+        given = handles, live, lost, classes, shared, trial, again, self.classes.names
+        restorer = Restorer(self, opened.labels, buffers, *given)
+        with _undisturbed():
+            values, faults = self._load(restorer, opened)
         if report is not None:
             report.extend(restorer.said)
         stand_ins = {id(one) for one in restorer.stand_ins}
         return {name: value for name, value in values.items() if name not in faults or id(value) not in stand_ins}
 
     def _load(self, restorer: Restorer, opened: Opened) -> tuple[dict[str, object], list[str]]:
-        given = {"part": restorer.part}
-        seeds = [given.get(name, seed) for name, (_, seed) in zip(SEEDS, self._seeds().values(), strict=True)]
+        seeds = [restorer.part if seed is part_seed else seed for _, seed in self._seeds().values()]
 
-        def turns() -> Any:
-            yield from opened.turns(seeds, restorer.buffers)
-
-        def source() -> Any:
-            return opened.source(restorer.buffers)
-
-        loader = Loader(source(), buffers=turns())
-        loader.restorer = restorer
-        try:
+        def load(kind: Any) -> Any:
+            loader = kind(opened.source(restorer.buffers), buffers=opened.turns(seeds, restorer.buffers))
+            loader.restorer = restorer
             return loader.load()
+
+        try:
+            return load(Loader)
         except (KeyboardInterrupt, MemoryError):
             raise
         except BaseException:  # of the user's code, or of a library that is not what it was: the careful way
             restorer.said.clear()
             restorer.stand_ins.clear()
-            careful = pickle_deep.CarefulLoader(source(), buffers=turns())
-            careful.restorer = restorer
-            return careful.load()
+            return load(pickle_deep.CarefulLoader)
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep the garbage collector from looking through what is made: hundreds of thousands of objects that all stay."""
-    on = gc.isenabled()
+def _undisturbed() -> Iterator[None]:
+    """Keep the garbage collector off what is made, hundreds of thousands of objects that all stay.
+
+    And set the recursion limit back where code of the user's, such as a `__reduce__`, changes it.
+    """
+    on, limit = gc.isenabled(), sys.getrecursionlimit()
     gc.disable()
     try:
         yield
     finally:
         if on:
             gc.enable()
+        if sys.getrecursionlimit() != limit:
+            sys.setrecursionlimit(limit)
 
 
 class _Pickler(pickle.Pickler):
@@ -553,14 +395,11 @@ class Opened:
 
     def __init__(self, stream: Any) -> None:
         whole = memoryview(stream)
-        head: tuple[bytes, int, int, int, int, int] = (b"", 0, 0, 0, 0, 0)
-        if whole.nbytes >= _HEAD.size:
-            head = _HEAD.unpack_from(whole)  # type: ignore[assignment]
-        magic, version, self.seeds, size, cuts, turns = head
+        head = bytes(whole[: _HEAD.size]).ljust(_HEAD.size, b"\0")
+        magic, version, self.seeds, size, cuts, turns = _HEAD.unpack(head)
         if magic != _MAGIC or version != _VERSION or self.seeds > len(SEEDS):
             raise ValueError("not a pack that this version can read")
-        text = bytes(whole[_HEAD.size : _HEAD.size + size]).decode()
-        self.labels = text.split("\n") if text else list[str]()
+        self.labels = bytes(whole[_HEAD.size : _HEAD.size + size]).decode().split()
         """What the numbers in the pickle stand for."""
         at = _HEAD.size + size
         self.cuts: list[Any] = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
@@ -584,7 +423,7 @@ class Opened:
         for at, number in self.cuts:
             pieces += self.pickle[start:at], memoryview(buffers[number]).cast("B")
             start = at
-        return _In([*pieces, self.pickle[start:]])
+        return io.BufferedReader(_In([*pieces, self.pickle[start:]]))
 
 
 def _packed(

@@ -18,8 +18,9 @@ from typing import Any
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from ctxkernel.state.pickle_core import Expired, OutOfTime, Unfinished, never
+from ctxkernel.state.pickle_things import address
 from ctxkernel.state.pickling import Packed, Packer
-from ctxkernel.state.reflect import is_kind
+from ctxkernel.state.reflect import is_any
 from ctxkernel.state.variables import NOTHING
 
 MOST_SHARED = 32
@@ -52,7 +53,7 @@ class Moment:
     value: Callable[[str], Any]
     seconds: float | None = None
     chunks: Callable[[memoryview, Expired], tuple[str, ...]] | None = None
-    """Gives the addresses of the chunks of a buffer; by default all of it is hashed."""
+    """Gives the addresses of the chunks of a buffer; by default `chunks_of`, which hashes all of it."""
     pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
     """By name."""
     first: dict[str, Piece] = field(default_factory=dict[str, Piece])
@@ -125,12 +126,8 @@ class Moment:
             self.first.setdefault(name, piece)
 
     def _value(self, name: str) -> Any:
-        if name.startswith("class:"):
-            return self.packer.class_of(name[6:]) or NOTHING
-        if name.startswith("shared:"):
-            obj = self.packer.object_of(name)
-            return NOTHING if obj is None else obj
-        return self.value(name)
+        part = self.packer.part_of(name)
+        return self.value(name) if part is None else part
 
     def _referred(self) -> list[tuple[str, ...]]:
         """Return what the pieces refer to and that has no piece yet: shared objects, and classes of the user's."""
@@ -163,7 +160,7 @@ class Moment:
             for other, keys in common.items():
                 shareable = [objects[key] for key in keys if is_shareable(objects[key])]
                 within = any(key in roots and not is_shareable(objects[key]) for key in keys)
-                fresh = any(not self.packer.shared_label(one) for one in shareable)
+                fresh = any(self.packer.labels.get(one) is None for one in shareable)
                 if not fresh or within or len(shareable) > MOST_SHARED:
                     together[first(at)] = first(other)
                     continue
@@ -183,13 +180,10 @@ class Moment:
     def _hash(self, packed: Packed, expired: Expired) -> tuple[tuple[str, ...], ...]:
         found: list[tuple[str, ...]] = []
         for view in packed.buffers:
-            key = address_of(view), view.nbytes
-            known = self._hashed.get(key) if key[0] else None
-            if known is None:
-                known = (self.chunks or chunks_of)(view, expired)
-                if key[0]:
-                    self._hashed[key] = known
-            found.append(known)
+            key = address(view), view.nbytes
+            if key not in self._hashed:
+                self._hashed[key] = (self.chunks or chunks_of)(view, expired)
+            found.append(self._hashed[key])
         return tuple(found)
 
 
@@ -205,20 +199,13 @@ def _key(packed: Packed, chunks: Sequence[Sequence[str]]) -> bytes:
 
 def is_shareable(obj: Any) -> bool:
     """Say whether an object has a pack of its own where several names hold it: it holds no object of the user's."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return False
-    cls = type(obj)
-    if is_kind(cls, numpy.ndarray):
-        return not numpy.ndarray.dtype.__get__(obj).hasobject
-    pandas: Any = sys.modules.get("pandas")
-    if pandas is None or not (is_kind(cls, pandas.Index) or is_kind(cls, pandas.api.extensions.ExtensionArray)):
-        return False
-    return obj.dtype != object
+    if is_any(type(obj), ("numpy", "ndarray")):
+        return not sys.modules["numpy"].ndarray.dtype.__get__(obj).hasobject
+    return is_any(type(obj), ("pandas", "Index"), ("pandas.api.extensions", "ExtensionArray")) and obj.dtype != object
 
 
-def chunks_of(view: memoryview, expired: Expired = never, *, prove: bool = True) -> tuple[str, ...]:
-    """Return the addresses of the chunks of a buffer. Raises OutOfTime. `prove`: hash all of it, as always here."""
+def chunks_of(view: memoryview, expired: Expired = never) -> tuple[str, ...]:
+    """Return the addresses of the chunks of a buffer. Raises OutOfTime."""
     return tuple(chunk_address(view[at : at + CHUNK], expired) for at in range(0, view.nbytes, CHUNK))
 
 
@@ -227,11 +214,3 @@ def chunk_address(chunk: memoryview, expired: Expired = never) -> str:
     if expired():
         raise OutOfTime
     return f"x{xxh3_128_hexdigest(chunk)}"
-
-
-def address_of(view: memoryview) -> int:
-    """Return where a buffer lies in memory; 0 where that cannot be told."""
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None:
-        return 0
-    return int(numpy.frombuffer(view, numpy.uint8).__array_interface__["data"][0])

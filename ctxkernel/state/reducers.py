@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import collections
 import copyreg
+import functools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things, reconnect
 from ctxkernel.state.modules import IN_PLACE
-from ctxkernel.state.pickle_core import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, said, short
-from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_kind, is_own_class, public_name
+from ctxkernel.state.pickle_core import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said, short
+from ctxkernel.state.reflect import Plan, class_mro, class_qualname, is_any, is_kind, is_own_class, public_name
 
 if TYPE_CHECKING:
     from ctxkernel.state.pickling import Packer
@@ -41,15 +42,23 @@ _MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNa
 class Taking:
     """What one pack has come to know. `reduce` is the pickler's `reducer_override`."""
 
-    def __init__(self, packer: Packer, expired: Expired, tops: dict[int, list[str]], by_value: dict[int, str]) -> None:
+    def __init__(self, packer: Packer, values: Mapping[str, object], expired: Expired) -> None:
         self.packer = packer
         self.namespace = packer.namespace
         self.module = packer.module
         self.expired = expired
-        self.tops = tops
+        self.tops: dict[int, list[str]] = {}
         """By id of the value of a name: the names."""
-        self.by_value = by_value
+        self.by_value: dict[int, str] = {}
         """By id: uids of the classes that this pack stores themselves."""
+        self.root: object = None
+        """The object that this pack stores although it is shared."""
+        for name, value in values.items():
+            self.tops.setdefault(id(value), []).append(name)
+            if name.startswith("class:"):
+                self.by_value[id(value)] = name[6:]
+            elif name.startswith("shared:") and self.root is None:
+                self.root = value
         self.kinds: dict[int, Kind] = packer.cache.known().copy()
         self.plans: dict[int, Plan] = {}
         self.held: list[type] = []
@@ -90,10 +99,12 @@ class Taking:
         self._asked = 0
         self.labels: dict[str, int] = {}
         """What the stream refers to and does not hold, by its label, with its number in the stream."""
+        self.shares = len(packer.labels) > 0
+        """Whether there are objects with packs of their own."""
         self.shared: dict[str, object] = {}
         """By label, the objects that have packs of their own."""
-        self.root: object = None
-        """The object that this pack stores although it is shared."""
+        self.label_of: Callable[[object], str | None] = packer.labels.get
+        """Returns the label of an object that has a pack of its own, None for any other."""
         self.deps: set[str] = set()
         """Global names that the code in it mentions."""
         self.identify = False
@@ -128,7 +139,7 @@ class Taking:
             raise OutOfTime
         if self.refused and id(obj) in self.refused:
             return self.refuse(obj, self.refused[id(obj)])
-        if self.packer.shared and obj is not self.root and (label := self.packer.shared_label(obj)):
+        if self.shares and obj is not self.root and (label := self.label_of(obj)):
             self.shared[label] = obj
             return PARTS.shared, (self.label(label),)
         try:
@@ -198,14 +209,14 @@ class Taking:
         """Say that something is made anew rather than restored."""
         self.rebuilt.setdefault(text)
 
-    def leave_out(self, obj: object, what: str) -> None:
-        """Say that `obj` is stored without `what`."""
-        self.left_out.append((obj, what))
-
     def buffer(self, memory: memoryview) -> int:
         """Keep memory outside of the stream; returns its number."""
         self.buffers.append(memory)
         return len(self.buffers) - 1
+
+    def data(self, memory: memoryview) -> bytes | int:
+        """Return what the stream holds of memory: all of it where it is small, else the number of a buffer."""
+        return bytes(memory) if memory.nbytes < SMALL else self.buffer(memory)
 
     def keep_out(self, pickle_buffer: Any) -> bool:
         """Decide on a buffer that a library hands out: the pickler's `buffer_callback`. True: it goes in-band."""
@@ -257,7 +268,7 @@ class Taking:
             self.held.append(cls)
         else:
             self.packer.cache.add(cls, kind)
-        if _is_value_type(cls):
+        if is_any(cls, *_VALUE_TYPES):
             (self.values if own else _VALUES)[id(cls)] = cls
         return kind
 
@@ -302,11 +313,6 @@ _VALUE_TYPES = (
 )
 
 
-def _is_value_type(cls: type) -> bool:
-    bases = (getattr(sys.modules.get(module), name, None) for module, name in _VALUE_TYPES)
-    return any(isinstance(base, type) and is_kind(cls, base) for base in bases)
-
-
 class Cache:
     """Reducers of library classes, which stay what they are until other libraries are there."""
 
@@ -347,7 +353,7 @@ def _connection(otherwise: Kind) -> Kind:
 
 
 _OWN: dict[type, Kind] = {
-    Part: lambda taking, obj: (taking.packer.part, (obj.name,)),
+    Part: lambda taking, obj: (part_seed, (obj.name,)),
     type: pickle_code.class_,
 }
 _EXACT: dict[int, Kind] = {id(cls): None for cls in pickle_things.PLAIN} | {
@@ -356,16 +362,16 @@ _EXACT: dict[int, Kind] = {id(cls): None for cls in pickle_things.PLAIN} | {
 _BELOW: dict[int, Kind] = {
     id(cls): kind for table in (pickle_things.BELOW, pickle_code.BELOW) for cls, kind in table.items()
 }
-_found: tuple[tuple[bool, ...], dict[int, Kind]] | None = None
 _TABLE: tuple[tuple[str, str, Kind], ...] = (*pickle_arrays.TABLE, *pickle_frames.TABLE, *pickle_things.TABLE)
 _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
 
 
 def _libraries() -> dict[int, Kind]:
     """Return the reducers for classes of those libraries that are imported by now, and what is below them."""
-    global _found
-    imported = tuple(name in sys.modules for name in _MODULES)
-    if _found is None or _found[0] != imported:
-        listed = ((getattr(sys.modules.get(module), name, None), kind) for module, name, kind in _TABLE)
-        _found = imported, {id(cls): kind for cls, kind in listed if isinstance(cls, type)}
-    return _found[1]
+    return _of_imported(tuple(map(sys.modules.__contains__, _MODULES)))
+
+
+@functools.lru_cache(1)
+def _of_imported(_: tuple[bool, ...]) -> dict[int, Kind]:
+    listed = ((getattr(sys.modules.get(module), name, None), kind) for module, name, kind in _TABLE)
+    return {id(cls): kind for cls, kind in listed if isinstance(cls, type)}

@@ -16,7 +16,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxkernel.core.errors import CtxError
@@ -24,12 +24,10 @@ from ctxkernel.state import reconnect, units
 from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
 from ctxkernel.state.pickle_code import Again
-from ctxkernel.state.pickling import Lost, Packer
+from ctxkernel.state.pickling import Lost
 from ctxkernel.state.pieces import CHUNK, chunks_of
-from ctxkernel.state.reflect import is_kind
+from ctxkernel.state.reflect import is_any
 from ctxkernel.state.states import CheckpointError
-from ctxkernel.state.storing import Chunks
-from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING
 
@@ -49,20 +47,20 @@ class Difference:
 
     execution_id: str | None
     target: State
-    keep: tuple[str, ...]
-    load: tuple[Unit, ...]
-    drop: tuple[str, ...]
-    lost: Mapping[str, str]
-    """Names, or places in their values (`d['x']`), whose content the state had and that cannot be loaded; and why."""
-    nbytes: int
-    """Bytes of the buffers that differ."""
-    stale: Mapping[str, str] = field(default_factory=dict[str, str])
+    stale: dict[str, str]
     """Names that come back as they are now, since nothing else of them is there; and why."""
-    absent: Mapping[str, str] = field(default_factory=dict[str, str])
+    lost: dict[str, str] = field(default_factory=dict[str, str])
+    """Names, or places in their values (`d['x']`), whose content the state had and that cannot be loaded; and why."""
+    absent: dict[str, str] = field(default_factory=dict[str, str])
     """Names of the state whose data are missing from the store, and why: a return would lose their present values."""
-    connect: Mapping[str, reconnect.Connection] = field(default_factory=dict[str, reconnect.Connection])
+    connect: dict[str, reconnect.Connection] = field(default_factory=dict[str, reconnect.Connection])
     """By token: connections of the state that are gone and are made again."""
-    held: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    keep: tuple[str, ...] = ()
+    load: tuple[Unit, ...] = ()
+    drop: tuple[str, ...] = ()
+    nbytes: int = 0
+    """Bytes of the buffers that differ."""
+    held: dict[str, Any] = field(default_factory=dict[str, Any])
     """Values of the state that were held, since their data are not stored."""
 
 
@@ -90,34 +88,23 @@ class Fetched:
 class Restorer:
     """Brings states back.
 
-    `value(name)` as for `Checkpointer`; `bind(values, gone)` sets and removes variables and pseudo-names; `handle`
-    gives the living node of an id; `free_memory()` bytes, or None where that is not known.
+    `bind(values, gone)` sets and removes variables and pseudo-names; `free_memory()` gives bytes, or None where that is
+    not known.
     """
 
     def __init__(
         self,
         checkpoints: Checkpointer,
         *,
-        tracker: NamespaceTracker,
-        packer: Packer,
-        chunks: Chunks,
-        address: Callable[[Any], str],
-        value: Callable[[str], Any],
         bind: Callable[[Mapping[str, Any], Sequence[str]], None],
-        handle: Callable[[str], Any],
         free_memory: Callable[[], int | None],
     ) -> None:
-        self._checkpoints = checkpoints
-        self._tracker = tracker
-        self._packer = packer
-        self._chunks = chunks
-        self._address = address
-        self._value = value
+        storage = checkpoints.storage
+        self._checkpoints, self._tracker = checkpoints, checkpoints.tracker
+        self._packer, self._chunks = storage.packer, storage.chunks
+        self._address, self._value = storage.address, storage.value
         self._bind = bind
-        self._handle = handle
         self._free_memory = free_memory
-        self._made: set[str] = set()
-        """Uids of classes that were made anew for the return under way."""
         self._unlike: tuple[str | None, set[str]] = None, set()
         """The state that was restored last, and names that may not be as it has them."""
 
@@ -133,13 +120,10 @@ class Restorer:
         keep |= self._proven(target, current, keep)
         held = checkpoints.held.get(execution_id, {})
         keep -= {each for name in stale for each in target[name].names if held.keys() >= set(target[name].names)}
+        found = Difference(execution_id, target, stale)
         load: dict[int, Unit] = {}
-        lost: dict[str, str] = {}
-        absent: dict[str, str] = {}
-        connect: dict[str, reconnect.Connection] = {}
-        values: dict[str, Any] = {}
         for name, unit in target.items():
-            if name in keep or id(unit) in load or name in lost:
+            if name in keep or id(unit) in load or name in found.lost:
                 continue
             why, gap = self._unloadable(unit), self._gap(unit, target, keep)
             there = {each: held.get(each, self._value(each)) for each in unit.names}
@@ -147,17 +131,18 @@ class Restorer:
             some = bool(unit.live) and not held.keys().isdisjoint(there)
             with_it = self._shared_as_then(unit, target, keep) if whole or some else None
             if with_it is not None and self._is_as_then(unit, execution_id, there):
-                values |= there
+                found.held.update(there)
                 keep |= with_it
                 stale |= self._used(unit, execution_id)
                 continue
             # An option of the process stays as it is, and an object without a name is part of what has one.
             if gap and (unit.digest or not unit.missing) and not unit.names[0].startswith(("ambient:", "shared:")):
-                absent |= {each: gap for each, value in there.items() if value is not NOTHING or each in current}
+                lacking = [each for each, value in there.items() if value is not NOTHING or each in current]
+                found.absent.update(dict.fromkeys(lacking, gap))
             if why:
-                lost |= dict.fromkeys(unit.names, why)
+                found.lost.update(dict.fromkeys(unit.names, why))
                 continue
-            self._not_stored(unit, current, stale, lost, connect, execution_id)
+            self._not_stored(unit, current, found)
             load[id(unit)] = unit
         for name in keep:
             stale |= self._used(target[name], execution_id)
@@ -166,9 +151,7 @@ class Restorer:
         live = {*current, *self._tracker.names()}
         drop = tuple(sorted(name for name in live if name not in target))
         kept = tuple(name for name in target if name in keep)
-        return Difference(
-            execution_id, target, kept, tuple(load.values()), drop, lost, nbytes, stale, absent, connect, values
-        )
+        return replace(found, keep=kept, load=tuple(load.values()), drop=drop, nbytes=nbytes)
 
     def _doubtful(self, execution_id: str | None, target: State, current: State) -> dict[str, str]:
         """Return the names whose value in a state is not certain, and why. One that is live still stays as it is."""
@@ -203,7 +186,7 @@ class Restorer:
                     for label in target[name].labels
                 )
                 or not keep.issuperset(target[name].names)
-                or (name.startswith("shared:") and self._packer.object_of(name) is None)
+                or (name.startswith("shared:") and self._packer.part_of(name) is None)
                 or any(token not in self._checkpoints.living(target[name]) for token, _ in target[name].live)
             }
             if not gone:
@@ -242,15 +225,7 @@ class Restorer:
             return False
         return self._print(unit, values)[0] == (unit.digest, [one.chunks for one in unit.buffers])
 
-    def _not_stored(
-        self,
-        unit: Unit,
-        current: State,
-        stale: dict[str, str],
-        lost: dict[str, str],
-        connect: dict[str, reconnect.Connection],
-        execution_id: str | None,
-    ) -> None:
+    def _not_stored(self, unit: Unit, current: State, found: Difference) -> None:
         """Say what of a unit cannot be had as it was: as it is now if alive, else connected again, else lost."""
         missing = units.missing_of(unit)
         whole = () if missing else unit.names
@@ -260,17 +235,17 @@ class Restorer:
         again = {one.token: one for one in unit.again if one.token not in living}
         for token, one in again.items():
             if why := reconnect.REGISTRY.why_not(one.kind):
-                lost |= dict.fromkeys(one.places, why)
+                found.lost.update(dict.fromkeys(one.places, why))
             else:
-                connect[token] = one.joined(connect.get(token))
+                found.connect[token] = one.joined(found.connect.get(token))
             missing = {place: told for place, told in missing.items() if place not in one.places}
         alive = bool(unit.live) and all(token in living or token in again for token, _ in unit.live)
         if not alive:
-            lost |= {place: f"{why}; what it was is gone" for place, why in missing.items()}
+            found.lost.update({place: f"{why}; what it was is gone" for place, why in missing.items()})
         elif not unit.equals(current.get(unit.names[0])) or not self._checkpoints.unstored.isdisjoint(unit.names):
-            stale |= dict.fromkeys(whole or missing, _AS_NOW)
+            found.stale.update(dict.fromkeys(whole or missing, _AS_NOW))
         else:
-            stale |= self._used(unit, execution_id)
+            found.stale.update(self._used(unit, found.execution_id))
 
     def _used(self, unit: Unit, execution_id: str | None) -> dict[str, str]:
         """Return what of a unit is not stored and may have been used since a state."""
@@ -281,8 +256,7 @@ class Restorer:
         """Say why nothing of a unit can be loaded, or return an empty text."""
         if not unit.stream[0]:
             return next(iter(unit.missing.values()), "it was not stored")
-        needed = [unit.stream[0], *(chunk for buffer in unit.buffers for chunk in buffer.chunks)]
-        gone = self._checkpoints.storage.absent(needed)
+        gone = self._checkpoints.storage.absent(unit.addresses)
         return f"its data are missing: {self._chunks.why_missing(gone[0])}" if gone else ""
 
     def _gap(self, unit: Unit, state: State, keep: Collection[str] = ()) -> str:
@@ -319,7 +293,7 @@ class Restorer:
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
-        there = {chunk for buffer in now.buffers for chunk in buffer.chunks} if now else set[str]()
+        there = set(now.chunks if now else ())
         return sum(
             min(CHUNK, buffer.nbytes) for buffer in unit.buffers for chunk in buffer.chunks if chunk not in there
         )
@@ -333,19 +307,20 @@ class Restorer:
                 return NOTHING
             if unit.digest.startswith(PLAIN):
                 return self.plain(unit)
-            if sum(buffer.nbytes for buffer in unit.buffers) > COPY_BYTES:
+            if unit.nbytes > COPY_BYTES:
                 return NOTHING
-            buffers = [self._memory(buffer) for buffer in unit.buffers]
             made: dict[str, Any] = {}
+
+            def load(unit: Unit) -> dict[str, Any]:
+                buffers = [self._memory(buffer) for buffer in unit.buffers]
+                return self._packer.unpack(self._stream(unit), buffers, shared=shared, trial=True)
 
             def shared(label: str) -> Any:
                 if label not in made:
-                    one = state[label]
-                    memory = [self._memory(buffer) for buffer in one.buffers]
-                    made.update(self._packer.unpack(self._stream(one), memory, shared=shared, trial=True))
+                    made.update(load(state[label]))
                 return made[label]
 
-            return self._packer.unpack(self._stream(unit), buffers, shared=shared, trial=True).get(name, NOTHING)
+            return load(unit).get(name, NOTHING)
         except Exception:  # code of the user's may run: a `__setstate__`
             return NOTHING
 
@@ -364,11 +339,10 @@ class Restorer:
             )
         self._checkpoints.storage.wait_for(difference.target)
         known = self._checkpoints.known_now()
-        self._made = set()
         for unit in difference.load if not difference.held else ():  # these may be instances of classes that live
             for name in unit.names:
                 if name.startswith("class:") and name not in known:
-                    self._packer.forget(name[6:])  # one that is only not collected yet
+                    self._packer.classes.forget(name[6:])  # one that is only not collected yet
         fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held))
         for unit in sorted(difference.load, key=_order):
             if not fetched.values.keys() >= set(unit.names):  # else it was loaded by what refers to it
@@ -380,7 +354,6 @@ class Restorer:
         unit = fetched.difference.target.get(f"class:{uid}")
         if unit is None or not unit.digest:
             return None
-        self._made.update(unit.names)
         self._fetch(fetched, unit)
         return fetched.values[f"class:{uid}"]
 
@@ -411,13 +384,13 @@ class Restorer:
         buffers = [self._memory(buffer) for buffer in unit.buffers]
         said, gone = list[str](), list[str]()
         for name in unit.names:  # instances of a living class may be kept in place, or be held by others
-            if name.startswith("class:") and (cls := self._packer.class_of(name[6:])) is not None:
+            if name.startswith("class:") and (cls := self._packer.part_of(name)) is not None:
                 fetched.again[name[6:]] = Again(cls, all(one.startswith("class:") for one in unit.names))
         values = self._packer.unpack(
             self._stream(unit),
             buffers,
             again=fetched.again,
-            handles=self._handle,
+            handles=self._checkpoints.handle,
             live=lambda token: living[token] if token in living else self._connect(fetched, unit, token),
             classes=lambda uid: self._class(fetched, uid),
             shared=lambda label: self._shared(fetched, label),
@@ -433,7 +406,7 @@ class Restorer:
         why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
         told = {found[0] for place in fetched.lost if (found := re.match(r"\w+", place))}
         # Where there are more things to say than stand-ins, any name may hold the others.
-        all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint((*unit.missing, *_places(unit)))
+        all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint(units.missing_of(unit))
         for name in unit.names:
             if name.startswith(("class:", "shared:")) or (name in told and not all_names):
                 continue
@@ -469,9 +442,9 @@ class Restorer:
         if unit is None:
             return None
         if label in fetched.difference.keep or label in fetched.patched:
-            return self._packer.object_of(label)
+            return self._packer.part_of(label)
         self._fetch(fetched, unit)
-        return self._packer.object_of(label) if label in fetched.patched else fetched.values.get(label)
+        return self._packer.part_of(label) if label in fetched.patched else fetched.values.get(label)
 
     def plain(self, unit: Unit) -> Any:
         """Return the value of a unit that holds plain values. Raises StoreError."""
@@ -491,10 +464,8 @@ class Restorer:
         return memory
 
     def _any(self, name: str) -> Any:
-        if not name.startswith("shared:"):
-            return self._value(name)
-        obj = self._packer.object_of(name)
-        return NOTHING if obj is None else obj
+        obj = self._packer.labels.object(name)
+        return self._value(name) if obj is None else obj
 
     def _patches(
         self, unit: Unit | None, target: State, current: State, keep: Collection[str]
@@ -543,24 +514,17 @@ class Restorer:
         self._hold(difference, gone)
         for label, obj in fetched.values.items():
             if label.startswith("shared:"):
-                self._packer.adopt_label(label, obj)
+                self._packer.labels.replace(label, obj)
         for token in fetched.connected:
             self._checkpoints.connected(token, fetched.made[token])
         self._bind(fetched.values, [*difference.drop, *gone])
-        loaded = [name for unit in difference.load for name in unit.names]
-        self._tracker.rebase(
-            [name for name in (*loaded, *difference.held) if ":" not in name or name.startswith(("target:", "module:"))]
-        )
         recorded = self._checkpoints.state(difference.execution_id)
         others = [name for name, unit in difference.target.items() if unit is not recorded.get(name)]
         self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
-        self._tracker.take_pending()
-        self._tracker.know_only(difference.target)
-        self._tracker.settle_loaded([unit.names for unit in difference.load])
         # What is alive only may have gone on, or hold the objects that these were: it is compared with no stored state.
         self._unlike = difference.execution_id, {name for unit in difference.load if unit.live for name in unit.names}
-        for name in (*difference.held, *self._unlike[1]):
-            self._tracker.store_again(name)
+        held = (*difference.held, *self._unlike[1])
+        self._tracker.settle(difference.target, [unit.names for unit in difference.load], held)
         return lost
 
     def _hold(self, difference: Difference, gone: set[str]) -> None:
@@ -597,11 +561,7 @@ def _order(unit: Unit) -> int:
 
 def _is_held(unit: Unit) -> bool:
     """Say whether a unit with something that has no stored form is small enough to be held besides."""
-    return bool(unit.live) and sum(one.nbytes for one in unit.buffers) <= HELD_BYTES
-
-
-def _places(unit: Unit) -> list[str]:
-    return [part.rpartition(" in ")[2] for part in unit.parts]
+    return bool(unit.live) and unit.nbytes <= HELD_BYTES
 
 
 def _allocate(nbytes: int) -> memoryview:
@@ -615,11 +575,8 @@ def _allocate(nbytes: int) -> memoryview:
 
 def _shares_lazily(values: Mapping[str, Any]) -> bool:
     """Whether a frame shares memory with another one until one of them is written to: pandas would not see us write."""
-    pandas: Any = sys.modules.get("pandas")
-    if pandas is None:
-        return False
     for value in values.values():
-        framed = is_kind(type(value), pandas.DataFrame) or is_kind(type(value), pandas.Series)
+        framed = is_any(type(value), ("pandas", "DataFrame"), ("pandas", "Series"))
         manager = getattr(value, "_mgr", None) if framed else None
         if manager is not None and any(block.refs.has_reference() for block in manager.blocks):
             return True

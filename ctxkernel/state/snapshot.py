@@ -10,6 +10,7 @@ import functools
 import re
 from array import array
 from collections.abc import Callable, Collection
+from ctypes import c_void_p, sizeof, string_at
 from typing import Any
 
 _INJECTED_WORDS = """
@@ -46,24 +47,17 @@ def _slow_addresses(held: tuple[Any, ...]) -> bytes:
     return array("Q", map(id, held)).tobytes()
 
 
-def _fast_addresses() -> Callable[[tuple[Any, ...]], bytes] | None:
-    """Return how to copy the addresses out of a tuple at once, where this interpreter keeps them as CPython does."""
-    try:
-        from ctypes import c_void_p, sizeof, string_at
-    except ImportError:
-        return None
-    head, step = tuple.__basicsize__, sizeof(c_void_p)
-    if step != 8 or tuple.__itemsize__ != step:
-        return None
-
-    def fast(held: tuple[Any, ...]) -> bytes:
-        return string_at(id(held) + head, 8 * len(held)) if held else b""
-
-    sample = (object(), "sample", 10**20, (), None, object())
-    return fast if fast(sample) == _slow_addresses(sample) else None
+_HEAD = tuple.__basicsize__
 
 
-addresses = _fast_addresses() or _slow_addresses
+def _fast_addresses(held: tuple[Any, ...]) -> bytes:
+    """Copy them at once, where this interpreter keeps a tuple as CPython does."""
+    return string_at(id(held) + _HEAD, 8 * len(held)) if held else b""
+
+
+_SAMPLE = (object(), "sample", 10**20, (), None, object())
+_IS_KNOWN = tuple.__itemsize__ == sizeof(c_void_p) == 8 and _fast_addresses(_SAMPLE) == _slow_addresses(_SAMPLE)
+addresses = _fast_addresses if _IS_KNOWN else _slow_addresses
 """Return the addresses of the items of a tuple, eight bytes each."""
 
 

@@ -122,31 +122,29 @@ class States:
             settle()
         state: State = {}
         for known in reversed(chain):
-            units.apply(state, (), known.gone)
+            for name in known.gone:
+                state.pop(name, None)
             for unit in known.units:  # in their order: each job also gives the classes as they were then
                 if (made := self.made_of(unit)) is None:
                     why = "it was still being stored when the kernel ended"
                     made = [Unit((name,), missing={name: why}) for name in unit.names]
-                units.apply(state, made, ())
+                state |= units.by_name(made)
         return state
 
     def chunks(self) -> Iterator[str]:
         """Yield the chunks of all states."""
         for known in self._known.values():
-            yield from _chunks(one for unit in known.units for one in self.made_of(unit) or ())
+            for unit in known.units:
+                yield from (chunk for one in self.made_of(unit) or () for chunk in one.chunks)
 
     def thin(self, gone: set[str]) -> list[CheckpointInfo]:
         """Note that chunks were given up for space; returns the checkpoints that lost some of their own."""
         out: list[CheckpointInfo] = []
         for known in self._known.values():
             made = [one for unit in known.units for one in self.made_of(unit) or ()]
-            lost = [one.names[0] for one in made if not gone.isdisjoint(_chunks([one]))]
+            lost = [one.names[0] for one in made if not gone.isdisjoint(one.chunks)]
             if lost and known.info.state == "durable":
                 told = f"large data were given up for space: {', '.join(lost[:5])}"
                 known.info = replace(known.info, state="thinned", reason=told)
                 out.append(known.info)
         return out
-
-
-def _chunks(made: Iterable[Unit]) -> Iterator[str]:
-    return (chunk for unit in made for buffer in unit.buffers for chunk in buffer.chunks)

@@ -31,7 +31,7 @@ class Chunks(Protocol):
     def has(self, address: str) -> bool: ...  # noqa: D102
     def put(self, address: str, data: Any, *, base: str | None = None) -> int: ...  # noqa: D102
     def read(self, address: str) -> memoryview: ...  # noqa: D102
-    def read_into(self, address: str, target: memoryview) -> None: ...  # noqa: D102
+    def read_into(self, address: str, view: memoryview) -> None: ...  # noqa: D102
     def map_run(self, addresses: Sequence[str]) -> Any: ...  # noqa: D102
     def missing(self, addresses: Iterable[str]) -> list[str]: ...  # noqa: D102
     def why_missing(self, address: str) -> str: ...  # noqa: D102
@@ -94,12 +94,11 @@ class Storage:
         place = self.streams.get(digest)
         return place if place is not None and self.chunks.has(place[0]) else None
 
-    def buffers(self, piece: Piece, old: Unit | None, taking: Taking) -> tuple[Buffer, ...]:
-        """Return the buffers of a piece, and note the chunks that have to be written."""
+    def note(self, piece: Piece, old: Unit | None, taking: Taking) -> None:
+        """Note the chunks of a piece that have to be written."""
         for chunk, data, base in _with_bases(piece, old):
             if chunk not in taking.fresh and not self.background.has_or_pending(chunk):
                 taking.fresh[chunk] = data, base
-        return _buffers(piece)
 
     def recipe(self, chunks: Sequence[str]) -> str:
         """Store a long list of chunks, and return its address."""
@@ -117,10 +116,9 @@ class Storage:
             fresh = {}
         if not fresh and not groups:
             return
-        packer, address, value = self.packer, self.address, self.value
         if groups:  # a class that the child names by itself would be another one here
-            for cls in own_classes(packer.module):
-                packer.uid(cls)
+            for cls in own_classes(self.packer.module):
+                self.packer.uid(cls)
         bases = {base for _, base in fresh.values() if base is not None and not self.chunks.has(base)}
 
         def job(writer: Any) -> dict[str, Any]:
@@ -131,13 +129,35 @@ class Storage:
                 writer.refresh()
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
-            return {taking.job: pack_and_put(packer, address, writer, value, taking)} if groups else {}
+            return {taking.job: self._pack_and_put(writer, taking)} if groups else {}
 
         ticket = self.background.submit(
             job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
         )
         taking.written += nbytes
         taking.tickets.append(ticket)
+
+    def _pack_and_put(self, writer: Any, taking: Taking) -> dict[str, Any]:
+        """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
+
+        def put_recipe(chunks: Sequence[str]) -> str:
+            return put_blob(writer, self.address, units.recipe(chunks))[0]
+
+        self.packer.begin_process(uuid.uuid4().hex[:8])
+        moment = Moment(self.packer, self.value)
+        moment.pack(taking.groups)
+        made: list[dict[str, Any]] = []
+        for piece in {id(one): one for one in moment.pieces.values()}.values():
+            packed = piece.packed
+            blob, _ = put_blob(writer, self.address, units.bundle([packed.stream]))
+            for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
+                writer.put(chunk, data, base=base)
+            # A token that the child gave is not known outside of it: what has it is lost.
+            unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.job)
+            more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
+            made.append(units.unit_to_json(unit, put_recipe) | more)
+        failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
+        return {"units": made + [units.unit_to_json(unit, put_recipe) for unit in failed]}
 
     def _bundle(self, taking: Taking, current: State) -> None:
         blob = units.bundle([stream for _, stream, _ in taking.streams])
@@ -159,7 +179,7 @@ class Storage:
 
     def wait_for(self, target: Mapping[str, Unit]) -> None:
         """Wait for data of `target` that are still on their way."""
-        needed = (chunk for unit in target.values() for buffer in unit.buffers for chunk in buffer.chunks)
+        needed = (chunk for unit in target.values() for chunk in unit.chunks)
         if self.chunks.missing(needed):
             self.background.wait(BACKGROUND_SECONDS)
 
@@ -168,38 +188,6 @@ def put_blob(chunks: Any, address: Callable[[Any], str], blob: bytes) -> tuple[s
     """Store a blob where it is not there already; return its address and the bytes written. Raises StoreError."""
     place = address(blob)
     return place, chunks.put(place, blob)
-
-
-def pack_and_put(
-    packer: Packer,
-    address: Callable[[Any], str],
-    writer: Any,
-    value: Callable[[str], Any],
-    taking: Taking,
-) -> dict[str, Any]:
-    """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
-
-    def put_recipe(chunks: Sequence[str]) -> str:
-        return put_blob(writer, address, units.recipe(chunks))[0]
-
-    packer.begin_process(uuid.uuid4().hex[:8])
-    moment = Moment(packer, value)
-    moment.pack(taking.groups)
-    made: list[dict[str, Any]] = []
-    for piece in {id(one): one for one in moment.pieces.values()}.values():
-        packed = piece.packed
-        blob, _ = put_blob(writer, address, units.bundle([packed.stream]))
-        for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
-            writer.put(chunk, data, base=base)
-        # A token that the child gave is not known outside of it: what has it is lost.
-        live = tuple((token, taking.job) for token in packed.live)
-        labels = tuple(label for label in packed.labels if label.startswith("shared:"))
-        stored = piece.names, address(packed.stream), (blob, 0), _buffers(piece), packed.faults, packed.parts, live
-        unit = Unit(*stored, labels=labels, again=packed.again)
-        more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
-        made.append(units.unit_to_json(unit, put_recipe) | more)
-    made += [units.unit_to_json(Unit((name,), missing={name: why}), put_recipe) for name, why in moment.faults.items()]
-    return {"units": made}
 
 
 def _with_bases(piece: Piece, old: Unit | None) -> Iterator[tuple[str, memoryview, str | None]]:
@@ -213,8 +201,20 @@ def _with_bases(piece: Piece, old: Unit | None) -> Iterator[tuple[str, memoryvie
             yield chunk, view[place * CHUNK : (place + 1) * CHUNK], base
 
 
-def _buffers(piece: Piece) -> tuple[Buffer, ...]:
-    return tuple(Buffer(view.nbytes, chunks) for view, chunks in zip(piece.packed.buffers, piece.chunks, strict=True))
+def unit_of(piece: Piece, digest: str, place: tuple[str, int], version: str) -> Unit:
+    """Return a piece as a unit."""
+    packed = piece.packed
+    return Unit(
+        piece.names,
+        digest,
+        place,
+        tuple(Buffer(view.nbytes, chunks) for view, chunks in zip(packed.buffers, piece.chunks, strict=True)),
+        packed.faults,
+        packed.parts,
+        tuple((token, version) for token in packed.live),
+        labels=tuple(label for label in packed.labels if label.startswith("shared:")),
+        again=packed.again,
+    )
 
 
 def own_classes(module: str) -> Iterator[type]:

@@ -30,6 +30,7 @@ from typing import Any, Literal
 
 from xxhash import xxh3_128_digest
 
+from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
@@ -38,7 +39,7 @@ from ctxkernel.state.candidates import ANYTHING_IN_A_FUNCTION, Cell, Transform, 
 from ctxkernel.state.codes import code_facts
 from ctxkernel.state.describe import describe
 from ctxkernel.state.pickling import Packer
-from ctxkernel.state.pieces import Moment, Piece, chunks_of
+from ctxkernel.state.pieces import Moment, Piece
 from ctxkernel.state.reflect import Plan, is_kind
 from ctxkernel.state.snapshot import Hidden, Names, Snapshot, differences
 from ctxkernel.state.variables import NOTHING, Variable, is_atom, same_atoms, some_of, weak_reference
@@ -60,15 +61,14 @@ class Group:
 
     names: tuple[str, ...]
     key: bytes
-    stream_bytes: int
     labels: tuple[str, ...]
     deps: frozenset[str]
     seconds: float
     """Processor time that packing took …"""
     hashing: float = 0.0
     """… and hashing."""
-    prints: dict[str, str] | None = None
-    """Fingerprints by name; None before they were asked for."""
+    prints: dict[str, str] = field(default_factory=dict[str, str])
+    """Fingerprints by name, as far as they were asked for."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,8 @@ class NamespaceTracker:
     `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
     plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
     `may_defer()`: whether packing can go on outside of the user's time; where it cannot, it is never deferred.
-    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it.
+    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it, as
+    is always done by default.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class NamespaceTracker:
         packer: Packer | None = None,
         extras: Callable[[str], Any] = lambda _: NOTHING,
         may_defer: Callable[[], bool] = lambda: False,
-        chunks: Callable[..., tuple[str, ...]] = chunks_of,
+        chunks: Callable[..., tuple[str, ...]] | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.packer = packer or Packer(namespace, module=str(namespace.get("__name__", "__main__")))
@@ -133,7 +134,10 @@ class NamespaceTracker:
         self._candidates: set[str] = set()
         self._suspect = ""
         self._outside = ""
-        self._refresh = self._quiet = False
+        self.refresh = False
+        """Whether the next cell begins with a look at what it may touch, as far as that is quick: silent code ran."""
+        self.quiet = False
+        """Whether no code of the user's ran since the last cell, so that names stand for what they stood for."""
         self._bound: set[str] | None = None
         self._verified = False
         """Whether everything was packed since the last cell."""
@@ -173,10 +177,6 @@ class NamespaceTracker:
     def named_nothing(self) -> bool:
         """Whether the last cell mentioned no global name at all."""
         return not self._cell.names and not self._cell.anything
-
-    def group(self, name: str) -> frozenset[str]:
-        """Return the names that are stored together with `name`. Raises KeyError for what was not packed yet."""
-        return frozenset(self._groups[name].names)
 
     def watch(self, name: str) -> None:
         """Follow what `extras(name)` gives, as if it were a variable. Never in a diff."""
@@ -219,10 +219,6 @@ class NamespaceTracker:
         """Have the next cell treat every variable as touched: something may have changed any of them."""
         self._suspect = self._suspect or reason
 
-    def reconfigure(self, settings: Settings) -> None:
-        """Have other settings from now on."""
-        self.settings = settings
-
     def pack_rest(self) -> None:
         """Pack what the next checkpoint has to store and that is not packed yet."""
         ready = self.pending.pieces.keys() | self.pending.deferred | self.pending.faults.keys()
@@ -239,10 +235,19 @@ class NamespaceTracker:
         self.pending.deferred |= deferred
         self.pending.faults |= moment.faults
 
-    def know_only(self, labels: Collection[str]) -> None:
-        """Know no shared objects and classes but these: the state that is there now has no others stored."""
-        for name in [one for one in self._groups if one.startswith(("class:", "shared:")) and one not in labels]:
+    def settle(self, target: Collection[str], loaded: Sequence[Sequence[str]], held: Collection[str]) -> None:
+        """Take a state that a return put in place as what is stored; `target` are all its names.
+
+        `loaded`: the groups of names that it loaded. `held`: names that come back as they are and are not stored.
+        """
+        names = (*(name for group in loaded for name in group), *held)
+        self.rebase([name for name in names if ":" not in name or name.startswith(("target:", "module:"))])
+        self.take_pending()
+        for name in [one for one in self._groups if one.startswith(("class:", "shared:")) and one not in target]:
             del self._groups[name]
+        self.settle_loaded(loaded)
+        for name in held:
+            self.store_again(name)
 
     def settle_loaded(self, groups: Collection[Sequence[str]]) -> None:
         """Take what a restore loaded as what is stored: it is packed to see later whether it changed."""
@@ -280,10 +285,8 @@ class NamespaceTracker:
         """Take in what a background job found these names to be, where no later cell touched them."""
         if not self.pending.names.isdisjoint(names):
             return
-        group = Group(
-            tuple(names), bytes.fromhex(listed["k"]), 0, tuple(listed["a"]), frozenset(listed["e"]), float(listed["z"])
-        )
-        self._groups |= dict.fromkeys(names, group)
+        known = bytes.fromhex(listed["k"]), tuple(listed["a"]), frozenset(listed["e"]), float(listed["z"])
+        self._groups |= dict.fromkeys(names, Group(tuple(names), *known))
 
     def take_bound(self) -> set[str] | None:
         """Return the names that were bound anew or deleted since the last call; None where that is not known."""
@@ -301,7 +304,7 @@ class NamespaceTracker:
         if variable.atom is not NOTHING:
             return content.fingerprint(variable.atom, buffers=(), shared=str, hidden=self._hidden_attributes)
         group = self._groups.get(name)
-        found = (group.prints or {}).get(name, "") if group is not None else ""
+        found = group.prints.get(name, "") if group is not None else ""
         return "" if found.startswith(content.LIVE) else found
 
     # -- around a cell ----------------------------------------------------------------------------
@@ -333,16 +336,8 @@ class NamespaceTracker:
         """Have the next cell begin with a look at everything: something ran that no cell shows."""
         self._outside = self._outside or reason
 
-    def refresh_next(self) -> None:
-        """Have the next cell begin with a look at what it may touch, as far as that is quick: silent code ran."""
-        self._refresh = True
-
-    def nothing_ran(self) -> None:
-        """Note that no code of the user's ran since the last cell, so that names stand for what they stood for."""
-        self._quiet = True
-
     def _before(self, source: str) -> NamespaceDiff:
-        quiet, self._quiet = self._quiet, False
+        quiet, self.quiet = self.quiet, False
         added, moved, deleted = ([], [], []) if quiet else self._moved()
         cell = self._cell = read_cell(source, self._transform)
         outside, self._outside = self._outside, ""
@@ -367,7 +362,7 @@ class NamespaceTracker:
         new = [name for name in self._candidates if name not in self._groups and self._is_complex(name)]
         if new:
             self._baseline(new)
-        refresh, self._refresh = self._refresh, False
+        refresh, self.refresh = self.refresh, False
         quick = self._quick() if refresh and not outside and not self._suspect else ()
         if quick:
             refreshed = self._settle((), (), (), quick, Cell(), outside=True)
@@ -401,18 +396,15 @@ class NamespaceTracker:
         self._last = diff
         return diff
 
-    def rebase(self, names: Iterable[str] | None = None) -> None:
-        """Take the namespace as it is, after a restore: nothing is reported; `names` (None: all) are new."""
+    def rebase(self, names: Iterable[str]) -> None:
+        """Take the namespace as it is, after a restore: nothing is reported; `names` are new."""
         added, moved, deleted = self._moved()
         for name in deleted:
             self._forget(name)
-        for name in (*added, *moved, *(self._variables if names is None else names)):
+        for name in (*added, *moved, *names):
             if self._value(name) is not NOTHING:
                 self._dissolve(name)
                 self._add(name)
-        if names is None:
-            self._groups.clear()
-            self._unpacked = True
 
     # -- which names ------------------------------------------------------------------------------
 
@@ -523,7 +515,7 @@ class NamespaceTracker:
     def _moment(self, seconds: float | None) -> Moment:
         bounded = seconds is not None and self._may_defer()
         # What a return rests on is hashed; what a cell did may be proven by what the system knows was written.
-        chunks = functools.partial(self._chunks, prove=seconds is None)
+        chunks = functools.partial(self._chunks, prove=seconds is None) if self._chunks is not None else None
         return Moment(self.packer, self._value, seconds if bounded else None, chunks)
 
     def _whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:
@@ -548,14 +540,13 @@ class NamespaceTracker:
 
     def _keep(self, piece: Piece) -> Group:
         packed = piece.packed
-        times = piece.seconds, piece.hashing
-        group = Group(piece.names, piece.key, len(packed.stream), packed.labels, packed.deps, *times)
+        group = Group(piece.names, piece.key, packed.labels, packed.deps, piece.seconds, piece.hashing)
         for name in piece.names:
             self._groups[name] = group
             if (variable := self._variables.get(name)) is not None:
                 variable.turn = self.turn
                 variable.visible = _visible(self._value(name)) if packed.shared else b""
-        if self._comparable(piece):
+        if len(packed.stream) <= (COMPARED_BYTES if packed.noted else PLAIN_BYTES):
             group.prints = self._prints(piece)
         return group
 
@@ -625,7 +616,8 @@ class NamespaceTracker:
         if outside and not changed:  # a module's variables, say: the state that they are part of is another
             changed = found.changed
         shown = {name: info for name, info in found.added.items() if name not in self._watched}
-        return NamespaceDiff(shown, changed, tuple(deleted), found.said(sorted(deferred - self._watched)))
+        said = found.said(sorted(deferred - self._watched))
+        return NamespaceDiff(shown or NONE, changed or NONE, tuple(deleted), said)
 
     def _await(self, names: Collection[str], moment: Moment) -> None:
         """Treat names as one group until it is known what they share."""
@@ -636,7 +628,7 @@ class NamespaceTracker:
         deps = frozenset().union(*(group.deps for group in known)) if known else frozenset[str]()
         # Only what was slow itself is deferred at once the next time.
         seconds = 0.0 if moment.slow.isdisjoint(names) else self._pack_seconds
-        group = Group(tuple(sorted(names)), b"", 0, tuple(labels), deps, seconds)
+        group = Group(tuple(sorted(names)), b"", tuple(labels), deps, seconds)
         self._groups |= dict.fromkeys(group.names, group)
 
     def _is_slow(self, names: Sequence[str]) -> bool:
@@ -673,20 +665,19 @@ class NamespaceTracker:
                             self._rebind(name, variable)
                             self._store(piece)
                 continue
-            prints = {name: self._print_of(name, old) for name in piece.names}
-            there = {name for name in piece.names if name in self._groups or name in old}
+            known = {name: self._groups.get(name) or old.get(name) for name in piece.names}
+            prints = {name: group.prints.get(name, "") if group is not None else "" for name, group in known.items()}
+            there = {name for name, group in known.items() if group is not None}
             self._store(piece)
             group = self._keep(piece)
             # One content may be written in two ways; attributes that follow from others are in no fingerprint.
-            told = {} if self._hides(piece) else group.prints or {}
+            told = {} if any(map(self._hidden_attributes, piece.packed.classes)) else group.prints
             same_prints = {name for name in there if prints[name] and prints[name] == told.get(name)}
             found.altered |= there - unchanged - same_prints if not awaited else set()
             for name in piece.names:
                 if name not in self._variables:
-                    known = name in unchanged or (
-                        prints[name] and group.prints and prints[name] == group.prints.get(name)
-                    )
-                    if name in there and before is not None and before.key != piece.key and not known:
+                    as_before = name in unchanged or (prints[name] and prints[name] == group.prints.get(name))
+                    if name in there and before is not None and before.key != piece.key and not as_before:
                         changed_parts.add(name)
                     continue
                 if name in found.added:
@@ -694,7 +685,7 @@ class NamespaceTracker:
                 if changed_parts and self._holds_changed(name, changed_parts):
                     self._change(name, found)
                     continue
-                now = (group.prints or {}).get(name, "")
+                now = group.prints.get(name, "")
                 if name in unchanged or (prints[name] == now if prints[name] and now else same):
                     self._rebind(name, self._variables[name])
                     continue
@@ -714,14 +705,13 @@ class NamespaceTracker:
         value = self._value(name)
         if type(value) is not dict:
             return False
-        classes = [self.packer.class_of(label[6:]) for label in labels if label.startswith("class:")]
+        classes = [self.packer.part_of(label) for label in labels if label.startswith("class:")]
         return any(one is cls for one in dict.values(value) for cls in classes)
 
     def _is_same(self, piece: Piece, name: str, old: Mapping[str, Group]) -> bool:
         group = self._groups.get(name) or old.get(name)
-        return group is not None and (group.names, group.key, group.labels) == (
-            *(piece.names, piece.key, piece.packed.labels),
-        )
+        known = group is not None and (group.names, group.key, group.labels)
+        return known == (piece.names, piece.key, piece.packed.labels)
 
     def _store(self, piece: Piece) -> None:
         for name in piece.names:
@@ -770,7 +760,7 @@ class NamespaceTracker:
                 continue
             labels = changed_parts & set(group.labels)
             value = self._value(name)
-            of_class = is_kind(type(value), type) and self.packer.class_of(next(iter(labels)).removeprefix("class:"))
+            of_class = is_kind(type(value), type) and self.packer.part_of(next(iter(labels)))
             if all(label.startswith("class:") for label in labels) and of_class is not value:
                 continue
             if name in found.changed or name in found.added:
@@ -820,10 +810,6 @@ class NamespaceTracker:
 
     # -- fingerprints -----------------------------------------------------------------------------
 
-    def _comparable(self, piece: Piece) -> bool:
-        size = len(piece.packed.stream)
-        return size <= (COMPARED_BYTES if piece.packed.has_objects else PLAIN_BYTES)
-
     def _prints(self, piece: Piece) -> dict[str, str]:
         packed = piece.packed
         try:
@@ -839,20 +825,13 @@ class NamespaceTracker:
             tree, buffers=piece.chunks, shared=self._shared_print, hidden=self._hidden_attributes
         )
 
-    def _print_of(self, name: str, old: Mapping[str, Group]) -> str:
-        group = self._groups.get(name) or old.get(name)
-        return (group.prints or {}).get(name, "") if group is not None else ""
-
     def _shared_print(self, label: str) -> str:
         group = self._groups.get(label)
-        return (group.prints or {}).get(label, "") or group.key.hex() if group is not None else label
-
-    def _hides(self, piece: Piece) -> bool:
-        return any(self._hidden_attributes(uid) for uid in piece.packed.classes)
+        return group.prints.get(label, "") or group.key.hex() if group is not None else label
 
     def _hidden_attributes(self, label: str) -> frozenset[str]:
         """Return the attributes of instances of a class that follow from the others: of cached properties."""
-        cls = self.packer.class_of(label)
+        cls = self.packer.classes.object(label)
         return Plan(cls, own=True).skip if cls is not None else frozenset()
 
 

@@ -58,6 +58,16 @@ class Unit:
     """What is not stored, and can be connected again once it is gone."""
 
     @property
+    def chunks(self) -> list[str]:
+        """The addresses of all its chunks."""
+        return [chunk for buffer in self.buffers for chunk in buffer.chunks]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of all its data."""
+        return [self.stream[0], *self.chunks]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of its buffers."""
         return sum(buffer.nbytes for buffer in self.buffers)
@@ -162,11 +172,6 @@ def unbundle(blob: bytes | memoryview, part: int) -> memoryview:
     return view[start : start + sizes[part]]
 
 
-def apply(state: State, units: Iterable[Unit], gone: Iterable[str]) -> State:
-    """Take a manifest's changes into `state`, in place."""
-    for name in gone:
-        state.pop(name, None)
-    for unit in units:
-        for name in unit.names:
-            state[name] = unit
-    return state
+def by_name(units: Iterable[Unit]) -> State:
+    """Return names → units; of several units of a name the last one."""
+    return {name: unit for unit in units for name in unit.names}

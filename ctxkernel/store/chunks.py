@@ -564,7 +564,7 @@ class ChunkStore:
         self._may_write()
         self.check_folder()
         try:
-            writer = PackWriter.create(self.folder)
+            writer = PackWriter(self.folder)
         except OSError as fault:
             raise self._unwritable(fault) from fault
         if self._lock is None:

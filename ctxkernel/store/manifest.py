@@ -135,29 +135,21 @@ def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest
     return out
 
 
-def changes(made: Manifest) -> tuple[Iterable[str], list[Unit]]:
-    """Return the names that are gone after a manifest, and its units, those of background jobs in their place."""
-    parsed, results = made.parse(), made.results()
-    units: list[Unit] = []
-    for unit in parsed.get("units", ()):
-        units += results[unit["j"]].get("units", ()) if unit.get("j") in results else (unit,)
-    return parsed.get("gone", ()), units
-
-
 def advance(state: dict[str, T], made: Manifest, facts: Callable[[Unit], Mapping[str, T]]) -> dict[str, T]:
     """Take a manifest's changes into `state`, in place; `facts` gives names → facts of a unit.
 
-    Raises StoreError where the manifest is damaged.
+    What a background job gave takes the place of its unit. Raises StoreError where the manifest is damaged.
     """
-    gone, changed = changes(made)
-    for name in gone:
+    parsed, results = made.parse(), made.results()
+    for name in parsed.get("gone", ()):
         state.pop(name, None)
-    for unit in changed:
-        found = facts(unit)
-        for name in unit["n"]:
-            if name not in found:
-                state.pop(name, None)
-        state |= found
+    for listed in parsed.get("units", ()):
+        for unit in results[listed["j"]].get("units", ()) if listed.get("j") in results else (listed,):
+            found = facts(unit)
+            for name in unit["n"]:
+                if name not in found:
+                    state.pop(name, None)
+            state |= found
     return state
 
 

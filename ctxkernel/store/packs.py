@@ -145,28 +145,23 @@ def read_index(folder: Path, number: int, known: ReadTo = UNREAD) -> tuple[dict[
 
 
 class PackWriter:
-    """A new pack, to append to. Ends with `close`, or with its process."""
+    """The next pack of a folder, which is made, too, to append to. Ends with `close`, or with its process.
 
-    def __init__(self, folder: Path, number: int, data: int, index: int, mark: int) -> None:
+    Raises OSError.
+    """
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.number = number
         self.process = os.getpid()
         self.end = 0
         """Where the next data go, at the earliest."""
         self.records = 0
-        self._data = data
-        self._index = index
-        self._seed = mark ^ number
-
-    @classmethod
-    def create(cls, folder: Path) -> PackWriter:
-        """Make the next pack of a folder, and the folder. Raises OSError."""
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         number = max(listing(folder), default=0)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
         while True:
             number += 1
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
             with contextlib.suppress(FileExistsError):
                 data = os.open(pack_path(folder, number), flags, 0o600)
                 break
@@ -183,7 +178,8 @@ class PackWriter:
                 os.close(descriptor)
             remove(folder, number)
             raise
-        return cls(folder, number, data, index, mark)
+        self.number = number
+        self._data, self._index, self._seed = data, index, mark ^ number
 
     @property
     def in_place(self) -> bool:

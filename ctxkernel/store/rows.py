@@ -49,14 +49,9 @@ def mask_for(values: Iterable[object], mask: Mask) -> Mask:
     So the texts of a turn cost one look in the common case.
     """
     texts: list[str] = []
-
-    def collect(text: str) -> str:
-        texts.append(text)
-        return text
-
     for value in values:
         if value:  # most of what a turn may hold is empty
-            plain(value, collect)
+            plain(value, lambda text: texts.append(text) or text)
     joined = "\n".join(filter(None, texts))
     return mask if joined and mask(joined) != joined else unmasked
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
+from typing import Generic, TypeVar
 
 from ctxkernel.core.events import Json
 from ctxkernel.core.turn import HandleState
@@ -20,17 +21,22 @@ from ctxkernel.store.rows import Mask, Row, dump, node_row
 CHAIN = 64
 
 
-class HandleSeries:
-    """The handles after each turn, for `node_states` and `turns.nodes_base`."""
+T = TypeVar("T")
 
+
+class _Series(Generic[T]):
     def __init__(self) -> None:
-        self._last: dict[str, HandleState] = {}
+        self._last: Mapping[str, T] = {}
         self._base: int | None = None
         self._length = 0
 
     def reset(self) -> None:
         """Store the whole next time."""
         self._base = None
+
+
+class HandleSeries(_Series[HandleState]):
+    """The handles after each turn, for `node_states` and `turns.nodes_base`."""
 
     def changed(self, handles: Sequence[HandleState]) -> list[HandleState]:
         """Return those of `handles` that will be stored."""
@@ -84,17 +90,8 @@ _lasting = attrgetter(
 """What a handle says of more than its turn."""
 
 
-class RecordSeries:
+class RecordSeries(_Series[Json]):
     """The projections, for `projections.base` and `projections.record`."""
-
-    def __init__(self) -> None:
-        self._last: Mapping[str, Json] = {}
-        self._base: int | None = None
-        self._length = 0
-
-    def reset(self) -> None:
-        """Store the whole next time."""
-        self._base = None
 
     def row(self, seq: int, record: Mapping[str, Json]) -> tuple[int | None, str]:
         """Return `base` and `record` of the projection of turn `seq`."""

@@ -102,7 +102,12 @@ def verify(path: Path, chunks: ChunkStore | None = None, references: References 
     with SessionReader(path) as reader:
         projections, wrong = _projections(reader)
         found = [*_structure(reader), *_rows(reader), *_missing(reader), *wrong, *_history(reader)]
-        checkpoints = _Checkpoints(reader, chunks, references)
+        checkpoints = _Checkpoints()
+        try:
+            checkpoints.look_at_all(reader, chunks, references)
+        except StoreError as error:
+            checkpoints = _Checkpoints()
+            checkpoints.damage.append(f"checkpoints: {error}")
         found += checkpoints.damage
         statements = 0
         try:
@@ -175,21 +180,16 @@ def _history(reader: SessionReader) -> Iterator[str]:
 class _Checkpoints:
     """What is wrong with the checkpoints of a session, and which of them can be returned to."""
 
-    def __init__(self, reader: SessionReader, chunks: ChunkStore | None, references: References | None) -> None:
+    def __init__(self) -> None:
         self.infos: dict[str, CheckpointInfo] = {}
         self.damage: list[str] = []
         self.remarks: list[str] = []
         self.lost: dict[str, str] = {}
         self.gaps: dict[str, dict[str, str]] = {}
-        self._manifests: dict[str, Manifest] = {}
         self._damaged: dict[str, str] = {}
-        try:
-            self._look_at_all(reader, chunks, references)
-        except StoreError as error:
-            self.infos, self.lost, self.gaps, self.remarks = {}, {}, {}, []
-            self.damage = [f"checkpoints: {error}"]
 
-    def _look_at_all(self, reader: SessionReader, chunks: ChunkStore | None, references: References | None) -> None:
+    def look_at_all(self, reader: SessionReader, chunks: ChunkStore | None, references: References | None) -> None:
+        """Look at the checkpoints of a session. Raises StoreError where they cannot be read."""
         with reader.snapshot():
             self.infos = reader.checkpoints(all_roots=True)
             self._manifests = reader.all_manifests(all_roots=True)

@@ -7,13 +7,13 @@ was used since, and each that holds objects that can be changed, and says so. An
 from __future__ import annotations
 
 import functools
-import gc
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.state.ambient.modules import OwnModules
 from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.pickle_code import held_by_cache
 from ctxkernel.state.snapshot import Snapshot, differences
 from ctxkernel.state.variables import some_of
 
@@ -79,17 +79,17 @@ class FunctionCaches(Part):
                 place = self._places[prefix] = _Place(names)
             elif prefix:
                 place.follow()
-            for name, value in place.found.items():
-                found = [(prefix + name, value)] if type(value) is _CACHE else _of_class(prefix + name, value, names)
-                yield from ((path, one) for path, one in found if seen.setdefault(id(one), prefix) == prefix)
+            for found in place.found.values():
+                yield from ((prefix + path, one) for path, one in found if seen.setdefault(id(one), prefix) == prefix)
 
 
 class _Place:
-    """The caches and classes among the values of a namespace."""
+    """The caches among the values of a namespace, and those of its classes as of when each got its name."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         self.names = names
-        self.found: dict[str, Any] = {}
+        self.found: dict[str, list[tuple[str, Any]]] = {}
+        """Variable → caches by name."""
         self._last = Snapshot({})
         self.follow()
 
@@ -102,9 +102,14 @@ class _Place:
     def look(self, names: Iterable[str]) -> None:
         """Look at some of the names."""
         for name in names:
-            value = self.names.get(name)
-            if type(value) is _CACHE or issubclass(type(value), type):
-                self.found[name] = value
+            value: Any = self.names.get(name)
+            found: list[tuple[str, Any]] = []
+            if type(value) is _CACHE:
+                found = [(name, value)]
+            elif issubclass(type(value), type):
+                found = [*_of_class(name, value, self.names)]
+            if found:
+                self.found[name] = found
             else:
                 self.found.pop(name, None)
 
@@ -120,10 +125,7 @@ def _of_class(name: str, kind: type, names: Mapping[str, Any]) -> Iterator[tuple
 
 def _immutable(cache: Any) -> bool:
     """Return whether all that a cache holds is known to be immutable."""
-    # The function, its attributes, links, the dict of entries, keys and results.
-    own = (cache.__wrapped__, cache.__dict__)
-    results = [one for one in gc.get_referents(cache) if not any(one is known for known in own)]
-    entries = [held for one in results if type(one) is dict for held in gc.get_referents(one)]
+    results, entries = held_by_cache(cache)
     found = [one for one in (*results, *entries) if type(one) is not dict and type(one).__name__ != "_lru_list_elem"]
     loose = sum(type(one) is dict for one in results) > 1 or any(type(one) is dict for one in entries)
     return not loose and len(found) <= _MOST_RESULTS and all(_is_immutable(one, _DEEP) for one in found)

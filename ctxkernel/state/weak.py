@@ -1,0 +1,71 @@
+"""What is known of objects as long as they live. Rule: no object is kept alive, hashed or compared."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+
+class ById:
+    """A value for each of some objects."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __setitem__(self, obj: Any, value: Any) -> None:
+        """Know a value. Raises TypeError for an object that has no weak references."""
+        key = id(obj)
+        self._known[key] = weakref.ref(obj, lambda ref: self._forget(key, ref)), value
+
+    def _forget(self, key: int, ref: object) -> None:
+        if (known := self._known.get(key)) is not None and known[0] is ref:
+            del self._known[key]
+
+    def get(self, obj: Any) -> Any:
+        """Return what is known; None where nothing is."""
+        known = self._known.get(id(obj))
+        return known[1] if known is not None and known[0]() is obj else None
+
+
+class Named(ById):
+    """A name for each of some objects, and the object of a name: the newest one of several."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._objects: dict[str, list[weakref.ref[Any]]] = {}
+        """By name, the newest last."""
+
+    def add(self, name: str, obj: Any) -> None:
+        """Take `obj` as the newest object of a name. If it has a name, it keeps that for `get`. Raises TypeError."""
+        ref = weakref.ref(obj, lambda ref: self._drop(name, ref))
+        if self.get(obj) is None:
+            self[obj] = name
+        self._objects[name] = [*(one for one in self._objects.get(name, ()) if one() is not obj), ref]
+
+    def _drop(self, name: str, ref: object) -> None:
+        if left := [one for one in self._objects.pop(name, ()) if one is not ref]:
+            self._objects[name] = left
+
+    def replace(self, name: str, obj: Any) -> None:
+        """Take `obj` as the only object of a name. Raises TypeError."""
+        before = self.object(name)
+        self.forget(name)
+        self._known.pop(id(before), None)
+        self.add(name, obj)
+
+    def forget(self, name: str) -> None:
+        """Have no object of this name; those that have it keep it for `get`."""
+        self._objects.pop(name, None)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of which an object is alive."""
+        return frozenset(self._objects)
+
+    def object(self, name: str) -> Any:
+        """Return the living object of a name, or None."""
+        found = self._objects.get(name)
+        return found[-1]() if found else None
