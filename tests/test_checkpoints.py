@@ -258,6 +258,22 @@ def test_a_method_that_a_class_does_not_have_any_more_is_stored(bench: Bench):
     assert bench["f"].__func__ is bench["g"] is bench["held"][0] is bench["P"].put
 
 
+def test_a_method_of_a_class_that_is_redefined_is_the_function_that_the_class_gets(bench: Bench):
+    """Also where the class lacks the function now, and where the class and the method are stored together."""
+    first = bench.run("class P:\n    def put(self): return 1\np = P(); f = p.put")
+    bench.run("del P.put; f = p = None")
+    assert not bench.goto(first)
+    assert (bench["f"](), bench["f"].__func__) == (1, bench["P"].put)
+
+    bench.run("p.__class__ = type('Q', (P,), {})")
+    last = bench.run("exec('P.put = lambda self: 2'); g = p.put")
+    cls = bench["P"]
+    bench.goto(first)
+    assert not bench.goto(last)
+    assert bench["P"] is cls is type(bench["p"]).__base__
+    assert (bench["f"](), bench["g"](), bench["g"].__func__) == (1, 2, cls.put)
+
+
 def test_a_function_of_the_cell_uses_the_live_globals(bench: Bench):
     """Its defaults, closure and attributes come back; its globals are the namespace."""
     first = bench.run("k = 1\ndef f(a=[1]): return a + [k]\nf.tag = 'x'")
@@ -311,6 +327,20 @@ def test_other_members_of_a_unit_with_something_unstorable_are_stored(bench: Ben
 
     assert bench["d"]["data"] == [1, 2]
     assert any(name.startswith("d") for name in lost)
+
+
+def test_each_name_that_holds_what_is_not_stored_is_named(bench: Bench):
+    """Also one that holds it by what another name holds, or by a view or an iterator."""
+    first = bench.run(
+        "import collections\nd = {'g': (i for i in range(3))}; l = [d, *[d['g']] * 9]\n"
+        "same = l; view = d.values(); it = iter(l); deque = collections.deque([view])"
+    )
+    bench.run("next(d['g'])")
+
+    told = bench.goto(first)
+
+    names = {name.partition("[")[0].partition("{")[0] for name in told}
+    assert names == {"d", "l", "same", "view", "it", "deque"}
 
 
 def test_swapped_places_of_equal_objects_are_a_change(bench: Bench):

@@ -540,6 +540,36 @@ def test_an_array_in_a_list_that_is_held_is_the_one_of_its_name(kernel):
     assert kernel.evaluate("g[1] is h") == "True"
 
 
+def test_a_lock_that_was_locked_again_after_a_resume_is_as_it_was(start_kernel, tmp_path):
+    """The new lock is that of the earlier states from then on: one that is held is not replaced by an open one."""
+    first = start_kernel(tmp_path)
+    run_all(first, "import threading; lock = threading.Lock()", "lock.acquire()")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    resumed = run_all(second, "%ctx resume")
+    assert "not restored: lock" in resumed.stdout
+    run_all(second, "lock.acquire(blocking=False)", "%ctx goto 2")
+
+    assert second.evaluate("lock.locked()") == "True"
+
+
+def test_what_a_return_made_again_is_that_of_later_states_too(start_kernel, tmp_path):
+    """A return to a state in which nothing else of it is left does not remove it."""
+    first = start_kernel(tmp_path)
+    run_all(first, "import threading; k = threading.local()")
+    first.run("k; missing")
+    first.stop()
+
+    second = start_kernel(tmp_path)
+    run_all(second, "%ctx resume")
+    assert "made again: k by s1" in run_all(second, "%ctx goto 1").stdout
+    went = run_all(second, "%ctx goto 2")
+
+    assert "as it is now: k" in went.stdout
+    assert second.evaluate("type(k).__name__") == "'_local'"
+
+
 def test_an_instance_of_a_class_that_was_made_again_besides_is_lost(start_kernel, tmp_path):
     """It is no instance of the class that came back."""
     first = start_kernel(tmp_path)

@@ -217,9 +217,8 @@ class Returning:
         tracker, outs = self._ctx.tracker, self._ctx.shell.user_ns.get("_oh", {})
         newest = self._ctx.shell.execution_count - 1
         if newest in self._outs and newest in outs and self._outs[newest] != id(outs[newest]):
-            tracker.unwatch(f"Out[{newest}]")  # a resumed kernel counts from 1 again: a result replaced an earlier one
-            del self._outs[newest]
-            self._last_seen = 0, 0
+            tracker.watch_another(f"Out[{newest}]")  # a resumed kernel counts from 1: it replaced an earlier result
+            self._outs[newest], self._last_seen = id(outs[newest]), (0, 0)
         if len(outs) == len(self._outs) and (not outs or next(reversed(outs)) in self._outs):
             return []
         gone = [f"Out[{number}]" for number in self._outs if number not in outs]

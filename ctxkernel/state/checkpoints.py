@@ -426,7 +426,7 @@ class Checkpointer:
                     self._hold(one.token, living[one.token])
 
     def connected(self, token: str, thing: Any) -> None:
-        """Take a new connection in place of the one with this token."""
+        """Take a new object in place of the one with this token."""
         self.shelf.pop(token, None)
         try:
             self._packer.tokens.replace(token, thing)
@@ -441,7 +441,11 @@ class Checkpointer:
     def made_again(self, names: Iterable[str]) -> None:
         """These are live again, made anew: the next checkpoint stores them."""
         self._apart.difference_update(names)
+        state = self.state(self._base)
         for name in names:
+            unit, value = state.get(name), self._value(name)
+            if unit is not None and len(unit.live) == 1 and all(self._value(one) is value for one in unit.names):
+                self.connected(unit.live[0][0], value)  # it is the object of that state from now on
             self.tracker.store_again(name)
 
     def hold(self, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:

@@ -24,6 +24,7 @@ import types
 import typing
 import weakref
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.codes import code_facts
@@ -42,6 +43,8 @@ from ctxkernel.state.reflect import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ctxkernel.state.reducers import Kind, Taking
 
 
@@ -435,14 +438,19 @@ class CodeParts(Constructors):
 
     def member(self, cls: Any, name: str) -> Any:
         """Return a function that is a member of a class."""
-        return _function_of(class_dict(cls)[name])
+        return _function_of(self._members_of(cls)[name])
+
+    def _members_of(self, cls: Any) -> Mapping[str, Any]:
+        """Return the members that a class has after the return."""
+        again = next((one for one in self.again.values() if one.cls is cls), None)
+        return class_dict(cls) if again is None or again.members is None else again.members
 
     def bound(self, owner: Any, name: str) -> Any:
         """Return a bound method, as the class of `owner` has it."""
         cls: Any = owner if is_kind(type(owner), type) else type(owner)
         for base in class_mro(cls):
-            if name in class_dict(base):
-                return types.MethodType(_function_of(class_dict(base)[name]), owner)
+            if name in (members := self._members_of(base)):
+                return types.MethodType(_function_of(members[name]), owner)
         raise AttributeError(f"{class_qualname(cls)} has no {name} any more")
 
     def remembering(self, func: Any, size: int | None, typed: bool) -> Any:
@@ -508,10 +516,9 @@ class CodeParts(Constructors):
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
         if uid not in self.known and (meanwhile := self.packer.classes.object(uid)) is not None:
             return meanwhile  # by what one of its bases holds
-        live = self.again.get(uid)
-        if live is not None and live.__bases__ == bases and _slots(live) == slots:
-            self.made[uid] = live
-            return live
+        if (again := self.again.get(uid)) is not None and again.fits(bases, slots):
+            self.made[uid] = again.cls
+            return again.cls
         members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}
         members.pop("__slots__", None)
         members |= early if slots is None else {"__slots__": tuple(slots), **early}
@@ -527,65 +534,93 @@ class CodeParts(Constructors):
         if uid is None:
             return  # it was made meanwhile, and is whole
         members, registered = state
-        if self.again.get(uid) is cls:
-            if not _take_members(cls, members):
-                return
-            del self.again[uid]
-        else:
-            # That of C code: a metaclass of the user's may do anything.
-            set_member: Any = next(
-                found
-                for base in class_mro(type(cls))
-                if type(found := class_dict(base).get("__setattr__")) is types.WrapperDescriptorType
-            )
-            for name, value in members.items():
-                if class_dict(cls).get(name) is not value:
-                    set_member(cls, name, value)
-        if is_kind(type(cls), abc.ABCMeta):
-            abc._reset_registry(cls)  # type: ignore[attr-defined]
-            abc._reset_caches(cls)  # type: ignore[attr-defined]
+        if (again := self.again.get(uid)) is not None and again.cls is cls:
+            again.take(members, registered)
+            return
+        # That of C code: a metaclass of the user's may do anything.
+        set_member: Any = next(
+            found
+            for base in class_mro(type(cls))
+            if type(found := class_dict(base).get("__setattr__")) is types.WrapperDescriptorType
+        )
+        for name, value in members.items():
+            if class_dict(cls).get(name) is not value:
+                set_member(cls, name, value)
         for one in registered:
             abc._abc_register(cls, one)  # type: ignore[attr-defined]
-
-
-_NOT_MEMBERS = frozenset(("__doc__", "__abstractmethods__"))
-
-
-def _take_members(live: type, members: dict[str, Any]) -> bool:
-    """Give a living class the members that it had; False where they do not fit. A function stays the same object."""
-    own, old = _NOT_MEMBERS, _members(live)
-    if (enum := sys.modules.get("enum")) is not None and is_kind(live, enum.Enum):
-        instances, theirs = old["_member_map_"], members["_member_map_"]
-        if instances.keys() != theirs.keys():
-            return False
-        for name, one in instances.items():  # a class that holds its instances keeps them, with the other's attributes
-            attributes = dict(vars(theirs[name]))
-            vars(one).clear()
-            vars(one).update(attributes)
-        own = own | instances.keys() | {name for name in (*members, *old) if re.fullmatch(r"_[a-z]\w*_", name)}
-    for name in old.keys() - members.keys() - own:
-        type.__delattr__(live, name)
-    for name, value in members.items():
-        if name not in own and not _take_function(old.get(name), value):
-            type.__setattr__(live, name, value)
-    return True
 
 
 _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__")
 
 
-def _take_function(live: Any, made: Any) -> bool:
-    """Make a function what `made` is, another making of it; False where it is none, or cannot be that."""
-    if type(made) in (staticmethod, classmethod):
-        return type(live) is type(made) and _take_function(live.__func__, made.__func__)
+@dataclass(slots=True)
+class Again:
+    """A living class that is to become what a stream has of it. Nothing is changed before `redefine`.
+
+    Its functions stay the same objects where the class is stored `alone`: else what is stored with it may hold others.
+    """
+
+    cls: Any
+    alone: bool
+    members: dict[str, Any] | None = None
+    """None before `take`, and where they do not fit."""
+    _functions: list[tuple[Any, Any]] = field(default_factory=list[tuple[Any, Any]])
+    """Living functions, and what they become."""
+    _registered: list[Any] = field(default_factory=list[Any])
+
+    def fits(self, bases: tuple[Any, ...], slots: list[str] | None) -> bool:
+        """Whether instances of a class with these bases and slots are laid out as those of this one."""
+        return self.cls.__bases__ == bases and _slots(self.cls) == slots
+
+    def take(self, members: dict[str, Any], registered: list[Any]) -> None:
+        """Take what a stream has."""
+        old = _members(self.cls)
+        if self._is_enum and old["_member_map_"].keys() != members["_member_map_"].keys():
+            return
+        self.members, self._registered = dict(members), registered
+        for name, value in members.items():
+            live, made = _function_of(old.get(name)), _function_of(value)
+            if self.alone and type(old.get(name)) is type(value) and _can_become(live, made):
+                self._functions.append((live, made))
+                self.members[name] = old[name]
+
+    @property
+    def _is_enum(self) -> bool:
+        return (enum := sys.modules.get("enum")) is not None and is_kind(self.cls, enum.Enum)
+
+    def redefine(self) -> bool:
+        """Make the class what was taken; False where nothing fitted."""
+        if self.members is None:
+            return False
+        cls, own, old = self.cls, {"__doc__", "__abstractmethods__"}, _members(self.cls)
+        if self._is_enum:  # a class that holds its instances keeps them, with the others' attributes
+            for name, one in old["_member_map_"].items():
+                attributes = dict(vars(self.members["_member_map_"][name]))
+                vars(one).clear()
+                vars(one).update(attributes)
+            own |= {*old["_member_map_"], *(one for one in {**old, **self.members} if re.fullmatch(r"_[a-z]\w*_", one))}
+        for live, made in self._functions:
+            for name in _OF_FUNCTION:
+                setattr(live, name, getattr(made, name))
+            live.__dict__ = made.__dict__
+        for name in old.keys() - self.members.keys() - own:
+            type.__delattr__(cls, name)
+        for name, value in self.members.items():
+            if name not in own and old.get(name) is not value:
+                type.__setattr__(cls, name, value)
+        if is_kind(type(cls), abc.ABCMeta):
+            abc._reset_registry(cls)  # type: ignore[attr-defined]
+            abc._reset_caches(cls)  # type: ignore[attr-defined]
+        for one in self._registered:
+            abc._abc_register(cls, one)  # type: ignore[attr-defined]
+        return True
+
+
+def _can_become(live: Any, made: Any) -> bool:
+    """Say whether a function can become another making of it."""
     if type(made) is not types.FunctionType or type(live) is not types.FunctionType:
         return False
-    if made.__closure__ or live.__closure__ or made.__globals__ is not live.__globals__:
-        return False
-    for name in _OF_FUNCTION:
-        setattr(live, name, getattr(made, name))
-    live.__dict__ = made.__dict__
-    return True
+    return not made.__closure__ and not live.__closure__ and made.__globals__ is live.__globals__
 
 
 def _same_version(version: tuple[int, int]) -> None:

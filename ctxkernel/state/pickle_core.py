@@ -9,7 +9,7 @@ for content.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -66,8 +66,8 @@ class Constructors:
     _shared: Callable[[str], object | None]
     trial: bool
     """Whether nothing else is to know the classes that are made."""
-    again: dict[str, type]
-    """By uid, living classes that become what the stream has, until they are it."""
+    again: Mapping[str, Any]
+    """By uid, an `Again` for each living class that is to become what the stream has."""
     known: frozenset[str]
     """Uids of the classes that were alive before."""
     made: dict[str, type] = field(default_factory=dict[str, type])

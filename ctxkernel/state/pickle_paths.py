@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import functools
+import gc
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ctxkernel.state.pickle_core import short
@@ -13,6 +16,12 @@ from ctxkernel.state.reflect import Plan, is_kind
 _MOST = 50_000
 _DEEP = 6
 _EACH = 3
+_OF_C = (
+    *(type(getattr({}, name)()) for name in ("keys", "values", "items")),
+    *(type(iter(getattr({}, name)())) for name in ("keys", "values", "items")),
+    *(collections.deque, types.MappingProxyType, functools.partial, type(iter([])), type(iter(()))),
+)
+"""Containers that are looked into as the garbage collector does."""
 
 
 def places(
@@ -25,30 +34,45 @@ def places(
     gone = {id(obj): text for obj, text in missing}
     what = gone | {id(obj): text for obj, text in lacking}
     named: dict[int, int] = dict.fromkeys(what, 0)
-    seen: set[int] = set()
-    plans: dict[int, Plan] = {}
-    layer: list[tuple[object, str]] = [(value, name) for name, value in values.items()]
-    visited = 0
-    for depth in range(_DEEP + 1):
-        below: list[tuple[object, str]] = []
-        for obj, path in layer:
-            key = id(obj)
-            if key in what and named[key] < _EACH and (depth or key not in gone):
-                named[key] += 1
-                yield f"{what[key]} in {path}"
-            visited += 1
-            if key in seen or key in gone or visited > _MOST:
-                continue
-            seen.add(key)
-            if not visited & 255 and expired():
-                visited = _MOST
-            with contextlib.suppress(Exception):  # an odd object: it is looked through for a message only
-                below.extend(_inside(obj, path, plans))
-        layer = below
+    left = [_MOST]
+    said: set[str] = {name for name, value in values.items() if id(value) in gone}
+    for obj, path, name in _walk(values, gone, expired, left):
+        key = id(obj)
+        if key in what and named[key] < _EACH and (obj is not values[name] or key not in gone):
+            named[key] += 1
+            said.add(name)
+            yield f"{what[key]} in {path}"
+    for name in (name for name in values if name not in said and any(named.values())):  # another name may have met it
+        found = next((one for one in _walk({name: values[name]}, gone, expired, left) if id(one[0]) in what), None)
+        if found is not None:
+            yield f"{what[id(found[0])]} in {found[1]}"
     tops = {id(value) for value in values.values()}
     for key, count in named.items():
         if not count and key not in tops:
             yield f"{what[key]} in {', '.join(list(values)[:3])}"
+
+
+def _walk(
+    values: Mapping[str, object], ends: Collection[int], expired: Callable[[], bool], left: list[int]
+) -> Iterator[tuple[object, str, str]]:
+    """Yield what values hold, layer by layer, with its place and the name; `left`: how many are visited at most."""
+    seen: set[int] = set()
+    plans: dict[int, Plan] = {}
+    layer: list[tuple[object, str, str]] = [(value, name, name) for name, value in values.items()]
+    for _ in range(_DEEP + 1):
+        below: list[tuple[object, str, str]] = []
+        for obj, path, name in layer:
+            key = id(obj)
+            yield obj, path, name
+            left[0] -= 1
+            if key in seen or key in ends or left[0] < 0:
+                continue
+            seen.add(key)
+            if not left[0] & 255 and expired():
+                left[0] = 0
+            with contextlib.suppress(Exception):  # an odd object: it is looked through for a message only
+                below.extend((one, place, name) for one, place in _inside(obj, path, plans))
+        layer = below
 
 
 def _inside(obj: Any, path: str, plans: dict[int, Plan]) -> Iterator[tuple[object, str]]:
@@ -69,6 +93,8 @@ def _inside(obj: Any, path: str, plans: dict[int, Plan]) -> Iterator[tuple[objec
         yield from ((value, f"{path}.<defaults>") for value in obj.__defaults__ or ())
     elif kind is types.MethodType:
         yield obj.__self__, f"{path}.__self__"
+    elif kind in _OF_C:
+        yield from ((value, f"{path}{{…}}") for value in gc.get_referents(obj))
     if is_kind(kind, type):
         return
     if id(kind) not in plans:

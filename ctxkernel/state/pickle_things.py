@@ -469,10 +469,14 @@ class ThingParts(Constructors):
 
     def lock(self, kind: str, held: int | None = None) -> Any:
         """Return a new, open lock; where the stored one was held, that one as long as it lives."""
-        living = None if held is None else self.living(held)
-        if held is not None and living is None:
-            self.said.append("a lock that was held comes back open")
-        return living or getattr(threading, kind)()
+        made = None if held is None else self.living(held)
+        if made is None:
+            made = getattr(threading, kind)()
+            if held is not None:
+                self.said.append("a lock that was held comes back open")
+                if not self.trial:  # the stored one is this one from now on, and the same once it is held
+                    self.packer.tokens.replace(self.labels[held].removeprefix("live:"), made)
+        return made
 
     def dict_iterator(self, held: dict[Any, Any], kind: str, steps: int) -> Any:
         """Return an iterator of a dict that went so far."""

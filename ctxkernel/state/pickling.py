@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.state import pickle_deep
+from ctxkernel.state.pickle_code import Again
 from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, never, part_seed, said
 from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.pickle_paths import places
@@ -330,18 +331,18 @@ class Packer:
         shared: Callable[[str], object | None] = lambda _: None,
         report: list[str] | None = None,
         trial: bool = False,
-        again: dict[str, type] | None = None,
+        again: Mapping[str, Again] = types.MappingProxyType({}),
     ) -> dict[str, object]:
         """Return the values by name.
 
         `buffers` are those of the pack, in its order; one that can be written to becomes the memory of what is
         restored. `classes(uid)` may make a class that is not alive; `shared(label)` gives an object with a pack of its
         own. What cannot be put together is a stand-in that `lost` makes; `report` is told. A `trial` leaves no trace:
-        classes that it makes are not known by their uid. `again`: by uid, living classes that become what they were,
-        but for those that are left in it. Raises ValueError for what is no stream of ours.
+        classes that it makes are not known by their uid. `again`: by uid, living classes that are to become what the
+        stream has, and take that. Raises ValueError for what is no stream of ours.
         """
         opened = Opened(stream)
-        given = handles, live, lost, classes, shared, trial, again or {}, self.classes.names
+        given = handles, live, lost, classes, shared, trial, again, self.classes.names
         restorer = Restorer(self, opened.labels, buffers, *given)
         with _undisturbed():
             values, faults = self._load(restorer, opened)

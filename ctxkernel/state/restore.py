@@ -22,6 +22,7 @@ from ctxkernel.core.errors import CtxError
 from ctxkernel.state import reconnect, units
 from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import allocate
+from ctxkernel.state.pickle_code import Again
 from ctxkernel.state.pickling import Lost
 from ctxkernel.state.pieces import CHUNK, chunks_of
 from ctxkernel.state.reflect import is_any
@@ -73,7 +74,8 @@ class Fetched:
     patches: list[tuple[memoryview, str]] = field(default_factory=list[tuple[memoryview, str]])
     """Places in live buffers, and the chunks that belong there."""
     patched: set[str] = field(default_factory=set[str])
-    classes: list[Unit] = field(default_factory=list[Unit])
+    again: dict[str, Again] = field(default_factory=dict[str, Again])
+    """By uid: living classes, and what they become."""
     lost: dict[str, str] = field(default_factory=dict[str, str])
     as_now: dict[str, str] = field(default_factory=dict[str, str])
     made: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -102,8 +104,6 @@ class Restorer:
         self._address, self._value = storage.address, storage.value
         self._bind = bind
         self._free_memory = free_memory
-        self._made: set[str] = set()
-        """Uids of classes that were made anew for the return under way."""
         self._unlike: tuple[str | None, set[str]] = None, set()
         """The state that was restored last, and names that may not be as it has them."""
 
@@ -222,7 +222,7 @@ class Restorer:
         values = {name: value(name) for name in unit.names}
         if any(one is NOTHING for one in values.values()):
             return False
-        return self._print(unit, values) == (unit.digest, [one.chunks for one in unit.buffers])
+        return self._print(unit, values)[0] == (unit.digest, [one.chunks for one in unit.buffers])
 
     def _not_stored(self, unit: Unit, current: State, found: Difference) -> None:
         """Say what of a unit cannot be had as it was: as it is now if alive, else connected again, else lost."""
@@ -270,8 +270,8 @@ class Restorer:
         if self._checkpoints.left == (execution_id, self._tracker.turn - 1):
             return True
         known = self._checkpoints.prints.get((execution_id, unit.names))
-        now = self._print(unit, held)
-        return now in (known, (unit.digest, [one.chunks for one in unit.buffers]))
+        whole, body = self._print(unit, held)
+        return body == known or whole == (unit.digest, [one.chunks for one in unit.buffers])
 
     def _shared_as_then(self, unit: Unit, target: State, keep: Collection[str]) -> set[str] | None:
         """Return the objects of a state that a unit shares with others, where all of them live and are as then."""
@@ -284,10 +284,11 @@ class Restorer:
             todo += [one for one in target[label].labels if one not in found and one not in keep]
         return found
 
-    def _print(self, unit: Unit, values: Mapping[str, Any]) -> tuple[str, list[tuple[str, ...]]]:
-        """Return what is equal for equal values of a unit's names."""
+    def _print(self, unit: Unit, values: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return what is equal for equal values of a unit's names, and the same whatever its objects are called."""
         packed = self._packer.pack({name: values[name] for name in unit.names}, labels=unit.labels)
-        return self._address(packed.stream), [chunks_of(view) for view in packed.buffers]
+        chunks = [chunks_of(view) for view in packed.buffers]
+        return (self._address(packed.stream), chunks), (self._address(packed.body), chunks)
 
     @staticmethod
     def _differing(unit: Unit, now: Unit | None) -> int:
@@ -337,24 +338,14 @@ class Restorer:
             )
         self._checkpoints.storage.wait_for(difference.target)
         known = self._checkpoints.known_now()
-        self._made = set()
         for unit in difference.load if not difference.held else ():  # these may be instances of classes that live
             for name in unit.names:
                 if name.startswith("class:") and name not in known:
                     self._packer.classes.forget(name[6:])  # one that is only not collected yet
         fetched = Fetched(difference, known, lost=dict(difference.lost), values=dict(difference.held))
-        for unit in sorted(difference.load, key=lambda unit: not unit.names[0].startswith("shared:")):
-            if all(name.startswith("class:") for name in unit.names):
-                fetched.classes.append(unit)
-                continue
-            classes = {name: self._packer.part_of(name) for name in unit.names if name.startswith("class:")}
-            if fetched.values.keys() >= set(unit.names):
-                continue  # loaded by what refers to it
-            self._guarded(fetched, unit, lambda unit=unit: self._fetch(fetched, unit))
-            for label, old in classes.items():  # a class that is stored with values that it shares objects with
-                for name in self._tracker.names() if old is not None and label in fetched.values else ():
-                    if self._value(name) is old:
-                        fetched.values[name] = fetched.values[label]
+        for unit in sorted(difference.load, key=_order):
+            if not fetched.values.keys() >= set(unit.names):  # else it was loaded by what refers to it
+                self._guarded(fetched, unit, lambda unit=unit: self._fetch(fetched, unit))
         return fetched
 
     def _class(self, fetched: Fetched, uid: str) -> object | None:
@@ -362,24 +353,13 @@ class Restorer:
         unit = fetched.difference.target.get(f"class:{uid}")
         if unit is None or not unit.digest:
             return None
-        self._made.update(unit.names)
         self._fetch(fetched, unit)
         return fetched.values[f"class:{uid}"]
 
-    def _redefine(self, fetched: Fetched, unit: Unit) -> None:
-        """Give classes that are alive what they had: instances of them may be kept in place, or be held by others."""
-        if not self._made.isdisjoint(unit.names):
-            return  # they were made for this return
-        living = {name[6:]: cls for name in unit.names if (cls := self._packer.part_of(name)) is not None}
-        self._packer.unpack(
-            self._stream(unit),
-            handles=self._checkpoints.handle,
-            classes=lambda uid: self._class(fetched, uid),
-            again=living,
-        )
-        why = "its instances do not fit the class that it was"
-        for cls in living.values():
-            fetched.as_now |= {one: why for one in self._tracker.names() if self._value(one) is cls}
+    def _redefine(self, fetched: Fetched, again: Again) -> None:
+        if not again.redefine():
+            why = "its instances do not fit the class that it was"
+            fetched.as_now |= {name: why for name in self._tracker.names() if self._value(name) is again.cls}
 
     def _guarded(self, fetched: Fetched, unit: Unit, step: Callable[[], None]) -> None:
         try:
@@ -402,9 +382,13 @@ class Restorer:
         living = self._checkpoints.living(unit)
         buffers = [self._memory(buffer) for buffer in unit.buffers]
         said, gone = list[str](), list[str]()
+        for name in unit.names:  # instances of a living class may be kept in place, or be held by others
+            if name.startswith("class:") and (cls := self._packer.part_of(name)) is not None:
+                fetched.again[name[6:]] = Again(cls, all(one.startswith("class:") for one in unit.names))
         values = self._packer.unpack(
             self._stream(unit),
             buffers,
+            again=fetched.again,
             handles=self._checkpoints.handle,
             live=lambda token: living[token] if token in living else self._connect(fetched, unit, token),
             classes=lambda uid: self._class(fetched, uid),
@@ -522,8 +506,9 @@ class Restorer:
         difference, lost = fetched.difference, fetched.lost
         for view, chunk in fetched.patches:
             self._chunks.read_into(chunk, view)
-        for unit in fetched.classes:
-            self._guarded(fetched, unit, lambda unit=unit: self._redefine(fetched, unit))
+        for uid, again in fetched.again.items():
+            unit = difference.target[f"class:{uid}"]
+            self._guarded(fetched, unit, lambda again=again: self._redefine(fetched, again))
         gone = {name for name in lost if name in difference.target and name not in fetched.values}
         self._hold(difference, gone)
         for label, obj in fetched.values.items():
@@ -564,8 +549,13 @@ class Restorer:
         at, unlike = self._unlike
         known = held.keys() - unlike if at == self._checkpoints.base else held.keys()
         whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
-        self._checkpoints.hold(held, {names: self._print(unit, held) for names, unit in whole.items()})
+        self._checkpoints.hold(held, {names: self._print(unit, held)[1] for names, unit in whole.items()})
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
+
+
+def _order(unit: Unit) -> int:
+    """Return when a unit is loaded: classes that are redefined before what refers to their members."""
+    return next((at for at, kind in enumerate(("shared:", "class:")) if any(n.startswith(kind) for n in unit.names)), 2)
 
 
 def _is_held(unit: Unit) -> bool:
