@@ -28,9 +28,8 @@ from ctxkernel.kernel.reading import on_handles, only_commands
 from ctxkernel.kernel.trail import Trail
 from ctxkernel.state import modules, reconnect
 from ctxkernel.state.ambient import PARTS, Ambient, passive
-from ctxkernel.state.ambient.modules import OwnModules
 from ctxkernel.state.checkpoints import Checkpointer
-from ctxkernel.state.modules import LOGGING, PREFIX, PYPLOT
+from ctxkernel.state.modules import LOGGING, PREFIX, PYPLOT, OwnModules
 from ctxkernel.state.restore import Difference, Fetched, Restorer
 from ctxkernel.state.storing import BACKGROUND_SECONDS
 from ctxkernel.state.units import State

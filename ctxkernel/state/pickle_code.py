@@ -500,7 +500,10 @@ class CodeParts(Constructors):
         made = _without_hooks(meta, name, bases, members)
         if is_kind(meta, abc.ABCMeta):
             abc._abc_init(made)  # type: ignore[attr-defined]
-        self.made_class(uid, made)
+        if self.trial is None:
+            self.packer.classes.add(uid, made)
+        else:
+            self.trial[uid] = made
         return made
 
     def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:

@@ -15,7 +15,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.reflect import (
@@ -80,11 +80,7 @@ _OF_STATE = frozenset(("__getstate__", "__setstate__"))
 _CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 
 
-class _Row(NamedTuple):
-    field: int
-
-
-_ROW_ARGS = class_dict(_Row)["__getnewargs__"].__code__
+_ROW_ARGS = class_dict(collections.namedtuple("_Row", "field"))["__getnewargs__"].__code__  # noqa: PYI024
 """What every named tuple has: it says no more than that it is a tuple."""
 
 

@@ -33,9 +33,8 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
+from ctxkernel.state.pickle_core import PARTS, Constructors, Lost, Reduction
 from ctxkernel.state.pickle_instances import careful, defines, kind_of
-from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.reflect import HEAP_TYPE, is_kind, loaded
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.state import pickle_deep
-from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, never, part_seed, said
-from ctxkernel.state.pickle_lost import Lost
+from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, Lost, OutOfTime, never, part_seed, said
 from ctxkernel.state.pickle_paths import places
 from ctxkernel.state.pickle_restore import Loader, Restorer
 from ctxkernel.state.reconnect import Connection
@@ -238,11 +237,9 @@ class Packer:
         deep = False
         with _undisturbed():
             for _ in range(_TRIES):
-                taking = Taking(self, values, expired)
+                taking = Taking(self, values, expired, plain=plain)
                 taking.blocks, taking.own_way, taking.identify = blocks, own_way, identities
                 taking.refused, taking.members, taking.deep = refused, members, deep
-                if plain:
-                    taking.take_plainly()
                 if labels is not None:
                     taking.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
                 out = _Out(taking)

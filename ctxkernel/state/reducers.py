@@ -42,7 +42,7 @@ _MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNa
 class Taking:
     """What one pack has come to know. `reduce` is the pickler's `reducer_override`."""
 
-    def __init__(self, packer: Packer, values: Mapping[str, object], expired: Expired) -> None:
+    def __init__(self, packer: Packer, values: Mapping[str, object], expired: Expired, *, plain: bool = False) -> None:
         self.packer = packer
         self.namespace = packer.namespace
         self.module = packer.module
@@ -59,7 +59,7 @@ class Taking:
                 self.by_value[id(value)] = name[6:]
             elif name.startswith("shared:") and self.root is None:
                 self.root = value
-        self.kinds: dict[int, Kind] = packer.cache.known().copy()
+        self.kinds: dict[int, Kind] = dict(_EXACT) if plain else packer.cache.known().copy()
         self.plans: dict[int, Plan] = {}
         self.held: list[type] = []
         """Classes, so that an id stays what it is while the pack is made."""
@@ -119,7 +119,7 @@ class Taking:
         """Objects whose own way of being stored may leave something out."""
         self.own_way: set[int] = set()
         """Ids of classes of the user's that are stored by their `__getstate__`: their attributes alone cannot be."""
-        self.plain: bool = False
+        self.plain = plain
         """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
         self.by_attributes: list[object] = []
         """Instances stored by their attributes although their class has a `__getstate__`."""
@@ -250,10 +250,6 @@ class Taking:
         return dict.fromkeys(found) | {id(one): one for one in (*self.noted, *self.targets)}
 
     # -- which reducer ----------------------------------------------------------------------------
-
-    def take_plainly(self) -> None:
-        """Store instances by their attributes from now on, whatever their classes say."""
-        self.plain, self.kinds = True, dict(_EXACT)
 
     def _make_kind(self, cls: type, obj: object) -> Kind:
         own = is_own_class(cls, self.module)

@@ -561,7 +561,9 @@ class Restorer:
             unit = current.get(name)
             if name.startswith(("class:", "shared:")):
                 continue
-            if unit is not None and not self._gap(unit, current) and not _is_held(unit) and name not in doubtful:
+            # Something in it may have no stored form: it is held besides where it is small enough.
+            stored = unit is not None and (not unit.live or unit.nbytes > HELD_BYTES) and not self._gap(unit, current)
+            if stored and name not in doubtful:
                 continue
             value = self._value(name)
             if value is not NOTHING:
@@ -569,11 +571,6 @@ class Restorer:
         whole = {unit.names: unit for unit in current.values() if held.keys() >= set(unit.names)}
         self._checkpoints.hold(held, {names: self._print(unit, held) for names, unit in whole.items()})
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
-
-
-def _is_held(unit: Unit) -> bool:
-    """Say whether a unit with something that has no stored form is small enough to be held besides."""
-    return bool(unit.live) and unit.nbytes <= HELD_BYTES
 
 
 _NOT_MEMBERS = frozenset(("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"))

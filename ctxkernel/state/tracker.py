@@ -40,7 +40,7 @@ from ctxkernel.state.describe import describe
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.pieces import Moment, Piece
 from ctxkernel.state.reflect import Plan, is_kind
-from ctxkernel.state.snapshot import Hidden, Names, Snapshot, differences
+from ctxkernel.state.snapshot import Hidden, Snapshot, differences, of_user
 from ctxkernel.state.variables import NOTHING, Variable, is_atom, same_atoms, some_of, weak_reference
 
 PACK_SHARE = 0.25
@@ -116,7 +116,7 @@ class NamespaceTracker:
         """Names that changed without a cell that touched them, and the turn in which they were last known."""
         self.turn = 0
         self._namespace = namespace
-        self._names = Names(hidden)
+        self._hidden = hidden
         self._transform = transform
         self._extras = extras
         self._may_defer = may_defer
@@ -142,7 +142,7 @@ class NamespaceTracker:
         """Whether everything was packed since the last cell."""
         self._unpacked = True
         self._last = NamespaceDiff()
-        for name in self._names.filter(self._snapshot.names):
+        for name in of_user(self._snapshot.names, hidden):
             self._add(name)
 
     @property
@@ -315,7 +315,7 @@ class NamespaceTracker:
 
     def _everything(self, moved: list[str]) -> tuple[list[str], list[str], list[str], set[str]]:
         """Return all names as added, moved, deleted and touched: by the namespace, and not by the last look at it."""
-        there = self._names.filter(tuple(self._namespace))
+        there = of_user(tuple(self._namespace), self._hidden)
         added = [name for name in there if name not in self._variables]
         gone = self._variables.keys() - self._watched - set(there)
         return added, moved, sorted(gone), self._variables.keys() - gone - set(moved)
@@ -454,8 +454,7 @@ class NamespaceTracker:
         self._snapshot = new
         if self._bound is not None:
             self._bound.update(added, moved, deleted)
-        names = self._names.filter
-        both = [*names(moved), *names(added)]
+        both = [*of_user(moved, self._hidden), *of_user(added, self._hidden)]
         fresh = [name for name in both if name not in self._variables]
         again = [name for name in both if name in self._variables]
         return fresh, again, [name for name in deleted if name in self._variables and name not in self._watched]
