@@ -33,7 +33,7 @@ from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, Lost, OutOfTime, 
 from ctxkernel.state.pickle_paths import places
 from ctxkernel.state.pickle_restore import Loader, Restorer
 from ctxkernel.state.reconnect import Connection
-from ctxkernel.state.reducers import Cache, Taking
+from ctxkernel.state.reducers import Cache, Outcome, Taking
 from ctxkernel.state.weak import ById, Named
 
 __all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
@@ -50,42 +50,22 @@ _CULPRITS = 10
 _TRIES = _CULPRITS + 5
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+@dataclass(slots=True)
+class Packed(Outcome):
     """Values as a stream, and what to know about it."""
 
-    stream: bytes
-    buffers: tuple[memoryview, ...] = ()
-    """Memory of at least 64 KiB each, as bytes, where it lies."""
-    faults: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names that have no stored form, and why. Unpacking gives them while they are alive (`live`), and else not."""
+    stream: bytes = b""
     parts: tuple[str, ...] = ()
     """What is not stored inside of values that are: `generator in d['x']`."""
-    live: Mapping[str, object] = field(default_factory=dict[str, object])
-    """By token, what is not stored but alive in this process."""
     again: tuple[Connection, ...] = ()
-    """What of it can be connected again once it is gone."""
+    """What of `live` can be connected again once it is gone."""
     labels: tuple[str, ...] = ()
     """What the stream refers to: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
-    shared: Mapping[str, object] = field(default_factory=dict[str, object])
-    """By label, the objects that it refers to and that have packs of their own."""
-    deps: frozenset[str] = frozenset()
-    """Global names that the code in it mentions; `module:<name>` for the user's own modules."""
-    identities: dict[int, object] = field(default_factory=dict[int, object])
+    identities: dict[int, object] = field(default_factory=dict)
     """What can be changed in place, by id; None for what the pickler stores by itself. Only where it was asked for.
 
     Valid while `noted` is alive and no code of the user's runs.
     """
-    noted: tuple[object, ...] = ()
-    """Objects of other types than the pickler stores by itself."""
-    unproven: tuple[tuple[object, str], ...] = ()
-    """Objects of which it is not certain that all of them is stored, and why; see `state.faithful`."""
-    classes: Mapping[str, type] = field(default_factory=dict[str, type])
-    """By uid, the classes of the user's that it refers to."""
-    rebuilt: tuple[str, ...] = ()
-    """What is made anew rather than restored: `lock: a new, open one`."""
-    runs: tuple[str, ...] = ()
-    """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
 
     @property
     def body(self) -> memoryview:
@@ -271,7 +251,7 @@ class Packer:
                 pickler.clear_memo()
                 return _packed(taking, out, values, alone, memo)
         reason = "it cannot be stored together with what it shares objects with"
-        return Packed(b"", faults=dict.fromkeys(values, reason) | alone)
+        return Packed(faults=dict.fromkeys(values, reason) | alone)
 
     def _dump(self, taking: Taking, out: _Out, values: dict[str, object]) -> Any:
         make = pickle_deep.DeepPickler if taking.deep else _Pickler
@@ -422,6 +402,7 @@ class Opened:
 def _packed(
     taking: Taking, out: _Out, values: dict[str, object], alone: dict[str, str], memo: dict[int, Any] | None
 ) -> Packed:
+    taking.faults |= alone
     labels = "\n".join(taking.labels).encode()
     head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(labels), len(out.cuts), len(taking.ordered)), labels]
     head += [_CUT.pack(*cut) for cut in out.cuts]
@@ -430,21 +411,12 @@ def _packed(
     if taking.missing or taking.left_out:
         parts = places(values, taking.missing, taking.left_out, taking.expired)
     return Packed(
+        **{name: getattr(taking, name) for name in Outcome.__dataclass_fields__},
         stream=b"".join([*head, *out.pieces]),
-        buffers=tuple(taking.buffers),
-        faults=taking.faults | alone,
         parts=tuple(parts),
-        live=taking.live,
         again=_connections(taking, values),
-        classes=taking.classes,
-        rebuilt=tuple(taking.rebuilt),
-        runs=tuple(taking.runs),
         labels=tuple(taking.labels),
-        shared=taking.shared,
-        deps=frozenset(taking.deps),
         identities=taking.identities(memo) if memo is not None else {},
-        noted=tuple(taking.noted),
-        unproven=tuple(taking.unproven),
     )
 
 

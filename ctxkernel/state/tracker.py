@@ -61,7 +61,7 @@ class Group:
     names: tuple[str, ...]
     key: bytes
     labels: tuple[str, ...]
-    deps: frozenset[str]
+    deps: set[str] | frozenset[str]
     seconds: float
     """Processor time that packing took …"""
     hashing: float = 0.0
