@@ -277,9 +277,8 @@ class Checkpointer:
         names = sorted(name for name in pending.deferred if self._value(name) is not NOTHING)
         if not names:
             return
-        taking.job = taking.execution_id
         taking.groups, taking.before = tuple((name,) for name in names), dict(self._current)
-        self._put(Unit(tuple(names), job=taking.job), taking)
+        self._put(Unit(tuple(names), job=taking.execution_id), taking)
 
     # -- what became of it --------------------------------------------------------------------
 

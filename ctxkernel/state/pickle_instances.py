@@ -61,10 +61,7 @@ def _put_default(obj: Any, content: tuple[Any, dict[Any, Any]]) -> None:
 
 _CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     list: (lambda obj: list.__getitem__(obj, slice(None)), list.extend),
-    collections.OrderedDict: (
-        lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
-        _put_ordered,
-    ),
+    collections.OrderedDict: (lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)), _put_ordered),
     collections.defaultdict: (lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))), _put_default),
     dict: (lambda obj: dict(dict.items(obj)), dict.update),
     set: (lambda obj: set(set.__iter__(obj)), set.update),

@@ -361,10 +361,7 @@ def _connection(otherwise: Kind) -> Kind:
     return reduce
 
 
-_OWN: dict[type, Kind] = {
-    Part: lambda taking, obj: (part_seed, (obj.name,)),
-    type: pickle_code.class_,
-}
+_OWN: dict[type, Kind] = {Part: lambda taking, obj: (part_seed, (obj.name,)), type: pickle_code.class_}
 _EXACT: dict[int, Kind] = {id(cls): None for cls in pickle_things.PLAIN} | {
     id(cls): kind for table in (pickle_things.KINDS, pickle_code.KINDS, _OWN) for cls, kind in table.items()
 }

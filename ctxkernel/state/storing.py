@@ -62,12 +62,10 @@ class Taking:
     """(digest, stream, digests of the atoms in it)."""
     fresh: dict[str, tuple[memoryview, str | None]] = field(default_factory=dict[str, tuple[memoryview, str | None]])
     """Chunks to be written: data, and the chunk that stood there before."""
-    job: str = ""
-    """The job that packs what could not be packed in time …"""
     groups: tuple[tuple[str, ...], ...] = ()
-    """… and what it packs, …"""
+    """What could not be packed in time: a job with the id of the execution packs it."""
     before: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
-    """… and what was stored of all names until then."""
+    """What was stored of all names until then."""
     tickets: list[Any] = field(default_factory=list[Any])
     written: int = 0
 
@@ -129,7 +127,7 @@ class Storage:
                 writer.refresh()
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
-            return {taking.job: self._pack_and_put(writer, taking)} if groups else {}
+            return {taking.execution_id: self._pack_and_put(writer, taking)} if groups else {}
 
         ticket = self.background.submit(
             job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
@@ -153,7 +151,7 @@ class Storage:
             for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
                 writer.put(chunk, data, base=base)
             # A token that the child gave is not known outside of it: what has it is lost.
-            unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.job)
+            unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.execution_id)
             more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
             made.append(units.unit_to_json(unit, put_recipe) | more)
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
