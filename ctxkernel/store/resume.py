@@ -43,8 +43,6 @@ class Resumable:
     records: Mapping[str, Sequence[HistoryEvent]]
     """The model's history: execution → the events that were recorded with it."""
     checkpoints: Mapping[str, CheckpointInfo]
-    manifests: Mapping[str, Manifest]
-    """By execution. One that is not `signed` must not be loaded."""
     target: str | None
     """The newest execution on HEAD's path of whose state anything is there; None where there is none."""
     gaps: Mapping[str, str]
@@ -118,7 +116,6 @@ def load_run(
             tuple(reader.comparisons()),
             reader.records(),
             checkpoints,
-            manifests,
             target,
             gaps,
             tuple(lost),
