@@ -362,12 +362,12 @@ class Returning:
     def wait_for_all(self) -> None:
         """Wait until every state is known: what is packed in the background is compared with what is there now."""
         if self.checkpoints.writing:
-            self.checkpoints.wait(BACKGROUND_SECONDS)
+            self.background.wait(BACKGROUND_SECONDS)
             self._ctx.settle_checkpoints()
 
     def wait(self) -> None:
         """Give what is still being written a moment, at the end of the kernel."""
-        self.checkpoints.wait(_LAST_SECONDS)
+        self.background.wait(_LAST_SECONDS)
 
     def close(self) -> None:
         """Let go of the store."""

@@ -72,14 +72,14 @@ class Checkpointer:
         self._clock = clock
         self._current: State = {}
         """What is live now, by what was stored of it last."""
-        self._base: str | None = None
-        """The execution whose state `_current` is, but for `_apart`."""
+        self.base: str | None = None
+        """The execution whose state is the present one, but for `_apart`, as far as is known."""
         self._labels: set[str] = set()
         """Shared objects that `_current` has."""
         self._apart: set[str] = set()
-        """Names that the state of `_base` has and that could not be brought back."""
+        """Names that the state of `base` has and that could not be brought back."""
         self._others: set[str] = set()
-        """Names whose units in `_current` are not those that the state of `_base` has."""
+        """Names whose units in `_current` are not those that the state of `base` has."""
         self._lacks = False
         """Whether there may be units in `_current` whose data are not stored."""
         self._plain: dict[str, Any] = {}
@@ -96,7 +96,7 @@ class Checkpointer:
         """What tells whether such values are as they were: by execution and the names of a unit."""
         self.left: tuple[str | None, int] = ("", -1)
         """The state that was left last, and the tracker's turn then."""
-        self._writing: dict[str, list[Any]] = {}
+        self.writing: dict[str, list[Any]] = {}
         """Execution → tickets that write data of its checkpoint."""
 
     # -- taking -------------------------------------------------------------------------------
@@ -152,22 +152,22 @@ class Checkpointer:
         state: CheckpointState = "skipped" if fault else "writing" if under_way else "durable"
         elapsed = round((self._clock() - start) * 1000, 3)
         info = CheckpointInfo(f"c{execution_id}", execution_id, state, taking.written, elapsed, taking.missing, fault)
-        known = Known(self._base, taking.units, sorted(taking.gone), info)
+        known = Known(self.base, taking.units, sorted(taking.gone), info)
         if fault:
             self._fail(known, fault)
         listed = list({id(unit): unit for unit in self._current.values()}.values()) if whole else known.units
         manifest = {
             "v": units.VERSION,
-            "base": None if whole or self._base is None else f"c{self._base}",
+            "base": None if whole or self.base is None else f"c{self.base}",
             "units": [units.unit_to_json(unit, self.storage.recipe) for unit in listed],
             "gone": [] if whole else known.gone,
         }
         if doubts:
             manifest["u"] = doubts
         self.states.add(execution_id, known)
-        self._base = execution_id
+        self.base = execution_id
         if under_way:
-            self._writing[execution_id] = under_way
+            self.writing[execution_id] = under_way
         return Taken(info, manifest)
 
     def _doubts(self, execution_id: str) -> dict[str, list[str]]:
@@ -176,7 +176,7 @@ class Checkpointer:
         doubts, self.tracker.doubts = self.tracker.doubts, {}
         for name, turn in doubts.items():
             between = [one for one, at in self._turns.items() if at > turn and one != execution_id]
-            between = [one for one in between if self.states.follows(self._base, one)]
+            between = [one for one in between if self.states.follows(self.base, one)]
             if between:
                 found[name] = between
         self.states.doubt(found, execution_id)
@@ -287,13 +287,13 @@ class Checkpointer:
 
         The rows map jobs to units, as JSON: they are to be signed and stored with the state of the checkpoint.
         """
-        if not self._writing:
+        if not self.writing:
             return []
         self._background.poll()
         done: list[tuple[CheckpointInfo, dict[str, Any]]] = []
-        for execution_id, tickets in list(self._writing.items()):
+        for execution_id, tickets in list(self.writing.items()):
             if all(ticket.done for ticket in tickets):
-                del self._writing[execution_id]
+                del self.writing[execution_id]
                 done.append(self._finish(execution_id, tickets))
         return done
 
@@ -345,21 +345,7 @@ class Checkpointer:
                 if self._current.get(name) is unit:
                     self._current[name] = failed
 
-    def wait(self, seconds: float) -> None:
-        """Wait until everything is durable, for `seconds` at most."""
-        self._background.wait(seconds)
-
-    @property
-    def writing(self) -> bool:
-        """Whether data of a checkpoint are on their way to the store."""
-        return bool(self._writing)
-
     # -- the present --------------------------------------------------------------------------
-
-    @property
-    def base(self) -> str | None:
-        """The execution whose state is the present one, as far as is known."""
-        return self._base
 
     @property
     def unstored(self) -> set[str]:
@@ -372,7 +358,7 @@ class Checkpointer:
         def settle() -> None:
             self._background.wait(BACKGROUND_SECONDS)
             self._background.poll()
-            for tickets in list(self._writing.values()):
+            for tickets in list(self.writing.values()):
                 for ticket in tickets:
                     if ticket.done and not ticket.fault:
                         for job, result in (ticket.result or {}).items():
@@ -438,10 +424,10 @@ class Checkpointer:
 
     def hold(self, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:
         """Hold values of the present state, which is about to be left, whose data are not stored."""
-        self.left = self._base, self.tracker.turn
+        self.left = self.base, self.tracker.turn
         if values:
-            self.held[self._base] = {**self.held.pop(self._base, {}), **values}
-        self.prints |= {(self._base, names): one for names, one in prints.items()}
+            self.held[self.base] = {**self.held.pop(self.base, {}), **values}
+        self.prints |= {(self.base, names): one for names, one in prints.items()}
         while len(self.held) > MOST_STATES_HELD:
             del self.held[next(iter(self.held))]
         self.prints = {key: one for key, one in self.prints.items() if key[0] in self.held}
@@ -454,7 +440,7 @@ class Checkpointer:
         self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
         self._labels = {name for name in target if name.startswith("shared:")}
-        self._base = execution_id
+        self.base = execution_id
         self._apart = {name for name in lost if name in target}
         for token in {one.token for unit in target.values() for one in unit.again}:
             if self._packer.tokens.object(token) is not None:

@@ -312,14 +312,7 @@ class ArrayParts(Constructors):
         return made
 
     def array_view(
-        self,
-        root: Any,
-        offset: int,
-        kind: Any,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        writeable: bool,
-        cls: Any = None,
+        self, root: Any, offset: int, kind: Any, shape: Any, strides: Any, writeable: bool, cls: Any = None
     ) -> Any:
         """Return an array that looks into the memory of another object."""
         np = _numpy()

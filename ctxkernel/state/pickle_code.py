@@ -482,16 +482,7 @@ class CodeParts(Constructors):
         return sys.modules.get(name) or importlib.import_module(name)
 
     def make_class(
-        self,
-        uid: str,
-        meta: Any,
-        name: str,
-        path: str,
-        bases: tuple[Any, ...],
-        module: str,
-        names: list[str],
-        slots: list[str] | None,
-        early: dict[str, Any],
+        self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
         members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}

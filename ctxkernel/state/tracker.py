@@ -336,10 +336,10 @@ class NamespaceTracker:
         diff = NamespaceDiff()
         if outside:
             seconds = None if outside == _VERIFY else self._pack_seconds
-            diff = self._settle(*self._everything(moved), Cell(), outside=True, seconds=seconds)
+            diff = self._settle(*self._everything(moved), seconds=seconds)
             self._verified = outside == _VERIFY
         elif added or moved or deleted:
-            diff = self._settle(added, moved, deleted, (), Cell(), outside=True)
+            diff = self._settle(added, moved, deleted, ())
         if not (cell.names or cell.anything):
             self._candidates = set()
             return diff
@@ -357,7 +357,7 @@ class NamespaceTracker:
         refresh, self.refresh = self.refresh, False
         quick = self._quick() if refresh and not outside and not self._suspect else ()
         if quick:
-            refreshed = self._settle((), (), (), quick, Cell(), outside=True)
+            refreshed = self._settle((), (), (), quick)
             if refreshed.changed:
                 diff = NamespaceDiff(diff.added, {**diff.changed, **refreshed.changed}, diff.deleted, diff.incomplete)
         return diff
@@ -547,18 +547,19 @@ class NamespaceTracker:
         moved: Collection[str],
         deleted: Collection[str],
         touched: Collection[str],
-        cell: Cell,
+        cell: Cell | None = None,
         *,
-        outside: bool = False,
         seconds: float | None = 0,
         hurry: bool = False,
     ) -> NamespaceDiff:
         """Pack all these names, take what is there as the state from now on, and return what is different.
 
-        `seconds`: of processor time for it; None for no bound, 0 for what a cell may take.
+        `cell`: what may have changed them; None for something outside of any cell. `seconds`: of processor time for it;
+        None for no bound, 0 for what a cell may take.
         """
         seconds = self._pack_seconds if seconds == 0 else seconds
-        found = _Found(frozenset(moved), cell.replaced)
+        outside = cell is None
+        found = _Found(frozenset(moved), cell.replaced if cell is not None else ())
         self.pending.names |= {*added, *moved, *deleted}
         # A small immutable is known by its address, which is looked at after every cell.
         known = ((name, self.turn if one.atom is not NOTHING else one.turn) for name, one in self._variables.items())
