@@ -180,21 +180,12 @@ class FrameParts(Constructors):
             refs.add_index_reference(index)
 
     def tensor(
-        self,
-        param: bool,
-        held: Any,
-        shift: int,
-        size: int,
-        kind: str,
-        offset: int,
-        shape: Any,
-        strides: Any,
-        grad: bool,
+        self, param: bool, held: Any, shift: int, size: int, kind: str, offset: int, shape: Any, steps: Any, grad: bool
     ) -> Any:
         """Return a tensor over memory."""
         torch: Any = importlib.import_module("torch")
         flat = torch.from_numpy(held[shift : shift + size]) if size else torch.empty(0, dtype=torch.uint8)
-        made = torch.empty(0, dtype=getattr(torch, kind)).set_(flat.untyped_storage(), offset, shape, strides)
+        made = torch.empty(0, dtype=getattr(torch, kind)).set_(flat.untyped_storage(), offset, shape, steps)
         if param:
             return torch.nn.Parameter(made, requires_grad=grad)
         return made.requires_grad_(grad) if grad else made
