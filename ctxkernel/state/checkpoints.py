@@ -132,7 +132,9 @@ class Checkpointer:
         doubts = self._doubts(execution_id)
         plain = self._plain = {**self._plain, **plain}
         self._drop_gone(pending, gone, taking)
-        self._note_use()
+        for name in self.tracker.touched & self._current.keys():
+            for token, _ in self._current[name].live:
+                self._used[token] = self.tracker.turn
         fault = ""
         try:
             others, self._others = self._others, set[str]()
@@ -164,7 +166,7 @@ class Checkpointer:
         }
         if doubts:
             manifest["u"] = doubts
-        self.states.add(execution_id, known)
+        self.states.known[execution_id] = known
         self.base = execution_id
         if under_way:
             self.writing[execution_id] = under_way
@@ -197,13 +199,6 @@ class Checkpointer:
             if name in self._current and not name.startswith(("class:", "shared:")) and self._value(name) is NOTHING:
                 self._current.pop(name)
                 taking.gone.add(name)
-
-    def _note_use(self) -> None:
-        """Note when a cell last may have used what cannot be stored."""
-        for name in self.tracker.touched:
-            unit = self._current.get(name)
-            for token, _ in unit.live if unit is not None else ():
-                self._used[token] = self.tracker.turn
 
     def _put(self, unit: Unit, taking: Taking) -> None:
         """Make a unit that of its names."""
@@ -298,7 +293,7 @@ class Checkpointer:
         return done
 
     def _finish(self, execution_id: str, tickets: Sequence[Any]) -> tuple[CheckpointInfo, dict[str, Any]]:
-        known = self.states[execution_id]
+        known = self.states.known[execution_id]
         rows = {job: result for one in tickets if not one.fault for job, result in (one.result or {}).items()}
         fault = next((str(one.fault) for one in tickets if one.fault), "")
         missing = dict(known.info.missing)
@@ -315,7 +310,7 @@ class Checkpointer:
         return known.info, rows
 
     def _taken_in(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
-        if self.states.has_result(job):
+        if job in self.states.made:
             return self.states.finish(job, result)
         made = self.states.finish(job, result)
         for unit, listed in zip(made, result["units"], strict=True):

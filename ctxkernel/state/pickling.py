@@ -153,7 +153,8 @@ class Packer:
         """What has no stored form, by token."""
         self.labels = Named()
         """Objects with packs of their own, by label: `shared:<token>`."""
-        self._process = uuid.uuid4().hex[:8]
+        self.process = uuid.uuid4().hex[:8]
+        """Begins its tokens: a process that was forked needs another one."""
         self._count = itertools.count(1)
         self._found: tuple[object, ...] = (None,) * len(SEEDS)
         self._memo: dict[int, tuple[int, object]] = {}
@@ -169,14 +170,10 @@ class Packer:
     def token(self, obj: object) -> str:
         """Return the token of an object that is alive only: the same one, if it has weak references."""
         if (known := self.tokens.get(obj)) is None:
-            known = f"{self._process}-{next(self._count)}"
+            known = f"{self.process}-{next(self._count)}"
             with contextlib.suppress(TypeError):
                 self.tokens.add(known, obj)
         return known
-
-    def begin_process(self, name: str) -> None:
-        """Give other tokens than the process that this one was forked from."""
-        self._process = name
 
     def share(self, obj: object) -> None:
         """Give an object a pack of its own from now on. Raises TypeError without weak references."""

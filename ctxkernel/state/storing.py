@@ -141,7 +141,7 @@ class Storage:
         def put_recipe(chunks: Sequence[str]) -> str:
             return put_blob(writer, self.address, units.recipe(chunks))[0]
 
-        self.packer.begin_process(uuid.uuid4().hex[:8])
+        self.packer.process = uuid.uuid4().hex[:8]
         moment = Moment(self.packer, self.value)
         moment.pack(taking.groups)
         made: list[dict[str, Any]] = []

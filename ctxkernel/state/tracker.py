@@ -587,7 +587,12 @@ class NamespaceTracker:
             deferred |= {name for names in groups for name in names}
         self._await(deferred, moment)
         changed_parts = self._take_pieces(moment, deferred, old, found)
-        self._conclude(added, deferred, found)
+        for name in added:
+            if name in self._variables and name not in found.added:
+                self._rebind(name, variable := self._variables[name])
+                variable.info = found.added[name] = self._info(self._value(name))
+        for name in deferred & found.moved & self._variables.keys():  # another object, and not packed yet
+            self._change(name, found)
         self._relatives(changed_parts, moment, found)
         for name in found.altered - found.changed.keys() if outside else ():
             if name in self._variables and name not in found.added:
@@ -717,17 +722,6 @@ class NamespaceTracker:
         variable.info = info = self._info(value)
         self._rebind(name, variable)
         found.changed[name] = ChangeInfo(info.type, info.repr, info.size, how, before)
-
-    def _conclude(self, added: Collection[str], deferred: Collection[str], found: _Found) -> None:
-        """Describe what is new, and what is another object but is not packed yet."""
-        for name in added:
-            if name in self._variables and name not in found.added:
-                variable = self._variables[name]
-                self._rebind(name, variable)
-                variable.info = found.added[name] = self._info(self._value(name))
-        for name in deferred:
-            if name in found.moved and name in self._variables:
-                self._change(name, found)
 
     def _relatives(self, changed_parts: Collection[str], moment: Moment, found: _Found) -> None:
         """Report variables that hold a shared object whose content is another, or a class of that name."""
