@@ -15,6 +15,7 @@ import pytest
 from ctxkernel.core.settings import Settings
 from ctxkernel.state.checkpoints import Checkpointer, Taken
 from ctxkernel.state.restore import Restorer
+from ctxkernel.state.storing import Storage
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.variables import NOTHING
 from ctxkernel.store import packs
@@ -30,13 +31,9 @@ class Bench:
         self.store = ChunkStore(folder)
         self.background = Background(self.store)
         self.tracker = NamespaceTracker(self.ns, hidden={"np", "pd"}, may_defer=lambda: self.background.can_fork)
-        self.checkpoints = Checkpointer(
-            tracker=self.tracker,
-            chunks=self.store,
-            background=self.background,
-            address=stream_address,
-            value=lambda name: self.ns.get(name, NOTHING),
-        )
+        value = lambda name: self.ns.get(name, NOTHING)  # noqa: E731
+        storage = Storage(self.tracker.packer, self.store, self.background, stream_address, value)
+        self.checkpoints = Checkpointer(self.tracker, storage)
         self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=lambda: None)
         self.count = 0
         self.taken: dict[str, Taken] = {}

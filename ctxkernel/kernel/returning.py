@@ -31,7 +31,7 @@ from ctxkernel.state.ambient import PARTS, Ambient, passive
 from ctxkernel.state.checkpoints import Checkpointer
 from ctxkernel.state.modules import LOGGING, PREFIX, PYPLOT, OwnModules
 from ctxkernel.state.restore import Difference, Fetched, Restorer
-from ctxkernel.state.storing import BACKGROUND_SECONDS
+from ctxkernel.state.storing import BACKGROUND_SECONDS, Storage
 from ctxkernel.state.units import State
 from ctxkernel.state.variables import NOTHING, some_of
 from ctxkernel.store import origin, quota
@@ -127,14 +127,8 @@ class Returning:
         self._mementos: Mapping[str, Any] = {}
         self._targets: dict[str, int] = {}
         """Pseudo-names of what handles look at, and its id."""
-        self.checkpoints = Checkpointer(
-            tracker=ctx.tracker,
-            chunks=self.chunks,
-            background=self.background,
-            address=stream_address,
-            value=self.value,
-            handle=ctx.loop.graph.node,
-        )
+        storage = Storage(self.packer, self.chunks, self.background, stream_address, self.value)
+        self.checkpoints = Checkpointer(ctx.tracker, storage, handle=ctx.loop.graph.node)
         self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=free_memory)
         self.trail = Trail()
         self.named: dict[str, str] = {}

@@ -23,7 +23,7 @@ from ctxkernel.state.faithful import unfaithful
 from ctxkernel.state.pieces import Piece
 from ctxkernel.state.reflect import is_any
 from ctxkernel.state.states import Known, States
-from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking, unit_of
+from ctxkernel.state.storing import BACKGROUND_SECONDS, Storage, Taking, unit_of
 from ctxkernel.state.tracker import NamespaceTracker, Pending
 from ctxkernel.state.units import State, Unit, missing_of
 from ctxkernel.state.variables import NOTHING, is_atom
@@ -45,30 +45,21 @@ class Taken:
 
 
 class Checkpointer:
-    """The states of one session, and what of the present one is stored.
-
-    `value(name)` gives a variable, or what a pseudo-name (`Out[5]`, `target:v1`) stands for; NOTHING where there is
-    none. `address(data)` is the address of a trusted blob; `handle` gives the living node of an id.
-    """
+    """The states of one session, and what of the present one is stored. `handle` gives the living node of an id."""
 
     def __init__(
         self,
-        *,
         tracker: NamespaceTracker,
-        chunks: Chunks,
-        background: Background,
-        address: Callable[[Any], str],
-        value: Callable[[str], Any],
+        storage: Storage,
+        *,
         handle: Callable[[str], Any] = lambda _: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.states = States(chunks.read)
-        self.storage = Storage(tracker.packer, chunks, background, address, value)
+        self.states = States(storage.chunks.read)
         self.tracker = tracker
+        self.storage = storage
+        self._packer, self._value = storage.packer, storage.value
         self.handle = handle
-        self._packer = tracker.packer
-        self._background = background
-        self._value = value
         self._clock = clock
         self._current: State = {}
         """What is live now, by what was stored of it last."""
@@ -284,7 +275,7 @@ class Checkpointer:
         """
         if not self.writing:
             return []
-        self._background.poll()
+        self.storage.background.poll()
         done: list[tuple[CheckpointInfo, dict[str, Any]]] = []
         for execution_id, tickets in list(self.writing.items()):
             if all(ticket.done for ticket in tickets):
@@ -351,8 +342,8 @@ class Checkpointer:
         """Return the state after an execution; that before all of them for None. Raises CheckpointError."""
 
         def settle() -> None:
-            self._background.wait(BACKGROUND_SECONDS)
-            self._background.poll()
+            self.storage.background.wait(BACKGROUND_SECONDS)
+            self.storage.background.poll()
             for tickets in list(self.writing.values()):
                 for ticket in tickets:
                     if ticket.done and not ticket.fault:

@@ -77,7 +77,11 @@ class Taking:
 
 @dataclass(slots=True)
 class Storage:
-    """Where the streams and buffers of one session are, and how new ones get there."""
+    """Where the streams and buffers of one session are, and how new ones get there.
+
+    `address(data)` is the address of a trusted blob; `value(name)` gives a variable, or what a pseudo-name (`Out[5]`,
+    `target:v1`) stands for; NOTHING where there is none.
+    """
 
     packer: Packer
     chunks: Chunks

@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from types import FunctionType
 from typing import Any, Literal
@@ -83,6 +83,7 @@ class Pending:
     faults: dict[str, str] = field(default_factory=dict[str, str])
 
 
+@dataclass(eq=False, repr=False)
 class NamespaceTracker:
     """Implements `core.ports.Tracker` for one namespace, a plain dict.
 
@@ -93,20 +94,18 @@ class NamespaceTracker:
     is always done by default.
     """
 
-    def __init__(
-        self,
-        namespace: dict[str, Any],
-        *,
-        hidden: Hidden = frozenset(),
-        settings: Settings | None = None,
-        transform: Transform | None = None,
-        packer: Packer | None = None,
-        extras: Callable[[str], Any] = lambda _: NOTHING,
-        may_defer: Callable[[], bool] = lambda: False,
-        chunks: Callable[..., tuple[str, ...]] | None = None,
-    ) -> None:
-        self.settings = settings or Settings()
-        self.packer = packer or Packer(namespace, module=str(namespace.get("__name__", "__main__")))
+    namespace: dict[str, Any]
+    _: KW_ONLY
+    hidden: Hidden = frozenset()
+    settings: Settings = field(default_factory=Settings)
+    transform: Transform | None = None
+    packer: Packer = None  # type: ignore[assignment]
+    extras: Callable[[str], Any] = lambda _: NOTHING
+    may_defer: Callable[[], bool] = lambda: False
+    chunks: Callable[..., tuple[str, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        self.packer = self.packer or Packer(self.namespace, module=str(self.namespace.get("__name__", "__main__")))
         self.rebound: frozenset[str] = frozenset()
         """Names that the last cell bound to another object, whether its content is another or not."""
         self.touched: frozenset[str] = frozenset()
@@ -115,12 +114,6 @@ class NamespaceTracker:
         self.doubts: dict[str, int] = {}
         """Names that changed without a cell that touched them, and the turn in which they were last known."""
         self.turn = 0
-        self._namespace = namespace
-        self._hidden = hidden
-        self._transform = transform
-        self._extras = extras
-        self._may_defer = may_defer
-        self._chunks = chunks
         self._variables: dict[str, Variable] = {}
         """Oldest change first."""
         self._watched: set[str] = set()
@@ -128,7 +121,7 @@ class NamespaceTracker:
         """Watched names since the last cell."""
         self._groups: dict[str, Group] = {}
         """By name, of variables, classes of the user's and objects with packs of their own."""
-        self._snapshot = Snapshot(namespace)
+        self._snapshot = Snapshot(self.namespace)
         self._cell = Cell()
         self._candidates: set[str] = set()
         self._suspect = ""
@@ -142,7 +135,7 @@ class NamespaceTracker:
         """Whether everything was packed since the last cell."""
         self._unpacked = True
         self._last = NamespaceDiff()
-        for name in of_user(self._snapshot.names, hidden):
+        for name in of_user(self._snapshot.names, self.hidden):
             self._add(name)
 
     @property
@@ -169,7 +162,7 @@ class NamespaceTracker:
         """Describe a variable as of its last change. Raises KeyError for what is no name of the user's."""
         variable = self._variables[name]
         if variable.info is None:
-            variable.info = self._info(self._namespace.get(name))
+            variable.info = self._info(self.namespace.get(name))
         return variable.info
 
     @property
@@ -315,7 +308,7 @@ class NamespaceTracker:
 
     def _everything(self, moved: list[str]) -> tuple[list[str], list[str], list[str], set[str]]:
         """Return all names as added, moved, deleted and touched: by the namespace, and not by the last look at it."""
-        there = of_user(tuple(self._namespace), self._hidden)
+        there = of_user(tuple(self.namespace), self.hidden)
         added = [name for name in there if name not in self._variables]
         gone = self._variables.keys() - self._watched - set(there)
         return added, moved, sorted(gone), self._variables.keys() - gone - set(moved)
@@ -331,7 +324,7 @@ class NamespaceTracker:
     def _before(self, source: str) -> NamespaceDiff:
         quiet, self.quiet = self.quiet, False
         added, moved, deleted = ([], [], []) if quiet else self._moved()
-        cell = self._cell = read_cell(source, self._transform)
+        cell = self._cell = read_cell(source, self.transform)
         outside, self._outside = self._outside, ""
         diff = NamespaceDiff()
         if outside:
@@ -401,7 +394,7 @@ class NamespaceTracker:
     # -- which names ------------------------------------------------------------------------------
 
     def _value(self, name: str) -> Any:
-        return self._extras(name) if name in self._watched else self._namespace.get(name, NOTHING)
+        return self.extras(name) if name in self._watched else self.namespace.get(name, NOTHING)
 
     def _add(self, name: str) -> None:
         variable = self._variables[name] = Variable()
@@ -444,7 +437,7 @@ class NamespaceTracker:
         """Return the user's names that were added, moved to another address, deleted since the last call."""
         for _ in range(3):
             try:
-                new = Snapshot(self._namespace)
+                new = Snapshot(self.namespace)
                 break
             except RuntimeError:  # a thread came between
                 continue
@@ -454,7 +447,7 @@ class NamespaceTracker:
         self._snapshot = new
         if self._bound is not None:
             self._bound.update(added, moved, deleted)
-        both = [*of_user(moved, self._hidden), *of_user(added, self._hidden)]
+        both = [*of_user(moved, self.hidden), *of_user(added, self.hidden)]
         fresh = [name for name in both if name not in self._variables]
         again = [name for name in both if name in self._variables]
         return fresh, again, [name for name in deleted if name in self._variables and name not in self._watched]
@@ -491,8 +484,8 @@ class NamespaceTracker:
 
     def _behind(self, name: str) -> list[str]:
         """Return what a name leads to that is no variable of the user's: `_5`, a function of a start-up file."""
-        value = self._namespace.get(name, NOTHING)
-        if type(value) is FunctionType and value.__globals__ is self._namespace:
+        value = self.namespace.get(name, NOTHING)
+        if type(value) is FunctionType and value.__globals__ is self.namespace:
             return list(code_facts(value.__code__).names)
         if name.startswith("_") and value is not NOTHING and not is_atom(value):
             same = [one for one in self._variables if self._value(one) is value]
@@ -504,9 +497,9 @@ class NamespaceTracker:
     # -- packing ----------------------------------------------------------------------------------
 
     def _moment(self, seconds: float | None) -> Moment:
-        bounded = seconds is not None and self._may_defer()
+        bounded = seconds is not None and self.may_defer()
         # What a return rests on is hashed; what a cell did may be proven by what the system knows was written.
-        chunks = functools.partial(self._chunks, prove=seconds is None) if self._chunks is not None else None
+        chunks = functools.partial(self.chunks, prove=seconds is None) if self.chunks is not None else None
         return Moment(self.packer, self._value, seconds if bounded else None, chunks)
 
     def _whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:
@@ -576,7 +569,7 @@ class NamespaceTracker:
             again |= self._dissolve(name)
         groups = self._whole_groups(dict.fromkeys((*todo, *(again - set(deleted)))))
         moment = self._moment(seconds)
-        if seconds is not None and self._may_defer() and (hurry or any(self._is_slow(names) for names in groups)):
+        if seconds is not None and self.may_defer() and (hurry or any(self._is_slow(names) for names in groups)):
             moment.deferred = [names for names in groups if hurry or self._is_slow(names)]
             moment.slow.update(name for names in groups if self._is_slow(names) for name in names)
             groups = [names for names in groups if names not in moment.deferred]
