@@ -53,19 +53,14 @@ class OwnModules:
 
     def __call__(self) -> tuple[types.ModuleType, ...]:
         """Return them in the order in which they were loaded."""
-        loaded = sys.modules
-        if len(loaded) != len(self._judged):
-            self._judge(dict(loaded))
+        if len(sys.modules) != len(self._judged):
+            before, self._judged = self._judged, {}
+            for name, module in list(sys.modules.items()):
+                known = before.get(name)
+                self._judged[name] = known if known is not None and known[0] is module else (module, is_own(module))
+            main = sys.modules.get("__main__")
+            self._found = tuple(module for module, own in self._judged.values() if own and module is not main)
         return self._found
-
-    def _judge(self, loaded: dict[str, types.ModuleType]) -> None:
-        judged: dict[str, tuple[types.ModuleType, bool]] = {}
-        for name, module in loaded.items():
-            known = self._judged.get(name)
-            judged[name] = known if known is not None and known[0] is module else (module, is_own(module))
-        self._judged = judged
-        main = sys.modules.get("__main__")
-        self._found = tuple(module for module, own in judged.values() if own and module is not main)
 
 
 def variables_of(name: str) -> Any:

@@ -433,12 +433,8 @@ class Restorer:
         for name in unit.names:
             if name.startswith(("class:", "shared:")) or (name in told and not all_names):
                 continue
-            if all_names or self._lacks(values.get(name)):
+            if all_names or any(type(one) is Lost for one in self._packer.pack({"": values.get(name)}).noted):
                 fetched.lost[name] = why
-
-    def _lacks(self, value: Any) -> bool:
-        """Say whether there are stand-ins in a value."""
-        return any(type(one) is Lost for one in self._packer.pack({"": value}).noted)
 
     def _connect(self, fetched: Fetched, unit: Unit, token: str) -> object | None:
         """Return a new connection in place of one that is gone, the same one for each reference; else None."""
@@ -516,12 +512,12 @@ class Restorer:
         packed = self._packer.pack(values)
         if self._address(packed.stream) != unit.digest or any(view.readonly for view in packed.buffers):
             return None
-        found: list[tuple[memoryview, str]] = []
-        for view, have, want in zip(packed.buffers, now.buffers, unit.buffers, strict=True):
-            for at, (old, new) in enumerate(zip(have.chunks, want.chunks, strict=True)):
-                if old != new:
-                    found.append((view[at * CHUNK : (at + 1) * CHUNK], new))
-        return found
+        return [
+            (view[at * CHUNK : (at + 1) * CHUNK], new)
+            for view, have, want in zip(packed.buffers, now.buffers, unit.buffers, strict=True)
+            for at, (old, new) in enumerate(zip(have.chunks, want.chunks, strict=True))
+            if old != new
+        ]
 
     # -- putting in place ---------------------------------------------------------------------
 
