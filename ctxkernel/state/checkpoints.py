@@ -48,10 +48,7 @@ class Checkpointer:
     """The states of one session, and what of the present one is stored. `handle` gives the living node of an id."""
 
     def __init__(
-        self,
-        tracker: NamespaceTracker,
-        storage: Storage,
-        handle: Callable[[str], Any] = lambda _: None,
+        self, tracker: NamespaceTracker, storage: Storage, handle: Callable[[str], Any] = lambda _: None
     ) -> None:
         self.states = States(storage.chunks.read)
         self.tracker = tracker
@@ -95,8 +92,7 @@ class Checkpointer:
         """Take the state after `execution_id`.
 
         `plain`: pseudo-names with plain values that changed since the last call; `gone`: those that went away. The
-        manifest is a difference, or the `whole` state. Never raises for a value that cannot be stored: it is named in
-        the info.
+        manifest is a difference, or the `whole` state. A value that cannot be stored is named in the info.
         """
         units_now = self._current.items() if self._lacks else ()
         lacking = [name for name, unit in units_now if unit.digest and not unit.stream[0]]

@@ -2,8 +2,7 @@
 
 A stream is a pickle whose constructors are names of `Restorer`'s methods, not of functions in modules: `Part("array")`
 is written as a call of the third seed. These names stay what they are: streams are kept for months. Seeds are objects
-that both sides know: they are in the memo before the first opcode, so that a list or dict of theirs is never taken
-for content.
+that both sides know: they are in the memo before the first opcode, so that a dict of theirs is never taken for content.
 """
 
 from __future__ import annotations

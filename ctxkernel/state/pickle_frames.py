@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
 
 
-# -- pandas -------------------------------------------------------------------------------------
-
-
 def frame(taking: Taking, obj: Any) -> Reduction:
     """A DataFrame or Series: as pandas stores it, and the attributes that pandas leaves out."""
     made, args, state, *_ = obj.__reduce_ex__(5)
@@ -73,9 +70,6 @@ def arrow_extension(taking: Taking, obj: Any) -> Reduction:
     return PARTS.new, (type(obj),), (dict(obj.__dict__), None, None, None), None, None, PARTS.fill
 
 
-# -- arrow --------------------------------------------------------------------------------------
-
-
 def arrow(taking: Taking, obj: Any) -> Reduction:
     """An Array of pyarrow: the buffers that it looks into, which others may look into too."""
     pyarrow = sys.modules["pyarrow"]
@@ -106,9 +100,6 @@ def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> Block:
     if found is None:
         blocks.append(found := Block(holder, start, size))
     return found
-
-
-# -- torch --------------------------------------------------------------------------------------
 
 
 def tensor(taking: Taking, obj: Any) -> Reduction:

@@ -162,13 +162,11 @@ def _weak_proxy(taking: Taking, obj: Any) -> Reduction:
 
 def weak_method(taking: Taking, obj: Any) -> Reduction:
     """A weakref.WeakMethod."""
-    bound = obj()
-    if bound is None:
-        return PARTS.weak, (None, None)
-    taking.targets.append(bound.__self__)
-    if taking.members is None or id(bound.__self__) not in taking.members:
-        return PARTS.weak, (None, None)
-    return PARTS.weak_method, (bound,)
+    if (bound := obj()) is not None:
+        taking.targets.append(bound.__self__)
+        if id(bound.__self__) in (taking.members or ()):
+            return PARTS.weak_method, (bound,)
+    return PARTS.weak, (None, None)
 
 
 def weak_container(taking: Taking, obj: Any) -> Reduction:
@@ -236,8 +234,6 @@ def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
         return taking.refuse(obj, "it maps a file")
     return PARTS.anonymous_map, (obj[:], obj.tell())
 
-
-# -- others -------------------------------------------------------------------------------------
 
 _DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for name in ("keys", "values", "items")}
 

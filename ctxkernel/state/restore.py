@@ -88,8 +88,7 @@ class Fetched:
 class Restorer:
     """Brings states back.
 
-    `bind(values, gone)` sets and removes variables and pseudo-names; `free_memory()` gives bytes, or None where that is
-    not known.
+    `bind(values, gone)` sets and removes variables and pseudo-names; `free_memory()` gives bytes, or None if unknown.
     """
 
     def __init__(
@@ -643,9 +642,6 @@ def _allocate(nbytes: int) -> memoryview:
 
 def _shares_lazily(values: Mapping[str, Any]) -> bool:
     """Whether a frame shares memory with another one until one of them is written to: pandas would not see us write."""
-    for value in values.values():
-        framed = is_any(type(value), ("pandas", "DataFrame"), ("pandas", "Series"))
-        manager = getattr(value, "_mgr", None) if framed else None
-        if manager is not None and any(block.refs.has_reference() for block in manager.blocks):
-            return True
-    return False
+    frames = [one for one in values.values() if is_any(type(one), ("pandas", "DataFrame"), ("pandas", "Series"))]
+    blocks = (block for one in frames for block in getattr(getattr(one, "_mgr", None), "blocks", ()))
+    return any(block.refs.has_reference() for block in blocks)

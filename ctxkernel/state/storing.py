@@ -5,6 +5,7 @@ Rule: nothing is stored twice: an equal stream or chunk is the one that is there
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -102,9 +103,9 @@ class Storage:
             if chunk not in taking.fresh and not self.background.has_or_pending(chunk):
                 taking.fresh[chunk] = data, base
 
-    def recipe(self, chunks: Sequence[str]) -> str:
+    def recipe(self, chunks: Sequence[str], into: Any = None) -> str:
         """Store a long list of chunks, and return its address."""
-        return put_blob(self.chunks, self.address, units.recipe(chunks))[0]
+        return put_blob(self.chunks if into is None else into, self.address, units.recipe(chunks))[0]
 
     def write(self, taking: Taking, current: State) -> None:
         """Store what is new: small data now, large data in the background. Raises StoreError."""
@@ -141,10 +142,7 @@ class Storage:
 
     def _pack_and_put(self, writer: Any, taking: Taking) -> dict[str, Any]:
         """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
-
-        def put_recipe(chunks: Sequence[str]) -> str:
-            return put_blob(writer, self.address, units.recipe(chunks))[0]
-
+        recipe = functools.partial(self.recipe, into=writer)
         self.packer.process = uuid.uuid4().hex[:8]
         moment = Moment(self.packer, self.value)
         moment.pack(taking.groups)
@@ -157,9 +155,9 @@ class Storage:
             # A token that the child gave is not known outside of it: what has it is lost.
             unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.execution_id)
             more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
-            made.append(units.unit_to_json(unit, put_recipe) | more)
+            made.append(units.unit_to_json(unit, recipe) | more)
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
-        return {"units": made + [units.unit_to_json(unit, put_recipe) for unit in failed]}
+        return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed]}
 
     def _bundle(self, taking: Taking, current: State) -> None:
         blob = units.bundle([stream for _, stream, _ in taking.streams])

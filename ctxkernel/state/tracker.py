@@ -5,11 +5,9 @@ touch (`state.candidates`): those that it mentions, those that the functions, cl
 those that are stored together with one of these. After it, these are packed (`state.pieces`), and every other variable
 is checked for another address (`state.snapshot`). Equal bytes mean unchanged.
 
-Rule 1: nothing of the user's is run but what packing runs (a `__reduce__`), and nothing is kept alive or copied; small
-immutables alone are kept.
+Rule 1: nothing of the user's is run but what packing runs (a `__reduce__`); nothing but small immutables is kept.
 Rule 2: a variable is reported as changed where its content differs. Binding it to another object with equal content is
-no change; `rebound` has those, as a checkpoint cares. What has no content that can be read (a socket) is changed where
-it is another object.
+no change; `rebound` has those, as a checkpoint cares. What has no readable content (a socket) is compared by identity.
 Rule 3: an address is not an identity: what a cell may have bound anew is compared by content as well.
 Rule 4: no truncated result is believed. What could not be packed in time is `deferred`: a checkpoint finishes it.
 Rule 5: what a cell does not touch costs nothing that grows with its size.
@@ -90,8 +88,7 @@ class NamespaceTracker:
     `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
     plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
     `may_defer()`: whether packing can go on outside of the user's time; where it cannot, it is never deferred.
-    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it, as
-    is always done by default.
+    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it.
     """
 
     namespace: dict[str, Any]

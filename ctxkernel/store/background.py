@@ -340,8 +340,7 @@ def _detach(keep: Collection[int]) -> None:
     """Let every other descriptor lead nowhere.
 
     Sockets of the kernel would keep its ports, and a server that restarts it on them would fail; a reader of its
-    output would wait for us. The numbers stay taken, so that an object of the user's that closes or writes its
-    own cannot meet one of ours.
+    output would wait for us. The numbers stay taken, so that no object of the user's closes or writes one of ours.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):

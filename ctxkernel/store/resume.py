@@ -72,8 +72,7 @@ def load_run(
 
     `before` is the run of the kernel that asks: its own statements are left out (a reader has its own). With `chunks`
     and `references` the data of checkpoints are looked for, not read: where loading those of `target` finds them
-    damaged, ask again, and an older one is offered. Without, the log is believed. Raises StoreError where the session
-    cannot be read.
+    damaged, ask again, and an older one is offered. Without, the log is believed. Raises StoreError.
     """
     if not isinstance(session, SessionReader):
         with SessionReader(session, before=before) as reader:

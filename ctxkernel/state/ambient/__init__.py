@@ -1,10 +1,8 @@
 """State of the process that belongs to a checkpoint: generators, environment, options, handlers, figures, widgets.
 
 Rule 1: each part has a name, a plain value that can be pickled, and a way to put it back. `register` takes more.
-Rule 2: a part whose library is not loaded costs nothing, and one that did not change costs microseconds: what is large
-        is first looked at by a stamp.
-Rule 3: what fails is named with its reason and costs the part, never the cell. Credentials are neither kept nor
-        touched.
+Rule 2: a part whose library is not loaded costs nothing, an unchanged one microseconds: a stamp tells of what is large.
+Rule 3: what fails is named with its reason and costs the part, never the cell. Credentials are not kept or touched.
 """
 
 from __future__ import annotations
