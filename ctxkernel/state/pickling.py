@@ -25,7 +25,7 @@ import sys
 import types
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ctxkernel.state import pickle_deep
@@ -129,19 +129,16 @@ class _In(io.RawIOBase):
         return size
 
 
+@dataclass(eq=False, repr=False)
 class Packer:
     """Packs and unpacks values of one namespace, whose module has the name `module`."""
 
-    def __init__(
-        self,
-        namespace: dict[str, Any],
-        *,
-        module: str = "__main__",
-        is_handle: Callable[[object], bool] = lambda _: False,
-    ) -> None:
-        self.namespace = namespace
-        self.module = module
-        self.is_handle = is_handle
+    namespace: dict[str, Any]
+    _: KW_ONLY
+    module: str = "__main__"
+    is_handle: Callable[[object], bool] = lambda _: False
+
+    def __post_init__(self) -> None:
         self.cache = Cache()
         self.own_modules: dict[str, types.ModuleType] = {}
         """Modules of the user's own, by name: files in his folder."""
