@@ -210,6 +210,51 @@ def test_instances_are_of_the_class_that_has_the_name(bench: Bench):
     assert bench["p"].scaled() == 12
 
 
+def test_a_class_that_its_base_holds_is_made_once(bench: Bench):
+    """A base that registers its subclasses, a variable, and what shares the class's list have the same class again."""
+    first = bench.run("pass")
+    second = bench.run(
+        "class Base:\n    known = []\n    def __init_subclass__(cls): Base.known.append(cls)\n"
+        "class A_sub(Base): items = []\nA_sub.items.append(1); first = A_sub; items = A_sub.items"
+    )
+    bench.goto(first)
+
+    assert not bench.goto(second)
+
+    assert bench["first"] is bench["A_sub"] is bench["Base"].known[0]
+    assert bench["first"].__base__ is bench["Base"]
+    assert bench["items"] is bench["first"].items
+
+
+def test_a_class_that_is_redefined_is_the_base_and_the_class_of_what_it_holds(bench: Bench):
+    """A living class takes back the members that it had: a subclass and an instance among them are of that class."""
+    first = bench.run("class Base:\n    held = []\n    def who(self): return __class__")
+    second = bench.run("Base.held += [type('Sub', (Base,), {}), Base()]")
+    third = bench.run("Base.who = lambda self: 3")
+    base = bench["Base"]
+    bench.goto(first)
+    assert (base.held, base().who()) == ([], base)
+
+    assert not bench.goto(second)
+    assert bench["Base"] is base is base().who() is base.held[0].__base__ is type(base.held[1])
+
+    assert not bench.goto(third)
+    assert base.held[0]().who() == base.held[1].who() == 3
+
+
+def test_a_method_that_a_class_does_not_have_any_more_is_stored(bench: Bench):
+    """A method and a function of a class are stored by their names until the class has others under these."""
+    first = bench.run("class P:\n    def put(self): return 1\np = P(); f = p.put; g = P.put; held = [P.put]")
+    second = bench.run("P.put = lambda self: 2")
+    bench.run("f = p.put; p.n = 1; g = held = None")
+
+    assert not bench.goto(second)
+    assert (bench["f"](), bench["g"](0), bench["held"][0](0), bench["p"].put()) == (1, 1, 1, 2)
+    assert bench["f"].__self__ is bench["p"]
+    assert not bench.goto(first)
+    assert bench["f"].__func__ is bench["g"] is bench["held"][0] is bench["P"].put
+
+
 def test_a_function_of_the_cell_uses_the_live_globals(bench: Bench):
     """Its defaults, closure and attributes come back; its globals are the namespace."""
     first = bench.run("k = 1\ndef f(a=[1]): return a + [k]\nf.tag = 'x'")
@@ -236,6 +281,22 @@ def test_a_generator_is_kept_while_nobody_used_it_and_named_when_somebody_did(be
 
     assert any(name.startswith("gen") for name in lost)
     assert bench["n"] == 1
+
+
+def test_an_object_that_holds_what_was_loaded_anew_is_held_again_or_named(bench: Bench):
+    """A return that gives a generator as it is now, with a copy of its list, does not pass for the state itself."""
+    first = bench.run("pass")
+    second = bench.run("def f(k):\n    while True: yield k\nh = []; g = f(h)")
+    third = bench.run("pass")
+    held = bench["h"]
+
+    assert not bench.goto(first)
+    assert "g" in bench.goto(second)
+    assert bench["h"] is not held
+    assert not bench.goto(third)
+    assert bench["h"] is held
+    assert bench["g"].gi_frame.f_locals["k"] is held
+    assert "g" in bench.goto(second) or bench["h"] is held
 
 
 def test_other_members_of_a_unit_with_something_unstorable_are_stored(bench: Bench):

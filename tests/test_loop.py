@@ -392,8 +392,8 @@ STEPS = ["namespace diff", "tick", "handles", "delta feed", "variables", "projec
 
 @pytest.mark.parametrize("broken", STEPS)
 def test_a_fault_in_one_step_costs_that_step_only(broken):
-    def guard(step, run, otherwise):
-        return otherwise if step == broken else run()
+    def guard(step, run, otherwise, *arguments):
+        return otherwise if step == broken else run(*arguments)
 
     turns = Turns(guard=guard)
     turns.run("h = view('src')")

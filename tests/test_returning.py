@@ -438,6 +438,21 @@ def test_a_killed_kernel_comes_back_where_it_was(start_kernel, tmp_path):
         assert not reader.damage
 
 
+def test_a_result_that_replaces_one_of_before_the_resume_comes_back(start_kernel):
+    """A resumed kernel counts its prompts from 1: the third cell's result takes the place of the earlier third one."""
+    first = start_kernel()
+    run_all(first, "x = [1]", "x", "'old'")
+    first.stop()
+    second = start_kernel()
+    run_all(second, "%ctx resume", "y = [2]; y", "'new'", "y.append(3)")
+    place = json.loads(second.run("%ctx branches --json").stdout)[0]["leaf"]
+
+    run_all(second, "%ctx goto 3")
+    assert second.evaluate("(Out, Out[2] is x, _)") == "({2: [1], 3: 'old'}, True, 'old')"
+    run_all(second, f"%ctx goto {place}")
+    assert second.evaluate("(Out, Out[2] is y, _)") == "({2: [2, 3], 3: 'new'}, True, 'new')"
+
+
 def test_a_module_that_a_resume_imports_shares_its_objects_with_names(start_kernel, tmp_path):
     """What a name shares with a module's variable, it shares after later returns too."""
     (tmp_path / "helper.py").write_text("history = []\ndef step(): history.append(1)\n")

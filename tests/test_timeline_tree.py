@@ -387,7 +387,7 @@ def test_a_move_to_an_unknown_place_moves_nothing():
         turns.loop.end(Outcome("ok"), turns.now, move=HeadMove("s9.1", "goto", 0.0))
     assert turns.loop.log.head == "s2.1"
 
-    guarded = Turns(guard=lambda step, run, otherwise: _tried(run, otherwise))
+    guarded = Turns(guard=lambda step, run, otherwise, *given: _tried(run, otherwise, *given))
     guarded.run("a = 1")
     guarded.loop.begin("%ctx goto 9", now=guarded.now)
     result = guarded.loop.end(Outcome("ok"), guarded.now, move=HeadMove("s9.1", "goto", 0.0))
@@ -396,9 +396,9 @@ def test_a_move_to_an_unknown_place_moves_nothing():
     assert ids(guarded.loop.history) == ["s1.1", "s2.1"]
 
 
-def _tried(run, otherwise):
+def _tried(run, otherwise, *given):
     try:
-        return run()
+        return run(*given)
     except Exception:
         return otherwise
 

@@ -293,6 +293,8 @@ UNCHANGED = [
     ("a logger", "import logging; log = logging.getLogger('x')", "log.debug('y'); log.isEnabledFor(10)"),
     ("a regular expression", "import re; r = re.compile('a+')", "r.match('aa'); r = re.compile('a+')"),
     ("a path", "from pathlib import Path; p = Path('a/b')", "str(p); p.parts; p.name; hash(p)"),
+    ("the locals of a generator", "import inspect\ndef f(k):\n while True: yield k\ng = f([1]); next(g)",
+     "inspect.getgeneratorlocals(g)"),
     ("an iterator untouched", "g = (i for i in range(3)); i = iter([1]); z = zip([1], [2])", "g; i; z"),
     ("a local of the same name", "x = [1]", "def f(x): x.append(1)\nf([])"),
 ]

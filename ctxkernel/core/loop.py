@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
 from ctxkernel.core.errors import BadTarget
@@ -58,8 +58,14 @@ from ctxkernel.core.timeline import (
 from ctxkernel.core.turn import DeltaItem, HandleState, HandleTable, Turn, TurnResult
 
 T = TypeVar("T")
-Guard = Callable[[str, Callable[[], T], T], T]
-"""guard(step, run, otherwise): returns run(), or `otherwise` where it failed or is switched off."""
+
+
+class Guard(Protocol):
+    """Runs a step of the turn."""
+
+    def __call__(self, step: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
+        """Return `run(*arguments)`, or `otherwise` where the step failed or is switched off."""
+        ...
 
 
 CACHE_SECONDS = 300.0
@@ -70,9 +76,9 @@ NO_DIFF = NamespaceDiff()
 """That of every statement that changed nothing."""
 
 
-def no_guard(step: str, run: Callable[[], T], otherwise: T) -> T:
+def no_guard(step: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
     """Let faults through: for tests, and where nobody's cell is at stake."""
-    return run()
+    return run(*arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class Loop:
         owner: Callable[[], bool] = lambda: True,
         settings: Settings | None = None,
         environment: Mapping[str, Json] | None = None,
-        guard: Guard[Any] = no_guard,
+        guard: Guard = no_guard,
         mask_value: Callable[[str, str], str] = lambda name, value: value,
     ) -> None:
         self.settings = settings or Settings()
@@ -209,7 +215,7 @@ class Loop:
         self.now = now
         self._warn_tracker()
         self.blind = self._suspected
-        outside = self._guard("namespace diff", lambda: self._masked(self._tracker.before(source)), UNSEEN)
+        outside = self._guard("namespace diff", self._before, UNSEEN, source)
         if outside is UNSEEN:
             self.blind = UNSEEN.incomplete
             self.suspect(self.blind)
@@ -227,6 +233,12 @@ class Loop:
         self._open = OpenTurn(statement, execution, other)
         self._recording = execution.execution_id
         return self._open
+
+    def _before(self, source: str) -> NamespaceDiff:
+        return self._masked(self._tracker.before(source))
+
+    def _after(self, expired: Expired) -> NamespaceDiff:
+        return self._masked(self._tracker.after(expired))
 
     def _append(
         self, source: str, now: float, kind: Kind, author: Author, cell_id: str | None, tags: Mapping[str, Json]
@@ -324,7 +336,7 @@ class Loop:
         self.turn_id += 1
         self.now = now
         guard = self._guard
-        diff = guard("namespace diff", lambda: self._masked(self._tracker.after(expired)), UNKNOWN)
+        diff = guard("namespace diff", self._after, UNKNOWN, expired)
         if diff is UNKNOWN:
             self.blind = self.blind or diff.incomplete
             self.suspect(self.blind)
@@ -336,13 +348,14 @@ class Loop:
         restored = restored or Restored()
         notices += restored.notices
         comparisons, self._compared = self._compared, []
-        guard("divergences", lambda: self._tell_groups(comparisons), None)
+        if comparisons:
+            guard("divergences", self._tell_groups, None, comparisons)
         tick = Tick(self.graph, self.ready, now, self.turn_id, expired, self.preparer, self.summarise)
         # The handles are those of where HEAD goes; what they look at is, too.
-        self._ahead = guard("timeline", lambda: self.log.path(move.to), None) if move is not None else None
+        self._ahead = guard("timeline", self.log.path, None, move.to) if move is not None else None
         self.graph.named = guard("question", self._asked_about, frozenset())
         try:
-            notices += guard("tick", lambda: run(tick), [])
+            notices += guard("tick", run, [], tick)
         finally:
             self._ahead = None
             self.graph.close()
@@ -370,20 +383,20 @@ class Loop:
         guard("history", lambda: [self.record(event) for event in observe(execution)], [])
         if diff.incomplete and self.graph.nodes():
             guard("handles", self.names.scan, None)
-        moved = guard("timeline", lambda: self._move(move, eid), None) if move is not None else None
+        moved = guard("timeline", self._move, None, move, eid) if move is not None else None
         handles = guard("handles", self.handles, ())
         late, self._late = self._late, {}
         if moved is not None:
-            deltas = guard("delta feed", lambda: self._move_feed(moved, restored, late, comparisons), ())
+            deltas = guard("delta feed", self._move_feed, (), moved, restored, late, comparisons)
             self._feed.clear()  # what the model knew, and what it did not, was of another place
         else:
             names = {obj_id: name for name, obj_id in self.names.handles.items()}
             sizes = {row.name: row.size for row in self.state.variables} if diff.changed else {}
-            deltas = guard("delta feed", lambda: format_deltas(execution, events, names, late, comparisons, sizes), ())
+            deltas = guard("delta feed", format_deltas, (), execution, events, names, late, comparisons, sizes)
         self._feed.add(deltas)
         state = self._state(handles, guard("delta feed", self._feed.items, deltas))
         if moved is None:
-            notices += guard("history", lambda: self._tend(state), [])
+            notices += guard("history", self._tend, [], state)
         else:
             self._moment = "load" if self._moment == "load" else "rewind"
         self._recording = None
@@ -444,8 +457,7 @@ class Loop:
         )
 
     def _state(self, handles: tuple[HandleState, ...], deltas: tuple[DeltaItem, ...]) -> Turn:
-        total = self._guard("variables", lambda: self.names.total, 0)
-        variables = self._guard("variables", self.variables, ())
+        variables, total = self._guard("variables", lambda: (self.variables(), self.names.total), ((), 0))
         cold = self.requested_at is None or self.now - self.requested_at > CACHE_SECONDS
         pending = self._guard("history", self.pending, ())
         return Turn(self._history, handles, variables, total, deltas, self.log.records, self._coarser, cold, pending)
@@ -460,7 +472,7 @@ class Loop:
 
     def _project(self, state: Turn) -> None:
         self.state = state
-        self.projection = self._guard("projection", lambda: self._projector.project(state), None)
+        self.projection = self._guard("projection", self._projector.project, None, state)
 
     # -- the model's history ------------------------------------------------------------------
 

@@ -520,7 +520,7 @@ class Asking:
 
     def changed(self, code: str) -> str:
         """Return what has changed of what `code` uses since the model last looked."""
-        return self._ctx.guard("stale views", lambda: self.seen.changed(code), "")
+        return self._ctx.guard("stale views", self.seen.changed, "", code)
 
     def propose(self, action: Action, code: str) -> None:
         """Show a cell that waits, with what can be done about it."""

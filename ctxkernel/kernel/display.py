@@ -145,7 +145,7 @@ class LiveDisplays:
         shown.memento, shown.told, old = memento, told, shown.bundle
         shown.bundle = dict(bundle(node))
         if shown.widget is not None or wanted:
-            ctx.guard("live widgets", lambda: self._tell(node, shown), None)
+            ctx.guard("live widgets", self._tell, None, node, shown)
         if shown.widget is not None:
             model_id = shown.widget.model_id
             shown.bundle[HANDLE_MIME] = {"model_id": model_id}

@@ -7,7 +7,7 @@ Rule 2: each failure is told once, in the cell in which it happened.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 MOST = 3
@@ -34,13 +34,13 @@ class Guard:
         self._ran.clear()
         self._failed_now.clear()
 
-    def __call__(self, step: str, run: Callable[[], T], otherwise: T) -> T:
-        """Return `run()`, or `otherwise` where the step fails or is off."""
+    def __call__(self, step: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
+        """Return `run(*arguments)`, or `otherwise` where the step fails or is off."""
         if step in self.off:
             return otherwise
         self._ran.add(step)
         try:
-            result = run()
+            result = run(*arguments)
         except BaseException as fault:  # SystemExit too, out of a user's object; interrupts are masked here
             self.fail(step, fault)
             return otherwise

@@ -18,7 +18,7 @@ from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel.returning import Job, Returning, Target
 from ctxkernel.kernel.trail import Trail
 from ctxkernel.state import units
-from ctxkernel.store.manifest import GIVEN_UP, Manifest, Presence, resolve, some_gaps
+from ctxkernel.store.manifest import GIVEN_UP, Manifest, Presence, advance, some_gaps
 from ctxkernel.store.resume import Resumable, load_run, unsettled
 from ctxkernel.store.session import SessionReader
 
@@ -109,7 +109,9 @@ def _known(ctx: Runtime, back: Returning, manifests: Mapping[str, Manifest], fou
 
 def _as_found(ctx: Runtime, made: Manifest, info: CheckpointInfo, presence: Presence) -> CheckpointInfo:
     """Return what is known of a checkpoint, with what became of its data since; the log is told of that."""
-    gaps = {unit["n"][0]: presence.fault(unit) for unit in resolve([made]).values() if info.state == "durable"}
+    gaps = dict[str, str]()
+    if info.state == "durable":
+        advance(gaps, made, lambda unit: {unit["n"][0]: presence.fault(unit)})
     gone = {name: why for name, why in gaps.items() if why}
     if not gone:
         return info

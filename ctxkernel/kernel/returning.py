@@ -115,7 +115,8 @@ class Returning:
         self._ambient_known = set(self._ambient_first)
         self.ambient_changed: dict[str, tuple[str, ...]] = {}
         """Execution → parts of the ambient state that it changed."""
-        self._outs: set[int] = set()
+        self._outs: dict[int, int] = {}
+        """Number of an entry of `Out` that is watched → id of its result."""
         self._own_modules = OwnModules()
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
@@ -138,6 +139,8 @@ class Returning:
         """Execution → content hashes of the names that it added or changed."""
         self.touched: dict[str, frozenset[str]] = {}
         """Execution → names that it may have touched."""
+        self._alike: dict[frozenset[str], frozenset[str]] = {}
+        """One object for equal sets in `touched`: many cells touch the same names."""
         self._noted: Path | None = None
         """The log that is noted beside the data."""
         self.diverged: dict[str, str] = {}
@@ -205,6 +208,11 @@ class Returning:
     def _follow_outs(self) -> list[str]:
         """Watch the entries of `Out` that are there now; return the names of those that went away."""
         tracker, outs = self._ctx.tracker, self._ctx.shell.user_ns.get("_oh", {})
+        newest = self._ctx.shell.execution_count - 1
+        if newest in self._outs and newest in outs and self._outs[newest] != id(outs[newest]):
+            tracker.unwatch(f"Out[{newest}]")  # a resumed kernel counts from 1 again: a result replaced an earlier one
+            del self._outs[newest]
+            self._last_seen = 0, 0
         if len(outs) == len(self._outs) and (not outs or next(reversed(outs)) in self._outs):
             return []
         gone = [f"Out[{number}]" for number in self._outs if number not in outs]
@@ -213,7 +221,7 @@ class Returning:
         for number in outs:
             if number not in self._outs:
                 tracker.watch(f"Out[{number}]")
-        self._outs = set(outs)
+        self._outs = {number: id(result) for number, result in outs.items()}
         return gone
 
     def _follow_targets(self) -> list[str]:
@@ -270,6 +278,8 @@ class Returning:
             if name.startswith("Out["):
                 number = int(name[4:-1])
                 outs[number] = namespace[f"_{number}"] = value
+                if number in self._outs:
+                    self._outs[number] = id(value)
             elif name.startswith(PREFIX):
                 modules.put_back(name, value)
             elif ":" not in name:
@@ -311,7 +321,7 @@ class Returning:
             self.fingerprints[execution_id] = taken.manifest["f"] = {name: self._now(name) for name in names}
         touched = self._ctx.tracker.touched
         if touched:
-            self.touched[execution_id] = touched
+            self.touched[execution_id] = self._alike.setdefault(touched, touched)
             taken.manifest["t"] = sorted(touched)[:_MOST_TOUCHED]
         return CheckpointRow(
             info.checkpoint_id,
@@ -338,12 +348,11 @@ class Returning:
             self._ambient_start = dict(self._ambient_first)
             self._ambient_known.update(first)
 
-    def took(self, result: TurnResult, against: str, *, again: bool) -> TurnResult:
-        """Return the turn with what its checkpoint says, and how it compares with the execution that it re-ran.
+    def took(self, result: TurnResult, against: str, *, again: bool) -> Comparison | None:
+        """Follow a turn whose state was taken. Return how it compares with the execution that it re-ran, if any.
 
         `again`: it is part of a re-run.
         """
-        execution_id = result.execution.execution_id
         if result.moved is None:
             if result.outside is not None:
                 self.trail.ran(*result.outside, again=again)
@@ -351,7 +360,7 @@ class Returning:
         comparison = self._compare(result.execution, against) if against else None
         if comparison is not None:
             self._ctx.loop.compared(comparison)
-        return replace(result, checkpoint=self.checkpoints.states.info(execution_id), comparison=comparison)
+        return comparison
 
     def wait_for_all(self) -> None:
         """Wait until every state is known: what is packed in the background is compared with what is there now."""

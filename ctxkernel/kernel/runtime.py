@@ -27,7 +27,7 @@ from ctxkernel.core.jobs import Preparation, Summarised
 from ctxkernel.core.loop import Loop, OpenTurn, Outcome
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
-from ctxkernel.core.replay import CheckpointInfo, HeadMove, Restored
+from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Execution, Kind, Statement, Status
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.history.events import UserQuestion
@@ -348,23 +348,23 @@ class Runtime:
         """Begin the turn of a cell, whatever fails of it."""
         self.guard.turn()
         self.job = self.prepared = None
-        self.guard("timeline", lambda: self.begin(cell), None)
+        self.guard("timeline", self.begin, None, cell)
         if self._cell is None:
             self._suspect("its beginning")
 
     def shut(self, reply: dict[str, Any], interrupted: bool = False, timed_out: float | None = None) -> dict[str, Any]:
         """End the turn of a cell, whatever fails of it; returns the cell's reply."""
-        ended = self.guard("timeline", lambda: self.end(reply, interrupted, timed_out), None)
+        ended = self.guard("timeline", self.end, None, reply, interrupted, timed_out)
         if ended is None:
             self._suspect("its end")
-            self.guard("timeline", lambda: self._close(reply, interrupted, timed_out), None)
+            self.guard("timeline", self._close, None, reply, interrupted, timed_out)
         prepared, self.prepared = self.prepared, None
         if prepared is not None:  # the end failed before it came to that
             return self.refused(f"nothing was restored: {self.guard.why('timeline') or 'the timeline failed'}")
         return ended or reply
 
     def _suspect(self, what: str) -> None:
-        self.guard("namespace diff", lambda: self.loop.suspect(f"a cell ran of which {what} was not seen"), None)
+        self.guard("namespace diff", self.loop.suspect, None, f"a cell ran of which {what} was not seen")
 
     def begin(self, cell: CellText) -> None:
         """A cell is about to run."""
@@ -410,7 +410,7 @@ class Runtime:
         self._against = cell.against
         self._again = cell.rerun or again is not None
         stored = turn.statement, turn.execution, turn.outside
-        self._notice(self.guard("session store", lambda: self.store.begin(*stored), None))
+        self._notice(self.guard("session store", self.store.begin, None, *stored))
         if turn.outside is not None:
             self._outside_row = self._take(turn.outside[1])
         self._returning(lambda back: back.before_first())
@@ -423,7 +423,7 @@ class Runtime:
             "output capture", lambda: self.capture.open(cell.msg_id, execution_id, unsent=unsent), None
         ) or Collector(execution_id, self.settings)
         self._cell = Cell(cell, turn, collector, cell.msg_id, now, time.perf_counter())
-        self.guard("panel", lambda: self.panel.begin(turn), None)
+        self.guard("panel", self.panel.begin, None, turn)
 
     @property
     def attended(self) -> bool:
@@ -478,7 +478,7 @@ class Runtime:
                 move, restored = self._commit(prepared)
             except CtxError as fault:
                 reply = self.refused(str(fault))
-        self.guard("output capture", lambda: self.capture.close(cell.msg_id), None)
+        self.guard("output capture", self.capture.close, None, cell.msg_id)
         outcome = self._outcome(cell, reply, elapsed, interrupted, timed_out, expired)
         if cell.text.cost is not None:
             outcome = dataclasses.replace(outcome, cost=cell.text.cost)
@@ -503,7 +503,7 @@ class Runtime:
         """End the turn of a cell whose `end` failed: how it ended is kept, and nothing else."""
         cell, self._cell = self._cell, None
         if cell is not None:
-            self.guard("output capture", lambda: self.capture.close(cell.msg_id), None)
+            self.guard("output capture", self.capture.close, None, cell.msg_id)
         turn = self.loop.opened
         if turn is not None:
             status, exception = status_of(reply, interrupted, timed_out is not None)
@@ -520,7 +520,7 @@ class Runtime:
         self._unstored.append(lambda: self.store.end(result, checkpoint=rows[0], outside_checkpoint=rows[1]))
         self._store_ends()
         self.guard("display of handles", self.displays.update, None)
-        self.guard("panel", lambda: self.panel.turn(result), None)
+        self.guard("panel", self.panel.turn, None, result)
         self._rest()
 
     def _commit(self, prepared: Prepared) -> tuple[HeadMove, Restored]:
@@ -566,12 +566,13 @@ class Runtime:
         back, execution = self.returning, ended.execution
         if back is None:
             return ended
-        result = self._returning(lambda back: self._compared(back, ended), "comparison")
-        if result is None and ended.moved is None and back.trail.here != execution.execution_id:
+        comparison = self.guard("comparison", self._compared, None, back, ended)
+        if comparison is None and ended.moved is None and back.trail.here != execution.execution_id:
             self._returning(lambda back: back.trail.ran(ended.statement, execution, again=self._again), "comparison")
-        return dataclasses.replace(result or ended, checkpoint=self.health.info(execution.execution_id))
+        checkpoint = self.health.info(execution.execution_id)
+        return dataclasses.replace(ended, checkpoint=checkpoint, comparison=comparison)
 
-    def _compared(self, back: Returning, ended: TurnResult) -> TurnResult | None:
+    def _compared(self, back: Returning, ended: TurnResult) -> Comparison | None:
         try:
             return back.took(ended, self._against, again=self._again)
         except CtxError as missing:  # the state that it is to be compared with is not there
@@ -658,13 +659,13 @@ class Runtime:
 
     def keep_mark(self, subject: str, mark: str, value: str | None) -> None:
         """Write down what the user says about a thing of the session."""
-        told = self.guard("session store", lambda: self.store.mark(subject, mark, value, time.time()), None)
+        told = self.guard("session store", self.store.mark, None, subject, mark, value, time.time())
         self._notice(told)
 
     def _returning(self, run: Callable[[Returning], T], step: str = "checkpoints") -> T | None:
         """Do something with the checkpoints; None where they, or this step, are off."""
         back = self.returning
-        return None if back is None else self.guard(step, lambda: run(back), None)
+        return None if back is None else self.guard(step, run, None, back)
 
     def settle_checkpoints(self) -> None:
         """Tell the log which checkpoints the background has finished."""
@@ -678,7 +679,7 @@ class Runtime:
                 None,
             )
             self._notice(told)
-            self.guard("panel", lambda i=info: self.panel.checkpoint(i), None)
+            self.guard("panel", self.panel.checkpoint, None, info)
 
     def load_job(self, reply: dict[str, Any]) -> dict[str, Any]:
         """Load what the return that the cell asked for needs; nothing is changed yet. Returns the cell's reply."""
@@ -716,10 +717,10 @@ class Runtime:
         status, exception = status_of(reply, interrupted, timed_out is not None, none_came=self.interrupts.none_came)
         streams = cell.collector.streams
         artifacts = cell.collector.artifacts()
-        read = self.guard("files that cells read", lambda: self.reads.end(expired), ())
+        read = self.guard("files that cells read", self.reads.end, (), expired)
         seen, statement_id = self.files.listing, cell.turn.statement.statement_id
-        written = self.guard("written files", lambda: self.files.written(cell.started, expired), ())
-        self.guard("kept files", lambda: self.file_states.record(statement_id, written, seen), None)
+        written = self.guard("written files", self.files.written, (), cell.started, expired)
+        self.guard("kept files", self.file_states.record, None, statement_id, written, seen)
         notices: list[str] = []
         if timed_out is not None:
             told = "stopped" if status == "timeout" else "interrupted, and went on,"
@@ -747,7 +748,7 @@ class Runtime:
                 self.loop.late(execution_id, stream, text)
             except KeyError:
                 continue
-            self.guard("session store", lambda e=execution_id, s=stream, t=text: self.store.late(e, s, t), None)
+            self.guard("session store", self.store.late, None, execution_id, stream, text)
 
     def _summarised(self, shown: Sequence[Summarised]) -> tuple[Sequence[Preparation | None], Sequence[str]]:
         return self.summaries.want(shown) if shown or self._summaries is not None else ((), ())

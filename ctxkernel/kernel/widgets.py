@@ -169,7 +169,7 @@ class Gestures:
         while self._queue and not ctx.executing:
             gesture = self._queue.popleft()
             try:
-                gesture.done(ctx.guard("gestures", lambda one=gesture: self._one(one), "gestures are off"))
+                gesture.done(ctx.guard("gestures", self._one, "gestures are off", gesture))
             except Exception as unheard:  # the page is gone; what was to be done is done
                 ctx.kernel.log.debug("nobody heard of a gesture: %s", unheard)
 

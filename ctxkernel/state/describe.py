@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.events import NONE, Json
 from ctxkernel.core.timeline import TypeInfo
 from ctxkernel.state.reflect import (
     Plan,
@@ -63,6 +63,10 @@ def describe(value: object, chars: int, module: str = "__main__") -> TypeInfo:
 def size_of(value: object) -> Mapping[str, Json]:
     """Return cheap hints of how large `value` is: any of `bytes`, `len`, `shape`."""
     cls = type(value)
+    if cls is int:
+        return {"bytes": sys.getsizeof(value)} if value.bit_length() > 512 else NONE  # type: ignore[attr-defined]
+    if id(cls) in _REPR_IS_SAFE:
+        return NONE
     for base in class_mro(cls):
         length = _LENGTHS.get(id(base))
         if length is not None:
@@ -78,9 +82,7 @@ def size_of(value: object) -> Mapping[str, Json]:
         return {"shape": shape, "bytes": sum(getattr(block.values, "nbytes", 0) for block in manager.blocks)}
     if kind == "tensor":
         return {"shape": list(value.shape), "bytes": value.nbytes}  # type: ignore[attr-defined]
-    if cls is int:
-        return {"bytes": sys.getsizeof(value)} if value.bit_length() > 512 else {}  # type: ignore[attr-defined]
-    return {}
+    return NONE
 
 
 _LENGTHS: dict[int, Callable[[Any], int]] = {
@@ -241,11 +243,14 @@ class _Writer:
     def dataframe(self, value: Any, depth: int) -> None:
         manager = _manager(value)
         columns, rows = manager.axes[0], len(manager.axes[1])
+        kinds: dict[int, str] = {}
         self.put(f"DataFrame {rows}×{len(columns)}: ")
         for number, name in enumerate(islice(columns, self.left) if _of_pandas(columns) else ()):
             self.put(", " if number else "")
             self.put(_clean(name)) if type(name) is str else self._write(name, depth + 1)
-            self.put(f" {manager.blocks[manager.blknos[number]].dtype}")
+            block = int(manager.blknos[number])
+            kind = kinds[block] = kinds.get(block) or f" {manager.blocks[block].dtype}"  # numpy takes long to name one
+            self.put(kind)
 
     def series(self, value: Any, depth: int) -> None:
         block = _manager(value).blocks[0]

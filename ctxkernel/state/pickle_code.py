@@ -18,6 +18,7 @@ import gc
 import importlib
 import marshal
 import operator
+import re
 import sys
 import types
 import typing
@@ -59,6 +60,7 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
         taking.deps |= code_facts(obj.__code__).names
         owner = _owner(taking, path, obj)
         if owner is not None:
+            taking.deps.add(f"class:{taking.packer.uid(owner)}")
             return PARTS.member, (owner, path.rpartition(".")[2])
     else:
         name = dict.get(scope, "__name__")
@@ -169,8 +171,10 @@ def method(taking: Taking, obj: types.MethodType) -> Reduction:
     name = getattr(func, "__name__", None)
     cls: Any = owner if is_kind(type(owner), type) else type(owner)
     if type(name) is str and id(cls) not in taking.by_value:
-        member = next((class_dict(base)[name] for base in class_mro(cls) if name in class_dict(base)), None)
-        if _function_of(member) is func:
+        base = next((base for base in class_mro(cls) if name in class_dict(base)), None)
+        if base is not None and _function_of(class_dict(base)[name]) is func:
+            if class_module(base) == taking.module:
+                taking.deps.add(f"class:{taking.packer.uid(base)}")
             return PARTS.bound, (owner, name)
     return types.MethodType, (func, owner)
 
@@ -265,33 +269,41 @@ _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__
 
 def _class_content(taking: Taking, obj: type) -> Reduction:
     meta = type(obj)
-    slots: list[str] = []
-    members: dict[str, Any] = {}
-    for name, member in list(class_dict(obj).items()):
-        if name in _OF_THE_TYPE:
-            continue
-        kind = type(member)
-        if kind is types.MemberDescriptorType and member.__objclass__ is obj:
-            slots.append(name)
-            continue
-        if kind.__name__ == "CField" or (kind is types.GetSetDescriptorType and member.__objclass__ is obj):
-            continue  # made anew with the class
-        members[name] = member
+    members = _members(obj)
     names = list(members)
     if names[-1:] == ["__doc__"] and members["__doc__"] is None:
         del members[names.pop()]  # `type` adds it where it did
-    fixed: list[str] | None = None
-    if "__slots__" in members:
-        fixed = [*slots, *(name for name in ("__dict__", "__weakref__") if name in class_dict(obj))]
     registered: list[Any] = []
     if is_kind(meta, abc.ABCMeta):
         registered = [one for ref in abc._get_dump(obj)[0] if (one := ref()) is not None]  # type: ignore[attr-defined]
     bases = type.__dict__["__bases__"].__get__(obj)
     args = (
         *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
-        *(names, fixed, _early(meta, members)),
+        *(names, _slots(obj), _early(meta, members)),
     )
     return PARTS.make_class, args, (members, registered), None, None, PARTS.fill_class
+
+
+def _members(obj: type) -> dict[str, Any]:
+    """Return the members of a class, but for those that are made with it."""
+    layout = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    return {
+        name: member
+        for name, member in list(class_dict(obj).items())
+        if name not in _OF_THE_TYPE
+        and type(member).__name__ != "CField"
+        and not (type(member) in layout and member.__objclass__ is obj)
+    }
+
+
+def _slots(obj: type) -> list[str] | None:
+    """Return the names of the slots of a class; None where it does not say them."""
+    members = class_dict(obj)
+    if "__slots__" not in members:
+        return None
+    kind = types.MemberDescriptorType
+    slots = [name for name, member in members.items() if type(member) is kind and member.__objclass__ is obj]
+    return [*slots, *(name for name in ("__dict__", "__weakref__") if name in members)]
 
 
 _SETTABLE = frozenset(("__doc__", "__abstractmethods__", "__annotations__", "__type_params__"))
@@ -485,32 +497,88 @@ class CodeParts(Constructors):
         self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
+        if uid not in self.known and (meanwhile := self.packer.classes.object(uid)) is not None:
+            return meanwhile  # by what one of its bases holds
+        live = self.again.get(uid)
+        if live is not None and live.__bases__ == bases and _slots(live) == slots:
+            self.made[uid] = live
+            return live
         members: dict[str, Any] = {**dict.fromkeys(names), "__module__": module, "__qualname__": path}
         members.pop("__slots__", None)
         members |= early if slots is None else {"__slots__": tuple(slots), **early}
         made = _without_hooks(meta, name, bases, members)
         if is_kind(meta, abc.ABCMeta):
             abc._abc_init(made)  # type: ignore[attr-defined]
-        if self.trial is None:
+        self.made[uid] = made
+        if not self.trial:
             self.packer.classes.add(uid, made)
-        else:
-            self.trial[uid] = made
         return made
 
     def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
         """Give a class its members."""
+        uid = next((uid for uid, made in self.made.items() if made is cls), None)
+        if uid is None:
+            return  # it was made meanwhile, and is whole
         members, registered = state
-        # That of C code: a metaclass of the user's may do anything.
-        set_member: Any = next(
-            found
-            for base in class_mro(type(cls))
-            if type(found := class_dict(base).get("__setattr__")) is types.WrapperDescriptorType
-        )
-        for name, value in members.items():
-            if class_dict(cls).get(name) is not value:
-                set_member(cls, name, value)
+        if self.again.get(uid) is cls:
+            if not _take_members(cls, members):
+                return
+            del self.again[uid]
+        else:
+            # That of C code: a metaclass of the user's may do anything.
+            set_member: Any = next(
+                found
+                for base in class_mro(type(cls))
+                if type(found := class_dict(base).get("__setattr__")) is types.WrapperDescriptorType
+            )
+            for name, value in members.items():
+                if class_dict(cls).get(name) is not value:
+                    set_member(cls, name, value)
+        if is_kind(type(cls), abc.ABCMeta):
+            abc._reset_registry(cls)  # type: ignore[attr-defined]
+            abc._reset_caches(cls)  # type: ignore[attr-defined]
         for one in registered:
             abc._abc_register(cls, one)  # type: ignore[attr-defined]
+
+
+_NOT_MEMBERS = frozenset(("__doc__", "__abstractmethods__"))
+
+
+def _take_members(live: type, members: dict[str, Any]) -> bool:
+    """Give a living class the members that it had; False where they do not fit. A function stays the same object."""
+    own, old = _NOT_MEMBERS, _members(live)
+    if (enum := sys.modules.get("enum")) is not None and is_kind(live, enum.Enum):
+        instances, theirs = old["_member_map_"], members["_member_map_"]
+        if instances.keys() != theirs.keys():
+            return False
+        for name, one in instances.items():  # a class that holds its instances keeps them, with the other's attributes
+            attributes = dict(vars(theirs[name]))
+            vars(one).clear()
+            vars(one).update(attributes)
+        own = own | instances.keys() | {name for name in (*members, *old) if re.fullmatch(r"_[a-z]\w*_", name)}
+    for name in old.keys() - members.keys() - own:
+        type.__delattr__(live, name)
+    for name, value in members.items():
+        if name not in own and not _take_function(old.get(name), value):
+            type.__setattr__(live, name, value)
+    return True
+
+
+_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__")
+
+
+def _take_function(live: Any, made: Any) -> bool:
+    """Make a function what `made` is, another making of it; False where it is none, or cannot be that."""
+    if type(made) in (staticmethod, classmethod):
+        return type(live) is type(made) and _take_function(live.__func__, made.__func__)
+    if type(made) is not types.FunctionType or type(live) is not types.FunctionType:
+        return False
+    if made.__closure__ or live.__closure__ or made.__globals__ is not live.__globals__:
+        return False
+    for name in _OF_FUNCTION:
+        setattr(live, name, getattr(made, name))
+    live.__dict__ = made.__dict__
+    return True
 
 
 def _same_version(version: tuple[int, int]) -> None:

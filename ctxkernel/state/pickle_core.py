@@ -63,8 +63,14 @@ class Constructors:
     stand_in: Callable[[str], object]
     _classes: Callable[[str], object | None]
     _shared: Callable[[str], object | None]
-    trial: dict[str, type] | None
-    """By uid, the classes that a trial makes, which nothing else is to know; None where it is no trial."""
+    trial: bool
+    """Whether nothing else is to know the classes that are made."""
+    again: dict[str, type]
+    """By uid, living classes that become what the stream has, until they are it."""
+    known: frozenset[str]
+    """Uids of the classes that were alive before."""
+    made: dict[str, type] = field(default_factory=dict[str, type])
+    """By uid, the classes that this stream made."""
     said: list[str] = field(default_factory=list[str])
     """What could not be restored as it was."""
     stand_ins: list[object] = field(default_factory=list[object])

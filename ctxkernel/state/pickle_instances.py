@@ -28,6 +28,7 @@ from ctxkernel.state.reflect import (
     class_qualname,
     importable,
     is_kind,
+    python_made,
 )
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
     if id(cls) in taking.by_value and is_kind(cls, enum.Enum):
         return _enum_member
     customs = _customs(cls)
-    solid = next(base for base in class_mro(cls) if not _python_made(base))
+    solid = next(base for base in class_mro(cls) if not python_made(base))
     known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _AS_BASE
     if taking.plain and known:
         customs = set()
@@ -147,19 +148,6 @@ def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
     return _value(plan, solid) if solid in _AS_BASE else None
 
 
-def _python_made(cls: type) -> bool:
-    """Say whether a class statement made `cls`, so that its attributes are all that its instances hold by it."""
-    if not class_flags(cls) & HEAP_TYPE:
-        return False
-    members = class_dict(cls)
-    own = sum(type(one) is types.MemberDescriptorType for one in members.values())
-    if "__slots__" not in members and (own or not any("__dict__" in class_dict(base) for base in class_mro(cls))):
-        return False
-    size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
-    base: Callable[[type], type] = type.__dict__["__base__"].__get__
-    return size(cls) - size(base(cls)) <= 8 * (own + 2)  # a dict and a list of weak references
-
-
 def careful(taking: Taking, obj: Any) -> Reduction:
     """Do what the class of `obj` says, or what its type does by itself. Raises what that raises."""
     cls = type(obj)
@@ -195,7 +183,7 @@ _TRUSTED = frozenset(
 
 def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
     """Say whether the attributes of an object are in what its class stores of it, as the same objects."""
-    if not _python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
+    if not python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
         return True  # to ask an object made in C for its attributes could give it some
     attributes = [value for name, value in plan.attributes(obj) if not is_cache(name)]
     if not attributes:

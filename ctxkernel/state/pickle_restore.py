@@ -29,7 +29,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
     def own_class(self, number: int, name: str) -> Any:
         """Return a class of the user's. Raises LookupError where it is gone."""
         uid = self.labels[number].removeprefix("class:")
-        found: Any = (self.trial or {}).get(uid)
+        found: Any = self.made.get(uid)
         for look in (self.packer.classes.object, self._classes):
             found = look(uid) if found is None else found
         if found is None:

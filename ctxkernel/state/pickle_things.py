@@ -65,7 +65,10 @@ _RUNS = "it is running code, which has no stored form"
 def _running(taking: Taking, obj: Any) -> Reduction:
     """A generator or coroutine: alive only. Where it stands and what it holds say whether it ran on."""
     frame = next((one for name in ("gi_frame", "cr_frame", "ag_frame") if (one := getattr(obj, name, None))), None)
-    held = [one for one in gc.get_referents(obj) if type(one) not in (types.FrameType, types.CodeType)]
+    referents = itertools.pairwise((None, *gc.get_referents(obj)))
+    # A dict right after the frame is its `f_locals`, which is there once somebody has asked for it.
+    referents = (one for before, one in referents if before is not frame or type(one) is not dict)
+    held = [one for one in referents if type(one) not in (types.FrameType, types.CodeType)]
     return taking.refuse(obj, _RUNS, [-2 if frame is None else frame.f_lasti, held])
 
 

@@ -300,17 +300,19 @@ class Packer:
         shared: Callable[[str], object | None] = lambda _: None,
         report: list[str] | None = None,
         trial: bool = False,
+        again: dict[str, type] | None = None,
     ) -> dict[str, object]:
         """Return the values by name.
 
         `buffers` are those of the pack, in its order; one that can be written to becomes the memory of what is
         restored. `classes(uid)` may make a class that is not alive; `shared(label)` gives an object with a pack of its
         own. What cannot be put together is a stand-in that `lost` makes; `report` is told. A `trial` leaves no trace:
-        classes that it makes are not known by their uid. Raises ValueError for what is no stream of ours.
+        classes that it makes are not known by their uid. `again`: by uid, living classes that become what they were,
+        but for those that are left in it. Raises ValueError for what is no stream of ours.
         """
         opened = Opened(stream)
-        made: dict[str, type] | None = {} if trial else None
-        restorer = Restorer(self, opened.labels, buffers, handles, live, lost, classes, shared, made)
+        given = handles, live, lost, classes, shared, trial, again or {}, self.classes.names
+        restorer = Restorer(self, opened.labels, buffers, *given)
         with _undisturbed():
             values, faults = self._load(restorer, opened)
         if report is not None:

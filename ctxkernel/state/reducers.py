@@ -53,7 +53,8 @@ class Outcome:
     shared: dict[str, object] = field(default_factory=dict)
     """By label, the objects that it refers to and that have packs of their own."""
     deps: set[str] = field(default_factory=set)
-    """Global names that the code in it mentions; `module:<name>` for the user's own modules."""
+    """Global names that the code in it mentions; `module:<name>` for the user's own modules, `class:<uid>` for classes
+    whose members it refers to by name."""
     noted: list[object] = field(default_factory=list)
     """Objects with an identity that matters, of other types than the pickler stores by itself."""
     unproven: list[tuple[object, str]] = field(default_factory=list)
@@ -374,7 +375,7 @@ _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
 
 def _libraries() -> dict[int, Kind]:
     """Return the reducers for classes of those libraries that are imported by now, and what is below them."""
-    return _of_imported(tuple([name in sys.modules for name in _MODULES]))
+    return _of_imported(tuple(map(sys.modules.__contains__, _MODULES)))
 
 
 @functools.lru_cache(1)

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 class_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 class_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
+_size: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
+_base: Callable[[type], type] = type.__dict__["__base__"].__get__
 _module_dict: Callable[[types.ModuleType], Any] = vars(types.ModuleType)["__dict__"].__get__
 
 _PLAIN: Any = object.__dict__["__getattribute__"]
@@ -61,9 +63,7 @@ def loaded(name: str) -> dict[str, Any]:
 
 def is_kind(cls: type, base: type) -> bool:
     """Say whether `base` stands in the MRO of `cls`. Asks no metaclass."""
-    if cls is base:
-        return True
-    return any(each is base for each in class_mro(cls))
+    return cls is base or id(base) in map(id, class_mro(cls))
 
 
 def is_any(cls: type, *named: tuple[str, str]) -> bool:
@@ -95,6 +95,8 @@ class _Traits(NamedTuple):
     get_dict: Callable[[object], Any] | None
     slots: tuple[tuple[str, Callable[[object], Any]], ...]
     cached: tuple[str, ...]
+    python_made: bool
+    """A class statement made it, so that its attributes are all that its instances hold by it."""
 
 
 _KNOWN: dict[int, tuple[type, int, _Traits]] = {}
@@ -128,10 +130,23 @@ def _traits(cls: type) -> _Traits:
         get_dict=get_dict,
         slots=tuple(slots),
         cached=tuple(cached),
+        python_made=heap and _python_made(cls, members),
     )
     if _installed(cls):
         _KNOWN[id(cls)] = cls, len(members), traits
     return traits
+
+
+def _python_made(cls: type, members: Mapping[str, Any]) -> bool:
+    own = sum(type(one) is types.MemberDescriptorType for one in members.values())
+    if "__slots__" not in members and (own or not any("__dict__" in class_dict(base) for base in class_mro(cls))):
+        return False
+    return _size(cls) - _size(_base(cls)) <= 8 * (own + 2)  # a dict and a list of weak references
+
+
+def python_made(cls: type) -> bool:
+    """Say whether a class statement made `cls`, so that its attributes are all that its instances hold by it."""
+    return _traits(cls).python_made
 
 
 def _installed(cls: type) -> bool:
@@ -197,9 +212,13 @@ class Plan:
         return members if is_kind(type(members), dict) else None
 
 
+_OF_CYTHON = "_common_types_metatype"
+"""The class of the types that modules written in Cython share, which no module has under their names."""
+
+
 def is_own_class(cls: type, namespace_module: str) -> bool:
     """Say whether `cls` was made by the user: in the namespace, or where no import finds it again."""
-    if not class_flags(cls) & HEAP_TYPE:
+    if not class_flags(cls) & HEAP_TYPE or class_name(type(cls)) == _OF_CYTHON:
         return False
     return class_module(cls) == namespace_module or not importable(cls)
 

@@ -11,12 +11,10 @@ Rule 3: what could not be brought back is named with the reason; no restore pret
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import pickle
 import re
 import sys
-import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,7 +25,7 @@ from ctxkernel.state.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.pickle_arrays import memory_class
 from ctxkernel.state.pickling import Lost
 from ctxkernel.state.pieces import CHUNK, chunks_of
-from ctxkernel.state.reflect import class_dict, is_any, is_kind
+from ctxkernel.state.reflect import is_any
 from ctxkernel.state.states import CheckpointError
 from ctxkernel.state.units import Buffer, State, Unit
 from ctxkernel.state.variables import NOTHING
@@ -106,6 +104,8 @@ class Restorer:
         self._free_memory = free_memory
         self._made: set[str] = set()
         """Uids of classes that were made anew for the return under way."""
+        self._unlike: tuple[str | None, set[str]] = None, set()
+        """The state that was restored last, and names that may not be as it has them."""
 
     # -- before anything is touched -----------------------------------------------------------
 
@@ -241,7 +241,7 @@ class Restorer:
         alive = bool(unit.live) and all(token in living or token in again for token, _ in unit.live)
         if not alive:
             found.lost.update({place: f"{why}; what it was is gone" for place, why in missing.items()})
-        elif not unit.equals(current.get(unit.names[0])):
+        elif not unit.equals(current.get(unit.names[0])) or not self._checkpoints.unstored.isdisjoint(unit.names):
             found.stale.update(dict.fromkeys(whole or missing, _AS_NOW))
         else:
             found.stale.update(self._used(unit, found.execution_id))
@@ -357,36 +357,29 @@ class Restorer:
                         fetched.values[name] = fetched.values[label]
         return fetched
 
-    def _class(self, target: State, uid: str) -> type | None:
-        """Make a class of a state that is not alive; instances of it are being loaded."""
-        unit = target.get(f"class:{uid}")
+    def _class(self, fetched: Fetched, uid: str) -> object | None:
+        """Make a class of a state that is not alive, with what is stored with it; instances of it are being loaded."""
+        unit = fetched.difference.target.get(f"class:{uid}")
         if unit is None or not unit.digest:
             return None
         self._made.update(unit.names)
-        return self._load_classes(target, unit)[f"class:{uid}"]
-
-    def _load_classes(self, target: State, unit: Unit) -> dict[str, type]:
-        return self._packer.unpack(  # type: ignore[return-value]
-            self._stream(unit), [], handles=self._checkpoints.handle, classes=lambda uid: self._class(target, uid)
-        )
+        self._fetch(fetched, unit)
+        return fetched.values[f"class:{uid}"]
 
     def _redefine(self, fetched: Fetched, unit: Unit) -> None:
         """Give classes that are alive what they had: instances of them may be kept in place, or be held by others."""
         if not self._made.isdisjoint(unit.names):
             return  # they were made for this return
-        living = {name: self._packer.part_of(name) for name in unit.names}
-        made = self._load_classes(fetched.difference.target, unit)
-        instead = {id(made[name]): live for name, live in living.items() if live is not None}
-        for name, live in living.items():
-            if live is None or live is made[name]:
-                continue
-            if not _take_members(live, made[name], instead):
-                why = "its instances do not fit the class that it was"
-                fetched.as_now |= {one: why for one in self._tracker.names() if self._value(one) is live}
-                continue
-            self._packer.classes.add(name[6:], live)
-            if isinstance(live, abc.ABCMeta):
-                _take_registered(live, made[name])
+        living = {name[6:]: cls for name in unit.names if (cls := self._packer.part_of(name)) is not None}
+        self._packer.unpack(
+            self._stream(unit),
+            handles=self._checkpoints.handle,
+            classes=lambda uid: self._class(fetched, uid),
+            again=living,
+        )
+        why = "its instances do not fit the class that it was"
+        for cls in living.values():
+            fetched.as_now |= {one: why for one in self._tracker.names() if self._value(one) is cls}
 
     def _guarded(self, fetched: Fetched, unit: Unit, step: Callable[[], None]) -> None:
         try:
@@ -408,13 +401,13 @@ class Restorer:
             return
         living = self._checkpoints.living(unit)
         buffers = [self._memory(buffer) for buffer in unit.buffers]
-        target, said, gone = difference.target, list[str](), list[str]()
+        said, gone = list[str](), list[str]()
         values = self._packer.unpack(
             self._stream(unit),
             buffers,
             handles=self._checkpoints.handle,
             live=lambda token: living[token] if token in living else self._connect(fetched, unit, token),
-            classes=lambda uid: self._class(target, uid),
+            classes=lambda uid: self._class(fetched, uid),
             shared=lambda label: self._shared(fetched, label),
             lost=lambda what: gone.append(what) or Lost(what),
             report=said,
@@ -422,7 +415,7 @@ class Restorer:
         for token, _ in unit.live:
             if token.startswith("unequal:") and token in living:
                 values[token.split(":")[1]] = living[token]
-        fetched.values |= values
+        fetched.values = values | fetched.values  # a class that refers to itself may have been made by what it holds
         if not said:
             return
         why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
@@ -538,7 +531,10 @@ class Restorer:
         recorded = self._checkpoints.state(difference.execution_id)
         others = [name for name, unit in difference.target.items() if unit is not recorded.get(name)]
         self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
-        self._tracker.settle(difference.target, [unit.names for unit in difference.load], difference.held)
+        # What is alive only may have gone on, or hold the objects that these were: it is compared with no stored state.
+        self._unlike = difference.execution_id, {name for unit in difference.load if unit.live for name in unit.names}
+        held = (*difference.held, *self._unlike[1])
+        self._tracker.settle(difference.target, [unit.names for unit in difference.load], held)
         return lost
 
     def _hold(self, difference: Difference, gone: set[str]) -> None:
@@ -563,72 +559,11 @@ class Restorer:
             value = self._value(name)
             if value is not NOTHING:
                 held[name] = value
-        whole = {unit.names: unit for unit in current.values() if held.keys() >= set(unit.names)}
+        at, unlike = self._unlike
+        known = held.keys() - unlike if at == self._checkpoints.base else held.keys()
+        whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
         self._checkpoints.hold(held, {names: self._print(unit, held) for names, unit in whole.items()})
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
-
-
-_NOT_MEMBERS = frozenset(("__dict__", "__weakref__", "__doc__", "__abstractmethods__", "_abc_impl"))
-
-
-def _take_members(live: type, made: type, instead: Mapping[int, type]) -> bool:
-    """Give `live` the members of `made`, another making of the same class; False where their layouts differ.
-
-    `instead`: by id, the living class for each that was made. A function stays the object that it is.
-    """
-    members, old = dict(class_dict(made)), dict(class_dict(live))
-    if live.__bases__ != made.__bases__ or members.get("__slots__") != old.get("__slots__"):
-        return False
-    own = _NOT_MEMBERS
-    if (enum := sys.modules.get("enum")) is not None and is_kind(live, enum.Enum):
-        instances, theirs = old["_member_map_"], members["_member_map_"]
-        if instances.keys() != theirs.keys():
-            return False
-        for name, one in instances.items():  # a class that holds its instances keeps them, with the other's attributes
-            attributes = {**vars(theirs[name]), "__objclass__": live}
-            vars(one).clear()
-            vars(one).update(attributes)
-        own = own | instances.keys() | {name for name in (*members, *old) if re.fullmatch(r"_[a-z]\w*_", name)}
-    for name in old.keys() - members.keys() - own:
-        type.__delattr__(live, name)
-    for name, value in members.items():
-        if name in own or type(value) in (types.MemberDescriptorType, types.GetSetDescriptorType):
-            continue
-        if not _take_function(old.get(name), value, instead):
-            type.__setattr__(live, name, value)
-    return True
-
-
-_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__")
-
-
-def _take_function(live: Any, made: Any, instead: Mapping[int, type]) -> bool:
-    """Make a function what `made` is, another making of it; False where it is none, or cannot be that."""
-    if type(made) in (staticmethod, classmethod):
-        return type(live) is type(made) and _take_function(live.__func__, made.__func__, instead)
-    if type(made) is not types.FunctionType:
-        return False
-    for cell in made.__closure__ or ():
-        with contextlib.suppress(ValueError):  # an empty cell
-            cell.cell_contents = instead.get(id(cell.cell_contents), cell.cell_contents)  # `super()` looks there
-    if type(live) is not types.FunctionType or made.__closure__ or live.__closure__:
-        return False
-    if made.__globals__ is not live.__globals__:
-        return False
-    for name in _OF_FUNCTION:
-        setattr(live, name, getattr(made, name))
-    live.__dict__ = made.__dict__
-    return True
-
-
-def _take_registered(live: type, made: type) -> None:
-    """Register with an abstract class what was registered with another making of it, and nothing else."""
-    dump: Any = abc._get_dump  # type: ignore[attr-defined]
-    abc._reset_registry(live)  # type: ignore[attr-defined]
-    abc._reset_caches(live)  # type: ignore[attr-defined]
-    for reference in dump(made)[0]:
-        if (one := reference()) is not None:
-            abc._abc_register(live, one)  # type: ignore[attr-defined]
 
 
 def _allocate(nbytes: int) -> memoryview:

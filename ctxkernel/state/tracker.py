@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 from xxhash import xxh3_128_digest
 
+from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import Expired
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
@@ -179,7 +180,9 @@ class NamespaceTracker:
         """End `watch`."""
         if name in self._watched:
             self._watched.discard(name)
-            self._forget(name)
+            self._variables.pop(name, None)
+            for other in self._dissolve(name):
+                self.store_again(other)
             self.pending.names.discard(name)
 
     def changed_since(self) -> set[str]:
@@ -577,6 +580,8 @@ class NamespaceTracker:
             deferred |= {name for names in groups for name in names}
         self._await(deferred, moment)
         changed_parts = self._take_pieces(moment, deferred, old, found)
+        if changed_parts:
+            self._store_users(changed_parts, moment)
         for name in added:
             if name in self._variables and name not in found.added:
                 self._rebind(name, variable := self._variables[name])
@@ -601,7 +606,8 @@ class NamespaceTracker:
         if outside and not changed:  # a module's variables, say: the state that they are part of is another
             changed = found.changed
         shown = {name: info for name, info in found.added.items() if name not in self._watched}
-        return NamespaceDiff(shown, changed, tuple(deleted), found.said(sorted(deferred - self._watched)))
+        said = found.said(sorted(deferred - self._watched))
+        return NamespaceDiff(shown or NONE, changed or NONE, tuple(deleted), said)
 
     def _await(self, names: Collection[str], moment: Moment) -> None:
         """Treat names as one group until it is known what they share."""
@@ -677,6 +683,12 @@ class NamespaceTracker:
                     continue  # it was packed since it shares something now, or lost who it shared with
                 self._change(name, found)
         return changed_parts
+
+    def _store_users(self, labels: Collection[str], moment: Moment) -> None:
+        """Have the next checkpoint store what refers by name to members of classes that are others now."""
+        groups = {group.names for group in self._groups.values() if not group.deps.isdisjoint(labels)}
+        for name in {name for names in groups if moment.pieces.keys().isdisjoint(names) for name in names}:
+            self.store_again(name)
 
     def _holds_changed(self, name: str, labels: Collection[str]) -> bool:
         """Say whether a dict holds a class of the user's that is another now: the scope of an `exec`."""

@@ -60,6 +60,11 @@ class Named(ById):
         """Have no object of this name; those that have it keep it for `get`."""
         self._objects.pop(name, None)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of which an object is alive."""
+        return frozenset(self._objects)
+
     def object(self, name: str) -> Any:
         """Return the living object of a name, or None."""
         found = self._objects.get(name)

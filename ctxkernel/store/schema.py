@@ -128,7 +128,7 @@ INSERT["blocks"] = INSERT["blocks"].replace("INSERT", "INSERT OR IGNORE")
 
 def row_hash(values: Sequence[Value]) -> int:
     """Return the checksum of a row's values: 63 bits of xxh3 over their texts."""
-    text = "\x1f".join([value if type(value) is str else repr(value) for value in values])
+    text = "\x1f".join(map(str, values))
     return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) >> 1
 
 

@@ -79,17 +79,17 @@ class FunctionCaches(Part):
                 place = self._places[prefix] = _Place(names)
             elif prefix:
                 place.follow()
-            for name, value in place.found.items():
-                found = [(prefix + name, value)] if type(value) is _CACHE else _of_class(prefix + name, value, names)
-                yield from ((path, one) for path, one in found if seen.setdefault(id(one), prefix) == prefix)
+            for found in place.found.values():
+                yield from ((prefix + path, one) for path, one in found if seen.setdefault(id(one), prefix) == prefix)
 
 
 class _Place:
-    """The caches and classes among the values of a namespace."""
+    """The caches among the values of a namespace, and those of its classes as of when each got its name."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         self.names = names
-        self.found: dict[str, Any] = {}
+        self.found: dict[str, list[tuple[str, Any]]] = {}
+        """Variable → caches by name."""
         self._last = Snapshot({})
         self.follow()
 
@@ -102,9 +102,14 @@ class _Place:
     def look(self, names: Iterable[str]) -> None:
         """Look at some of the names."""
         for name in names:
-            value = self.names.get(name)
-            if type(value) is _CACHE or issubclass(type(value), type):
-                self.found[name] = value
+            value: Any = self.names.get(name)
+            found: list[tuple[str, Any]] = []
+            if type(value) is _CACHE:
+                found = [(name, value)]
+            elif issubclass(type(value), type):
+                found = [*_of_class(name, value, self.names)]
+            if found:
+                self.found[name] = found
             else:
                 self.found.pop(name, None)
 

@@ -62,7 +62,7 @@ class Logging(Part):
         """Return the handlers of classes of the user's by token: their attributes belong to the state as well."""
         return {
             self.live.token(handler): handler
-            for _, logger in _configured()
+            for _, logger in _all()
             for handler in logger.handlers
             if _is_of_user(type(handler)) and not isinstance(handler, logging.StreamHandler)
         }
@@ -201,11 +201,9 @@ class Logging(Part):
             yield lambda: _set_stream(handler, stream)
 
 
-def _all() -> Iterator[tuple[str, Logger]]:
-    yield "", logging.root
-    for name, logger in list(logging.root.manager.loggerDict.items()):
-        if isinstance(logger, logging.Logger):
-            yield name, logger
+def _all() -> list[tuple[str, Logger]]:
+    found = list(logging.root.manager.loggerDict.items())
+    return [("", logging.root), *[(name, one) for name, one in found if isinstance(one, Logger)]]
 
 
 def _configured() -> list[tuple[str, Any]]:
