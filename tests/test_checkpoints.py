@@ -15,6 +15,7 @@ import pytest
 from ctxkernel.core.settings import Settings
 from ctxkernel.state.checkpoints import Checkpointer, Taken
 from ctxkernel.state.restore import Restorer
+from ctxkernel.state.storing import Storage
 from ctxkernel.state.tracker import NamespaceTracker
 from ctxkernel.state.variables import NOTHING
 from ctxkernel.store import packs
@@ -30,13 +31,9 @@ class Bench:
         self.store = ChunkStore(folder)
         self.background = Background(self.store)
         self.tracker = NamespaceTracker(self.ns, hidden={"np", "pd"}, may_defer=lambda: self.background.can_fork)
-        self.checkpoints = Checkpointer(
-            tracker=self.tracker,
-            chunks=self.store,
-            background=self.background,
-            address=stream_address,
-            value=lambda name: self.ns.get(name, NOTHING),
-        )
+        value = lambda name: self.ns.get(name, NOTHING)  # noqa: E731
+        storage = Storage(self.tracker.packer, self.store, self.background, stream_address, value, lambda _: None)
+        self.checkpoints = Checkpointer(self.tracker, storage)
         self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=lambda: None)
         self.count = 0
         self.taken: dict[str, Taken] = {}
@@ -60,7 +57,7 @@ class Bench:
 
     def goto(self, execution_id: str | None) -> dict[str, str]:
         """Go back; returns what was lost, or is as it is now."""
-        self.checkpoints.wait(30)
+        self.background.wait(30)
         self.checkpoints.poll()
         difference = self.restorer.compare(execution_id)
         lost = self.restorer.settle(self.restorer.fetch(difference))
@@ -149,7 +146,7 @@ def test_a_view_shares_the_memory_of_its_array_again(bench: Bench):
 def test_a_slice_of_a_large_array_is_patched_where_it_lies(bench: Bench):
     """The array stays the same object, and only the difference is stored."""
     first = bench.run("arr = np.arange(4_000_000.0)")
-    bench.checkpoints.wait(30)
+    bench.background.wait(30)
     bench.checkpoints.poll()
     stored = bench.store.bytes_stored
     second = bench.run("arr[1000:1010] = -1")
@@ -166,7 +163,7 @@ def test_a_slice_of_a_large_array_is_patched_where_it_lies(bench: Bench):
 def test_what_is_packed_in_the_background_is_stored_as_a_difference(bench: Bench, tmp_path: Path):
     """A large array with a few changed places costs those, also where hashing it took longer than there was time."""
     bench.run("a = np.arange(4_000_000.0)")
-    bench.checkpoints.wait(30)
+    bench.background.wait(30)
     bench.checkpoints.poll()
     before = sum(path.stat().st_size for path in tmp_path.rglob("*"))
     bench.tracker.settings = Settings(end_phase_ms=0)

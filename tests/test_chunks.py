@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from ctxkernel.core.errors import StoreError
+from ctxkernel.state.pieces import CHUNK
 from ctxkernel.store import chunks, packs, pages
-from ctxkernel.store.chunks import CHUNK, MOST_LINKS, ChunkStore, address_of, stream_address
+from ctxkernel.store.chunks import MOST_LINKS, ChunkStore, address_of, stream_address
 from ctxkernel.store.pages import PAGE
 
 LARGE = 256 * 1024

@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 from test_chunks import LARGE, content, edited, put
 
+from ctxkernel.state.pieces import CHUNK
 from ctxkernel.store import background as module
 from ctxkernel.store.background import MOST_JOBS, Background
-from ctxkernel.store.chunks import CHUNK, ChunkStore, address_of
+from ctxkernel.store.chunks import ChunkStore, address_of
 from ctxkernel.store.memory import free_memory
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is forked")

@@ -370,8 +370,10 @@ class Torture:
             if found.target is None:
                 break
             self.check(found.target, found.trusted, "a signature")
+            with SessionReader(path) as reader:
+                manifest = reader.all_manifests()[found.target]
             try:
-                self.load(found.target, found.manifests[found.target], chunks)
+                self.load(found.target, manifest, chunks)
                 break
             except StoreError as error:  # torn: the store does not offer it again
                 tried += 1

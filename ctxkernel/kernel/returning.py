@@ -28,11 +28,10 @@ from ctxkernel.kernel.reading import on_handles, only_commands
 from ctxkernel.kernel.trail import Trail
 from ctxkernel.state import modules, reconnect
 from ctxkernel.state.ambient import PARTS, Ambient, passive
-from ctxkernel.state.ambient.modules import OwnModules
 from ctxkernel.state.checkpoints import Checkpointer
-from ctxkernel.state.modules import LOGGING, PREFIX, PYPLOT
+from ctxkernel.state.modules import LOGGING, PREFIX, PYPLOT, OwnModules
 from ctxkernel.state.restore import Difference, Fetched, Restorer
-from ctxkernel.state.storing import BACKGROUND_SECONDS
+from ctxkernel.state.storing import BACKGROUND_SECONDS, Storage
 from ctxkernel.state.units import State
 from ctxkernel.state.variables import NOTHING, some_of
 from ctxkernel.store import origin, quota
@@ -129,14 +128,8 @@ class Returning:
         self._mementos: Mapping[str, Any] = {}
         self._targets: dict[str, int] = {}
         """Pseudo-names of what handles look at, and its id."""
-        self.checkpoints = Checkpointer(
-            tracker=ctx.tracker,
-            chunks=self.chunks,
-            background=self.background,
-            address=stream_address,
-            value=self.value,
-            handle=ctx.loop.graph.node,
-        )
+        storage = Storage(self.packer, self.chunks, self.background, stream_address, self.value, ctx.loop.graph.node)
+        self.checkpoints = Checkpointer(ctx.tracker, storage)
         self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=free_memory)
         self.trail = Trail()
         self.named: dict[str, str] = {}
@@ -371,12 +364,12 @@ class Returning:
     def wait_for_all(self) -> None:
         """Wait until every state is known: what is packed in the background is compared with what is there now."""
         if self.checkpoints.writing:
-            self.checkpoints.wait(BACKGROUND_SECONDS)
+            self.background.wait(BACKGROUND_SECONDS)
             self._ctx.settle_checkpoints()
 
     def wait(self) -> None:
         """Give what is still being written a moment, at the end of the kernel."""
-        self.checkpoints.wait(_LAST_SECONDS)
+        self.background.wait(_LAST_SECONDS)
 
     def close(self) -> None:
         """Let go of the store."""

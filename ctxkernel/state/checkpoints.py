@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from ctxkernel.state import reconnect, units
 from ctxkernel.state.pieces import Piece
 from ctxkernel.state.reflect import is_any
 from ctxkernel.state.states import Known, States
-from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking, unit_of
+from ctxkernel.state.storing import BACKGROUND_SECONDS, Storage, Taking, unit_of
 from ctxkernel.state.tracker import NamespaceTracker, Pending
 from ctxkernel.state.units import State, Unit, missing_of
 from ctxkernel.state.variables import NOTHING, is_atom
@@ -44,41 +44,23 @@ class Taken:
 
 
 class Checkpointer:
-    """The states of one session, and what of the present one is stored.
+    """The states of one session, and what of the present one is stored."""
 
-    `value(name)` gives a variable, or what a pseudo-name (`Out[5]`, `target:v1`) stands for; NOTHING where there is
-    none. `address(data)` is the address of a trusted blob; `handle` gives the living node of an id.
-    """
-
-    def __init__(
-        self,
-        *,
-        tracker: NamespaceTracker,
-        chunks: Chunks,
-        background: Background,
-        address: Callable[[Any], str],
-        value: Callable[[str], Any],
-        handle: Callable[[str], Any] = lambda _: None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.states = States(chunks.read)
-        self.storage = Storage(tracker.packer, chunks, background, address, value, handle)
+    def __init__(self, tracker: NamespaceTracker, storage: Storage) -> None:
+        self.states = States(storage.chunks.read)
         self.tracker = tracker
-        self.handle = handle
-        self._packer = tracker.packer
-        self._background = background
-        self._value = value
-        self._clock = clock
+        self.storage = storage
+        self._packer, self._value = storage.packer, storage.value
         self._current: State = {}
         """What is live now, by what was stored of it last."""
-        self._base: str | None = None
-        """The execution whose state `_current` is, but for `_apart`."""
+        self.base: str | None = None
+        """The execution whose state is the present one, but for `_apart`, as far as is known."""
         self._labels: set[str] = set()
         """Shared objects that `_current` has."""
         self._apart: set[str] = set()
-        """Names that the state of `_base` has and that could not be brought back."""
+        """Names that the state of `base` has and that could not be brought back."""
         self._others: set[str] = set()
-        """Names whose units in `_current` are not those that the state of `_base` has."""
+        """Names whose units in `_current` are not those that the state of `base` has."""
         self._lacks = False
         """Whether there may be units in `_current` whose data are not stored."""
         self._plain: dict[str, Any] = {}
@@ -95,7 +77,7 @@ class Checkpointer:
         """What tells whether such values are as they were: by execution and the names of a unit."""
         self.left: tuple[str | None, int] = ("", -1)
         """The state that was left last, and the tracker's turn then."""
-        self._writing: dict[str, list[Any]] = {}
+        self.writing: dict[str, list[Any]] = {}
         """Execution → tickets that write data of its checkpoint."""
 
     # -- taking -------------------------------------------------------------------------------
@@ -106,8 +88,7 @@ class Checkpointer:
         """Take the state after `execution_id`.
 
         `plain`: pseudo-names with plain values that changed since the last call; `gone`: those that went away. The
-        manifest is a difference, or the `whole` state. Never raises for a value that cannot be stored: it is named in
-        the info.
+        manifest is a difference, or the `whole` state. A value that cannot be stored is named in the info.
         """
         units_now = self._current.items() if self._lacks else ()
         lacking = [name for name, unit in units_now if unit.digest and not unit.stream[0]]
@@ -125,13 +106,15 @@ class Checkpointer:
     def _take(
         self, execution_id: str, pending: Pending, plain: Mapping[str, Any], gone: Iterable[str], *, whole: bool
     ) -> Taken:
-        start = self._clock()
+        start = time.perf_counter()
         taking = Taking(execution_id)
         self._turns[execution_id] = self.tracker.turn
         doubts = self._doubts(execution_id)
         plain = self._plain = {**self._plain, **plain}
         self._drop_gone(pending, gone, taking)
-        self._note_use()
+        for name in self.tracker.touched & self._current.keys():
+            for token, _ in self._current[name].live:
+                self._used[token] = self.tracker.turn
         fault = ""
         try:
             others, self._others = self._others, set[str]()
@@ -153,24 +136,24 @@ class Checkpointer:
         fault = fault or next((one.fault for one in taking.tickets if one.done and one.fault), "")
         under_way = [one for one in taking.tickets if not (one.done and one.fault)]
         state: CheckpointState = "skipped" if fault else "writing" if under_way else "durable"
-        elapsed = round((self._clock() - start) * 1000, 3)
+        elapsed = round((time.perf_counter() - start) * 1000, 3)
         info = CheckpointInfo(f"c{execution_id}", execution_id, state, taking.written, elapsed, taking.missing, fault)
-        known = Known(self._base, taking.units, sorted(taking.gone), info)
+        known = Known(self.base, taking.units, sorted(taking.gone), info)
         if fault:
             self._fail(known, fault)
         listed = list({id(unit): unit for unit in self._current.values()}.values()) if whole else known.units
         manifest = {
             "v": units.VERSION,
-            "base": None if whole or self._base is None else f"c{self._base}",
+            "base": None if whole or self.base is None else f"c{self.base}",
             "units": [units.unit_to_json(unit, self.storage.recipe) for unit in listed],
             "gone": [] if whole else known.gone,
         }
         if doubts:
             manifest["u"] = doubts
-        self.states.add(execution_id, known)
-        self._base = execution_id
+        self.states.known[execution_id] = known
+        self.base = execution_id
         if under_way:
-            self._writing[execution_id] = under_way
+            self.writing[execution_id] = under_way
         return Taken(info, manifest)
 
     def _doubts(self, execution_id: str) -> dict[str, list[str]]:
@@ -179,7 +162,7 @@ class Checkpointer:
         doubts, self.tracker.doubts = self.tracker.doubts, {}
         for name, turn in doubts.items():
             between = [one for one, at in self._turns.items() if at > turn and one != execution_id]
-            between = [one for one in between if self.states.follows(self._base, one)]
+            between = [one for one in between if self.states.follows(self.base, one)]
             if between:
                 found[name] = between
         self.states.doubt(found, execution_id)
@@ -200,13 +183,6 @@ class Checkpointer:
             if name in self._current and not name.startswith(("class:", "shared:")) and self._value(name) is NOTHING:
                 self._current.pop(name)
                 taking.gone.add(name)
-
-    def _note_use(self) -> None:
-        """Note when a cell last may have used what cannot be stored."""
-        for name in self.tracker.touched:
-            unit = self._current.get(name)
-            for token, _ in unit.live if unit is not None else ():
-                self._used[token] = self.tracker.turn
 
     def _put(self, unit: Unit, taking: Taking) -> None:
         """Make a unit that of its names."""
@@ -278,9 +254,8 @@ class Checkpointer:
         names = sorted(name for name in pending.deferred if self._value(name) is not NOTHING)
         if not names:
             return
-        taking.job = taking.execution_id
         taking.groups, taking.before = tuple((name,) for name in names), dict(self._current)
-        self._put(Unit(tuple(names), job=taking.job), taking)
+        self._put(Unit(tuple(names), job=taking.execution_id), taking)
 
     # -- what became of it --------------------------------------------------------------------
 
@@ -289,18 +264,18 @@ class Checkpointer:
 
         The rows map jobs to units, as JSON: they are to be signed and stored with the state of the checkpoint.
         """
-        if not self._writing:
+        if not self.writing:
             return []
-        self._background.poll()
+        self.storage.background.poll()
         done: list[tuple[CheckpointInfo, dict[str, Any]]] = []
-        for execution_id, tickets in list(self._writing.items()):
+        for execution_id, tickets in list(self.writing.items()):
             if all(ticket.done for ticket in tickets):
-                del self._writing[execution_id]
+                del self.writing[execution_id]
                 done.append(self._finish(execution_id, tickets))
         return done
 
     def _finish(self, execution_id: str, tickets: Sequence[Any]) -> tuple[CheckpointInfo, dict[str, Any]]:
-        known = self.states[execution_id]
+        known = self.states.known[execution_id]
         rows = {job: result for one in tickets if not one.fault for job, result in (one.result or {}).items()}
         fault = next((str(one.fault) for one in tickets if one.fault), "")
         missing = dict(known.info.missing)
@@ -317,7 +292,7 @@ class Checkpointer:
         return known.info, rows
 
     def _taken_in(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
-        if self.states.has_result(job):
+        if job in self.states.made:
             return self.states.finish(job, result)
         for listed in result["units"]:
             if (unequal := listed.pop("u", ())) and self._is_fresh(listed["n"], job):
@@ -353,21 +328,7 @@ class Checkpointer:
                 if self._current.get(name) is unit:
                     self._current[name] = failed
 
-    def wait(self, seconds: float) -> None:
-        """Wait until everything is durable, for `seconds` at most."""
-        self._background.wait(seconds)
-
-    @property
-    def writing(self) -> bool:
-        """Whether data of a checkpoint are on their way to the store."""
-        return bool(self._writing)
-
     # -- the present --------------------------------------------------------------------------
-
-    @property
-    def base(self) -> str | None:
-        """The execution whose state is the present one, as far as is known."""
-        return self._base
 
     @property
     def unstored(self) -> set[str]:
@@ -378,9 +339,9 @@ class Checkpointer:
         """Return the state after an execution; that before all of them for None. Raises CheckpointError."""
 
         def settle() -> None:
-            self._background.wait(BACKGROUND_SECONDS)
-            self._background.poll()
-            for tickets in list(self._writing.values()):
+            self.storage.background.wait(BACKGROUND_SECONDS)
+            self.storage.background.poll()
+            for tickets in list(self.writing.values()):
                 for ticket in tickets:
                     if ticket.done and not ticket.fault:
                         for job, result in (ticket.result or {}).items():
@@ -441,7 +402,7 @@ class Checkpointer:
     def made_again(self, names: Iterable[str]) -> None:
         """These are live again, made anew: the next checkpoint stores them."""
         self._apart.difference_update(names)
-        state = self.state(self._base)
+        state = self.state(self.base)
         for name in names:
             unit, value = state.get(name), self._value(name)
             if unit is not None and len(unit.live) == 1 and all(self._value(one) is value for one in unit.names):
@@ -450,10 +411,10 @@ class Checkpointer:
 
     def hold(self, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:
         """Hold values of the present state, which is about to be left, whose data are not stored."""
-        self.left = self._base, self.tracker.turn
+        self.left = self.base, self.tracker.turn
         if values:
-            self.held[self._base] = {**self.held.pop(self._base, {}), **values}
-        self.prints |= {(self._base, names): one for names, one in prints.items()}
+            self.held[self.base] = {**self.held.pop(self.base, {}), **values}
+        self.prints |= {(self.base, names): one for names, one in prints.items()}
         while len(self.held) > MOST_STATES_HELD:
             del self.held[next(iter(self.held))]
         self.prints = {key: one for key, one in self.prints.items() if key[0] in self.held}
@@ -466,7 +427,7 @@ class Checkpointer:
         self._others = {name for name in others if name in target}
         self._current = {name: unit for name, unit in target.items() if name not in lost}
         self._labels = {name for name in target if name.startswith("shared:")}
-        self._base = execution_id
+        self.base = execution_id
         self._apart = {name for name in lost if name in target}
         for token in {one.token for unit in target.values() for one in unit.again}:
             if self._packer.tokens.object(token) is not None:

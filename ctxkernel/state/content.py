@@ -68,9 +68,8 @@ class _Node:
         return _named("call")(self, *args)
 
 
-_FILLS = frozenset(("fill", "fill_cell", "fill_function", "fill_class", "fill_ordered", "fill_frame", "fill_tensor"))
-_FILLS |= {"fill_objects", "fill_exception", "fill_weak_container", "update_dict", "adopt", "index_references"}
-_FILLS |= {"position", "skip"}
+_FILLS = ("fill", "update_dict", "adopt", "index_references", "position", "skip")
+"""How the names begin of what gives an object that is made already its content."""
 
 
 class _Reader(pickle.Unpickler):
@@ -113,7 +112,7 @@ def values_of(
 
 
 def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
-    if name in _FILLS:
+    if name.startswith(_FILLS):
         made = getattr(args[0], "content", args[0]) if isinstance(args[0], type) else args[0]
         if isinstance(made, _Node):
             made.state.append(args[1] if name == "adopt" else args[1:])

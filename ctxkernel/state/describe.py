@@ -238,8 +238,7 @@ class _Writer:
         if plain.size:
             self.put(" ")
             self._items(plain.flat[:8].tolist(), depth)
-            if plain.size > 8:
-                self.put(f", {_MORE}")
+        self.put(f", {_MORE}" if plain.size > 8 else "")
 
     def dataframe(self, value: Any, depth: int) -> None:
         manager = _manager(value)
@@ -258,8 +257,7 @@ class _Writer:
         self.put(f"Series {len(_manager(value).axes[0])} {block.dtype}: ")
         some: Any = block.values[:8] if _of_pandas(block.values) else []
         self._items(some.tolist() if _library_kind(type(some)) == "array" else list(some), depth)
-        if len(_manager(value).axes[0]) > 8:
-            self.put(f", {_MORE}")
+        self.put(f", {_MORE}" if len(_manager(value).axes[0]) > 8 else "")
 
     def index(self, value: Any, depth: int) -> None:
         self.put(f"{type(value).__name__} {len(value)}: ")

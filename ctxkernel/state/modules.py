@@ -1,14 +1,19 @@
-"""The variables of the user's own modules, as part of a state: files of his folder, not installed libraries.
+"""The user's own modules, and their variables as part of a state.
 
+Own modules are those whose file is neither Python's nor an installed library's.
 A module is a variable of the tracker's, `module:<name>`, whose value is made here: what its names hold, the attributes
 that its classes hold as data, and those of its functions. What other libraries hold is not part of it.
 """
 
 from __future__ import annotations
 
+import os
+import site
 import sys
+import sysconfig
 import types
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ctxkernel.state.reflect import HEAP_TYPE, class_dict, class_flags, class_module, is_kind, module_dict
@@ -21,6 +26,41 @@ LOGGING = "logging"
 """So are handlers of the user's own classes: what they hold is shared with his names."""
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
+
+
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    found = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    found += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).resolve().parents[1])]
+    return tuple({os.path.realpath(folder) + os.sep for folder in found} | {folder + os.sep for folder in found})
+
+
+_FOLDERS = _library_folders()
+
+
+def is_own(module: types.ModuleType) -> bool:
+    """Return whether a module comes from a file of the user, an editable install included."""
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and not file.startswith(_FOLDERS) and not file.startswith("<")
+
+
+class OwnModules:
+    """The user's own modules that are loaded. Each module is judged once."""
+
+    def __init__(self) -> None:
+        self._judged: dict[str, tuple[types.ModuleType, bool]] = {}
+        self._found: tuple[types.ModuleType, ...] = ()
+
+    def __call__(self) -> tuple[types.ModuleType, ...]:
+        """Return them in the order in which they were loaded."""
+        if len(sys.modules) != len(self._judged):
+            before, self._judged = self._judged, {}
+            for name, module in list(sys.modules.items()):
+                known = before.get(name)
+                self._judged[name] = known if known is not None and known[0] is module else (module, is_own(module))
+            main = sys.modules.get("__main__")
+            self._found = tuple(module for module, own in self._judged.values() if own and module is not main)
+        return self._found
 
 
 def variables_of(name: str) -> Any:

@@ -14,6 +14,7 @@ import itertools
 import mmap
 import os
 import sys
+import types
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -80,15 +81,6 @@ class Map(Block):
         return _mark(os.fspath(self.path), whole)
 
 
-class _Lying:
-    """Bytes at an address, for numpy."""
-
-    def __init__(self, block: Block) -> None:
-        self.block = block
-        at = {"data": (block.address, True), "shape": (block.nbytes,)}
-        self.__array_interface__ = {**at, "typestr": "|u1", "version": 3}
-
-
 def _at(arr: Any) -> int:
     return _numpy().ndarray.__array_interface__.__get__(arr)["data"][0]
 
@@ -148,7 +140,12 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
         return plain.__reduce__()
     root = _root(taking, obj)
     if is_kind(type(root), np.memmap) and type(root.base) is mmap.mmap:
-        root = _map(taking, root) if root.mode != "c" else _block(taking, root.base, obj)
+        if root.mode == "c":
+            root = _block(taking, root.base, obj)
+        elif (known := next((one for one in taking.blocks if one.holder is root._mmap), None)) is not None:
+            root = known
+        else:
+            taking.blocks.append(root := Map(root))
     elif root is obj:
         if kind.hasobject:
             # Made whole before its items are: one of them may be a view of it.
@@ -230,7 +227,9 @@ def _in_block(taking: Taking, plain: Any) -> bool:
 def block(taking: Taking, obj: Block) -> Reduction:
     """Memory by itself."""
     np = _numpy()
-    whole = np.asarray(_Lying(obj)) if obj.nbytes else np.empty(0, "u1")
+    at = {"data": (obj.address, True), "shape": (obj.nbytes,), "typestr": "|u1", "version": 3}
+    lying = types.SimpleNamespace(block=obj, __array_interface__=at)
+    whole = np.asarray(lying) if obj.nbytes else np.empty(0, "u1")
     return PARTS.memory_block, (taking.data(memoryview(whole)),)
 
 
@@ -254,13 +253,6 @@ def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:
 def _places(count: int) -> str:
     """Return the dtype of numbers below `count`."""
     return "u1" if count <= 1 << 8 else "<u2" if count <= 1 << 16 else "<u4"
-
-
-def _map(taking: Taking, root: Any) -> Any:
-    found = next((known for known in taking.blocks if known.holder is root._mmap), None)
-    if found is None:
-        taking.blocks.append(found := Map(root))
-    return found
 
 
 def mapped(taking: Taking, obj: Map) -> Reduction:
@@ -331,14 +323,7 @@ class ArrayParts(Constructors):
         return made
 
     def array_view(
-        self,
-        root: Any,
-        offset: int,
-        kind: Any,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        writeable: bool,
-        cls: Any = None,
+        self, root: Any, offset: int, kind: Any, shape: Any, strides: Any, writeable: bool, cls: Any = None
     ) -> Any:
         """Return an array that looks into the memory of another object."""
         np = _numpy()

@@ -502,16 +502,7 @@ class CodeParts(Constructors):
         return sys.modules.get(name) or importlib.import_module(name)
 
     def make_class(
-        self,
-        uid: str,
-        meta: Any,
-        name: str,
-        path: str,
-        bases: tuple[Any, ...],
-        module: str,
-        names: list[str],
-        slots: list[str] | None,
-        early: dict[str, Any],
+        self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
     ) -> Any:
         """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
         if uid not in self.known and (meanwhile := self.packer.classes.object(uid)) is not None:
@@ -525,7 +516,9 @@ class CodeParts(Constructors):
         made = _without_hooks(meta, name, bases, members)
         if is_kind(meta, abc.ABCMeta):
             abc._abc_init(made)  # type: ignore[attr-defined]
-        self.made_class(uid, made)
+        self.made[uid] = made
+        if not self.trial:
+            self.packer.classes.add(uid, made)
         return made
 
     def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:

@@ -2,8 +2,7 @@
 
 A stream is a pickle whose constructors are names of `Restorer`'s methods, not of functions in modules: `Part("array")`
 is written as a call of the third seed. These names stay what they are: streams are kept for months. Seeds are objects
-that both sides know: they are in the memo before the first opcode, so that a list or dict of theirs is never taken
-for content.
+that both sides know: they are in the memo before the first opcode, so that a dict of theirs is never taken for content.
 """
 
 from __future__ import annotations
@@ -84,11 +83,35 @@ class Constructors:
         """Return bytes of the stream, or the buffer with that number."""
         return self.buffers[data] if type(data) is int else data
 
-    def made_class(self, uid: str, cls: type) -> None:
-        """Know a class by its uid."""
-        self.made[uid] = cls
-        if not self.trial:
-            self.packer.classes.add(uid, cls)
+
+class Lost:
+    """A stand-in for what could not be stored. Says what it is; every use raises RuntimeError with the next move.
+
+    Names with a leading underscore are simply missing, so that displays, copies and `hasattr` go by it.
+    """
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        object.__setattr__(self, "_what", what)
+
+    def __repr__(self) -> str:
+        return f"<lost: {object.__getattribute__(self, '_what')}>"
+
+    def __reduce__(self) -> tuple[type[Lost], tuple[str]]:
+        return Lost, (object.__getattribute__(self, "_what"),)
+
+    def _raise(self, *_: Any, **__: Any) -> NoReturn:
+        what = object.__getattribute__(self, "_what")
+        raise RuntimeError(f"this is only a stand-in for {what}; run the cell that made it again")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._raise()
+
+    __setattr__ = __call__ = __iter__ = __next__ = __len__ = __getitem__ = __setitem__ = __contains__ = _raise
+    __enter__ = __bool__ = __add__ = __sub__ = __mul__ = __truediv__ = __lt__ = __le__ = __gt__ = __ge__ = _raise
 
 
 def part_seed() -> NoReturn:

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
 
 
-# -- pandas -------------------------------------------------------------------------------------
-
-
 def frame(taking: Taking, obj: Any) -> Reduction:
     """A DataFrame or Series: as pandas stores it, and the attributes that pandas leaves out."""
     made, args, state, *_ = obj.__reduce_ex__(5)
@@ -73,9 +70,6 @@ def arrow_extension(taking: Taking, obj: Any) -> Reduction:
     return PARTS.new, (type(obj),), (dict(obj.__dict__), None, None, None), None, None, PARTS.fill
 
 
-# -- arrow --------------------------------------------------------------------------------------
-
-
 def arrow(taking: Taking, obj: Any) -> Reduction:
     """An Array of pyarrow: the buffers that it looks into, which others may look into too."""
     pyarrow = sys.modules["pyarrow"]
@@ -106,9 +100,6 @@ def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> Block:
     if found is None:
         blocks.append(found := Block(holder, start, size))
     return found
-
-
-# -- torch --------------------------------------------------------------------------------------
 
 
 def tensor(taking: Taking, obj: Any) -> Reduction:
@@ -180,22 +171,13 @@ class FrameParts(Constructors):
             refs.add_index_reference(index)
 
     def tensor(
-        self,
-        parameter: bool,
-        held: Any,
-        shift: int,
-        size: int,
-        kind: str,
-        offset: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        grad: bool,
+        self, param: bool, held: Any, shift: int, size: int, kind: str, offset: int, shape: Any, steps: Any, grad: bool
     ) -> Any:
         """Return a tensor over memory."""
         torch: Any = importlib.import_module("torch")
         flat = torch.from_numpy(held[shift : shift + size]) if size else torch.empty(0, dtype=torch.uint8)
-        made = torch.empty(0, dtype=getattr(torch, kind)).set_(flat.untyped_storage(), offset, shape, strides)
-        if parameter:
+        made = torch.empty(0, dtype=getattr(torch, kind)).set_(flat.untyped_storage(), offset, shape, steps)
+        if param:
             return torch.nn.Parameter(made, requires_grad=grad)
         return made.requires_grad_(grad) if grad else made
 

@@ -15,7 +15,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
 from ctxkernel.state.reflect import (
@@ -62,10 +62,7 @@ def _put_default(obj: Any, content: tuple[Any, dict[Any, Any]]) -> None:
 
 _CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     list: (lambda obj: list.__getitem__(obj, slice(None)), list.extend),
-    collections.OrderedDict: (
-        lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)),
-        _put_ordered,
-    ),
+    collections.OrderedDict: (lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)), _put_ordered),
     collections.defaultdict: (lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))), _put_default),
     dict: (lambda obj: dict(dict.items(obj)), dict.update),
     set: (lambda obj: set(set.__iter__(obj)), set.update),
@@ -81,11 +78,7 @@ _OF_STATE = frozenset(("__getstate__", "__setstate__"))
 _CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 
 
-class _Row(NamedTuple):
-    field: int
-
-
-_ROW_ARGS = class_dict(_Row)["__getnewargs__"].__code__
+_ROW_ARGS = class_dict(collections.namedtuple("_Row", "field"))["__getnewargs__"].__code__  # noqa: PYI024
 """What every named tuple has: it says no more than that it is a tuple."""
 
 

@@ -33,9 +33,8 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.pickle_core import PARTS, Constructors, Reduction
+from ctxkernel.state.pickle_core import PARTS, Constructors, Lost, Reduction
 from ctxkernel.state.pickle_instances import careful, defines, kind_of
-from ctxkernel.state.pickle_lost import Lost
 from ctxkernel.state.reflect import HEAP_TYPE, is_kind, loaded
 
 if TYPE_CHECKING:
@@ -149,37 +148,28 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
 # -- weak references ----------------------------------------------------------------------------
 
 
-def weak(taking: Taking, obj: Any) -> Reduction:
-    """A weak reference: to what is in this pack it is one again."""
-    target = obj()
-    return _weakly(taking, obj, target, (PARTS.weak, (target, obj.__callback__)))
-
-
-def weak_proxy(taking: Taking, obj: Any) -> Reduction:
-    """A weakref.proxy."""
-    target = obj.__repr__.__self__
-    return _weakly(taking, obj, target, (PARTS.weak_proxy, (target,)))
-
-
-def _weakly(taking: Taking, obj: Any, target: Any, made: Reduction) -> Reduction:
+def _weakly(taking: Taking, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
+    """A weak reference or proxy: to what is in this pack it is one again."""
     if target is not None:
         taking.targets.append(target)
     if target is None or taking.members is None:
         return PARTS.weak, (None, None)
     if id(target) not in taking.members:
         return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
-    return made
+    return part, (target, *callback)
+
+
+def _weak_proxy(taking: Taking, obj: Any) -> Reduction:
+    return _weakly(taking, obj, obj.__repr__.__self__, PARTS.weak_proxy)
 
 
 def weak_method(taking: Taking, obj: Any) -> Reduction:
     """A weakref.WeakMethod."""
-    bound = obj()
-    if bound is None:
-        return PARTS.weak, (None, None)
-    taking.targets.append(bound.__self__)
-    if taking.members is None or id(bound.__self__) not in taking.members:
-        return PARTS.weak, (None, None)
-    return PARTS.weak_method, (bound,)
+    if (bound := obj()) is not None:
+        taking.targets.append(bound.__self__)
+        if id(bound.__self__) in (taking.members or ()):
+            return PARTS.weak_method, (bound,)
+    return PARTS.weak, (None, None)
 
 
 def weak_container(taking: Taking, obj: Any) -> Reduction:
@@ -248,8 +238,6 @@ def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
     return PARTS.anonymous_map, (obj[:], obj.tell())
 
 
-# -- others -------------------------------------------------------------------------------------
-
 _DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for name in ("keys", "values", "items")}
 
 
@@ -266,11 +254,6 @@ def _list_iterator(taking: Taking, obj: Any) -> Reduction:
     """An iterator of a list, which may lie in that list, or stand where the list has no items any more."""
     made, args, *index = obj.__reduce__()
     return (made, args, *index, None, None, PARTS.position) if index else (made, args)
-
-
-def _logger(taking: Taking, obj: Any) -> Reduction:
-    taking.uses_module("logging")
-    return careful(taking, obj)
 
 
 def iterator(taking: Taking, obj: Any) -> Reduction:
@@ -392,9 +375,9 @@ KINDS: dict[Any, Kind] = {
     random.Random: instance_or(("random", "_inst")),
     random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
     Lost: lambda taking, obj: (PARTS.stand_in, obj.__reduce__()[1]),
-    weakref.ref: weak,
+    weakref.ref: lambda taking, obj: _weakly(taking, obj, obj(), PARTS.weak, obj.__callback__),
     weakref.WeakMethod: weak_method,
-    **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), weak_proxy),
+    **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), _weak_proxy),
     **dict.fromkeys((weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary), weak_container),
     weakref.finalize: _live("it is registered with this process"),
     **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _running),
@@ -408,7 +391,7 @@ KINDS: dict[Any, Kind] = {
 _C_DATA: Any = ctypes.c_int.__mro__[2]
 BELOW: dict[Any, Kind] = {
     _C_DATA: _foreign,
-    logging.Logger: _logger,
+    logging.Logger: lambda taking, obj: taking.uses_module("logging") or careful(taking, obj),
     BaseException: exception,
     io.TextIOWrapper: _open_file,
     sqlite3.Connection: database,

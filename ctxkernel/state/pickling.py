@@ -25,17 +25,16 @@ import sys
 import types
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ctxkernel.state import pickle_deep
 from ctxkernel.state.pickle_code import Again
-from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, OutOfTime, never, part_seed, said
-from ctxkernel.state.pickle_lost import Lost
+from ctxkernel.state.pickle_core import SEEDS, SMALL, Expired, Lost, OutOfTime, never, part_seed, said
 from ctxkernel.state.pickle_paths import places
 from ctxkernel.state.pickle_restore import Loader, Restorer
 from ctxkernel.state.reconnect import Connection
-from ctxkernel.state.reducers import Cache, Taking
+from ctxkernel.state.reducers import Cache, Outcome, Taking
 from ctxkernel.state.weak import ById, Named
 
 __all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
@@ -52,43 +51,22 @@ _CULPRITS = 10
 _TRIES = _CULPRITS + 5
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+@dataclass(slots=True)
+class Packed(Outcome):
     """Values as a stream, and what to know about it."""
 
-    stream: bytes
-    buffers: tuple[memoryview, ...] = ()
-    """Memory of at least 64 KiB each, as bytes, where it lies."""
-    faults: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Names that have no stored form, and why. Unpacking gives them while they are alive (`live`), and else not."""
+    stream: bytes = b""
     parts: tuple[str, ...] = ()
     """What is not stored inside of values that are: `generator in d['x']`."""
-    live: Mapping[str, object] = field(default_factory=dict[str, object])
-    """By token, what is not stored but alive in this process."""
     again: tuple[Connection, ...] = ()
-    """What of it can be connected again once it is gone."""
+    """What of `live` can be connected again once it is gone."""
     labels: tuple[str, ...] = ()
     """What the stream refers to: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
-    shared: Mapping[str, object] = field(default_factory=dict[str, object])
-    """By label, the objects that it refers to and that have packs of their own."""
-    deps: frozenset[str] = frozenset()
-    """Global names that the code in it mentions; `module:<name>` for the user's own modules, `class:<uid>` for classes
-    whose members it refers to by name."""
-    identities: dict[int, object] = field(default_factory=dict[int, object])
+    identities: dict[int, object] = field(default_factory=dict)
     """What can be changed in place, by id; None for what the pickler stores by itself. Only where it was asked for.
 
     Valid while `noted` is alive and no code of the user's runs.
     """
-    noted: tuple[object, ...] = ()
-    """Objects of other types than the pickler stores by itself."""
-    unproven: tuple[tuple[object, str], ...] = ()
-    """Objects of which it is not certain that all of them is stored, and why; see `state.faithful`."""
-    classes: Mapping[str, type] = field(default_factory=dict[str, type])
-    """By uid, the classes of the user's that it refers to."""
-    rebuilt: tuple[str, ...] = ()
-    """What is made anew rather than restored: `lock: a new, open one`."""
-    runs: tuple[str, ...] = ()
-    """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
 
     @property
     def body(self) -> memoryview:
@@ -152,19 +130,16 @@ class _In(io.RawIOBase):
         return size
 
 
+@dataclass(eq=False, repr=False)
 class Packer:
     """Packs and unpacks values of one namespace, whose module has the name `module`."""
 
-    def __init__(
-        self,
-        namespace: dict[str, Any],
-        *,
-        module: str = "__main__",
-        is_handle: Callable[[object], bool] = lambda _: False,
-    ) -> None:
-        self.namespace = namespace
-        self.module = module
-        self.is_handle = is_handle
+    namespace: dict[str, Any]
+    _: KW_ONLY
+    module: str = "__main__"
+    is_handle: Callable[[object], bool] = lambda _: False
+
+    def __post_init__(self) -> None:
         self.cache = Cache()
         self.own_modules: dict[str, types.ModuleType] = {}
         """Modules of the user's own, by name: files in his folder."""
@@ -176,7 +151,8 @@ class Packer:
         """What has no stored form, by token."""
         self.labels = Named()
         """Objects with packs of their own, by label: `shared:<token>`."""
-        self._process = uuid.uuid4().hex[:8]
+        self.process = uuid.uuid4().hex[:8]
+        """Begins its tokens: a process that was forked needs another one."""
         self._count = itertools.count(1)
         self._found: tuple[object, ...] = (None,) * len(SEEDS)
         self._memo: dict[int, tuple[int, object]] = {}
@@ -192,14 +168,10 @@ class Packer:
     def token(self, obj: object) -> str:
         """Return the token of an object that is alive only: the same one, if it has weak references."""
         if (known := self.tokens.get(obj)) is None:
-            known = f"{self._process}-{next(self._count)}"
+            known = f"{self.process}-{next(self._count)}"
             with contextlib.suppress(TypeError):
                 self.tokens.add(known, obj)
         return known
-
-    def begin_process(self, name: str) -> None:
-        """Give other tokens than the process that this one was forked from."""
-        self._process = name
 
     def share(self, obj: object) -> None:
         """Give an object a pack of its own from now on. Raises TypeError without weak references."""
@@ -240,11 +212,9 @@ class Packer:
         deep = False
         with _undisturbed():
             for _ in range(_TRIES):
-                taking = Taking(self, values, expired)
+                taking = Taking(self, values, expired, plain=plain)
                 taking.blocks, taking.own_way, taking.identify = blocks, own_way, identities
                 taking.refused, taking.members, taking.deep = refused, members, deep
-                if plain:
-                    taking.take_plainly()
                 if labels is not None:
                     taking.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
                 out = _Out(taking)
@@ -276,7 +246,7 @@ class Packer:
                 pickler.clear_memo()
                 return _packed(taking, out, values, alone, memo)
         reason = "it cannot be stored together with what it shares objects with"
-        return Packed(b"", faults=dict.fromkeys(values, reason) | alone)
+        return Packed(faults=dict.fromkeys(values, reason) | alone)
 
     def _dump(self, taking: Taking, out: _Out, values: dict[str, object]) -> Any:
         make = pickle_deep.DeepPickler if taking.deep else _Pickler
@@ -429,6 +399,7 @@ class Opened:
 def _packed(
     taking: Taking, out: _Out, values: dict[str, object], alone: dict[str, str], memo: dict[int, Any] | None
 ) -> Packed:
+    taking.faults |= alone
     labels = "\n".join(taking.labels).encode()
     head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(labels), len(out.cuts), len(taking.ordered)), labels]
     head += [_CUT.pack(*cut) for cut in out.cuts]
@@ -437,21 +408,12 @@ def _packed(
     if taking.missing or taking.left_out:
         parts = places(values, taking.missing, taking.left_out, taking.expired)
     return Packed(
+        **{name: getattr(taking, name) for name in Outcome.__dataclass_fields__},
         stream=b"".join([*head, *out.pieces]),
-        buffers=tuple(taking.buffers),
-        faults=taking.faults | alone,
         parts=tuple(parts),
-        live=taking.live,
         again=_connections(taking, values),
-        classes=taking.classes,
-        rebuilt=tuple(taking.rebuilt),
-        runs=tuple(taking.runs),
         labels=tuple(taking.labels),
-        shared=taking.shared,
-        deps=frozenset(taking.deps),
         identities=taking.identities(memo) if memo is not None else {},
-        noted=tuple(taking.noted),
-        unproven=tuple(taking.unproven),
     )
 
 

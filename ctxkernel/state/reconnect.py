@@ -208,9 +208,6 @@ def _names_secret(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_names_secret, value))
 
 
-# -- built in -----------------------------------------------------------------------------------
-
-
 def _address(client: Any) -> str | None:
     """Return the address of a Dask client's scheduler; None for one with certificates, or without a scheduler."""
     scheduler = getattr(client, "scheduler", None)

@@ -14,6 +14,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state import pickle_arrays, pickle_code, pickle_frames, pickle_instances, pickle_things, reconnect
@@ -39,10 +40,38 @@ _MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNa
 """Ids of the exact types that the pickler stores by itself and that can change in place."""
 
 
-class Taking:
+@dataclass(slots=True)
+class Outcome:
+    """What taking objects apart tells of them."""
+
+    buffers: list[memoryview] = field(default_factory=list)
+    """Memory of at least 64 KiB each, as bytes, where it lies."""
+    faults: dict[str, str] = field(default_factory=dict)
+    """Names that have no stored form, and why. Unpacking gives them while they are alive (`live`), and else not."""
+    live: dict[str, object] = field(default_factory=dict)
+    """By token, what is not stored but alive in this process."""
+    shared: dict[str, object] = field(default_factory=dict)
+    """By label, the objects that it refers to and that have packs of their own."""
+    deps: set[str] = field(default_factory=set)
+    """Global names that the code in it mentions; `module:<name>` for the user's own modules, `class:<uid>` for classes
+    whose members it refers to by name."""
+    noted: list[object] = field(default_factory=list)
+    """Objects with an identity that matters, of other types than the pickler stores by itself."""
+    unproven: list[tuple[object, str]] = field(default_factory=list)
+    """Objects of which it is not certain that all of them is stored, and why; see `state.faithful`."""
+    classes: dict[str, type] = field(default_factory=dict)
+    """By uid, the classes of the user's that it refers to."""
+    rebuilt: dict[str, None] = field(default_factory=dict)
+    """What is made anew rather than restored: `lock: a new, open one`."""
+    runs: dict[str, None] = field(default_factory=dict)
+    """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
+
+
+class Taking(Outcome):
     """What one pack has come to know. `reduce` is the pickler's `reducer_override`."""
 
-    def __init__(self, packer: Packer, values: Mapping[str, object], expired: Expired) -> None:
+    def __init__(self, packer: Packer, values: Mapping[str, object], expired: Expired, *, plain: bool = False) -> None:
+        super().__init__()
         self.packer = packer
         self.namespace = packer.namespace
         self.module = packer.module
@@ -59,11 +88,10 @@ class Taking:
                 self.by_value[id(value)] = name[6:]
             elif name.startswith("shared:") and self.root is None:
                 self.root = value
-        self.kinds: dict[int, Kind] = packer.cache.known().copy()
+        self.kinds: dict[int, Kind] = dict(_EXACT) if plain else packer.cache.known().copy()
         self.plans: dict[int, Plan] = {}
         self.held: list[type] = []
         """Classes, so that an id stays what it is while the pack is made."""
-        self.buffers: list[memoryview] = []
         self.ordered: list[int] = []
         """Which buffers the stream asks for one after the other."""
         self.refused: dict[int, str] = {}
@@ -72,14 +100,10 @@ class Taking:
         """What is not stored, and what it is."""
         self.left_out: list[tuple[object, str]] = []
         """What is stored without a part of it, and which."""
-        self.faults: dict[str, str] = {}
         self.fault_names: list[str] = []
-        """Their names, in the stream."""
-        self.live: dict[str, object] = {}
+        """The names of `faults`, in the stream."""
         self.again: list[tuple[object, reconnect.Connection]] = []
         """What is not stored and has a description, from which it can be connected again."""
-        self.classes: dict[str, type] = {}
-        self.rebuilt: dict[str, None] = {}
         self.members: set[int] | None = None
         """Ids of the targets of weak references that are in the pack; None until that is known."""
         self.targets: list[object] = []
@@ -92,8 +116,6 @@ class Taking:
         """Memory that is stored by itself, as arrays met it …"""
         self.constant: list[Any] = []
         """… and such that nobody writes to, so that it makes no difference who shares it."""
-        self.runs: dict[str, None] = {}
-        """Code of the user's that runs when it is unpacked, or when what was unpacked goes."""
         self.current: object = None
         self.deep = False
         self._asked = 0
@@ -101,25 +123,17 @@ class Taking:
         """What the stream refers to and does not hold, by its label, with its number in the stream."""
         self.shares = len(packer.labels) > 0
         """Whether there are objects with packs of their own."""
-        self.shared: dict[str, object] = {}
-        """By label, the objects that have packs of their own."""
         self.label_of: Callable[[object], str | None] = packer.labels.get
         """Returns the label of an object that has a pack of its own, None for any other."""
-        self.deps: set[str] = set()
-        """Global names that the code in it mentions."""
         self.identify = False
         """Whether `identities` will be asked for."""
         self.temporary: set[int] = set()
         """Ids of containers that were made for this pack: they are gone after it."""
         self.values: dict[int, type] = {}
         """As `_VALUES`, for classes of the user's."""
-        self.noted: list[object] = []
-        """Objects with an identity that matters, of other types than the pickler stores by itself."""
-        self.unproven: list[tuple[object, str]] = []
-        """Objects whose own way of being stored may leave something out."""
         self.own_way: set[int] = set()
         """Ids of classes of the user's that are stored by their `__getstate__`: their attributes alone cannot be."""
-        self.plain: bool = False
+        self.plain = plain
         """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
         self.by_attributes: list[object] = []
         """Instances stored by their attributes although their class has a `__getstate__`."""
@@ -251,10 +265,6 @@ class Taking:
 
     # -- which reducer ----------------------------------------------------------------------------
 
-    def take_plainly(self) -> None:
-        """Store instances by their attributes from now on, whatever their classes say."""
-        self.plain, self.kinds = True, dict(_EXACT)
-
     def _make_kind(self, cls: type, obj: object) -> Kind:
         own = is_own_class(cls, self.module)
         if is_kind(cls, type):
@@ -352,10 +362,7 @@ def _connection(otherwise: Kind) -> Kind:
     return reduce
 
 
-_OWN: dict[type, Kind] = {
-    Part: lambda taking, obj: (part_seed, (obj.name,)),
-    type: pickle_code.class_,
-}
+_OWN: dict[type, Kind] = {Part: lambda taking, obj: (part_seed, (obj.name,)), type: pickle_code.class_}
 _EXACT: dict[int, Kind] = {id(cls): None for cls in pickle_things.PLAIN} | {
     id(cls): kind for table in (pickle_things.KINDS, pickle_code.KINDS, _OWN) for cls, kind in table.items()
 }

@@ -87,8 +87,7 @@ class Fetched:
 class Restorer:
     """Brings states back.
 
-    `bind(values, gone)` sets and removes variables and pseudo-names; `free_memory()` gives bytes, or None where that is
-    not known.
+    `bind(values, gone)` sets and removes variables and pseudo-names; `free_memory()` gives bytes, or None if unknown.
     """
 
     def __init__(
@@ -389,7 +388,7 @@ class Restorer:
             self._stream(unit),
             buffers,
             again=fetched.again,
-            handles=self._checkpoints.handle,
+            handles=self._checkpoints.storage.handle,
             live=lambda token: living[token] if token in living else self._connect(fetched, unit, token),
             classes=lambda uid: self._class(fetched, uid),
             shared=lambda label: self._shared(fetched, label),
@@ -409,12 +408,8 @@ class Restorer:
         for name in unit.names:
             if name.startswith(("class:", "shared:")) or (name in told and not all_names):
                 continue
-            if all_names or self._lacks(values.get(name)):
+            if all_names or any(type(one) is Lost for one in self._packer.pack({"": values.get(name)}).noted):
                 fetched.lost[name] = why
-
-    def _lacks(self, value: Any) -> bool:
-        """Say whether there are stand-ins in a value."""
-        return any(type(one) is Lost for one in self._packer.pack({"": value}).noted)
 
     def _connect(self, fetched: Fetched, unit: Unit, token: str) -> object | None:
         """Return a new connection in place of one that is gone, the same one for each reference; else None."""
@@ -492,12 +487,12 @@ class Restorer:
         packed = self._packer.pack(values)
         if self._address(packed.stream) != unit.digest or any(view.readonly for view in packed.buffers):
             return None
-        found: list[tuple[memoryview, str]] = []
-        for view, have, want in zip(packed.buffers, now.buffers, unit.buffers, strict=True):
-            for at, (old, new) in enumerate(zip(have.chunks, want.chunks, strict=True)):
-                if old != new:
-                    found.append((view[at * CHUNK : (at + 1) * CHUNK], new))
-        return found
+        return [
+            (view[at * CHUNK : (at + 1) * CHUNK], new)
+            for view, have, want in zip(packed.buffers, now.buffers, unit.buffers, strict=True)
+            for at, (old, new) in enumerate(zip(have.chunks, want.chunks, strict=True))
+            if old != new
+        ]
 
     # -- putting in place ---------------------------------------------------------------------
 
@@ -541,7 +536,9 @@ class Restorer:
             unit = current.get(name)
             if name.startswith(("class:", "shared:")):
                 continue
-            if unit is not None and not self._gap(unit, current) and not _is_held(unit) and name not in doubtful:
+            # Something in it may have no stored form: it is held besides where it is small enough.
+            stored = unit is not None and (not unit.live or unit.nbytes > HELD_BYTES) and not self._gap(unit, current)
+            if stored and name not in doubtful:
                 continue
             value = self._value(name)
             if value is not NOTHING:
@@ -565,9 +562,6 @@ def _is_held(unit: Unit) -> bool:
 
 def _shares_lazily(values: Mapping[str, Any]) -> bool:
     """Whether a frame shares memory with another one until one of them is written to: pandas would not see us write."""
-    for value in values.values():
-        framed = is_any(type(value), ("pandas", "DataFrame"), ("pandas", "Series"))
-        manager = getattr(value, "_mgr", None) if framed else None
-        if manager is not None and any(block.refs.has_reference() for block in manager.blocks):
-            return True
-    return False
+    frames = [one for one in values.values() if is_any(type(one), ("pandas", "DataFrame"), ("pandas", "Series"))]
+    blocks = (block for one in frames for block in getattr(getattr(one, "_mgr", None), "blocks", ()))
+    return any(block.refs.has_reference() for block in blocks)

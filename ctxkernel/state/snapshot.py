@@ -24,23 +24,17 @@ _NUMBERED = re.compile(r"_i?\d+\Z")
 Hidden = Callable[[], Collection[str]] | Collection[str]
 
 
-@functools.lru_cache(200_000)
+@functools.lru_cache(200_000)  # there may be ten thousand names
 def _is_injected(name: str) -> bool:
     return name in _INJECTED or _NUMBERED.match(name) is not None
 
 
-class Names:
-    """Which names are the user's. The verdict on a name is kept, as there may be ten thousand."""
-
-    def __init__(self, hidden: Hidden) -> None:
-        self._hidden = hidden
-
-    def filter(self, names: Collection[object]) -> list[str]:
-        """Return those of `names` that are the user's, in their order."""
-        if not names:
-            return []
-        hidden = self._hidden() if callable(self._hidden) else self._hidden
-        return [name for name in names if type(name) is str and not _is_injected(name) and name not in hidden]
+def of_user(names: Collection[object], hidden: Hidden) -> list[str]:
+    """Return those of `names` that are the user's, in their order."""
+    if not names:
+        return []
+    hidden = hidden() if callable(hidden) else hidden
+    return [name for name in names if type(name) is str and not _is_injected(name) and name not in hidden]
 
 
 def _slow_addresses(held: tuple[Any, ...]) -> bytes:

@@ -36,23 +36,14 @@ class States:
 
     def __init__(self, read: Callable[[str], bytes | memoryview]) -> None:
         self._read = read
-        self._known: dict[str, Known] = {}
-        self._made: dict[str, list[Unit]] = {}
-
-    def __getitem__(self, execution_id: str) -> Known:
-        """The checkpoint after an execution. Raises KeyError."""
-        return self._known[execution_id]
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def add(self, execution_id: str, known: Known) -> None:
-        """Know one more."""
-        self._known[execution_id] = known
+        self.known: dict[str, Known] = {}
+        """By execution."""
+        self.made: dict[str, list[Unit]] = {}
+        """What background jobs gave."""
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """What is known of the checkpoint after an execution; None where there is none."""
-        known = self._known.get(execution_id)
+        known = self.known.get(execution_id)
         return known.info if known else None
 
     def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> list[Unit]:
@@ -62,7 +53,7 @@ class States:
         base = manifest.get("base")
         made = self._units(manifest)
         gone = list(manifest.get("gone", ()))
-        self._known[execution_id] = Known(str(base).removeprefix("c") if base else None, made, gone, info)
+        self.known[execution_id] = Known(str(base).removeprefix("c") if base else None, made, gone, info)
         doubts = manifest.get("u")
         if isinstance(doubts, dict):
             self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()}, execution_id)
@@ -72,28 +63,24 @@ class States:
         """Note that names, found to be others in the execution `later`, changed in the course of these executions."""
         for name, between in found.items():
             for execution_id in between:
-                if execution_id in self._known:
-                    self._known[execution_id].doubts.setdefault(name, later)
+                if execution_id in self.known:
+                    self.known[execution_id].doubts.setdefault(name, later)
 
     def doubts(self, execution_id: str | None) -> Mapping[str, str]:
         """Return the names whose value in a state is not certain, and where they were found to be others."""
-        known = self._known.get(execution_id or "")
+        known = self.known.get(execution_id or "")
         return known.doubts if known is not None else {}
 
     def follows(self, execution_id: str | None, earlier: str) -> bool:
         """Say whether a state was reached by way of an earlier one."""
         while execution_id is not None and execution_id != earlier:
-            known = self._known.get(execution_id)
+            known = self.known.get(execution_id)
             execution_id = known.base if known is not None else None
         return execution_id == earlier
 
-    def has_result(self, job: str) -> bool:
-        """Say whether it is known what a background job gave."""
-        return job in self._made
-
     def finish(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
         """Take in what a background job gave, and return its units. Raises as `load`."""
-        made = self._made[job] = self._units(result)
+        made = self.made[job] = self._units(result)
         return made
 
     def _units(self, listed: Mapping[str, Any]) -> list[Unit]:
@@ -103,7 +90,7 @@ class States:
         """What became of a unit: itself, or what its job gave; None while that is under way."""
         if not unit.job:
             return [unit]
-        return self._made.get(unit.job)
+        return self.made.get(unit.job)
 
     def state(self, execution_id: str | None, settle: Callable[[], None]) -> State:
         """Return the state after an execution; that before all of them for None.
@@ -113,7 +100,7 @@ class States:
         chain: list[Known] = []
         at = execution_id
         while at is not None:
-            known = self._known.get(at)
+            known = self.known.get(at)
             if known is None:
                 raise CheckpointError(f"there is no checkpoint of {at}; %ctx timeline shows which statements have one")
             chain.append(known)
@@ -133,14 +120,14 @@ class States:
 
     def chunks(self) -> Iterator[str]:
         """Yield the chunks of all states."""
-        for known in self._known.values():
+        for known in self.known.values():
             for unit in known.units:
                 yield from (chunk for one in self.made_of(unit) or () for chunk in one.chunks)
 
     def thin(self, gone: set[str]) -> list[CheckpointInfo]:
         """Note that chunks were given up for space; returns the checkpoints that lost some of their own."""
         out: list[CheckpointInfo] = []
-        for known in self._known.values():
+        for known in self.known.values():
             made = [one for unit in known.units for one in self.made_of(unit) or ()]
             lost = [one.names[0] for one in made if not gone.isdisjoint(one.chunks)]
             if lost and known.info.state == "durable":

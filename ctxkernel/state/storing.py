@@ -5,6 +5,7 @@ Rule: nothing is stored twice: an equal stream or chunk is the one that is there
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -65,12 +66,10 @@ class Taking:
     """(digest, stream, digests of the atoms in it)."""
     fresh: dict[str, tuple[memoryview, str | None]] = field(default_factory=dict[str, tuple[memoryview, str | None]])
     """Chunks to be written: data, and the chunk that stood there before."""
-    job: str = ""
-    """The job that packs what could not be packed in time …"""
     groups: tuple[tuple[str, ...], ...] = ()
-    """… and what it packs, …"""
+    """What could not be packed in time: a job with the id of the execution packs it."""
     before: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
-    """… and what was stored of all names until then."""
+    """What was stored of all names until then."""
     tickets: list[Any] = field(default_factory=list[Any])
     written: int = 0
 
@@ -82,7 +81,11 @@ class Taking:
 
 @dataclass(slots=True)
 class Storage:
-    """Where the streams and buffers of one session are, and how new ones get there."""
+    """Where the streams and buffers of one session are, and how new ones get there.
+
+    `address(data)` is the address of a trusted blob; `value(name)` gives a variable, or what a pseudo-name (`Out[5]`,
+    `target:v1`) stands for; NOTHING where there is none.
+    """
 
     packer: Packer
     chunks: Chunks
@@ -117,9 +120,9 @@ class Storage:
         forked = self.background.forked
         return unfaithful(self.packer, packed, values, handles=self.handle, forked=forked, bounded=bounded)
 
-    def recipe(self, chunks: Sequence[str]) -> str:
+    def recipe(self, chunks: Sequence[str], into: Any = None) -> str:
         """Store a long list of chunks, and return its address."""
-        return put_blob(self.chunks, self.address, units.recipe(chunks))[0]
+        return put_blob(self.chunks if into is None else into, self.address, units.recipe(chunks))[0]
 
     def write(self, taking: Taking, current: State) -> None:
         """Store what is new: small data now, large data in the background. Raises StoreError."""
@@ -146,7 +149,7 @@ class Storage:
                 writer.refresh()
             for chunk, (view, base) in fresh.items():
                 writer.put(chunk, view, base=base)
-            return {taking.job: self._pack_and_put(writer, taking)} if groups else {}
+            return {taking.execution_id: self._pack_and_put(writer, taking)} if groups else {}
 
         ticket = self.background.submit(
             job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
@@ -156,11 +159,8 @@ class Storage:
 
     def _pack_and_put(self, writer: Any, taking: Taking) -> dict[str, Any]:
         """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
-
-        def put_recipe(chunks: Sequence[str]) -> str:
-            return put_blob(writer, self.address, units.recipe(chunks))[0]
-
-        self.packer.begin_process(uuid.uuid4().hex[:8])
+        recipe = functools.partial(self.recipe, into=writer)
+        self.packer.process = uuid.uuid4().hex[:8]
         moment = Moment(self.packer, self.value)
         moment.pack(taking.groups)
         made: list[dict[str, Any]] = []
@@ -170,19 +170,13 @@ class Storage:
             for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
                 writer.put(chunk, data, base=base)
             # A token that the child gave is not known outside of it: what has it is lost.
-            unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.job)
+            unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.execution_id)
             if unequal := self.unequal(piece):
                 unit = replace(unit, missing={**unit.missing, **unequal})
-            more = {
-                "u": sorted(unequal or ()),
-                "k": piece.key.hex(),
-                "z": piece.seconds,
-                "a": list(packed.labels),
-                "e": sorted(packed.deps),
-            }
-            made.append(units.unit_to_json(unit, put_recipe) | more)
+            more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
+            made.append(units.unit_to_json(unit, recipe) | more | {"u": sorted(unequal or ())})
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
-        return {"units": made + [units.unit_to_json(unit, put_recipe) for unit in failed]}
+        return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed]}
 
     def _bundle(self, taking: Taking, current: State) -> None:
         blob = units.bundle([stream for _, stream, _ in taking.streams])

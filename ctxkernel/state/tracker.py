@@ -5,11 +5,9 @@ touch (`state.candidates`): those that it mentions, those that the functions, cl
 those that are stored together with one of these. After it, these are packed (`state.pieces`), and every other variable
 is checked for another address (`state.snapshot`). Equal bytes mean unchanged.
 
-Rule 1: nothing of the user's is run but what packing runs (a `__reduce__`), and nothing is kept alive or copied; small
-immutables alone are kept.
+Rule 1: nothing of the user's is run but what packing runs (a `__reduce__`); nothing but small immutables is kept.
 Rule 2: a variable is reported as changed where its content differs. Binding it to another object with equal content is
-no change; `rebound` has those, as a checkpoint cares. What has no content that can be read (a socket) is changed where
-it is another object.
+no change; `rebound` has those, as a checkpoint cares. What has no readable content (a socket) is compared by identity.
 Rule 3: an address is not an identity: what a cell may have bound anew is compared by content as well.
 Rule 4: no truncated result is believed. What could not be packed in time is `deferred`: a checkpoint finishes it.
 Rule 5: what a cell does not touch costs nothing that grows with its size.
@@ -23,7 +21,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from types import FunctionType
 from typing import Any, Literal
@@ -41,7 +39,7 @@ from ctxkernel.state.describe import describe
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.pieces import Moment, Piece
 from ctxkernel.state.reflect import Plan, is_kind
-from ctxkernel.state.snapshot import Hidden, Names, Snapshot, differences
+from ctxkernel.state.snapshot import Hidden, Snapshot, differences, of_user
 from ctxkernel.state.variables import NOTHING, Variable, is_atom, same_atoms, some_of, weak_reference
 
 PACK_SHARE = 0.25
@@ -62,7 +60,7 @@ class Group:
     names: tuple[str, ...]
     key: bytes
     labels: tuple[str, ...]
-    deps: frozenset[str]
+    deps: set[str] | frozenset[str]
     seconds: float
     """Processor time that packing took …"""
     hashing: float = 0.0
@@ -84,30 +82,28 @@ class Pending:
     faults: dict[str, str] = field(default_factory=dict[str, str])
 
 
+@dataclass(eq=False, repr=False)
 class NamespaceTracker:
     """Implements `core.ports.Tracker` for one namespace, a plain dict.
 
     `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
     plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
     `may_defer()`: whether packing can go on outside of the user's time; where it cannot, it is never deferred.
-    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it, as
-    is always done by default.
+    `chunks(view, expired, prove=…)`: gives the addresses of a buffer's chunks; to `prove` them it hashes all of it.
     """
 
-    def __init__(
-        self,
-        namespace: dict[str, Any],
-        *,
-        hidden: Hidden = frozenset(),
-        settings: Settings | None = None,
-        transform: Transform | None = None,
-        packer: Packer | None = None,
-        extras: Callable[[str], Any] = lambda _: NOTHING,
-        may_defer: Callable[[], bool] = lambda: False,
-        chunks: Callable[..., tuple[str, ...]] | None = None,
-    ) -> None:
-        self.settings = settings or Settings()
-        self.packer = packer or Packer(namespace, module=str(namespace.get("__name__", "__main__")))
+    namespace: dict[str, Any]
+    _: KW_ONLY
+    hidden: Hidden = frozenset()
+    settings: Settings = field(default_factory=Settings)
+    transform: Transform | None = None
+    packer: Packer = None  # type: ignore[assignment]
+    extras: Callable[[str], Any] = lambda _: NOTHING
+    may_defer: Callable[[], bool] = lambda: False
+    chunks: Callable[..., tuple[str, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        self.packer = self.packer or Packer(self.namespace, module=str(self.namespace.get("__name__", "__main__")))
         self.rebound: frozenset[str] = frozenset()
         """Names that the last cell bound to another object, whether its content is another or not."""
         self.touched: frozenset[str] = frozenset()
@@ -116,12 +112,6 @@ class NamespaceTracker:
         self.doubts: dict[str, int] = {}
         """Names that changed without a cell that touched them, and the turn in which they were last known."""
         self.turn = 0
-        self._namespace = namespace
-        self._names = Names(hidden)
-        self._transform = transform
-        self._extras = extras
-        self._may_defer = may_defer
-        self._chunks = chunks
         self._variables: dict[str, Variable] = {}
         """Oldest change first."""
         self._watched: set[str] = set()
@@ -129,7 +119,7 @@ class NamespaceTracker:
         """Watched names since the last cell."""
         self._groups: dict[str, Group] = {}
         """By name, of variables, classes of the user's and objects with packs of their own."""
-        self._snapshot = Snapshot(namespace)
+        self._snapshot = Snapshot(self.namespace)
         self._cell = Cell()
         self._candidates: set[str] = set()
         self._suspect = ""
@@ -143,7 +133,7 @@ class NamespaceTracker:
         """Whether everything was packed since the last cell."""
         self._unpacked = True
         self._last = NamespaceDiff()
-        for name in self._names.filter(self._snapshot.names):
+        for name in of_user(self._snapshot.names, self.hidden):
             self._add(name)
 
     @property
@@ -170,7 +160,7 @@ class NamespaceTracker:
         """Describe a variable as of its last change. Raises KeyError for what is no name of the user's."""
         variable = self._variables[name]
         if variable.info is None:
-            variable.info = self._info(self._namespace.get(name))
+            variable.info = self._info(self.namespace.get(name))
         return variable.info
 
     @property
@@ -325,7 +315,7 @@ class NamespaceTracker:
 
     def _everything(self, moved: list[str]) -> tuple[list[str], list[str], list[str], set[str]]:
         """Return all names as added, moved, deleted and touched: by the namespace, and not by the last look at it."""
-        there = self._names.filter(tuple(self._namespace))
+        there = of_user(tuple(self.namespace), self.hidden)
         added = [name for name in there if name not in self._variables]
         gone = self._variables.keys() - self._watched - set(there)
         return added, moved, sorted(gone), self._variables.keys() - gone - set(moved)
@@ -341,15 +331,15 @@ class NamespaceTracker:
     def _before(self, source: str) -> NamespaceDiff:
         quiet, self.quiet = self.quiet, False
         added, moved, deleted = ([], [], []) if quiet else self._moved()
-        cell = self._cell = read_cell(source, self._transform)
+        cell = self._cell = read_cell(source, self.transform)
         outside, self._outside = self._outside, ""
         diff = NamespaceDiff()
         if outside:
             seconds = None if outside == _VERIFY else self._pack_seconds
-            diff = self._settle(*self._everything(moved), Cell(), outside=True, seconds=seconds)
+            diff = self._settle(*self._everything(moved), seconds=seconds)
             self._verified = outside == _VERIFY
         elif added or moved or deleted:
-            diff = self._settle(added, moved, deleted, (), Cell(), outside=True)
+            diff = self._settle(added, moved, deleted, ())
         if not (cell.names or cell.anything):
             self._candidates = set()
             return diff
@@ -367,7 +357,7 @@ class NamespaceTracker:
         refresh, self.refresh = self.refresh, False
         quick = self._quick() if refresh and not outside and not self._suspect else ()
         if quick:
-            refreshed = self._settle((), (), (), quick, Cell(), outside=True)
+            refreshed = self._settle((), (), (), quick)
             if refreshed.changed:
                 diff = NamespaceDiff(diff.added, {**diff.changed, **refreshed.changed}, diff.deleted, diff.incomplete)
         return diff
@@ -411,7 +401,7 @@ class NamespaceTracker:
     # -- which names ------------------------------------------------------------------------------
 
     def _value(self, name: str) -> Any:
-        return self._extras(name) if name in self._watched else self._namespace.get(name, NOTHING)
+        return self.extras(name) if name in self._watched else self.namespace.get(name, NOTHING)
 
     def _add(self, name: str) -> None:
         variable = self._variables[name] = Variable()
@@ -454,7 +444,7 @@ class NamespaceTracker:
         """Return the user's names that were added, moved to another address, deleted since the last call."""
         for _ in range(3):
             try:
-                new = Snapshot(self._namespace)
+                new = Snapshot(self.namespace)
                 break
             except RuntimeError:  # a thread came between
                 continue
@@ -464,8 +454,7 @@ class NamespaceTracker:
         self._snapshot = new
         if self._bound is not None:
             self._bound.update(added, moved, deleted)
-        names = self._names.filter
-        both = [*names(moved), *names(added)]
+        both = [*of_user(moved, self.hidden), *of_user(added, self.hidden)]
         fresh = [name for name in both if name not in self._variables]
         again = [name for name in both if name in self._variables]
         return fresh, again, [name for name in deleted if name in self._variables and name not in self._watched]
@@ -502,8 +491,8 @@ class NamespaceTracker:
 
     def _behind(self, name: str) -> list[str]:
         """Return what a name leads to that is no variable of the user's: `_5`, a function of a start-up file."""
-        value = self._namespace.get(name, NOTHING)
-        if type(value) is FunctionType and value.__globals__ is self._namespace:
+        value = self.namespace.get(name, NOTHING)
+        if type(value) is FunctionType and value.__globals__ is self.namespace:
             return list(code_facts(value.__code__).names)
         if name.startswith("_") and value is not NOTHING and not is_atom(value):
             same = [one for one in self._variables if self._value(one) is value]
@@ -515,9 +504,9 @@ class NamespaceTracker:
     # -- packing ----------------------------------------------------------------------------------
 
     def _moment(self, seconds: float | None) -> Moment:
-        bounded = seconds is not None and self._may_defer()
+        bounded = seconds is not None and self.may_defer()
         # What a return rests on is hashed; what a cell did may be proven by what the system knows was written.
-        chunks = functools.partial(self._chunks, prove=seconds is None) if self._chunks is not None else None
+        chunks = functools.partial(self.chunks, prove=seconds is None) if self.chunks is not None else None
         return Moment(self.packer, self._value, seconds if bounded else None, chunks)
 
     def _whole_groups(self, names: Iterable[str]) -> list[tuple[str, ...]]:
@@ -558,18 +547,19 @@ class NamespaceTracker:
         moved: Collection[str],
         deleted: Collection[str],
         touched: Collection[str],
-        cell: Cell,
+        cell: Cell | None = None,
         *,
-        outside: bool = False,
         seconds: float | None = 0,
         hurry: bool = False,
     ) -> NamespaceDiff:
         """Pack all these names, take what is there as the state from now on, and return what is different.
 
-        `seconds`: of processor time for it; None for no bound, 0 for what a cell may take.
+        `cell`: what may have changed them; None for something outside of any cell. `seconds`: of processor time for it;
+        None for no bound, 0 for what a cell may take.
         """
         seconds = self._pack_seconds if seconds == 0 else seconds
-        found = _Found(frozenset(moved), cell.replaced)
+        outside = cell is None
+        found = _Found(frozenset(moved), cell.replaced if cell is not None else ())
         self.pending.names |= {*added, *moved, *deleted}
         # A small immutable is known by its address, which is looked at after every cell.
         known = ((name, self.turn if one.atom is not NOTHING else one.turn) for name, one in self._variables.items())
@@ -586,7 +576,7 @@ class NamespaceTracker:
             again |= self._dissolve(name)
         groups = self._whole_groups(dict.fromkeys((*todo, *(again - set(deleted)))))
         moment = self._moment(seconds)
-        if seconds is not None and self._may_defer() and (hurry or any(self._is_slow(names) for names in groups)):
+        if seconds is not None and self.may_defer() and (hurry or any(self._is_slow(names) for names in groups)):
             moment.deferred = [names for names in groups if hurry or self._is_slow(names)]
             moment.slow.update(name for names in groups if self._is_slow(names) for name in names)
             groups = [names for names in groups if names not in moment.deferred]
@@ -599,7 +589,12 @@ class NamespaceTracker:
         changed_parts = self._take_pieces(moment, deferred, old, found)
         if changed_parts:
             self._store_users(changed_parts, moment)
-        self._conclude(added, deferred, found)
+        for name in added:
+            if name in self._variables and name not in found.added:
+                self._rebind(name, variable := self._variables[name])
+                variable.info = found.added[name] = self._info(self._value(name))
+        for name in deferred & found.moved & self._variables.keys():  # another object, and not packed yet
+            self._change(name, found)
         self._relatives(changed_parts, moment, found)
         for name in found.altered - found.changed.keys() if outside else ():
             if name in self._variables and name not in found.added:
@@ -736,17 +731,6 @@ class NamespaceTracker:
         variable.info = info = self._info(value)
         self._rebind(name, variable)
         found.changed[name] = ChangeInfo(info.type, info.repr, info.size, how, before)
-
-    def _conclude(self, added: Collection[str], deferred: Collection[str], found: _Found) -> None:
-        """Describe what is new, and what is another object but is not packed yet."""
-        for name in added:
-            if name in self._variables and name not in found.added:
-                variable = self._variables[name]
-                self._rebind(name, variable)
-                variable.info = found.added[name] = self._info(self._value(name))
-        for name in deferred:
-            if name in found.moved and name in self._variables:
-                self._change(name, found)
 
     def _relatives(self, changed_parts: Collection[str], moment: Moment, found: _Found) -> None:
         """Report variables that hold a shared object whose content is another, or a class of that name."""

@@ -151,23 +151,18 @@ def read_recipe(blob: bytes | memoryview) -> list[str]:
     return bytes(blob).decode().split(",")
 
 
-_COUNT = struct.Struct("<I")
-_SIZE = struct.Struct("<Q")
-
-
 def bundle(streams: Sequence[bytes]) -> bytes:
     """Return streams as one blob: their number, their sizes, themselves."""
-    head = _COUNT.pack(len(streams)) + b"".join(_SIZE.pack(len(stream)) for stream in streams)
-    return head + b"".join(streams)
+    return struct.pack(f"<I{len(streams)}Q", len(streams), *map(len, streams)) + b"".join(streams)
 
 
 def unbundle(blob: bytes | memoryview, part: int) -> memoryview:
     """Return one stream of a blob. Raises ValueError where there is none."""
     view = memoryview(blob)
-    (count,) = _COUNT.unpack_from(view)
+    (count,) = struct.unpack_from("<I", view)
     if not 0 <= part < count:
         raise ValueError(f"a bundle of {count} streams has no number {part}")
-    sizes = [_SIZE.unpack_from(view, 4 + 8 * at)[0] for at in range(count)]
+    sizes = struct.unpack_from(f"<{count}Q", view, 4)
     start = 4 + 8 * count + sum(sizes[:part])
     return view[start : start + sizes[part]]
 

@@ -61,19 +61,13 @@ class Ticket:
     fault: str = ""
     """Why it failed: none of its chunks is there then. Empty while it runs, and where it succeeded."""
     seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class _Child:
-    """What the parent knows of a process that writes."""
-
-    pipe: int
-    pack: int
-    limit: float
-    between: int
+    limit: float = 0.0
+    pipe: int = -1
+    pack: int = 0
+    between: int = 0
     """The process between, which ends once it forked; 0 when it is waited for."""
     heard: bytearray = field(default_factory=bytearray)
-    """Its number, a line feed, and a JSON object."""
+    """What the process that writes said: its number, a line feed, and a JSON object."""
 
 
 class Background:
@@ -83,7 +77,8 @@ class Background:
         self._store = store
         self._allowed = os.environ.get(SWITCH, "").strip() != "0"
         self._process = os.getpid()
-        self._running: dict[Ticket, _Child] = {}
+        self.running: list[Ticket] = []
+        """The jobs under way."""
         self._ended: list[Ticket] = []
 
     @property
@@ -104,16 +99,11 @@ class Background:
     @property
     def pending_bytes(self) -> int:
         """Bytes that are under way."""
-        return sum(ticket.nbytes for ticket in self._running)
-
-    @property
-    def running(self) -> tuple[Ticket, ...]:
-        """The jobs under way."""
-        return tuple(self._running)
+        return sum(ticket.nbytes for ticket in self.running)
 
     def has_or_pending(self, address: str) -> bool:
         """Say whether a chunk is there, or promised by a job under way."""
-        return self._store.has(address) or any(address in ticket.addresses for ticket in self._running)
+        return self._store.has(address) or any(address in ticket.addresses for ticket in self.running)
 
     def submit(
         self,
@@ -131,29 +121,29 @@ class Background:
         ticket = Ticket(nbytes, frozenset(addresses), time.monotonic())
         if not self.can_fork:
             return self._run_here(job, ticket)
-        self._await(lambda: len(self._running) < MOST_JOBS, patience)
-        if len(self._running) >= MOST_JOBS:
-            return _refused(ticket, f"{len(self._running)} earlier writes are still under way")
+        self._await(lambda: len(self.running) < MOST_JOBS, patience)
+        if len(self.running) >= MOST_JOBS:
+            return _refused(ticket, f"{len(self.running)} earlier writes are still under way")
         free = free_memory()
         if free is not None and free < nbytes + _SPARE_BYTES:
             return _refused(ticket, f"{free >> 20} MB of memory are too few to write {nbytes >> 20} MB beside the cell")
         try:
-            self._running[ticket] = self._fork(job, seconds)
+            self._fork(job, ticket, seconds)
         except (OSError, StoreError, RuntimeError) as fault:
             return _refused(ticket, f"it could not be started: {fault}")
         return ticket
 
     def poll(self) -> list[Ticket]:
         """Return the jobs that ended since the last call, but for those that `submit` ended. Does not wait."""
-        for ticket, child in list(self._running.items()) if self._process == os.getpid() else ():
-            _reap(child, os.WNOHANG)
+        for ticket in list(self.running) if self._process == os.getpid() else ():
+            _reap(ticket, os.WNOHANG)
             self._listen(ticket)
         ended, self._ended = self._ended, []
         return ended
 
     def wait(self, seconds: float) -> list[Ticket]:
         """Wait until all jobs ended, for `seconds` at most, and return those that did since the last call."""
-        self._await(lambda: not self._running, seconds)
+        self._await(lambda: not self.running, seconds)
         return self.poll()
 
     def settle(self) -> None:
@@ -163,16 +153,16 @@ class Background:
         runs beside the parent, and here the parent waits for what is left of it.
         """
         if self._process == os.getpid():
-            for child in self._running.values():
-                _reap(child, 0)
+            for ticket in self.running:
+                _reap(ticket, 0)
 
     def close(self) -> None:
         """Let go of the jobs under way: they end by themselves, and what they write is there for the next kernel."""
         self.settle()
-        running, self._running = self._running, {}
-        for child in running.values():
+        running, self.running = self.running, []
+        for ticket in running:
             with contextlib.suppress(OSError):
-                os.close(child.pipe)
+                os.close(ticket.pipe)
 
     # In the parent
 
@@ -180,10 +170,10 @@ class Background:
         until = time.monotonic() + seconds
         while not reached() and (left := until - time.monotonic()) > 0:
             poller = select.poll()
-            for child in self._running.values():
-                poller.register(child.pipe, select.POLLIN)
+            for ticket in self.running:
+                poller.register(ticket.pipe, select.POLLIN)
             poller.poll(min(left, 0.5) * 1000)
-            for ticket in list(self._running):
+            for ticket in list(self.running):
                 self._listen(ticket)
 
     def _run_here(self, job: Job, ticket: Ticket) -> Ticket:
@@ -195,7 +185,7 @@ class Background:
         ticket.done, ticket.seconds = True, time.monotonic() - ticket.started
         return ticket
 
-    def _fork(self, job: Job, seconds: float) -> _Child:
+    def _fork(self, job: Job, ticket: Ticket, seconds: float) -> None:
         """Start the child. Raises OSError, StoreError, RuntimeError."""
         import posix  # the real one: debuggers and others put their own in place of os.fork
 
@@ -224,48 +214,48 @@ class Background:
             os.close(its_end)
         writer.close(keep=True)
         os.set_blocking(pipe, False)
-        return _Child(pipe, writer.number, seconds, between)
+        ticket.pipe, ticket.pack, ticket.limit, ticket.between = pipe, writer.number, seconds, between
+        self.running.append(ticket)
 
     def _listen(self, ticket: Ticket) -> None:
         """Take in what a child said, and end its ticket where it ended."""
-        child = self._running[ticket]
         try:
-            while heard := os.read(child.pipe, 1 << 16):
-                child.heard += heard
+            while heard := os.read(ticket.pipe, 1 << 16):
+                ticket.heard += heard
         except BlockingIOError:
-            pid = bytes(child.heard).partition(b"\n")[0]
-            if pid.isdigit() and time.monotonic() - ticket.started > child.limit + _GRACE:
+            pid = bytes(ticket.heard).partition(b"\n")[0]
+            if pid.isdigit() and time.monotonic() - ticket.started > ticket.limit + _GRACE:
                 # Its end of the pipe is open, so it lives, and the number is still its own.
                 with contextlib.suppress(OSError):
                     os.kill(int(pid), signal.SIGKILL)
             return
         except OSError:  # the user closed it: nothing more will be heard
-            child.heard.clear()
-        _reap(child, 0)  # it had this pipe too, and let go of it, so it ends
-        del self._running[ticket]
+            ticket.heard.clear()
+        _reap(ticket, 0)  # it had this pipe too, and let go of it, so it ends
+        self.running.remove(ticket)
         with contextlib.suppress(OSError):
-            os.close(child.pipe)
-        self._end(ticket, child)
+            os.close(ticket.pipe)
+        self._end(ticket)
         self._ended.append(ticket)
 
-    def _end(self, ticket: Ticket, child: _Child) -> None:
+    def _end(self, ticket: Ticket) -> None:
         ticket.done, ticket.seconds = True, time.monotonic() - ticket.started
         said: dict[str, Any] = {}
         with contextlib.suppress(ValueError):
-            said = json.loads(bytes(child.heard).partition(b"\n")[2])
+            said = json.loads(bytes(ticket.heard).partition(b"\n")[2])
         records: int = said.get("records", 0)
         killed = "its process was killed, perhaps for want of memory"
-        late = ticket.seconds >= child.limit
-        ticket.fault = said.get("fault", f"it took longer than {child.limit:g} s" if late else killed)
+        late = ticket.seconds >= ticket.limit
+        ticket.fault = said.get("fault", f"it took longer than {ticket.limit:g} s" if late else killed)
         if "result" in said:
             try:
-                there = self._store.take_in(child.pack) if records else 0
+                there = self._store.take_in(ticket.pack) if records else 0
                 ticket.fault = "" if there == records else f"{records} chunks were written and {there} are there"
             except StoreError as fault:
                 ticket.fault = str(fault)
             ticket.result = None if ticket.fault else said["result"]
         if ticket.fault or not records:
-            self._store.discard(child.pack)
+            self._store.discard(ticket.pack)
 
 
 @contextlib.contextmanager
@@ -280,13 +270,13 @@ def _quiet_libraries() -> Generator[None]:
             os.environ.pop(name, None)
 
 
-def _reap(child: _Child, options: int) -> None:
-    if child.between:
+def _reap(ticket: Ticket, options: int) -> None:
+    if ticket.between:
         try:
-            done, _ = os.waitpid(child.between, options)
+            done, _ = os.waitpid(ticket.between, options)
         except ChildProcessError:  # the user waited for it, or wants to hear of none
-            done = child.between
-        child.between -= done
+            done = ticket.between
+        ticket.between -= done
 
 
 def _refused(ticket: Ticket, why: str) -> Ticket:
@@ -355,8 +345,7 @@ def _detach(keep: Collection[int]) -> None:
     """Let every other descriptor lead nowhere.
 
     Sockets of the kernel would keep its ports, and a server that restarts it on them would fail; a reader of its
-    output would wait for us. The numbers stay taken, so that an object of the user's that closes or writes its
-    own cannot meet one of ours.
+    output would wait for us. The numbers stay taken, so that no object of the user's closes or writes one of ours.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):

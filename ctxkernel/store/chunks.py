@@ -26,8 +26,6 @@ from ctxkernel.store.manifest import GIVEN_UP
 from ctxkernel.store.packs import LARGE_BYTES, UNREAD, Entry, PackReader, PackWriter, ReadTo, depth_of, entry_of
 
 Buffer = bytes | bytearray | memoryview
-CHUNK = 4 * 1024 * 1024
-"""Bytes of the chunks that large buffers are cut into."""
 MOST_LINKS = 8
 """Deltas between a chunk and one that is stored as it is."""
 PACK_BYTES = 256 * 1024 * 1024

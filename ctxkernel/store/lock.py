@@ -93,11 +93,6 @@ else:
 _live: weakref.WeakSet[SessionLock] = weakref.WeakSet()
 
 
-def _after_fork_in_child() -> None:
-    """Close the child's copies: a `flock` lasts until its last copy is closed. The parent's lock is untouched."""
-    for lock in list(_live):
-        lock.release()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    # The child's copies are closed: a `flock` lasts until its last copy is. The parent's lock is untouched.
+    os.register_at_fork(after_in_child=lambda: [lock.release() for lock in list(_live)])

@@ -101,21 +101,19 @@ class Manifest:
 
 def _is_manifest(made: Mapping[str, Any]) -> bool:
     based = isinstance(made.get("base"), str | None)
-    return based and _all(made.get("units", []), _is_unit) and _all(made.get("gone", []), _is_name)
+    units = made.get("units", [])
+    return based and isinstance(units, list) and all(map(_is_unit, cast("list[Any]", units))) and _names(made, "gone")
 
 
 def _is_unit(value: Any) -> bool:
     unit = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
-    named = bool(unit.get("n")) and _all(unit["n"], _is_name) and _all(unit.get("p", []), _is_name)
+    named = bool(unit.get("n")) and _names(unit, "n") and _names(unit, "p")
     return named and isinstance(unit.get("m", {}), dict) and isinstance(unit.get("j", ""), str)
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _all(value: Any, are: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and all(map(are, cast("list[Any]", value)))
+def _names(made: Mapping[str, Any], key: str) -> bool:
+    listed = made.get(key, [])
+    return isinstance(listed, list) and all(isinstance(one, str) for one in cast("list[Any]", listed))
 
 
 def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest]:

@@ -43,8 +43,6 @@ class Resumable:
     records: Mapping[str, Sequence[HistoryEvent]]
     """The model's history: execution → the events that were recorded with it."""
     checkpoints: Mapping[str, CheckpointInfo]
-    manifests: Mapping[str, Manifest]
-    """By execution. One that is not `signed` must not be loaded."""
     target: str | None
     """The newest execution on HEAD's path of whose state anything is there; None where there is none."""
     gaps: Mapping[str, str]
@@ -74,8 +72,7 @@ def load_run(
 
     `before` is the run of the kernel that asks: its own statements are left out (a reader has its own). With `chunks`
     and `references` the data of checkpoints are looked for, not read: where loading those of `target` finds them
-    damaged, ask again, and an older one is offered. Without, the log is believed. Raises StoreError where the session
-    cannot be read.
+    damaged, ask again, and an older one is offered. Without, the log is believed. Raises StoreError.
     """
     if not isinstance(session, SessionReader):
         with SessionReader(session, before=before) as reader:
@@ -118,7 +115,6 @@ def load_run(
             tuple(reader.comparisons()),
             reader.records(),
             checkpoints,
-            manifests,
             target,
             gaps,
             tuple(lost),

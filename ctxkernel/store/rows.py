@@ -135,9 +135,6 @@ def address(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# -- there -----------------------------------------------------------------------------------
-
-
 def statement_row(statement: Statement, run: int, mask: Mask) -> Row:
     """Return the row of `statements`. A masked source is marked by the tag `masked`: a replay of it would differ."""
     source, tags = mask(statement.source), statement.tags
@@ -244,9 +241,6 @@ def comparison_rows(seq: int, against: int, made: Comparison, mask: Mask) -> lis
         body = {"summary": mask(summary), "cause": one.cause, "before": before, "after": after}
         rows.append((seq, against, one.kind, mask(one.subject), dump(body)))
     return rows
-
-
-# -- and back --------------------------------------------------------------------------------
 
 
 def history_rows(seq: int, at: float, events: Iterable[HistoryEvent], mask: Mask) -> list[Row]:

@@ -64,8 +64,7 @@ TABLES: dict[str, str] = {
     # What is said about a thing of the session: the name of a state, private names, cells that are expected to differ,
     # settings, executions that only moved HEAD. The newest row of (subject, mark) holds; a null value takes it back.
     "marks": "id INTEGER PRIMARY KEY, run INTEGER, at REAL, subject TEXT, mark TEXT, value TEXT",
-    # What a re-run found to be different, against the execution `against`: a row of kind `same` or `differs`, then
-    # one for each difference.
+    # What a re-run came out with against the execution `against`: a row `same` or `differs`, and one a difference.
     "divergences": "id INTEGER PRIMARY KEY, seq INTEGER, against INTEGER, kind TEXT, subject TEXT, body TEXT",
     # The model's side of the history, which cannot be derived from statements: messages, actions, observations,
     # proposals and decisions on them, condensations, redactions, repairs.

@@ -1,16 +1,15 @@
 """State of the process that belongs to a checkpoint: generators, environment, options, handlers, figures, widgets.
 
 Rule 1: each part has a name, a plain value that can be pickled, and a way to put it back. `register` takes more.
-Rule 2: a part whose library is not loaded costs nothing, and one that did not change costs microseconds: what is large
-        is first looked at by a stamp.
-Rule 3: what fails is named with its reason and costs the part, never the cell. Credentials are neither kept nor
-        touched.
+Rule 2: a part whose library is not loaded costs nothing, an unchanged one microseconds: a stamp tells of what is large.
+Rule 3: what fails is named with its reason and costs the part, never the cell. Credentials are not kept or touched.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -50,7 +49,7 @@ class Ambient:
         self._parts = PARTS if parts is None else parts
         self._stamps: dict[str, object] = {}
         self._values: dict[str, Any] = {}
-        self._failures: dict[str, int] = {}
+        self._failures = Counter[str]()
         self.faults: dict[str, str] = {}
         """Parts that failed several times in a row, and why: they are left out from then on."""
 
@@ -73,19 +72,14 @@ class Ambient:
                 self._stamps[name] = stamp
                 self._failures.pop(name, None)
             except Exception as fault:  # a library's own fault, or one of a part that somebody registered
-                value = {UNKNOWN: self._failed(name, fault)}
+                value = {UNKNOWN: _reason(fault)}
+                self._stamps.pop(name, None)
+                self._failures[name] += 1  # it is tried again, until it failed several times in a row
+                if self._failures[name] >= MOST_FAILURES:
+                    self.faults[name] = value[UNKNOWN]
             if name not in self._values or self._values[name] != value:
                 changed[name] = self._values[name] = value
         return changed
-
-    def _failed(self, name: str, fault: Exception) -> str:
-        """Note a failure; return the reason. The part is tried again, until it failed several times in a row."""
-        reason = _reason(fault)
-        self._stamps.pop(name, None)
-        self._failures[name] = self._failures.get(name, 0) + 1
-        if self._failures[name] >= MOST_FAILURES:
-            self.faults[name] = reason
-        return reason
 
     def captured(self) -> dict[str, Any]:
         """Return the values of all parts as they were last captured."""

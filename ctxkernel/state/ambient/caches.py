@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ctxkernel.state.ambient.modules import OwnModules
 from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.modules import OwnModules
 from ctxkernel.state.pickle_code import held_by_cache
 from ctxkernel.state.snapshot import Snapshot, differences
 from ctxkernel.state.variables import some_of

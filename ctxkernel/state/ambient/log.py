@@ -13,8 +13,8 @@ from operator import itemgetter
 from typing import Any
 
 from ctxkernel.state.ambient.live import LiveObjects
-from ctxkernel.state.ambient.modules import is_own
 from ctxkernel.state.ambient.part import NotRestored, Part
+from ctxkernel.state.modules import is_own
 
 _STREAMS = ("stdout", "stderr", "__stdout__", "__stderr__")
 _FIELDS = itemgetter("level", "propagate", "disabled", "filters", "handlers")
