@@ -211,8 +211,6 @@ class Known:
 
     states: dict[int, Snapshot] = dataclasses.field(default_factory=dict)
     """Cell → what was there after it."""
-    left: dict[int, Snapshot] = dataclasses.field(default_factory=dict)
-    """Cell → what was there after the threads that it started."""
     places: dict[int, str] = dataclasses.field(default_factory=dict)
     """Cell → its statement."""
     last: tuple[Snapshot, ...] = ()
@@ -283,8 +281,6 @@ class Run:
         if step.key in self._twinned and step.key not in self._ready:
             self._ready[step.key] = Twin(self)
         self._drift(after)
-        assert self._live is not None
-        self._known.left[step.key] = self._live
 
     def begin_twin(self) -> None:
         """Forget what threads will do after this state: it is no part of it."""
@@ -336,8 +332,7 @@ class Run:
         if self._sabotage:
             exec(self._sabotage, self._kernel.names)
         straight = undo and at > 0 and isinstance(self._program.steps[at - 1], Goto)
-        left = () if undo else (self._known.left[step.key],)
-        now = self._judge(at, printed, status, before, then[:1] if straight else then, straight=straight, left=left)
+        now = self._judge(at, printed, status, before, then[:1] if straight else then, straight=straight)
         if plan is not None:
             self._hold_to(at, plan, printed)
         if not undo:
@@ -371,12 +366,8 @@ class Run:
         each: tuple[Snapshot, ...],
         *,
         straight: bool = False,
-        left: tuple[Snapshot, ...] = (),
     ) -> Snapshot:
-        """Compare what is there with what should be, one of `each`; raises what is wrong.
-
-        `left`: the state as a thread changed it before it was left. A return may restore that where it names the names.
-        """
+        """Compare what is there with what should be, one of `each`; raises what is wrong."""
         outcome = self._known.outcome
         outcome.returns += 1
         now = self.snapshot()
@@ -410,7 +401,7 @@ class Run:
         for name, line in lines.items():
             if name in before.roots and name in then.roots and not differences(then, before, only=[name]):
                 told = differences(then, now, only=[name])
-                if told and all(differences(one, now, only=[name]) for one in left):
+                if told:
                     raise _Found(Failure("destroyed", at, tuple(map(str, told)), printed))
             if not self._program.unstored:
                 outcome.named.setdefault(re.sub(r"\W?\b[a-h]\b\W?", " X ", line)[:160], self._program.text())

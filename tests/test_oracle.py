@@ -104,37 +104,6 @@ def test_a_spoiled_return_is_seen():
     assert found == {"nothing": None, **dict.fromkeys(SPOILS, "wrong")}
 
 
-THREADED = Program(
-    4,
-    (
-        Cell(1, "n = 1"),
-        Cell(2, "g = (k for k in range(8))"),
-        Cell(3, "later(lambda: next(g))\nmissing"),
-        Goto(2),
-        Goto(3),
-    ),
-)
-
-
-@linux
-def test_a_named_value_may_be_that_of_the_state_when_it_was_left_and_no_other():
-    """A generator that a thread advanced after its cell comes back advanced, and is named; to lose it is wrong."""
-    found = script(
-        """
-        import json, sys
-        from test_oracle import THREADED
-        import oracle
-        with oracle.bench() as ready:
-            print(json.dumps([
-                (outcome := ready.play(THREADED, sabotage=code)).failure and outcome.failure.kind
-                for code in ("", "if g.gi_frame.f_lasti: g = None")
-            ]))
-        """
-    )
-
-    assert found == [None, "destroyed"]
-
-
 HIDDEN = Program(
     4,
     (
