@@ -19,13 +19,12 @@ from typing import Any
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state import reconnect, units
-from ctxkernel.state.faithful import unfaithful
 from ctxkernel.state.pieces import Piece
 from ctxkernel.state.reflect import is_any
 from ctxkernel.state.states import Known, States
-from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking, unit_of
+from ctxkernel.state.storing import BACKGROUND_SECONDS, Background, Chunks, Storage, Taking
 from ctxkernel.state.tracker import NamespaceTracker, Pending
-from ctxkernel.state.units import State, Unit, missing_of
+from ctxkernel.state.units import State, Unit, missing_of, unequal_name
 from ctxkernel.state.variables import NOTHING, is_atom
 
 PLAIN = "p:"
@@ -63,7 +62,7 @@ class Checkpointer:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.states = States(chunks.read)
-        self.storage = Storage(tracker.packer, chunks, background, address, value)
+        self.storage = Storage(tracker.packer, chunks, background, address, value, handle)
         self.tracker = tracker
         self.handle = handle
         self._packer = tracker.packer
@@ -243,26 +242,16 @@ class Checkpointer:
             if token not in again or self._packer.tokens.object(token) is None:
                 self._hold(token, thing)  # a connection is let go of with the user's last reference to it
         self.storage.note(piece, old, taking)
-        unit = unit_of(piece, digest, place or ("", 0), taking.execution_id)
-        if packed.unproven:
-            values = {name: self._value(name) for name in names}
-            faults = {**packed.faults, **unfaithful(self._packer, packed, values, handles=self.handle)}
-            unequal = self._hold_unfaithful(faults.keys() - packed.faults.keys(), taking)
-            unit = replace(unit, missing=faults, live=(*unit.live, *unequal))
+        unit = self.storage.unit_of(piece, digest, place or ("", 0), taking.execution_id)
+        for token, _ in unit.live:
+            if name := unequal_name(token):
+                self._hold(token, self._value(name))
+                self._used[token] = self.tracker.turn
         if unit.equals(old) and place is not None and old is not None and old.stream[0]:
             return
         if place is None:
             taking.streams.append((digest, packed.stream, ()))
         self._put(unit, taking)
-
-    def _hold_unfaithful(self, names: Iterable[str], taking: Taking) -> Iterator[tuple[str, str]]:
-        """Hold the values whose copies are not equal to them; yields their tokens."""
-        for name in names:
-            value = self._value(name)
-            token = f"unequal:{name}:{self._packer.token(value)}"
-            self._hold(token, value)
-            self._used[token] = self.tracker.turn
-            yield token, taking.execution_id
 
     def _hold(self, token: str, thing: Any) -> None:
         """Hold an object without a stored form, unless letting go of it is how the user ends it."""
@@ -321,12 +310,17 @@ class Checkpointer:
         made = self.states.finish(job, result)
         for unit, listed in zip(made, result["units"], strict=True):
             self.storage.streams.setdefault(unit.digest, unit.stream)
-            for token, _ in unit.live:
-                self._used.setdefault(token, self._turns.get(job, self.tracker.turn))
-                if (thing := self._packer.tokens.object(token)) is not None:
-                    self._hold(token, thing)
             fresh = [name for name in unit.names if (now := self._current.get(name)) is not None and now.job == job]
-            if len(fresh) == len(unit.names) or unit.names[0].startswith(("class:", "shared:")):
+            whole = len(fresh) == len(unit.names)
+            self._packer.adopt_tokens(listed.get("i", ()))
+            for token, _ in unit.live:  # where a cell touched it since, it may be another object by now
+                self._used.setdefault(token, self._turns.get(job, self.tracker.turn) if whole else self.tracker.turn)
+                thing = self._packer.tokens.object(token)
+                if thing is None and whole and (name := unequal_name(token)):
+                    thing = self._value(name)
+                if thing is not None:
+                    self._hold(token, thing)
+            if whole or unit.names[0].startswith(("class:", "shared:")):
                 self._current |= dict.fromkeys(unit.names, unit)
                 if "k" in listed:
                     self.tracker.take_result(unit.names, listed)

@@ -128,15 +128,22 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
     return _named(name)(*args)
 
 
-def fingerprint(value: Any, *, buffers: Sequence[Sequence[str]], shared: Callable[[str], str], hidden: Hidden) -> str:
+def fingerprint(
+    value: Any,
+    *,
+    buffers: Sequence[Sequence[str]],
+    shared: Callable[[str], str],
+    hidden: Hidden,
+    most: float = MOST_NODES,
+) -> str:
     """Return a short text for the content of one value of a stream; empty where it has none or is too large.
 
     `buffers`: the chunks of the buffers of the stream. `shared(label)`: the fingerprint of an object with a pack of its
-    own. `hidden(class name)`: attributes that are no content.
+    own. `hidden(class name)`: attributes that are no content. `most`: nodes of a value that is not too large.
     """
     if isinstance(value, type):
         value = getattr(value, "content", value)
-    walker = _Walker(buffers, shared, hidden)
+    walker = _Walker(buffers, shared, hidden, most)
     try:
         if isinstance(value, _Node) and value.made in _ARRAYS:
             return walker.array(value)
@@ -160,8 +167,11 @@ _SCALAR = (bool, int, float, complex, str, bytes, type(None))
 class _Walker:
     """Writes a tree as bytes, depth first."""
 
-    def __init__(self, buffers: Sequence[Sequence[str]], shared: Callable[[str], str], hidden: Hidden) -> None:
+    def __init__(
+        self, buffers: Sequence[Sequence[str]], shared: Callable[[str], str], hidden: Hidden, most: float
+    ) -> None:
         self.out = bytearray()
+        self.most = most
         self.seen: dict[int, int] = {}
         self.made: list[Any] = []
         """Keeps what is made for this walk, so that an id stays its own."""
@@ -185,7 +195,7 @@ class _Walker:
 
     def visit(self, one: Any) -> Iterator[Any] | None:
         self.count += 1
-        if self.count > MOST_NODES:
+        if self.count > self.most:
             raise TooLarge
         kind = type(one)
         out = self.out
@@ -226,7 +236,7 @@ class _Walker:
         return None
 
     def alone(self, one: Any) -> bytes:
-        inner = _Walker(self.buffers, self.shared, self.hidden)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
         inner.count = self.count
         inner.walk(one)
         self.count = inner.count
@@ -274,7 +284,7 @@ class _Walker:
         """Return the fingerprint of an array, which is the same whether or not it has a pack of its own."""
         one = (_as_array(one) if one.made == "array_view" else None) or one
         at = int(one.made == "machine_values")
-        inner = _Walker(self.buffers, self.shared, self.hidden)
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
         rest: Any = one.args
         if one.made != "array_view" and type(rest[at]) is int:
             inner.out += "".join(self.buffers[int(rest[at])]).encode()

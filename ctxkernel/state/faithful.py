@@ -19,6 +19,8 @@ from ctxkernel.state.pieces import chunks_of
 from ctxkernel.state.variables import NOTHING
 
 MOST_BYTES = 64 * 1024 * 1024
+MOST_NODES = 1_000_000
+"""Parts of values that are compared one by one, where their packs have other bytes."""
 _OF_PICKLE = frozenset(("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__"))
 
 
@@ -53,26 +55,37 @@ def unfaithful(
     for name, value in stored.items():
         if name not in copies:
             found[name] = "it can be stored, but it does not come back"
-        elif _print(packer, value) != _print(packer, copies[name]):
+        elif not _equal(packer, value, copies[name]):
             found[name] = "it can be stored, but its copy is not equal to it"
     together = len(stored) > 1 and not found
-    if together and _print(packer, stored) != _print(packer, {name: copies[name] for name in stored}):
+    if together and not _equal(packer, stored, {name: copies[name] for name in stored}):
         found = dict.fromkeys(stored, "it can be stored, but the copies do not share what the originals share")
     if report:
         return dict.fromkeys(found or copies, f"it can be stored, but a part of it does not come back: {report[0]}")
     return found
 
 
-def _print(packer: Packer, value: Any) -> str:
+def _equal(packer: Packer, one: Any, other: Any) -> bool:
+    """Say whether two values have the same content. What cannot be compared is no fault."""
     try:
-        packed = packer.pack({"value": value}, plain=True)
-        chunks = [chunks_of(one) for one in packed.buffers]
-        trees = content.values_of(packed.stream, [one.nbytes for one in packed.buffers], chunks)
-        labels = dict.fromkeys(packed.labels, "")
-        return content.fingerprint(
-            trees["value"], buffers=chunks, shared=lambda label: labels.get(label, label), hidden=lambda _: frozenset()
-        )
+        mine, theirs = (packer.pack({"value": value}, plain=True) for value in (one, other))
+        chunks = [[chunks_of(view) for view in packed.buffers] for packed in (mine, theirs)]
+        if mine.body == theirs.body and chunks[0] == chunks[1]:
+            return True
+        return _print(mine, chunks[0]) == _print(theirs, chunks[1])
     except KeyboardInterrupt:
         raise
-    except Exception:  # what cannot be compared is no fault
-        return ""
+    except Exception:
+        return True
+
+
+def _print(packed: Packed, chunks: list[tuple[str, ...]]) -> str:
+    trees = content.values_of(packed.stream, [one.nbytes for one in packed.buffers], chunks)
+    labels = dict.fromkeys(packed.labels, "")
+    return content.fingerprint(
+        trees["value"],
+        buffers=chunks,
+        shared=lambda label: labels.get(label, label),
+        hidden=lambda _: frozenset(),
+        most=MOST_NODES,
+    )

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ctxkernel.state import units
+from ctxkernel.state.faithful import unfaithful
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.pieces import CHUNK, Moment, Piece
-from ctxkernel.state.reflect import class_module
-from ctxkernel.state.units import Buffer, State, Unit
+from ctxkernel.state.reflect import class_module, class_qualname
+from ctxkernel.state.units import Buffer, State, Unit, unequal_token
 
 INLINE_BYTES = 4 * 1024 * 1024
 BACKGROUND_SECONDS = 120.0
@@ -86,6 +87,8 @@ class Storage:
     background: Background
     address: Callable[[Any], str]
     value: Callable[[str], Any]
+    handle: Callable[[str], Any] = lambda _: None
+    """Gives the living node of an id."""
     streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Digest → the blob that holds the stream, and which of its streams it is."""
 
@@ -152,12 +155,34 @@ class Storage:
             blob, _ = put_blob(writer, self.address, units.bundle([packed.stream]))
             for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
                 writer.put(chunk, data, base=base)
-            # A token that the child gave is not known outside of it: what has it is lost.
-            unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.job)
+            unit = self.unit_of(piece, self.address(packed.stream), (blob, 0), taking.job)
             more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
+            # The kernel knows by their ids which objects these tokens are of.
+            more["i"] = [[token, id(obj), class_qualname(type(obj))] for token, obj in packed.live.items()]
             made.append(units.unit_to_json(unit, put_recipe) | more)
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
         return {"units": made + [units.unit_to_json(unit, put_recipe) for unit in failed]}
+
+    def unit_of(self, piece: Piece, digest: str, place: tuple[str, int], version: str) -> Unit:
+        """Return a piece as a unit. A value whose copy is not equal to it is one without a stored form."""
+        packed = piece.packed
+        missing, live = packed.faults, list(packed.live)
+        if packed.unproven:
+            values = {name: self.value(name) for name in piece.names}
+            found = unfaithful(self.packer, packed, values, handles=self.handle)
+            live += [unequal_token(name, self.packer.token(values[name])) for name in found.keys() - missing.keys()]
+            missing = {**missing, **found}
+        return Unit(
+            piece.names,
+            digest,
+            place,
+            tuple(Buffer(view.nbytes, chunks) for view, chunks in zip(packed.buffers, piece.chunks, strict=True)),
+            missing,
+            packed.parts,
+            tuple((token, version) for token in live),
+            labels=tuple(label for label in packed.labels if label.startswith("shared:")),
+            again=packed.again,
+        )
 
     def _bundle(self, taking: Taking, current: State) -> None:
         blob = units.bundle([stream for _, stream, _ in taking.streams])
@@ -199,22 +224,6 @@ def _with_bases(piece: Piece, old: Unit | None) -> Iterator[tuple[str, memoryvie
         for place, chunk in enumerate(chunks):
             base = before[place] if place < len(before) else None
             yield chunk, view[place * CHUNK : (place + 1) * CHUNK], base
-
-
-def unit_of(piece: Piece, digest: str, place: tuple[str, int], version: str) -> Unit:
-    """Return a piece as a unit."""
-    packed = piece.packed
-    return Unit(
-        piece.names,
-        digest,
-        place,
-        tuple(Buffer(view.nbytes, chunks) for view, chunks in zip(packed.buffers, piece.chunks, strict=True)),
-        packed.faults,
-        packed.parts,
-        tuple((token, version) for token in packed.live),
-        labels=tuple(label for label in packed.labels if label.startswith("shared:")),
-        again=packed.again,
-    )
 
 
 def own_classes(module: str) -> Iterator[type]:
