@@ -53,6 +53,8 @@ def check(box: Box, *names: str) -> dict[str, str]:
         ("x = [1]; a = Alone(x)", "ax", {"a": "share", "x": "share"}),
         ("e = Cached()", "e", {}),
         ("e = Cached(); e.held['k'] = 1", "e", {"e": "its copy is not equal to it"}),
+        ("a = [Forgets(5), *range(30_000)]", "a", {"a": "its copy is not equal to it"}),
+        ("c = [Cached(), *range(30_000)]", "c", {}),
     ],
 )
 def test_a_value_that_does_not_come_back_equal_is_named(library: Any, cell: str, names: str, told: dict[str, str]):

@@ -250,6 +250,11 @@ WIDGET = "import ipywidgets as w\nseen = []\ns = w.IntSlider()\ns.observe(lambda
         forward="b.getvalue() == b'zbc' and bytes(m) == b'zbc' and m.obj is not None",
     ),
     Reported(
+        "a record of an array",
+        ("import numpy as np\na = np.zeros(3, 'i4,f8')\nr = a[1]", "r['f0'] = 5", "a['f0'][1] = 9"),
+        "a['f0'][1] == r['f0'] == 5 and not r.__setitem__('f0', 7) and a['f0'][1] == 7",
+    ),
+    Reported(
         "flags.writeable",
         ("import numpy as np\na = np.arange(3)", "a.flags.writeable = False"),
         "a.flags.writeable",
@@ -279,6 +284,101 @@ def test_a_plan_does_not_say_keep_of_what_a_thread_changed(kernel):
     assert "lst" not in plan["keep"]
 
 
+HOOKED = """
+class Slider:
+    def __init__(self): self.changed, self._at = None, 0
+    @property
+    def at(self): return self._at
+    @at.setter
+    def at(self, at):
+        self._at = at
+        if self.changed: self.changed(at)
+slider, log = Slider(), []
+"""
+
+
+@rows(
+    Reported(
+        "a function that a setter calls",
+        (HOOKED, "slider.changed = lambda at: log.append(at)\nslider.at = 3", "log.append(9)"),
+        "log == [3]",
+    ),
+    Reported(
+        "a function that an operator calls",
+        (
+            "class C: pass\nc, log = C(), []",
+            "C.__add__ = lambda self, other: log.append(other)\nc + 1",
+            "log.append(9)",
+        ),
+        "log == [1]",
+    ),
+    Reported(
+        "sys.modules",
+        ("import sys\nlog = []", "getattr(sys.modules[__name__], 'log').append(1)", "log.append(9)"),
+        "log == [1]",
+    ),
+    Reported(
+        "sys.modules in a function",
+        (
+            "import sys\nlog = []\ndef add(name, item): getattr(sys.modules[__name__], name).append(item)",
+            "add('l' + 'og', 1)",
+            "log.append(9)",
+        ),
+        "log == [1]",
+    ),
+    Reported(
+        "csv.writer",
+        ("import csv, io\nout = io.StringIO()\nw = csv.writer(out)", "n = w.writerow([1])", "n = out.write('x')"),
+        "out.getvalue() == '1\\r\\n'",
+    ),
+    Reported(
+        "TextIOWrapper",
+        (
+            "import io\nout = io.BytesIO()\nw = io.TextIOWrapper(out)",
+            "w.write('abc'); w.flush()",
+            "n = out.write(b'x')",
+        ),
+        "out.getvalue() == b'abc'",
+    ),
+    Reported(
+        "ZipFile",
+        (
+            "import io, zipfile\nout = io.BytesIO()\nw = zipfile.ZipFile(out, 'w')",
+            "w.writestr('a', 'b')",
+            "out.write(b'x')",
+        ),
+        "len(out.getvalue()) == 32",
+    ),
+    Reported(
+        "a callback of a Future",
+        (
+            "import concurrent.futures as c\nlog = []\nf = c.Future()\nf.add_done_callback(lambda _: log.append(1))",
+            "f.set_result(3)",
+            "log.append(9)",
+        ),
+        "len(log) == 1",
+    ),
+    Reported(
+        "a callback of ctypes",
+        (
+            "import ctypes\nlog = []\n@ctypes.CFUNCTYPE(None, ctypes.c_int)\ndef call(n): log.append(n)",
+            "call(5)",
+            "log.append(9)",
+        ),
+        "log == [5]",
+    ),
+    Reported("%cd", ("import os; here = os.getcwd()", "%cd ..", "x = 1"), "os.getcwd() != here"),
+    Reported(
+        "%precision",
+        ("import numpy as np", "%precision 3", "x = 1"),
+        "np.get_printoptions()['precision'] == 3",
+    ),
+)
+def test_what_a_cell_changed_without_naming_it_comes_back(kernel, row):
+    """The cell after it changes the same again, or changes nothing."""
+    hold(kernel, row)
+
+
 # -- 3: copies that lose something -----------------------------------------------------------------
 
 EMPTIES = """
@@ -286,6 +386,12 @@ class Empties:
     def __init__(self): self.cache = {}
     def __getstate__(self): return {'cache': {}}
 g = Empties()
+"""
+FORGETS = """
+class Forgets:
+    def __init__(self): self.kept, self.left_out = 1, 0
+    def __reduce__(self): return Forgets, (), {'kept': self.kept}
+p = Forgets()
 """
 FRAME = """
 import pandas as pd
@@ -302,6 +408,17 @@ f = Frame({'a': [1, 2]})
         (EMPTIES, "g.cache['k'] = [1]", "g.cache['k'].append(2)"),
         "g.cache == {'k': [1]}",
         ("g",),
+    ),
+    Reported(
+        "an attribute that the state of a __reduce__ leaves out",
+        (FORGETS, "p.left_out = 5", "q = 1"),
+        "p.left_out == 0",
+        goto="1",
+    ),
+    Reported(
+        "an attribute that the state of a __reduce__ leaves out, later",
+        (FORGETS, "p.left_out = 5", "p = None"),
+        "p.left_out == 5",
     ),
     Reported(
         "an attribute of a DataFrame",

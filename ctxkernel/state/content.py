@@ -142,7 +142,7 @@ def fingerprint(
     """Return a short text for the content of one value of a stream; empty where it has none or more than `most` nodes.
 
     `buffers`: the chunks of the buffers of the stream. `shared(label)`: the fingerprint of an object with a pack of its
-    own. `hidden(class name)`: attributes that are no content.
+    own. `hidden(class name)`: attributes that are no content. `most`: nodes of a value that is not too large.
     """
     if isinstance(value, type):
         value = getattr(value, "content", value)
