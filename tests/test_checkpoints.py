@@ -379,6 +379,14 @@ def test_each_name_that_holds_what_is_not_stored_is_named(bench: Bench):
     assert names == {"d", "l", "same", "view", "it", "deque"}
 
 
+def test_an_iterator_that_lies_in_its_dict_is_named(bench: Bench):
+    """It is made while the dict is empty, so it cannot go on, whether or not it went a step."""
+    first = bench.run("d = {'k': 1, 'n': None}; b = iter(d); d['n'] = [b]")
+    bench.run("d['k'] = 6")
+
+    assert {"b", "d"} <= bench.goto(first).keys()
+
+
 def test_swapped_places_of_equal_objects_are_a_change(bench: Bench):
     """Which of two equal lists lies where counts."""
     first = bench.run("x = [1]; y = [1]; both = [x, y]")

@@ -570,6 +570,18 @@ def test_what_a_return_made_again_is_that_of_later_states_too(start_kernel, tmp_
     assert second.evaluate("type(k).__name__") == "'_local'"
 
 
+def test_a_generator_that_was_made_again_stays_while_the_earlier_one_lives(kernel):
+    """The earlier one ran on; a state in which neither had run keeps the new one."""
+    run_all(kernel, "g = (n for n in range(3))")
+    kernel.run("g; missing")
+    run_all(kernel, "held = g; next(g)")
+    assert "made again: g by s1" in run_all(kernel, "%ctx goto 1").stdout
+
+    run_all(kernel, "%ctx goto 2")
+
+    assert kernel.evaluate("next(g)") == "0"
+
+
 def test_an_instance_of_a_class_that_was_made_again_besides_is_lost(start_kernel, tmp_path):
     """It is no instance of the class that came back."""
     first = start_kernel(tmp_path)

@@ -266,7 +266,8 @@ def dict_iterator(taking: Taking, obj: Any) -> Reduction:
     left = operator.length_hint(obj)
     if not left:
         obj.__reduce__()
-    return PARTS.dict_iterator, (held, _DICT_ITERATORS[type(obj)], dict.__len__(held) - left)
+    size = dict.__len__(held)
+    return PARTS.dict_iterator, (held, _DICT_ITERATORS[type(obj)], size - left, size)
 
 
 def _list_iterator(taking: Taking, obj: Any) -> Reduction:
@@ -481,10 +482,10 @@ class ThingParts(Constructors):
                     self.packer.tokens.replace(self.labels[held].removeprefix("live:"), made)
         return made
 
-    def dict_iterator(self, held: dict[Any, Any], kind: str, steps: int) -> Any:
+    def dict_iterator(self, held: dict[Any, Any], kind: str, steps: int, size: int = 0) -> Any:
         """Return an iterator of a dict that went so far."""
         made = iter(getattr(dict, kind)(held))
-        if sum(1 for _ in itertools.islice(made, steps)) < steps:
+        if sum(1 for _ in itertools.islice(made, steps)) < steps or len(held) < size:
             self.said.append("an iterator of a dict that holds the iterator comes back at its end")
         return made
 
