@@ -182,10 +182,10 @@ def _step(back: Returning, statement: Statement, execution: Execution) -> Step:
     )
 
 
-def make_again(ctx: Runtime, plan: Plan) -> dict[str, str]:
+def make_again(ctx: Runtime, plan: Plan, alive: Mapping[str, Any]) -> dict[str, str]:
     """Run the statements of a plan that bring missing names back. Returns the names that did not come, and why.
 
-    Their output is not shown. An interrupt ends it; what is not back by then is lost.
+    Their output is not shown. An interrupt ends it. A name that is not back by then gets its value of `alive`, if any.
     """
     namespace = ctx.shell.user_ns
     wanted = set(plan.rerun)
@@ -202,7 +202,8 @@ def make_again(ctx: Runtime, plan: Plan) -> dict[str, str]:
             lost |= dict.fromkeys(wanted - lost.keys(), f"interrupted while {statement_id} ran again")
             break
         except BaseException as fault:  # the user's code: whatever it raises
-            lost |= dict.fromkeys(names, f"{statement_id}, run again, gave {type(fault).__name__}: {fault}"[:200])
+            why = f"{statement_id}, run again, gave {type(fault).__name__}: {fault}"[:200]
+            lost = dict.fromkeys(names, why) | lost  # the first reason may be that of the others
         finally:
             made = {name: namespace[name] for name in names if name in namespace}
             others = {
@@ -214,9 +215,11 @@ def make_again(ctx: Runtime, plan: Plan) -> dict[str, str]:
                 lost[name] = f"{statement_id}, run again, made it of another {other}"
                 namespace.pop(name, None)
             _put_back(namespace, kept, wanted)
-    return lost | {
-        name: "its statement, run again, did not make it" for name in wanted - lost.keys() if name not in namespace
-    }
+    for name in wanted - lost.keys():
+        if name not in namespace:
+            lost[name] = "its statement, run again, did not make it"
+    namespace.update({name: alive[name] for name in lost if name in alive})
+    return lost
 
 
 def _shared(ctx: Runtime, made: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:

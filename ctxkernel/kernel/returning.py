@@ -617,6 +617,16 @@ class Returning:
         self._ctx.loop.graph.revive({**self._ctx.loop.graph.memento(), **mementos})
         return Prepared(job, self.restorer.fetch(job.difference), self.plan(job))
 
+    def _alive(self, prepared: Prepared) -> dict[str, Any]:
+        """Return the values of what a plan makes again that hold the same living objects now."""
+        now, target = self.checkpoints.known_now(), prepared.job.difference.target
+        tokens = {
+            name: [{token for token, _ in unit.live} for unit in (now[name], target[name])]
+            for name in prepared.plan.rerun
+            if name in now and name in target
+        }
+        return {name: self.value(name) for name, (one, other) in tokens.items() if one and one == other}
+
     def _mementos_of(self, difference: Difference) -> dict[str, Any]:
         """Return the mementos of a state's handles; they are plain, and small."""
         found: dict[str, Any] = {}
@@ -639,16 +649,21 @@ class Returning:
             self._resumed = True
         mementos = self._mementos_of(job.difference)
         before = {name: self.value(name) for name in fetched.values if ":" not in name}
+        alive = self._alive(prepared)
         lost = self.restorer.settle(fetched)
         self._adopt_copies(before, fetched.values)
         if job.resumable is not None:
             ctx.configuration.recall(job.resumable.marks)
+        back: list[str] = []
         if prepared.plan.rerun:
             from ctxkernel.kernel.planning import make_again
 
-            failed = make_again(ctx, prepared.plan)
+            failed = make_again(ctx, prepared.plan, alive)
             back = [name for name in prepared.plan.rerun if name not in failed]
-            lost = {place: why for place, why in lost.items() if name_of(place) not in back} | failed
+            kept = {name: f"it cannot be made again: {why}" for name, why in failed.items() if name in alive}
+            fetched.as_now |= kept
+            failed = {name: why for name, why in failed.items() if name not in kept}
+            lost = {place: why for place, why in lost.items() if name_of(place) not in {*back, *kept}} | failed
             ctx.tracker.rebase(back)
             self.checkpoints.made_again(back)
         lost |= {name: why for name, why in prepared.plan.lost.items() if name in lost}
@@ -694,8 +709,8 @@ class Returning:
         told = [f"at {job.target.told}: {_names(len(loaded))} restored{_some(loaded)}, {kept} kept as they are"]
         if dropped:
             told[0] += f", {len(dropped)} removed{_some(dropped)}"
-        if prepared.plan.again:
-            told.append(f"made again: {', '.join(prepared.plan.rerun)} by {', '.join(prepared.plan.again)}")
+        if back:
+            told.append(f"made again: {', '.join(back)} by {', '.join(prepared.plan.again)}")
         connected = {one.places[0]: one.told for one in fetched.connected.values()}
         told += [f"connected again: {place} ({what})" for place, what in connected.items()]
         told_lost = {name: why for name, why in lost.items() if not name.startswith(("class:", "shared:"))}
