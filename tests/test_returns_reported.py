@@ -279,6 +279,60 @@ def test_a_plan_does_not_say_keep_of_what_a_thread_changed(kernel):
     assert "lst" not in plan["keep"]
 
 
+HOOKED = """
+class Slider:
+    def __init__(self): self.changed, self._at = None, 0
+    @property
+    def at(self): return self._at
+    @at.setter
+    def at(self, at):
+        self._at = at
+        if self.changed: self.changed(at)
+slider, log = Slider(), []
+"""
+
+
+@rows(
+    Reported(
+        "a function that a setter calls",
+        (HOOKED, "slider.changed = lambda at: log.append(at)\nslider.at = 3", "log.append(9)"),
+        "log == [3]",
+    ),
+    Reported(
+        "a function that an operator calls",
+        (
+            "class C: pass\nc, log = C(), []",
+            "C.__add__ = lambda self, other: log.append(other)\nc + 1",
+            "log.append(9)",
+        ),
+        "log == [1]",
+    ),
+    Reported(
+        "sys.modules",
+        ("import sys\nlog = []", "getattr(sys.modules[__name__], 'log').append(1)", "log.append(9)"),
+        "log == [1]",
+    ),
+    Reported(
+        "sys.modules in a function",
+        (
+            "import sys\nlog = []\ndef add(name, item): getattr(sys.modules[__name__], name).append(item)",
+            "add('l' + 'og', 1)",
+            "log.append(9)",
+        ),
+        "log == [1]",
+    ),
+    Reported("%cd", ("import os; here = os.getcwd()", "%cd ..", "x = 1"), "os.getcwd() != here"),
+    Reported(
+        "%precision",
+        ("import numpy as np", "%precision 3", "x = 1"),
+        "np.get_printoptions()['precision'] == 3",
+    ),
+)
+def test_what_a_cell_changed_without_naming_it_comes_back(kernel, row):
+    """The cell after it changes the same again, or changes nothing."""
+    hold(kernel, row)
+
+
 # -- 3: copies that lose something -----------------------------------------------------------------
 
 EMPTIES = """

@@ -26,9 +26,10 @@ _FILE = "<ctxkernel: names of a cell>"
 _QUIET = ("ignore", None, Warning, re.compile(re.escape(_FILE) + r"|IPython\.core\.inputtransformer2"), 0)
 _WORD = re.compile(r"[^\W\d]\w*")
 
-ANYTHING = frozenset(
-    ("exec", "eval", "globals", "locals", "vars", "get_ipython", "__main__", "__builtins__", "Out", "_oh", "breakpoint")
-)
+_NAMES = """
+exec eval globals locals vars get_ipython __main__ __builtins__ Out _oh breakpoint sys.modules
+"""
+ANYTHING = frozenset(_NAMES.split())
 """Global names through which a cell can reach any variable."""
 ANYTHING_IN_A_FUNCTION = ANYTHING - {"vars", "locals"}
 """Those through which a function can: its `locals()` are its own."""
@@ -65,6 +66,8 @@ class Cell:
     """Names that it binds anew."""
     anything: str = ""
     """Why it may touch any variable, or empty."""
+    magics: bool = False
+    """Whether it calls a magic, which can change the process without naming a variable."""
 
 
 def read_cell(source: str, transform: Transform | None = None) -> Cell:
@@ -76,7 +79,7 @@ def read_cell(source: str, transform: Transform | None = None) -> Cell:
 def _read_cell(source: str, transform: Transform | None) -> Cell:
     found = _Reading(transform)
     found.read(source)
-    return Cell(frozenset(found.names), frozenset(found.replaced), found.anything)
+    return Cell(frozenset(found.names), frozenset(found.replaced), found.anything, found.magics)
 
 
 def names_used(source: str, transform: Transform | None = None) -> frozenset[str]:
@@ -133,6 +136,7 @@ class _Reading:
         self.replaced: set[str] = set()
         self.used: set[str] = set()
         self.anything = ""
+        self.magics = False
 
     def add_words(self, text: str) -> None:
         words = _WORD.findall(text)
@@ -202,6 +206,7 @@ class _Reading:
         return uses == seen
 
     def _magic(self, name: str, line: str, body: str, depth: int) -> None:
+        self.magics = True
         self.add_words(line)
         if name in RUNS_ITS_TEXT:
             if depth > 5:

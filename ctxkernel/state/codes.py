@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dis
 import marshal
+import re
 import types
 from collections.abc import Collection
 from typing import Any
@@ -58,7 +59,8 @@ def _constant(const: Any) -> object:
 def _global_names(code: types.CodeType, ops: Collection[int] = _NAME_OPS) -> tuple[set[str], set[str]]:
     """Return the names that `code` mentions, without those of functions in it, and those that it binds anew.
 
-    Of instructions on names, only `ops` count. An import of `a.b` mentions `module:a` and `module:a.b` as well.
+    Of instructions on names, only `ops` count. An import of `a.b` mentions `module:a` and `module:a.b` as well, and
+    code with both of these words `sys.modules`.
     """
     names: set[str] = set()
     replaced: set[str] = set()
@@ -88,6 +90,8 @@ def _global_names(code: types.CodeType, ops: Collection[int] = _NAME_OPS) -> tup
         elif op == _IMPORT_FROM and ops is _NAME_OPS:
             names.add(f"{module}.{table[argument]}")
         previous, previous_argument = op, argument
+    if "modules" in table and "sys" in table and ops is _NAME_OPS:
+        names.add("sys.modules")
     return names, replaced
 
 
@@ -103,7 +107,12 @@ def code_facts(code: types.CodeType) -> CodeFacts:
     return found[1]
 
 
-_CALLS = frozenset(number for name, number in dis.opmap.items() if "CALL" in name)
+_DEFINES = re.compile(
+    "CACHE|RESUME|NOP|EXTENDED_ARG|POP_TOP|PUSH_NULL|COPY|SWAP|KW_NAMES|RETURN_.*|LOAD_(CONST.*|SMALL_INT|NAME)|IMPORT_.*"
+    "|(STORE|DELETE)_(NAME|GLOBAL)|SETUP_ANNOTATIONS|MAKE_(FUNCTION|CELL)|SET_FUNCTION_ATTRIBUTE|BUILD_(TUPLE|LIST|MAP)"
+)
+_RUNS = frozenset(number for name, number in dis.opmap.items() if not _DEFINES.fullmatch(name))
+"""Instructions that may run a function that the code defines: a call, an operator, an attribute with a setter."""
 
 
 def attribute_names(code: types.CodeType) -> set[str]:
@@ -124,10 +133,10 @@ def _inner(code: types.CodeType) -> list[types.CodeType]:
 def cell_names(code: types.CodeType) -> tuple[set[str], set[str]]:
     """Return every global name that the code of a cell may use, and those that it binds other than by `+=`.
 
-    Where the cell calls nothing, it does not call the functions that it defines either: their names do not count.
+    Where the cell only defines and binds, it calls none of the functions that it defines: their names do not count.
     """
     names, replaced = _global_names(code)
-    if _CALLS.isdisjoint(code.co_code[::2]):
+    if _RUNS.isdisjoint(code.co_code[::2]):
         return names, replaced
     inner = _inner(code)
     for one in inner:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from types import FunctionType
 from typing import Any, Literal
@@ -165,8 +165,8 @@ class NamespaceTracker:
 
     @property
     def named_nothing(self) -> bool:
-        """Whether the last cell mentioned no global name at all."""
-        return not self._cell.names and not self._cell.anything
+        """Whether the last cell mentioned no global name and called no magic."""
+        return not self._cell.names and not self._cell.anything and not self._cell.magics
 
     def watch(self, name: str) -> None:
         """Follow what `extras(name)` gives, as if it were a variable. Never in a diff."""
@@ -349,7 +349,7 @@ class NamespaceTracker:
             self._baseline([name for name in sorted(self._complex()) if name not in self._groups])
         self._candidates, anything = self._reachable(cell)
         if anything:
-            self._cell = Cell(cell.names, cell.replaced, anything)
+            self._cell = replace(cell, anything=anything)
             self._candidates |= self._complex()
         new = [name for name in self._candidates if name not in self._groups and self._is_complex(name)]
         if new:
