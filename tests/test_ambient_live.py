@@ -402,6 +402,34 @@ def test_a_cache_that_was_not_used_is_kept_where_its_results_cannot_have_changed
     assert double.cache_info().currsize == 1
 
 
+def test_a_cache_that_was_cleared_and_used_as_often_again_is_cleared_by_a_return():
+    """What it holds is another result, though it counts as many hits, misses and entries."""
+    scale = [-1]
+    scaled = functools.lru_cache(lambda n: n * scale[0])
+    part = FunctionCaches(lambda: {"scaled": scaled})
+    scaled(1)
+    first = part.capture()
+
+    scaled.cache_clear()
+    scale[0] = -2
+    scaled(1)
+
+    assert not part.matches(first)
+    assert part.restore(first) == ["cleared the cache of scaled"]
+    assert part.restore(first) == ["cleared the cache of scaled"], "it was filled in that state, and is empty now"
+
+
+def test_a_branch_that_used_a_cache_as_often_does_not_get_the_results_of_the_other(kernel):
+    kernel.run("import functools\n@functools.lru_cache\ndef f(n): return n * x")
+    for cell in ("x = 1; a = f(3)", "%ctx goto 1", "x = 2; b = f(3)"):
+        kernel.run(cell)
+
+    told = kernel.run("%ctx goto 2").stdout
+
+    assert "cleared the cache of f" in told
+    assert kernel.evaluate("f(3)") == "3"
+
+
 def test_caches_of_own_modules_are_cleared_and_those_of_libraries_stay(tmp_path, monkeypatch):
     (tmp_path / "own_helper.py").write_text("import functools\n@functools.cache\ndef load(n): return [n]\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,13 +1,15 @@
 """Caches of the user's functions: `functools.lru_cache` and `cache`.
 
 A cache has no stored form, and what it returns may be an object that a cell changed. So a return clears each cache that
-was used since, and each that holds objects that can be changed, and says so. An empty cache is always right.
+was used since, and each that holds objects that can be changed, and says so. An empty cache is always right. One that
+was cleared and filled again may have been used as often as before: what it holds is compared as well.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +36,8 @@ class FunctionCaches(Part):
         self._namespace = namespace or (lambda: vars(sys.modules["__main__"]))
         self._own_modules = OwnModules()
         self._places: dict[str, _Place] = {}
+        self._seen: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+        """What was last captured of each cache."""
 
     def bound(self, names: Collection[str] | None) -> None:
         """Look at these names, or at all."""
@@ -44,8 +48,16 @@ class FunctionCaches(Part):
             place.look(names)
 
     def capture(self) -> Any:
-        """Return how often each cache was used, by the function's name: hits, misses, entries."""
-        return {name: [*one.cache_info()[:2], one.cache_info().currsize] for name, one in self._caches()}
+        """Return how often each cache was used, by the function's name: hits, misses, entries, content hash."""
+        return {name: self._told(one) for name, one in self._caches()}
+
+    def _told(self, cache: Any) -> list[int]:
+        """Return what is captured of a cache. What it holds is only read where it was used since the last time."""
+        hits, misses, _, size = cache.cache_info()
+        known = self._seen.get(cache)
+        if known is None or known[:3] != [hits, misses, size]:
+            known = self._seen[cache] = [hits, misses, size, _content_hash(cache) if size else 0]
+        return known
 
     def matches(self, value: Any) -> bool:
         """Return whether no cache has to be cleared."""
@@ -57,16 +69,17 @@ class FunctionCaches(Part):
         for cache in stale.values():
             cache.cache_clear()
         # A function that was loaded comes with an empty one.
-        cleared = {name for name, (_, _, size) in value.items() if size} | stale.keys()
+        cleared = {name for name, (_, _, size, *_) in value.items() if size} | stale.keys()
         empty = [name for name, one in self._caches() if name in cleared and not one.cache_info().currsize]
         return [f"cleared the cache of {some_of(empty)}"] if empty or stale else ()
 
     def _stale(self, value: Any) -> dict[str, Any]:
         self._places.clear()  # an address proves nothing, and a return has to be right
+        self._seen.clear()
         stale: dict[str, Any] = {}
         for name, cache in self._caches():
-            hits, misses, _, size = cache.cache_info()
-            if size and not (value.get(name) == [hits, misses, size] and _immutable(cache)):
+            told = self._told(cache)
+            if told[2] and (value.get(name) != told or not told[3]):
                 stale[name] = cache
         return stale
 
@@ -123,19 +136,33 @@ def _of_class(name: str, kind: type, names: Mapping[str, Any]) -> Iterator[tuple
             yield f"{name}.{member}", inner
 
 
-def _immutable(cache: Any) -> bool:
-    """Return whether all that a cache holds is known to be immutable."""
+def _content_hash(cache: Any) -> int:
+    """Return a hash of what a cache holds; 0 where that is not known to be immutable."""
     results, entries = held_by_cache(cache)
     found = [one for one in (*results, *entries) if type(one) is not dict and type(one).__name__ != "_lru_list_elem"]
     loose = sum(type(one) is dict for one in results) > 1 or any(type(one) is dict for one in entries)
-    return not loose and len(found) <= _MOST_RESULTS and all(_is_immutable(one, _DEEP) for one in found)
+    if loose or len(found) > _MOST_RESULTS:
+        return 0
+    try:
+        return hash(tuple([_hashable(one, _DEEP) for one in found])) or 1
+    except _NotImmutableError:
+        return 0
 
 
-def _is_immutable(value: Any, deep: int) -> bool:
+class _NotImmutableError(Exception):
+    """A cache holds something that may change in place."""
+
+
+def _hashable(value: Any, deep: int) -> Any:
+    """Return what has another hash for another type or value. Raises _NotImmutableError."""
     kind = type(value)
+    if kind is int:
+        return kind, hex(value)  # the hashes of -1 and -2 are equal
+    if kind is float or kind is complex:
+        return kind, repr(value)
     if kind in _ATOMS:
-        return True
+        return kind, value
     # functools makes the key of a call a list of a kind of its own, which nobody else has.
-    if kind in (tuple, frozenset) or (kind.__module__ == "functools" and kind.__name__ == "_HashedSeq"):
-        return deep > 0 and all(_is_immutable(one, deep - 1) for one in value)
-    return False
+    if deep and (kind in (tuple, frozenset) or (kind.__module__ == "functools" and kind.__name__ == "_HashedSeq")):
+        return kind, (*(_hashable(one, deep - 1) for one in value),)
+    raise _NotImmutableError
