@@ -17,6 +17,7 @@ from ctxkernel.state.checkpoints import Checkpointer, Taken
 from ctxkernel.state.restore import Restorer
 from ctxkernel.state.storing import Storage
 from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.state.units import unequal_name, unequal_token
 from ctxkernel.state.variables import NOTHING
 from ctxkernel.store import packs
 from ctxkernel.store.background import Background
@@ -177,6 +178,44 @@ def test_what_is_packed_in_the_background_is_stored_as_a_difference(bench: Bench
     assert bench["a"][500_001] == 500_001
     stored = sum(path.stat().st_size for path in tmp_path.rglob("*")) - before
     assert stored < 8_000_000
+
+
+def test_what_is_packed_in_the_background_is_compared_with_a_copy(bench: Bench):
+    """A `__reduce__` that leaves something out is found there as well: the value stays, and is named once it was used."""
+    bench.tracker.settings = Settings(end_phase_ms=0)
+    first = bench.run("class P:\n    n = 0\n    def __reduce__(self): return P, ()\np = P(); p.n = 7")
+    bench.checkpoints.wait(30)
+    bench.checkpoints.poll()
+    kept = bench["p"]
+    bench.run("p = None")
+
+    lost = bench.goto(first)
+
+    assert bench["p"] is kept or "p" in lost
+    assert bench["p"].n == 7
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_what_is_packed_in_the_background_and_only_alive_stays_alive(bench: Bench, used: bool):
+    """The process in the background gives it a token; it is the token of the object here."""
+    bench.tracker.settings = Settings(end_phase_ms=0)
+    first = bench.run("x = [[1], (n for n in range(9))]")
+    if not used:
+        bench.checkpoints.wait(30)
+        bench.checkpoints.poll()
+    alive = bench["x"][1]
+    bench.run("y = next(x[1])" if used else "y = 1")
+
+    lost = bench.goto(first)
+
+    assert bench["x"][1] is alive
+    assert bool(lost) == used
+
+
+def test_the_token_of_an_unequal_value_has_its_name():
+    """The names of modules have a colon in them."""
+    assert unequal_name(unequal_token("module:helper", "1f-7")) == "module:helper"
+    assert unequal_name("1f-7") == ""
 
 
 def test_frames_come_back_whole(bench: Bench):

@@ -397,7 +397,7 @@ class Restorer:
         )
         for token, _ in unit.live:
             if token.startswith("unequal:") and token in living:
-                values[token.split(":")[1]] = living[token]
+                values[token.removeprefix("unequal:").rpartition(":")[0]] = living[token]
         fetched.values = values | fetched.values  # a class that refers to itself may have been made by what it holds
         if not said:
             return
