@@ -181,7 +181,7 @@ def test_what_is_packed_in_the_background_is_stored_as_a_difference(bench: Bench
 
 
 def test_what_is_packed_in_the_background_is_compared_with_a_copy(bench: Bench):
-    """A `__reduce__` that leaves something out is found there as well: the value stays, and is named once it was used."""
+    """What a `__reduce__` leaves out is found there as well, and the value is held."""
     bench.tracker.settings = Settings(end_phase_ms=0)
     first = bench.run("class P:\n    n = 0\n    def __reduce__(self): return P, ()\np = P(); p.n = 7")
     bench.checkpoints.wait(30)

@@ -341,6 +341,12 @@ class Empties:
     def __getstate__(self): return {'cache': {}}
 g = Empties()
 """
+FORGETS = """
+class Forgets:
+    def __init__(self): self.kept, self.left_out = 1, 0
+    def __reduce__(self): return Forgets, (), {'kept': self.kept}
+p = Forgets()
+"""
 FRAME = """
 import pandas as pd
 class Frame(pd.DataFrame):
@@ -356,6 +362,17 @@ f = Frame({'a': [1, 2]})
         (EMPTIES, "g.cache['k'] = [1]", "g.cache['k'].append(2)"),
         "g.cache == {'k': [1]}",
         ("g",),
+    ),
+    Reported(
+        "an attribute that the state of a __reduce__ leaves out",
+        (FORGETS, "p.left_out = 5", "q = 1"),
+        "p.left_out == 0",
+        goto="1",
+    ),
+    Reported(
+        "an attribute that the state of a __reduce__ leaves out, later",
+        (FORGETS, "p.left_out = 5", "p = None"),
+        "p.left_out == 5",
     ),
     Reported(
         "an attribute of a DataFrame",

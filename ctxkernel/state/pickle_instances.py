@@ -155,9 +155,13 @@ def careful(taking: Taking, obj: Any) -> Reduction:
     reduction = checked(taking, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
     if type(reduction) is tuple and not _holds_all(taking.plan(cls), obj, reduction):
         taking.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
-        if len(reduction) == 2:  # else what it left out could change and nobody would see it
-            attributes = {str(name): _seen(one, 3) for name, one in taking.plan(cls).attributes(obj)}
+        # What it left out could change and nobody would see it.
+        attributes = {str(name): _seen(one, 3) for name, one in taking.plan(cls).attributes(obj)}
+        if len(reduction) == 2:
             return (*reduction, attributes, None, None, PARTS.skip)
+        if taking.plan(cls).own or class_module(cls) in taking.packer.own_modules:
+            func, args, *rest = reduction
+            return PARTS.made_by, (func, args, attributes), *rest
     return reduction
 
 
@@ -337,6 +341,10 @@ class InstanceParts(Constructors):
         except TypeError:
             native: Any = next(base for base in class_mro(cls) if not class_flags(base) & HEAP_TYPE)
             return native.__new__(cls)
+
+    def made_by(self, func: Any, args: tuple[Any, ...], _: Any) -> Any:
+        """Make an instance as its class says; the rest was stored for comparisons only."""
+        return func(*args)
 
     def value(self, base: Any, cls: Any, content: Any) -> Any:
         """Make an instance of a subclass of a built-in immutable, or a member of an enumeration."""
