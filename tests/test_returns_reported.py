@@ -321,6 +321,47 @@ slider, log = Slider(), []
         ),
         "log == [1]",
     ),
+    Reported(
+        "csv.writer",
+        ("import csv, io\nout = io.StringIO()\nw = csv.writer(out)", "n = w.writerow([1])", "n = out.write('x')"),
+        "out.getvalue() == '1\\r\\n'",
+    ),
+    Reported(
+        "TextIOWrapper",
+        (
+            "import io\nout = io.BytesIO()\nw = io.TextIOWrapper(out)",
+            "w.write('abc'); w.flush()",
+            "n = out.write(b'x')",
+        ),
+        "out.getvalue() == b'abc'",
+    ),
+    Reported(
+        "ZipFile",
+        (
+            "import io, zipfile\nout = io.BytesIO()\nw = zipfile.ZipFile(out, 'w')",
+            "w.writestr('a', 'b')",
+            "out.write(b'x')",
+        ),
+        "len(out.getvalue()) == 32",
+    ),
+    Reported(
+        "a callback of a Future",
+        (
+            "import concurrent.futures as c\nlog = []\nf = c.Future()\nf.add_done_callback(lambda _: log.append(1))",
+            "f.set_result(3)",
+            "log.append(9)",
+        ),
+        "len(log) == 1",
+    ),
+    Reported(
+        "a callback of ctypes",
+        (
+            "import ctypes\nlog = []\n@ctypes.CFUNCTYPE(None, ctypes.c_int)\ndef call(n): log.append(n)",
+            "call(5)",
+            "log.append(9)",
+        ),
+        "log == [5]",
+    ),
     Reported("%cd", ("import os; here = os.getcwd()", "%cd ..", "x = 1"), "os.getcwd() != here"),
     Reported(
         "%precision",

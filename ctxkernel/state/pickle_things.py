@@ -94,6 +94,25 @@ def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction
     return PARTS.ordered, (), (dict(dict.items(obj)), order), None, None, PARTS.fill_ordered
 
 
+def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
+    """Return what an object without a stored form writes into or calls: files in memory, functions of the user's."""
+    found: list[Any] = []
+    todo = gc.get_referents(obj)[:_MOST_REACHED]
+    todo += [held for one in todo if type(one) in (dict, list, tuple) for held in gc.get_referents(one)[:_MOST_REACHED]]
+    for one in todo:
+        kind = type(one)
+        file = one.__self__ if kind is types.BuiltinMethodType else one
+        func = one.__func__ if kind is types.MethodType else one
+        if type(file) in (io.BytesIO, io.StringIO):
+            found.append(file)
+        elif type(func) is types.FunctionType and func.__globals__ is namespace:
+            found.append(one)
+    return found
+
+
+_MOST_REACHED = 100
+
+
 # -- files --------------------------------------------------------------------------------------
 
 
@@ -395,7 +414,8 @@ BELOW: dict[Any, Kind] = {
     BaseException: exception,
     io.TextIOWrapper: _open_file,
     sqlite3.Connection: database,
-    threading.Thread: _live("a thread"),
+    # It lets go of its function when it ends, at any time.
+    threading.Thread: lambda taking, obj: taking.refuse(obj, "a thread", []),
 }
 
 _PROCESS = "it belongs to this process"

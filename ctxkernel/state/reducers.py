@@ -205,6 +205,7 @@ class Taking(Outcome):
         self.fault_names.extend(names)
         self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")
         self.missing.append((obj, what))
+        held = (pickle_things.reached(self.namespace, obj) or None) if held is None else held
         token = self.packer.token(obj)
         self.live[token] = obj
         if type(found) is reconnect.Description:
