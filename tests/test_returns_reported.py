@@ -250,6 +250,11 @@ WIDGET = "import ipywidgets as w\nseen = []\ns = w.IntSlider()\ns.observe(lambda
         forward="b.getvalue() == b'zbc' and bytes(m) == b'zbc' and m.obj is not None",
     ),
     Reported(
+        "a record of an array",
+        ("import numpy as np\na = np.zeros(3, 'i4,f8')\nr = a[1]", "r['f0'] = 5", "a['f0'][1] = 9"),
+        "a['f0'][1] == r['f0'] == 5 and not r.__setitem__('f0', 7) and a['f0'][1] == 7",
+    ),
+    Reported(
         "flags.writeable",
         ("import numpy as np\na = np.arange(3)", "a.flags.writeable = False"),
         "a.flags.writeable",

@@ -263,9 +263,20 @@ def mapped(taking: Taking, obj: Map) -> Reduction:
 _WHOLE_MAP = 64 * 1024 * 1024
 
 
+def record(taking: Taking, obj: Any) -> Reduction:
+    """A record of a structured array, which looks into the memory of that array: a view without dimensions."""
+    base = obj.base
+    if type(base) is not _numpy().ndarray or base.dtype.hasobject or not base.flags.forc:
+        return NotImplemented
+    offset = obj.__array_interface__["data"][0] - _at(base)
+    flat = base.T if base.flags.f_contiguous and not base.flags.c_contiguous else base
+    return PARTS.record, (_numpy().ndarray((), obj.dtype, flat, offset),)
+
+
 TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("numpy", "ndarray", array),
     ("numpy", "dtype", careful),
+    ("numpy", "void", record),
     ("numpy", "generic", None),
     ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
     (__name__, "Block", block),
@@ -361,6 +372,10 @@ class ArrayParts(Constructors):
         plain[...] = held.reshape(plain.shape)
         if not writeable:
             made.flags.writeable = False
+
+    def record(self, view: Any) -> Any:
+        """Return the record of a view without dimensions."""
+        return view[()]
 
     def mapped_file(self, path: str, name: Any, mode: str, offset: int, size: int, mark: tuple[int, int, str]) -> Any:
         """Map a file. Raises OSError where it is gone or changed."""
