@@ -17,7 +17,6 @@ from ctxkernel.state.checkpoints import Checkpointer, Taken
 from ctxkernel.state.restore import Restorer
 from ctxkernel.state.storing import Storage
 from ctxkernel.state.tracker import NamespaceTracker
-from ctxkernel.state.units import unequal_name, unequal_token
 from ctxkernel.state.variables import NOTHING
 from ctxkernel.store import packs
 from ctxkernel.store.background import Background
@@ -184,7 +183,7 @@ def test_what_is_packed_in_the_background_is_compared_with_a_copy(bench: Bench):
     """What a `__reduce__` leaves out is found there as well, and the value is held."""
     bench.tracker.settings = Settings(end_phase_ms=0)
     first = bench.run("class P:\n    n = 0\n    def __reduce__(self): return P, ()\np = P(); p.n = 7")
-    bench.checkpoints.wait(30)
+    bench.background.wait(30)
     bench.checkpoints.poll()
     kept = bench["p"]
     bench.run("p = None")
@@ -201,7 +200,7 @@ def test_what_is_packed_in_the_background_and_only_alive_stays_alive(bench: Benc
     bench.tracker.settings = Settings(end_phase_ms=0)
     first = bench.run("x = [[1], (n for n in range(9))]")
     if not used:
-        bench.checkpoints.wait(30)
+        bench.background.wait(30)
         bench.checkpoints.poll()
     alive = bench["x"][1]
     bench.run("y = next(x[1])" if used else "y = 1")
@@ -210,12 +209,6 @@ def test_what_is_packed_in_the_background_and_only_alive_stays_alive(bench: Benc
 
     assert bench["x"][1] is alive
     assert bool(lost) == used
-
-
-def test_the_token_of_an_unequal_value_has_its_name():
-    """The names of modules have a colon in them."""
-    assert unequal_name(unequal_token("module:helper", "1f-7")) == "module:helper"
-    assert unequal_name("1f-7") == ""
 
 
 def test_frames_come_back_whole(bench: Bench):

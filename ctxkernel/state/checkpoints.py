@@ -300,11 +300,13 @@ class Checkpointer:
         made = self.states.finish(job, result)
         for unit, listed in zip(made, result["units"], strict=True):
             self.storage.streams.setdefault(unit.digest, unit.stream)
-            for token, _ in unit.live:
-                self._used.setdefault(token, self._turns.get(job, self.tracker.turn))
+            fresh = self._is_fresh(unit.names, job)
+            self._packer.adopt_tokens(listed.pop("i", ()))
+            for token, _ in unit.live:  # where a cell touched it since, it may be another object by now
+                self._used.setdefault(token, self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn)
                 if (thing := self._packer.tokens.object(token)) is not None:
                     self._hold(token, thing)
-            if self._is_fresh(unit.names, job) or unit.names[0].startswith(("class:", "shared:")):
+            if fresh or unit.names[0].startswith(("class:", "shared:")):
                 self._current |= dict.fromkeys(unit.names, unit)
                 if "k" in listed:
                     self.tracker.take_result(unit.names, listed)

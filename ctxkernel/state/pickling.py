@@ -35,6 +35,7 @@ from ctxkernel.state.pickle_paths import places
 from ctxkernel.state.pickle_restore import Loader, Restorer
 from ctxkernel.state.reconnect import Connection
 from ctxkernel.state.reducers import Cache, Outcome, Taking
+from ctxkernel.state.reflect import class_qualname
 from ctxkernel.state.weak import ById, Named
 
 __all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
@@ -172,6 +173,18 @@ class Packer:
             with contextlib.suppress(TypeError):
                 self.tokens.add(known, obj)
         return known
+
+    def adopt_tokens(self, found: Iterable[tuple[str, int, str]]) -> None:
+        """Take over tokens that a forked process gave: token, id, type.
+
+        An id says nothing by itself, so the object is looked for among those that the garbage collector knows.
+        """
+        wanted = {key: (token, kind) for token, key, kind in found if self.tokens.object(token) is None}
+        for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
+            token, kind = wanted[id(obj)]
+            if kind == class_qualname(type(obj)):
+                with contextlib.suppress(TypeError):
+                    self.tokens.add(token, obj)
 
     def share(self, obj: object) -> None:
         """Give an object a pack of its own from now on. Raises TypeError without weak references."""

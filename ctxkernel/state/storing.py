@@ -16,7 +16,7 @@ from ctxkernel.state import units
 from ctxkernel.state.faithful import MOST_SECONDS, unfaithful
 from ctxkernel.state.pickling import Packer
 from ctxkernel.state.pieces import CHUNK, Moment, Piece
-from ctxkernel.state.reflect import class_module
+from ctxkernel.state.reflect import class_module, class_qualname
 from ctxkernel.state.units import Buffer, State, Unit
 
 INLINE_BYTES = 4 * 1024 * 1024
@@ -169,12 +169,13 @@ class Storage:
             blob, _ = put_blob(writer, self.address, units.bundle([packed.stream]))
             for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
                 writer.put(chunk, data, base=base)
-            # A token that the child gave is not known outside of it: what has it is lost.
             unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.execution_id)
             if unequal := self.unequal(piece):
                 unit = replace(unit, missing={**unit.missing, **unequal})
             more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
-            made.append(units.unit_to_json(unit, recipe) | more | {"u": sorted(unequal or ())})
+            # The kernel finds by their ids which objects these tokens are of.
+            ids = [(token, id(obj), class_qualname(type(obj))) for token, obj in packed.live.items()]
+            made.append(units.unit_to_json(unit, recipe) | more | {"u": sorted(unequal or ()), "i": ids})
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
         return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed]}
 
