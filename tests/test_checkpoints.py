@@ -17,7 +17,6 @@ from ctxkernel.state.checkpoints import Checkpointer, Taken
 from ctxkernel.state.restore import Restorer
 from ctxkernel.state.storing import Storage
 from ctxkernel.state.tracker import NamespaceTracker
-from ctxkernel.state.units import unequal_name, unequal_token
 from ctxkernel.state.variables import NOTHING
 from ctxkernel.store import packs
 from ctxkernel.store.background import Background
@@ -210,12 +209,6 @@ def test_what_is_packed_in_the_background_and_only_alive_stays_alive(bench: Benc
 
     assert bench["x"][1] is alive
     assert bool(lost) == used
-
-
-def test_the_token_of_an_unequal_value_has_its_name():
-    """The names of modules have a colon in them."""
-    assert unequal_name(unequal_token("module:helper", "1f-7")) == "module:helper"
-    assert unequal_name("1f-7") == ""
 
 
 def test_frames_come_back_whole(bench: Bench):

@@ -402,6 +402,13 @@ f = Frame({'a': [1, 2]})
 """
 
 
+def test_a_value_of_a_module_that_does_not_come_back_stays_in_its_module(kernel):
+    (kernel.folder / "helper.py").write_text(FORGETS + "p.left_out = 7\nq = 1\n")
+    run_all(kernel, ("import helper", "helper.q = 2", "helper.q = 3", "%ctx goto 2"))
+
+    assert kernel.evaluate("('module' in globals(), helper.p.left_out)") == "(False, 7)"
+
+
 @rows(
     Reported(
         "a __getstate__ that empties a cache, first seen empty",

@@ -24,7 +24,7 @@ from ctxkernel.state.reflect import is_any
 from ctxkernel.state.states import Known, States
 from ctxkernel.state.storing import BACKGROUND_SECONDS, Storage, Taking, unit_of
 from ctxkernel.state.tracker import NamespaceTracker, Pending
-from ctxkernel.state.units import State, Unit, missing_of, unequal_token
+from ctxkernel.state.units import State, Unit, missing_of
 from ctxkernel.state.variables import NOTHING, is_atom
 
 PLAIN = "p:"
@@ -236,7 +236,7 @@ class Checkpointer:
         """Hold the values whose copies are not equal to them; yields their tokens."""
         for name in names:
             value = self._value(name)
-            token = unequal_token(name, self._packer.token(value))
+            token = f"unequal:{name}:{self._packer.token(value)}"
             self._hold(token, value)
             self._used[token] = self._turns.get(version, self.tracker.turn)
             yield token, version
@@ -301,7 +301,7 @@ class Checkpointer:
         for unit, listed in zip(made, result["units"], strict=True):
             self.storage.streams.setdefault(unit.digest, unit.stream)
             fresh = self._is_fresh(unit.names, job)
-            self._packer.adopt_tokens(listed.get("i", ()))
+            self._packer.adopt_tokens(listed.pop("i", ()))
             for token, _ in unit.live:  # where a cell touched it since, it may be another object by now
                 self._used.setdefault(token, self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn)
                 if (thing := self._packer.tokens.object(token)) is not None:

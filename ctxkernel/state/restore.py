@@ -396,8 +396,8 @@ class Restorer:
             report=said,
         )
         for token, _ in unit.live:
-            if token in living and (name := units.unequal_name(token)):
-                values[name] = living[token]
+            if token.startswith("unequal:") and token in living:
+                values[token.removeprefix("unequal:").rpartition(":")[0]] = living[token]
         fetched.values = values | fetched.values  # a class that refers to itself may have been made by what it holds
         if not said:
             return

@@ -173,9 +173,9 @@ class Storage:
             if unequal := self.unequal(piece):
                 unit = replace(unit, missing={**unit.missing, **unequal})
             more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
-            # The kernel knows by their ids which objects these tokens are of.
-            more["i"] = [[token, id(obj), class_qualname(type(obj))] for token, obj in packed.live.items()]
-            made.append(units.unit_to_json(unit, recipe) | more | {"u": sorted(unequal or ())})
+            # The kernel finds by their ids which objects these tokens are of.
+            ids = [(token, id(obj), class_qualname(type(obj))) for token, obj in packed.live.items()]
+            made.append(units.unit_to_json(unit, recipe) | more | {"u": sorted(unequal or ()), "i": ids})
         failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
         return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed]}
 

@@ -92,17 +92,6 @@ def missing_of(unit: Unit) -> dict[str, str]:
     return {**unit.missing, **{where: f"{what} cannot be stored" for what, _, where in parts}}
 
 
-def unequal_token(name: str, token: str) -> str:
-    """Return the token of the value of a name whose copy is not equal to it."""
-    return f"unequal:{name}:{token}"
-
-
-def unequal_name(token: str) -> str:
-    """Return the name that `unequal_token` was given; empty for a token of another kind."""
-    kind, _, rest = token.partition(":")
-    return rest.rpartition(":")[0] if kind == "unequal" else ""
-
-
 def unit_to_json(unit: Unit, recipe: Callable[[Sequence[str]], str]) -> dict[str, Any]:
     """Return the manifest's form of a unit; `recipe(chunks)` stores a long list of chunks and returns its blob."""
     out: dict[str, Any] = {"n": list(unit.names)}
