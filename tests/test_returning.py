@@ -513,6 +513,34 @@ def test_values_whose_stored_form_leaves_something_out_are_right_or_named(kernel
     assert right or "q" in named_by(ran.stdout, ["q"])
 
 
+def test_a_living_value_that_cannot_be_made_again_stays_and_is_named(kernel):
+    """Its statement would make it of another object: the generator that is alive is bound to its name."""
+    run_all(kernel, "L = [1, 2, 3]; a = (i for i in L)", "box = {'g': a}; kept = id(a)", "w = list(a); L.append(1)")
+
+    ran = kernel.run("%ctx goto 2")
+
+    assert kernel.evaluate("(id(a) == kept, box['g'] is a, L)") == "(True, True, [1, 2, 3])"
+    assert {"a", "box"} <= named_by(ran.stdout, ["a", "box"]).keys()
+    assert "made again" not in ran.stdout.replace("cannot be made again", "")
+
+
+def test_a_class_that_keeps_one_instance_gives_two_where_there_were_two(kernel):
+    """Its `__new__` does not run in a return: it would give the instance that is there."""
+    one = (
+        "class One:\n kept = None\n def __new__(cls):\n  cls.kept = cls.kept or object.__new__(cls)\n  return cls.kept"
+    )
+    run_all(
+        kernel,
+        f"{one}\na = One(); a.v = [1]",
+        "x = 1",
+        "One.kept = None; b = One(); b.v = []",
+        "%ctx goto 2",
+        "%ctx undo",
+    )
+
+    assert kernel.evaluate("(a is b, a.v, b.v, b is One.kept)") == "(False, [1], [], True)"
+
+
 def test_a_queue_that_a_thread_fills_between_cells_is_named(kernel):
     """It has no stored form, and what it holds is looked at."""
     run_all(

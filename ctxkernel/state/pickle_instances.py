@@ -335,9 +335,10 @@ class InstanceParts(Constructors):
     """The constructors of instances."""
 
     def new(self, cls: Any, *args: Any) -> Any:
-        """Make an empty instance, by the class's own `__new__` where that takes what pickle would give it."""
+        """Make an empty instance. Only with arguments by a `__new__` of Python, which may return another instance."""
+        solid: Any = cls if args else next(base for base in class_mro(cls) if not python_made(base))
         try:
-            return cls.__new__(cls, *args)
+            return solid.__new__(cls, *args)
         except TypeError:
             native: Any = next(base for base in class_mro(cls) if not class_flags(base) & HEAP_TYPE)
             return native.__new__(cls)
