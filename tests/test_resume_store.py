@@ -776,6 +776,19 @@ def test_the_newest_state_of_which_anything_is_there_is_the_target_and_its_gaps_
     assert load_run(path).target == "s3.1"  # without data to look at, what is being written is not believed
 
 
+def test_a_state_of_which_no_variable_is_there_is_not_the_target(path):
+    """Working directory and options alone are not what one comes back for: the state before it has the variables."""
+    kernel = Kernel(path)
+    kernel.run(checkpoint={"units": [unit("a", "a1"), unit("ambient:cwd", "p1")]})
+    kernel.run(checkpoint={"base": "cs1.1", "units": [unit("a", "a2"), unit("b", "b2")]})
+    kernel.store.close()
+
+    found = load_run(path, chunks=FakeChunks(a1=b"", p1=b""), references=addresses)
+
+    assert (found.target, set(found.gaps)) == ("s1.1", set())
+    assert [one for one, _ in found.not_restorable] == ["s2.1"]
+
+
 def test_what_became_of_data_that_were_being_written_is_found_out(path):
     kernel = Kernel(path)
     kernel.run(checkpoint={"units": [unit("a", "a1")]}, state="writing")

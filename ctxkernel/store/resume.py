@@ -2,7 +2,7 @@
 
 Rule 1: reading only: nothing is unpickled, written or restored here.
 Rule 2: what cannot be returned to is named with its reason (law 9); whether the state may be loaded is told apart from
-        whether it is there. The newest state of which anything is there is offered, with its gaps named.
+        whether it is there. The newest state of which a variable is there is offered, with its gaps named.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _chain(
         return chain, {}
     state = manifest.resolve(chain)
     gaps = presence.gaps(state)
-    if gaps and len(gaps) == len(state):
+    if gaps and gaps.keys() >= ({name for name in state if ":" not in name} or state.keys()):
         raise StoreError(f"{info.state}: {info.reason}" if info.reason else next(iter(gaps.values())))
     return chain, gaps
 
