@@ -194,6 +194,26 @@ def test_what_is_packed_in_the_background_is_compared_with_a_copy(bench: Bench):
     assert bench["p"].n == 7
 
 
+def test_names_that_a_background_job_found_to_share_are_compared_with_packs_of_this_process(bench: Bench):
+    """The label that the job gave says nothing here: nothing changed outside of a cell, and they still share."""
+    bench.tracker.settings = Settings(end_phase_ms=0)
+    bench.run("a = np.zeros(100_000); v = a[10:20]")
+    bench.background.wait(30)
+    bench.checkpoints.poll()
+    bench.tracker.settings = Settings()
+
+    bench.tracker.refresh = True
+    assert not bench.tracker.before("a")
+    second = bench.run("a[15] = 1")
+    bench.tracker.refresh = True
+    assert not bench.tracker.before("v")
+    bench.run("v[:] = 2")
+    bench.goto(second)
+
+    assert bench["v"].base is bench["a"]
+    assert (bench["a"][15], bench["v"].tolist()) == (1, [0, 0, 0, 0, 0, 1, 0, 0, 0, 0])
+
+
 @pytest.mark.parametrize("used", [False, True])
 def test_what_is_packed_in_the_background_and_only_alive_stays_alive(bench: Bench, used: bool):
     """The process in the background gives it a token; it is the token of the object here."""

@@ -275,6 +275,13 @@ class NamespaceTracker:
         """Take in what a background job found these names to be, where no later cell touched them."""
         if not self.pending.names.isdisjoint(names):
             return
+        shared = [label for label in (*names, *listed["a"]) if label.startswith("shared:")]
+        if any(self.packer.labels.object(label) is None for label in shared):
+            # The job found that they share something, and gave it a label: this process has to find that itself.
+            for name in names:
+                self._groups.pop(name, None)
+            self._unpacked = True
+            return
         known = bytes.fromhex(listed["k"]), tuple(listed["a"]), frozenset(listed["e"]), float(listed["z"])
         if (group := self._groups.get(names[0])) is not None and group.key == known[0]:
             return

@@ -31,7 +31,7 @@ from ctxkernel.store.packs import PackWriter, write_all
 
 SWITCH = "CTXKERNEL_FORK"
 """`0` in this variable: nothing is forked, all is written while the user waits."""
-MOST_JOBS = 4
+MOST_JOBS = 8
 SECONDS = 60.0
 _PATIENCE = 1.0
 """What a job may take, and what `submit` waits for one of them to end."""
