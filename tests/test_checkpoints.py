@@ -621,3 +621,45 @@ def test_options_of_the_process_that_could_not_be_stored_stop_no_return(bench: B
 
     assert not bench.restorer.compare(second).absent.keys() & {"ambient:cells"}
     assert bench.goto(second).keys() == {"ambient:cells"}
+
+
+@pytest.mark.parametrize(
+    ("first", "change", "holds"),
+    [
+        ("c = {'lr': 1}\nclass A: conf = c\na = A()", "c['lr'] = 5", "A.conf is c and c == {'lr': 1}"),
+        ("class A: past = []\na = A(); h = A.past", "h.append(1)", "a.past is h and h == []"),
+        ("class A: w = np.zeros(3)\na = A(); w = A.w", "w[0] = 5", "a.w is w and w.tolist() == [0, 0, 0]"),
+        (
+            (
+                "def make():\n n = []\n class C:\n  def read(self): return n\n return n.append, C\n"
+                "add, A = make(); a = A()"
+            ),
+            "add(1)",
+            "(add(2), a.read())[1] == [2]",
+        ),
+        (
+            "import enum\nclass A(enum.Enum): X = {'lr': 1}\na = A.X",
+            "a.value['lr'] = 5",
+            "a is A.X and a.value == {'lr': 1}",
+        ),
+        (
+            (
+                "class A:\n known = {}\n def __init_subclass__(cls): A.known[cls.__name__] = cls\n"
+                "class B(A): pass\na = B(); k = A.known"
+            ),
+            "class D(A): pass",
+            "k is A.known and k == {'B': B} and isinstance(a, A)",
+        ),
+    ],
+)
+def test_a_class_that_shares_what_changed_stays_the_class_of_its_instances(bench: Bench, first, change, holds):
+    """It is redefined in place: instances, subclasses and what refers to it go on with it, there and back."""
+    one = bench.run(first)
+    cls = bench["A"]
+    two = bench.run(change)
+
+    bench.goto(one)
+    assert bench["A"] is cls
+    assert eval(holds, bench.ns) and isinstance(bench["a"], cls)
+    bench.goto(two)
+    assert bench["A"] is cls and isinstance(bench["a"], cls)

@@ -100,8 +100,8 @@ def _registered(cls: type) -> bool:
 
 def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
     """Return the reducer for instances of `cls`."""
-    if id(cls) in taking.by_value and is_kind(cls, enum.Enum):
-        return _enum_member
+    if is_kind(cls, enum.Enum) and (id(cls) in taking.by_value or plan.own):
+        return _enum_member if id(cls) in taking.by_value else _enum_by_name
     customs = _customs(cls)
     solid = next(base for base in class_mro(cls) if not python_made(base))
     known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _AS_BASE
@@ -331,8 +331,20 @@ def _enum_member(taking: Taking, obj: Any) -> Reduction:
     return PARTS.enum_member, (solid, cls, content), state, None, None, PARTS.fill
 
 
+def _enum_by_name(taking: Taking, obj: Any) -> Reduction:
+    """A member of an enumeration of the user's that has a pack of its own: its value may be changed."""
+    cls = type(obj)
+    name = (taking.plan(cls).dict_of(obj) or {}).get("_name_")
+    named = dict.get(class_dict(cls).get("_member_map_", {}), name) is obj
+    return (PARTS.enum_named, (cls, name)) if named else careful(taking, obj)
+
+
 class InstanceParts(Constructors):
     """The constructors of instances."""
+
+    def enum_named(self, cls: Any, name: str) -> Any:
+        """Return the member of an enumeration."""
+        return class_dict(cls)["_member_map_"][name]
 
     def new(self, cls: Any, *args: Any) -> Any:
         """Make an empty instance. Only with arguments by a `__new__` of Python, which may return another instance."""

@@ -63,7 +63,10 @@ class Moment:
     """Those of the deferred names that used up more than half of the time by themselves."""
     faults: dict[str, str] = field(default_factory=dict[str, str])
     """Names that could not be packed for a fault of ours, and why."""
-    _hashed: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict[tuple[int, int], tuple[str, ...]])
+    _hashed: dict[tuple[int, int], tuple[memoryview, tuple[str, ...]]] = field(
+        default_factory=dict[tuple[int, int], tuple[memoryview, tuple[str, ...]]]
+    )
+    """By address and bytes: the memory, which has to stay for that, and the addresses of its chunks."""
     _blocks: list[Any] = field(default_factory=list[Any])
     _alive: list[Any] = field(default_factory=list[Any])
     _tried: set[str] = field(default_factory=set[str])
@@ -182,8 +185,8 @@ class Moment:
         for view in packed.buffers:
             key = address(view), view.nbytes
             if key not in self._hashed:
-                self._hashed[key] = (self.chunks or chunks_of)(view, expired)
-            found.append(self._hashed[key])
+                self._hashed[key] = view, (self.chunks or chunks_of)(view, expired)
+            found.append(self._hashed[key][1])
         return tuple(found)
 
 

@@ -30,7 +30,19 @@ Kind = Callable[["Taking", Any], Reduction] | None
 
 
 _WITHOUT_IDENTITY = frozenset(
-    ("own_class", "module", "code", "code_from", "found", "live", "handle", "shared", "nameless_type", "member")
+    (
+        "own_class",
+        "module",
+        "code",
+        "code_from",
+        "found",
+        "live",
+        "handle",
+        "shared",
+        "nameless_type",
+        "member",
+        "enum_named",
+    )
 )
 """Constructors of what is looked up, so that it makes no difference who else refers to it."""
 _BUILTIN = (list, dict, set, bytearray, collections.deque, collections.defaultdict, collections.Counter)
