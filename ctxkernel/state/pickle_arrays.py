@@ -16,6 +16,7 @@ import os
 import sys
 import types
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from xxhash import xxh3_64_hexdigest
@@ -44,15 +45,13 @@ def _numpy() -> Any:
     return np
 
 
+@dataclass(slots=True, eq=False)
 class Block:
     """Memory that is nobody's whom we could store: a library's, or what an earlier restore gave."""
 
-    __slots__ = ("address", "holder", "nbytes")
-
-    def __init__(self, holder: object, address: int, nbytes: int) -> None:
-        self.holder = holder
-        self.address = address
-        self.nbytes = nbytes
+    holder: object
+    address: int
+    nbytes: int
 
     def holds(self, low: int, high: int) -> bool:
         """Whether these addresses lie in it."""

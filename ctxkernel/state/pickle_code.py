@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from ctxkernel.state.reducers import Kind, Taking
 
 
-# -- functions ----------------------------------------------------------------------------------
-
-
 def function(taking: Taking, obj: types.FunctionType) -> Reduction:
     """A function: a name, a member of a class, or its code with all that it holds."""
     scope: Any = obj.__globals__
@@ -224,9 +221,6 @@ def mapping_proxy(taking: Taking, obj: Any) -> Reduction:
     if owner is not None and class_dict(owner) == obj:
         return PARTS.class_dict, (owner,)
     return types.MappingProxyType, (below,)
-
-
-# -- classes ------------------------------------------------------------------------------------
 
 
 def class_(taking: Taking, obj: Any) -> Reduction:

@@ -113,9 +113,6 @@ def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
 _MOST_REACHED = 100
 
 
-# -- files --------------------------------------------------------------------------------------
-
-
 def file(taking: Taking, obj: Any) -> Reduction:
     """An open file: for reading it is opened again where it stood; any other is alive or lost."""
     mode = getattr(obj, "mode", None)
@@ -164,9 +161,6 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
     return PARTS.database, (type(obj), path, content, settings)
 
 
-# -- weak references ----------------------------------------------------------------------------
-
-
 def _weakly(taking: Taking, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
     """A weak reference or proxy: to what is in this pack it is one again."""
     if target is not None:
@@ -201,9 +195,6 @@ def weak_container(taking: Taking, obj: Any) -> Reduction:
     if taking.members is not None and len(kept) < len(items):
         taking.note(f"{type(obj).__name__}: without what only others hold")
     return PARTS.weak_container, (type(obj),), kept, None, None, PARTS.fill_weak_container
-
-
-# -- memory -------------------------------------------------------------------------------------
 
 
 def machine_values(taking: Taking, obj: Any) -> Reduction:

@@ -370,12 +370,10 @@ class ChunkStore:
                 self.refresh()
                 entry = self._entry(address)
                 self._fill(entry, view)
-        except OSError as fault:
-            if fault.errno == errno.EIO:
-                raise self._failed(entry, str(fault)) from fault
-            told = f"chunk {address} of {self.folder} cannot be read ({fault}); mend that and try again"
-            raise StoreError(told) from fault
-        except ValueError as fault:
+        except (OSError, ValueError) as fault:
+            if isinstance(fault, OSError) and fault.errno != errno.EIO:
+                told = f"chunk {address} of {self.folder} cannot be read ({fault}); mend that and try again"
+                raise StoreError(told) from fault
             raise self._failed(entry, str(fault)) from fault
         if address not in self._verified:
             self._check(entry, view)

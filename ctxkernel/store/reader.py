@@ -19,8 +19,8 @@ from typing import Any, cast
 from ctxkernel.core.errors import BadHistory, CtxError, StoreError
 from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
-from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, StatementLog, statement_to_json
-from ctxkernel.core.turn import DeltaItem, HandleState
+from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog, statement_to_json
+from ctxkernel.core.turn import HandleState
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.projection.value import Projection, Rebuilder, from_record
 from ctxkernel.store import manifest, rows, series, trust
@@ -128,10 +128,6 @@ class SessionReader(SessionFile):
             runs = self._runs(all_roots)
             found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id", *runs)
         return [HeadMove(row["execution_id"], row["reason"], row["at"]) for row in found]
-
-    def branches(self, *, all_roots: bool = False) -> list[Branch]:
-        """Return the branches, that with the newest leaf last."""
-        return list(self.log(all_roots=all_roots).branches())
 
     def log(self, *, all_roots: bool = False) -> StatementLog:
         """Return the tree of executions with HEAD, as the kernel had it."""
@@ -380,12 +376,6 @@ class SessionReader(SessionFile):
                     else:
                         made[row["obj_id"]] = rows.handle_of(row, self._text(row["block"]), same_turn=at == asked)
         return tuple(made.values())
-
-    def deltas(self, statement: str | int | None = None) -> tuple[DeltaItem, ...]:
-        """Return the delta feed of the turn of `statement`."""
-        with self.snapshot():
-            ending = self._one("endings", self._seq(statement, "endings"))
-            return tuple(DeltaItem(**item) for item in json.loads(ending["deltas"])) if ending else ()
 
     def _record(self, seq: int) -> dict[str, Json]:
         chain: list[dict[str, Json]] = []

@@ -130,9 +130,5 @@ def restore(base: Record, delta: Record) -> dict[str, Json]:
 
 
 def _common(a: Sequence[Json], b: Sequence[Json]) -> int:
-    n = 0
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            break
-        n += 1
-    return n
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((n for n, (one, other) in pairs if one != other), min(len(a), len(b)))
