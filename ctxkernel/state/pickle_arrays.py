@@ -12,6 +12,7 @@ import contextlib
 import functools
 import itertools
 import mmap
+import operator
 import os
 import sys
 import types
@@ -302,6 +303,8 @@ def allocate(nbytes: int) -> memoryview:
 class ArrayParts(Constructors):
     """The constructors of arrays."""
 
+    record = operator.itemgetter(())
+
     def memory_block(self, data: Any) -> Any:
         """Return memory that can be written to, as an array of bytes."""
         np = _numpy()
@@ -368,9 +371,6 @@ class ArrayParts(Constructors):
         plain[...] = held.reshape(plain.shape)
         if not writeable:
             made.flags.writeable = False
-
-    def record(self, view: Any) -> Any:
-        return view[()]
 
     def mapped_file(self, path: str, name: Any, mode: str, offset: int, size: int, mark: tuple[int, int, str]) -> Any:
         """Map a file. Raises OSError where it is gone or changed."""

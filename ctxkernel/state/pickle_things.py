@@ -197,11 +197,6 @@ def weak_container(taking: Taking, obj: Any) -> Reduction:
     return PARTS.weak_container, (type(obj),), kept, None, None, PARTS.fill_weak_container
 
 
-def machine_values(taking: Taking, obj: Any) -> Reduction:
-    """An array.array."""
-    return PARTS.machine_values, (obj.typecode, taking.data(memoryview(obj).cast("B")))
-
-
 _BUFFER_WORDS = 16
 """More machine words than a `Py_buffer` has; its first one is the address."""
 _FULL_RO = 0x011C
@@ -380,7 +375,7 @@ KINDS: dict[Any, Kind] = {
     **dict.fromkeys(_FILES, _open_file),
     io.BytesIO: _memory_file,
     io.StringIO: _memory_file,
-    array.array: machine_values,
+    array.array: lambda taking, obj: (PARTS.machine_values, (obj.typecode, taking.data(memoryview(obj).cast("B")))),
     memoryview: view,
     mmap.mmap: anonymous_map,
     random.Random: instance_or(("random", "_inst")),

@@ -184,8 +184,6 @@ class Taking(Outcome):
             return isinstance(fault, RecursionError)
         return False
 
-    # -- outcomes ---------------------------------------------------------------------------------
-
     def label(self, label: str) -> int:
         """Return the number by which the stream refers to something outside of it."""
         return self.labels.setdefault(label, len(self.labels))
@@ -263,8 +261,6 @@ class Taking(Outcome):
             for key in alone:
                 del found[key]
         return dict.fromkeys(found) | {id(one): one for one in (*self.noted, *self.targets)}
-
-    # -- which reducer ----------------------------------------------------------------------------
 
     def _make_kind(self, cls: type, obj: object) -> Kind:
         own = is_own_class(cls, self.module)

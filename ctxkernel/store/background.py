@@ -164,8 +164,6 @@ class Background:
             with contextlib.suppress(OSError):
                 os.close(ticket.pipe)
 
-    # In the parent
-
     def _await(self, reached: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds
         while not reached() and (left := until - time.monotonic()) > 0:

@@ -86,8 +86,6 @@ class ChunkStore:
             self.close()
             raise
 
-    # What is there
-
     def has(self, address: str) -> bool:
         """Say whether a chunk is there, as far as the indexes tell."""
         for _ in range(2 * MOST_LINKS):
@@ -247,8 +245,6 @@ class ChunkStore:
             "or return to another checkpoint"
         )
 
-    # Writing
-
     def put(self, address: str, data: Buffer, *, base: str | None = None) -> int:
         """Store `data` under its address and return the bytes written: 0 where it is there already.
 
@@ -348,8 +344,6 @@ class ChunkStore:
             writer.close()
             if not writer.records:
                 self._read_to.pop(writer.number, None)
-
-    # Reading
 
     def read(self, address: str) -> memoryview:
         """Return a copy of a chunk, writable. Raises StoreError where it is missing or damaged."""
@@ -458,8 +452,6 @@ class ChunkStore:
             "re-run the cells that made its data, or return to another checkpoint"
         )
 
-    # Giving up chunks
-
     def drop(self, addresses: Iterable[str], why: str = "") -> frozenset[str]:
         """Give chunks up, and their space: packs that have some of them are written anew without; return those gone.
 
@@ -552,8 +544,6 @@ class ChunkStore:
         view = memoryview(bytearray(entry.stored))
         self._reader.read_into(entry.pack, entry.offset, view)
         return view
-
-    # Packs that another process writes
 
     def new_pack(self) -> PackWriter:
         """Return a pack for another process to write, which tells its number when it is done. Raises StoreError."""

@@ -50,8 +50,6 @@ class SessionReader(SessionFile):
         self.session_id: str = meta.get("id") or ""
         self.notebook: str | None = meta.get("notebook")
 
-    # -- the timeline -------------------------------------------------------------------------
-
     @property
     def last_write(self) -> float:
         """When this log was added to last, by the times in it (Unix seconds)."""
@@ -159,8 +157,6 @@ class SessionReader(SessionFile):
         """Return the user's names of states: name → execution. A name that was given twice is the newer one's."""
         return names_of(self.marks())
 
-    # -- states that can be returned to -------------------------------------------------------
-
     def checkpoints(self, *, all_roots: bool = False) -> dict[str, CheckpointInfo]:
         """Return the checkpoints by the execution that each was taken after, oldest first."""
         with self.snapshot():
@@ -252,8 +248,6 @@ class SessionReader(SessionFile):
                 made.setdefault(names[row["seq"]], []).append(rows.history_event_of(row))
         return made
 
-    # -- statements ---------------------------------------------------------------------------
-
     def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
         """Return the executions of rows of `executions`, by the index of their statement."""
         first, last = starts[0]["seq"], starts[-1]["seq"]
@@ -286,8 +280,6 @@ class SessionReader(SessionFile):
                 told = (*told, *self.told("endings", ending))
             out[start["idx"]].append(_with_notices(made, told))
         return out
-
-    # -- projections and handles --------------------------------------------------------------
 
     def projection(self, statement: str | int | None = None) -> dict[str, Json]:
         """Return what the model would have been sent after `statement` (`s10`, `10`; None for the newest that has one).

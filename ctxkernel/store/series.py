@@ -19,8 +19,6 @@ from ctxkernel.core.turn import HandleState
 from ctxkernel.store.rows import Mask, Row, dump, node_row
 
 CHAIN = 64
-
-
 T = TypeVar("T")
 
 
