@@ -27,7 +27,6 @@ LOGGING = "logging"
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 
-
 _LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 _LIBRARIES += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).resolve().parents[1])]
 _FOLDERS = tuple({path + os.sep for folder in _LIBRARIES for path in (folder, os.path.realpath(folder))})

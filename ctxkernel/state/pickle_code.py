@@ -260,7 +260,6 @@ _NAMELESS: dict[str, Any] = {
 }
 """Types of the interpreter that no module has under their name, by that name."""
 
-
 _OF_THE_TYPE = frozenset(("__dict__", "__weakref__", "_abc_impl", "__slotnames__"))
 
 
@@ -378,7 +377,6 @@ BELOW: dict[Any, Kind] = {
     property: property_,
     **dict.fromkeys((staticmethod, classmethod), lambda _, obj: (PARTS.wrapper, (type(obj), obj.__func__))),
 }
-
 
 # Bases that keep `__init_subclass__` of the other bases from running; the second is laid out without a dict.
 _DEAF = {"__init_subclass__": lambda *_, **__: None}

@@ -364,7 +364,6 @@ def _foreign(taking: Taking, obj: Any) -> Reduction:
 
 _POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
 
-
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 _ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, type))
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Kind = Callable[["Taking", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""
 
-
 _WITHOUT_IDENTITY = frozenset(
     ("own_class", "module", "code", "code_from", "found", "live", "handle", "shared", "nameless_type", "member")
 )
@@ -309,7 +308,6 @@ _HELD_ONCE = next(sys.getrefcount(one) for one in ([],))
 _IN_ONE_DICT = next(sys.getrefcount(one) for _, one in {0: []}.items())
 _DEEPEST = 5
 _WIDEST = 1000
-
 
 _VALUE_TYPES = (
     *(("typing", "_BaseGenericAlias"), ("typing", "_SpecialForm"), ("typing", "TypeVar")),
