@@ -75,15 +75,13 @@ def size_of(value: object) -> Mapping[str, Json]:
             hints: dict[str, Json] = {"len": length(value)}
             return {**hints, "bytes": sys.getsizeof(value)} if cls is base else hints
     kind = _library_kind(cls)
-    if kind == "array":
-        plain = _plain_array(value)
+    if kind in ("array", "tensor"):
+        plain: Any = _plain_array(value) if kind == "array" else value
         return {"shape": list(plain.shape), "bytes": plain.nbytes}
     if kind in ("DataFrame", "Series"):
         manager = _manager(value)
         shape = [len(axis) for axis in reversed(manager.axes)]
         return {"shape": shape, "bytes": sum(getattr(block.values, "nbytes", 0) for block in manager.blocks)}
-    if kind == "tensor":
-        return {"shape": list(value.shape), "bytes": value.nbytes}  # type: ignore[attr-defined]
     return NONE
 
 

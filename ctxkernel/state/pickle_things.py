@@ -264,8 +264,7 @@ def _list_iterator(taking: Taking, obj: Any) -> Reduction:
 
 def iterator(taking: Taking, obj: Any) -> Reduction:
     """An iterator of itertools. The interpreter warns that later ones cannot be stored: not the user's concern."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return careful(taking, obj)
 
 

@@ -195,8 +195,8 @@ class Background:
             raise
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with warnings.catch_warnings(), _quiet_libraries():
-                warnings.simplefilter("ignore")  # of threads, by Python and by JAX: the child uses none of them
+            # Warnings of threads, by Python and by JAX: the child uses none of them.
+            with warnings.catch_warnings(action="ignore"), _quiet_libraries():
                 between = posix.fork()
                 if not between:
                     try:

@@ -38,12 +38,9 @@ class Logging(Part):
 
     def stamp(self) -> object:
         """Return ids and numbers of all that is configured; captured objects are alive, so no id is used twice."""
-        handlers: dict[int, logging.Handler] = {}
-        loggers: list[object] = []
-        for name, logger in _configured():
-            filters, own = [*map(id, logger.filters)], [*map(id, logger.handlers)]
-            handlers.update(zip(own, logger.handlers, strict=True))
-            loggers.append((name, logger.level, logger.propagate, logger.disabled, filters, own))
+        found = [(name, _config(logger)) for name, logger in _configured()]
+        loggers = [(name, *config[:3], [*map(id, config[3])], [*map(id, config[4])]) for name, config in found]
+        handlers = {id(one): one for _, config in found for one in config[4]}
         manager = logging.root.manager
         return len(manager.loggerDict), manager.disable, loggers, [*map(_handler_stamp, handlers.values())]
 
