@@ -16,6 +16,7 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from xxhash import xxh3_128_digest
@@ -95,14 +96,14 @@ def values_of(
     Raises ValueError for what is no stream of ours, and TooLarge.
     """
     opened = Opened(stream)
-    if sum(sizes[number] for _, number in opened.cuts) > most:
+    cut: set[int] = {number for _, number in opened.cuts}
+    if sum(sizes[number] for number in cut) > most:
         raise TooLarge
 
     def part(name: str) -> Callable[..., Any]:
         return lambda *args: _make(name, opened.labels, args)
 
     seeds = [part if name == "part" else _named(f"seed {name}")() for name in SEEDS]
-    cut: set[int] = {number for _, number in opened.cuts}
     held = [b"buffer %d" % at for at in range(len(sizes))]
     for at in cut:  # a text of that size that stands for a long one
         text = "".join(chunks[at]).encode()
@@ -167,23 +168,21 @@ _NUMBERS = frozenset((bool, int, float, complex, type(None)))
 _SCALAR = (bool, int, float, complex, str, bytes, type(None))
 
 
+@dataclass(slots=True)
 class _Walker:
     """Writes a tree as bytes, depth first."""
 
-    def __init__(
-        self, buffers: Sequence[Sequence[str]], shared: Callable[[str], str], hidden: Hidden, most: float
-    ) -> None:
-        self.out = bytearray()
-        self.most = most
-        self.seen: dict[int, int] = {}
-        self.made: list[Any] = []
-        """Keeps what is made for this walk, so that an id stays its own."""
-        self.buffers = buffers
-        self.shared = shared
-        self.hidden = hidden
-        self.count = 0
-        self.alive = False
-        """Whether it holds something of this process, so that the content says nothing in another one."""
+    buffers: Sequence[Sequence[str]]
+    shared: Callable[[str], str]
+    hidden: Hidden
+    most: float
+    out: bytearray = field(default_factory=bytearray)
+    seen: dict[int, int] = field(default_factory=dict[int, int])
+    made: list[Any] = field(default_factory=list[Any])
+    """Keeps what is made for this walk, so that an id stays its own."""
+    count: int = 0
+    alive: bool = False
+    """Whether it holds something of this process, so that the content says nothing in another one."""
 
     def walk(self, root: Any) -> None:
         stack: list[Iterator[Any]] = [iter((root,))]

@@ -8,6 +8,7 @@ Rule 2: the work is bounded by what is shown, not by what is there.
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime as dt
 import decimal
 import enum
@@ -53,7 +54,8 @@ def describe(value: object, chars: int, module: str = "__main__") -> TypeInfo:
     except Exception:  # a type made in C that breaks the rules
         name = "?"
     try:
-        writer.write(value, 0)
+        with contextlib.suppress(_FullError):
+            writer.write(value, 0)
         size = size_of(value)
     except Exception as fault:  # an object that changes while it is looked at, or is half torn down
         return TypeInfo(name, f"<{name}: {type(fault).__name__}>"[:chars])
@@ -73,15 +75,13 @@ def size_of(value: object) -> Mapping[str, Json]:
             hints: dict[str, Json] = {"len": length(value)}
             return {**hints, "bytes": sys.getsizeof(value)} if cls is base else hints
     kind = _library_kind(cls)
-    if kind == "array":
-        plain = _plain_array(value)
+    if kind in ("array", "tensor"):
+        plain: Any = _plain_array(value) if kind == "array" else value
         return {"shape": list(plain.shape), "bytes": plain.nbytes}
     if kind in ("DataFrame", "Series"):
         manager = _manager(value)
         shape = [len(axis) for axis in reversed(manager.axes)]
         return {"shape": shape, "bytes": sum(getattr(block.values, "nbytes", 0) for block in manager.blocks)}
-    if kind == "tensor":
-        return {"shape": list(value.shape), "bytes": value.nbytes}  # type: ignore[attr-defined]
     return NONE
 
 
@@ -143,14 +143,7 @@ class _Writer:
         if self.left < 0:
             raise _FullError
 
-    def write(self, value: object, depth: int) -> None:
-        try:
-            self._write(value, depth)
-        except _FullError:
-            if depth:
-                raise
-
-    def _write(self, value: Any, depth: int) -> None:
+    def write(self, value: Any, depth: int) -> None:
         cls = type(value)
         if id(cls) in _REPR_IS_SAFE:
             self.put(repr(value))
@@ -193,15 +186,10 @@ class _Writer:
             return self.put(f"<{_clean(public_name(cls, self.module).rpartition('.')[2])}>")
         return self._instance(cls, value, depth)
 
-    def _items(self, items: Iterable[Any], depth: int, write: Callable[[Any, int], None] | None = None) -> None:
+    def _items(self, items: Iterable[Any], depth: int) -> None:
         for number, item in enumerate(items):
             self.put(", " if number else "")
-            (write or self._write)(item, depth + 1)
-
-    def _pair(self, item: tuple[Any, Any], depth: int) -> None:
-        self._write(item[0], depth)
-        self.put(": ")
-        self._write(item[1], depth)
+            self.write(item, depth + 1)
 
     def _collection(self, cls: type, base: type, value: Any, brackets: str, depth: int) -> None:
         left, right = brackets.split(_MORE) if cls is base or base is not tuple else ("", "")
@@ -212,8 +200,14 @@ class _Writer:
             self.put(f"{base.__name__}()")
         else:
             self.put(left)
-            held: Iterable[Any] = dict.items(value) if base is dict else base.__iter__(value)  # type: ignore[attr-defined]
-            self._items(list(islice(held, self.left)), depth, self._pair if base is dict else self._write)
+            if base is dict:
+                for number, (key, held) in enumerate(list(islice(dict.items(value), self.left))):
+                    self.put(", " if number else "")
+                    self.write(key, depth + 1)
+                    self.put(": ")
+                    self.write(held, depth + 1)
+            else:
+                self._items(list(islice(base.__iter__(value), self.left)), depth)  # type: ignore[attr-defined]
             self.put("," + right if cls is tuple and length == 1 else right)
         if cls is not base:
             self.put(")")
@@ -228,7 +222,7 @@ class _Writer:
         for name, held in plan.attributes(value):
             if type(name) is str and not name.startswith("_"):
                 self.put(f"{before}{_clean(name)}=")
-                self._write(held, depth + 1)
+                self.write(held, depth + 1)
                 before = ", "
         return None
 
@@ -247,7 +241,7 @@ class _Writer:
         self.put(f"DataFrame {rows}×{len(columns)}: ")
         for number, name in enumerate(islice(columns, self.left) if _of_pandas(columns) else ()):
             self.put(", " if number else "")
-            self.put(_clean(name)) if type(name) is str else self._write(name, depth + 1)
+            self.put(_clean(name)) if type(name) is str else self.write(name, depth + 1)
             block = int(manager.blknos[number])
             kind = kinds[block] = kinds.get(block) or f" {manager.blocks[block].dtype}"  # numpy takes long to name one
             self.put(kind)

@@ -27,15 +27,9 @@ LOGGING = "logging"
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 
-
-def _library_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    found = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).resolve().parents[1])]
-    return tuple({os.path.realpath(folder) + os.sep for folder in found} | {folder + os.sep for folder in found})
-
-
-_FOLDERS = _library_folders()
+_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+_LIBRARIES += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).resolve().parents[1])]
+_FOLDERS = tuple({path + os.sep for folder in _LIBRARIES for path in (folder, os.path.realpath(folder))})
 
 
 def is_own(module: types.ModuleType) -> bool:

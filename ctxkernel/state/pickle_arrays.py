@@ -12,10 +12,12 @@ import contextlib
 import functools
 import itertools
 import mmap
+import operator
 import os
 import sys
 import types
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from xxhash import xxh3_64_hexdigest
@@ -44,15 +46,13 @@ def _numpy() -> Any:
     return np
 
 
+@dataclass(slots=True, eq=False)
 class Block:
     """Memory that is nobody's whom we could store: a library's, or what an earlier restore gave."""
 
-    __slots__ = ("address", "holder", "nbytes")
-
-    def __init__(self, holder: object, address: int, nbytes: int) -> None:
-        self.holder = holder
-        self.address = address
-        self.nbytes = nbytes
+    holder: object
+    address: int
+    nbytes: int
 
     def holds(self, low: int, high: int) -> bool:
         """Whether these addresses lie in it."""
@@ -303,6 +303,8 @@ def allocate(nbytes: int) -> memoryview:
 class ArrayParts(Constructors):
     """The constructors of arrays."""
 
+    record = operator.itemgetter(())
+
     def memory_block(self, data: Any) -> Any:
         """Return memory that can be written to, as an array of bytes."""
         np = _numpy()
@@ -320,7 +322,6 @@ class ArrayParts(Constructors):
     def array(
         self, data: Any, kind: Any, shape: tuple[int, ...], fortran: bool, writeable: bool, cls: Any = None
     ) -> Any:
-        """Return an array of its own memory."""
         np = _numpy()
         memory = self.memory_block(data) if type(data) is int else None
         order = "F" if fortran else "C"
@@ -336,7 +337,6 @@ class ArrayParts(Constructors):
     def array_view(
         self, root: Any, offset: int, kind: Any, shape: Any, strides: Any, writeable: bool, cls: Any = None
     ) -> Any:
-        """Return an array that looks into the memory of another object."""
         np = _numpy()
         cls = cls or np.ndarray
         base = root
@@ -356,7 +356,6 @@ class ArrayParts(Constructors):
         return made
 
     def objects(self, shape: tuple[int, ...], kind: Any, fortran: bool, cls: Any = None) -> Any:
-        """Return an array of objects, still empty."""
         np = _numpy()
         return np.ndarray.__new__(cls or np.ndarray, shape, kind, order="F" if fortran else "C")
 
@@ -372,10 +371,6 @@ class ArrayParts(Constructors):
         plain[...] = held.reshape(plain.shape)
         if not writeable:
             made.flags.writeable = False
-
-    def record(self, view: Any) -> Any:
-        """Return the record of a view without dimensions."""
-        return view[()]
 
     def mapped_file(self, path: str, name: Any, mode: str, offset: int, size: int, mark: tuple[int, int, str]) -> Any:
         """Map a file. Raises OSError where it is gone or changed."""

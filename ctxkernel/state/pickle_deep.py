@@ -194,9 +194,6 @@ class CarefulLoader(_BaseLoader):
         lost = self._is_lost(cls)
         self.append(cls if lost else self._call(_named(cls, ()), lambda: _new(cls)(cls, *args, **keywords)))
 
-    def _newobj_ex(self) -> None:
-        self._newobj(**self.stack.pop())
-
     def _build(self) -> None:
         if self._is_lost(self.stack[-2]):
             self.stack.pop()
@@ -250,7 +247,7 @@ def _item_loader(load: Callable[..., None], taken: int) -> Callable[..., None]:
 for _opcode, _load in (
     (pickle.REDUCE, CarefulLoader._reduce),
     (pickle.NEWOBJ, CarefulLoader._newobj),
-    (pickle.NEWOBJ_EX, CarefulLoader._newobj_ex),
+    (pickle.NEWOBJ_EX, lambda self: self._newobj(**self.stack.pop())),
     (pickle.BUILD, CarefulLoader._build),
     (pickle.APPENDS, _item_loader(_BaseLoader.load_appends, 0)),
     (pickle.SETITEMS, _item_loader(_BaseLoader.load_setitems, 0)),

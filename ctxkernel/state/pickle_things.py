@@ -113,9 +113,6 @@ def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
 _MOST_REACHED = 100
 
 
-# -- files --------------------------------------------------------------------------------------
-
-
 def file(taking: Taking, obj: Any) -> Reduction:
     """An open file: for reading it is opened again where it stood; any other is alive or lost."""
     mode = getattr(obj, "mode", None)
@@ -164,9 +161,6 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
     return PARTS.database, (type(obj), path, content, settings)
 
 
-# -- weak references ----------------------------------------------------------------------------
-
-
 def _weakly(taking: Taking, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
     """A weak reference or proxy: to what is in this pack it is one again."""
     if target is not None:
@@ -201,14 +195,6 @@ def weak_container(taking: Taking, obj: Any) -> Reduction:
     if taking.members is not None and len(kept) < len(items):
         taking.note(f"{type(obj).__name__}: without what only others hold")
     return PARTS.weak_container, (type(obj),), kept, None, None, PARTS.fill_weak_container
-
-
-# -- memory -------------------------------------------------------------------------------------
-
-
-def machine_values(taking: Taking, obj: Any) -> Reduction:
-    """An array.array."""
-    return PARTS.machine_values, (obj.typecode, taking.data(memoryview(obj).cast("B")))
 
 
 _BUFFER_WORDS = 16
@@ -278,8 +264,7 @@ def _list_iterator(taking: Taking, obj: Any) -> Reduction:
 
 def iterator(taking: Taking, obj: Any) -> Reduction:
     """An iterator of itertools. The interpreter warns that later ones cannot be stored: not the user's concern."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return careful(taking, obj)
 
 
@@ -378,7 +363,6 @@ def _foreign(taking: Taking, obj: Any) -> Reduction:
 
 _POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
 
-
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 _ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, type))
 
@@ -389,7 +373,7 @@ KINDS: dict[Any, Kind] = {
     **dict.fromkeys(_FILES, _open_file),
     io.BytesIO: _memory_file,
     io.StringIO: _memory_file,
-    array.array: machine_values,
+    array.array: lambda taking, obj: (PARTS.machine_values, (obj.typecode, taking.data(memoryview(obj).cast("B")))),
     memoryview: view,
     mmap.mmap: anonymous_map,
     random.Random: instance_or(("random", "_inst")),
@@ -467,7 +451,6 @@ class ThingParts(Constructors):
     weak_proxy = weakref.proxy
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
-        """Return what a module has under a name, or what that returns."""
         one = getattr(importlib.import_module(module), name)
         return one() if call else one
 
@@ -498,7 +481,6 @@ class ThingParts(Constructors):
         list.__delitem__(held, slice(size, None))
 
     def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
-        """Give an OrderedDict its items, and their order."""
         items, order = state
         made.update(items)
         for key in order:
@@ -511,13 +493,11 @@ class ThingParts(Constructors):
         return opened
 
     def closed_file(self, kind: str, name: Any, mode: str | None) -> Any:
-        """Return a closed file of that name."""
         made = _opened(kind, os.devnull, name, mode)
         made.close()
         return made
 
     def closed_memory(self, kind: Any) -> Any:
-        """Return a closed BytesIO or StringIO."""
         made = kind()
         made.close()
         return made
@@ -537,11 +517,9 @@ class ThingParts(Constructors):
         return weakref.ref(set() if target is None else target, callback)
 
     def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
-        """Give a weak set or dict its items."""
         made.update([key for key, _ in pairs] if isinstance(made, weakref.WeakSet) else pairs)
 
     def machine_values(self, typecode: str, data: Any) -> Any:
-        """Return an array.array."""
         made = array.array(typecode)
         made.frombytes(self.memory(data))
         return made
@@ -549,7 +527,6 @@ class ThingParts(Constructors):
     def memoryview(
         self, below: Any, offset: int, format: Any, shape: tuple[int, ...], strides: tuple[int, ...], readonly: bool
     ) -> Any:
-        """Return a view of a part of an object's memory."""
         whole = below.getbuffer() if isinstance(below, io.BytesIO) else memoryview(below)
         if not whole.c_contiguous:  # all of it
             return whole.toreadonly() if readonly and not whole.readonly else whole
@@ -568,26 +545,22 @@ class ThingParts(Constructors):
         return part.toreadonly() if readonly and not part.readonly else part
 
     def released_memoryview(self) -> Any:
-        """Return a memoryview that was released."""
         made = memoryview(b"")
         made.release()
         return made
 
     def anonymous_map(self, content: bytes, position: int) -> Any:
-        """Return an anonymous mmap."""
         made = mmap.mmap(-1, len(content))
         made[:] = content
         made.seek(position)
         return made
 
     def exception(self, native: Any, cls: Any, args: tuple[Any, ...]) -> Any:
-        """Return an exception as its built-in base makes it."""
         made = native.__new__(cls, *args)
         native.__init__(made, *args)
         return made
 
     def fill_exception(self, obj: Any, state: tuple[Any, ...]) -> None:
-        """Give an exception its attributes, cause and context."""
         members, slots, cause, context, suppress, args = state
         if members:
             obj.__dict__.update(members)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Kind = Callable[["Taking", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""
 
-
 _WITHOUT_IDENTITY = frozenset(
     (
         "own_class",
@@ -196,8 +195,6 @@ class Taking(Outcome):
             return isinstance(fault, RecursionError)
         return False
 
-    # -- outcomes ---------------------------------------------------------------------------------
-
     def label(self, label: str) -> int:
         """Return the number by which the stream refers to something outside of it."""
         return self.labels.setdefault(label, len(self.labels))
@@ -276,8 +273,6 @@ class Taking(Outcome):
                 del found[key]
         return dict.fromkeys(found) | {id(one): one for one in (*self.noted, *self.targets)}
 
-    # -- which reducer ----------------------------------------------------------------------------
-
     def _make_kind(self, cls: type, obj: object) -> Kind:
         own = is_own_class(cls, self.module)
         if is_kind(cls, type):
@@ -325,7 +320,6 @@ _HELD_ONCE = next(sys.getrefcount(one) for one in ([],))
 _IN_ONE_DICT = next(sys.getrefcount(one) for _, one in {0: []}.items())
 _DEEPEST = 5
 _WIDEST = 1000
-
 
 _VALUE_TYPES = (
     *(("typing", "_BaseGenericAlias"), ("typing", "_SpecialForm"), ("typing", "TypeVar")),

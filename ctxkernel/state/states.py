@@ -88,9 +88,7 @@ class States:
 
     def made_of(self, unit: Unit) -> list[Unit] | None:
         """What became of a unit: itself, or what its job gave; None while that is under way."""
-        if not unit.job:
-            return [unit]
-        return self.made.get(unit.job)
+        return self.made.get(unit.job) if unit.job else [unit]
 
     def state(self, execution_id: str | None, settle: Callable[[], None]) -> State:
         """Return the state after an execution; that before all of them for None.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.timeline import TypeInfo
@@ -16,19 +17,17 @@ _ATOMS = frozenset(map(id, (int, float, complex, bool, str, bytes, type(None), t
 _SMALL_TEXT = 1024
 
 
+@dataclass(slots=True, eq=False)
 class Variable:
     """What is kept of one name."""
 
-    __slots__ = ("atom", "info", "turn", "visible", "weak")
-
-    def __init__(self) -> None:
-        self.atom: Any = NOTHING
-        self.visible = b""
-        """Hash of what an array shows of memory that others look into too."""
-        self.turn = 0
-        """The turn in which it was last known to be what is kept of it."""
-        self.weak: weakref.ref[Any] | None = None
-        self.info: TypeInfo | None = None
+    atom: Any = NOTHING
+    visible: bytes = b""
+    """Hash of what an array shows of memory that others look into too."""
+    turn: int = 0
+    """The turn in which it was last known to be what is kept of it."""
+    weak: weakref.ref[Any] | None = None
+    info: TypeInfo | None = None
 
 
 def is_atom(value: object) -> bool:

@@ -164,8 +164,6 @@ class Background:
             with contextlib.suppress(OSError):
                 os.close(ticket.pipe)
 
-    # In the parent
-
     def _await(self, reached: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds
         while not reached() and (left := until - time.monotonic()) > 0:
@@ -197,8 +195,8 @@ class Background:
             raise
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with warnings.catch_warnings(), _quiet_libraries():
-                warnings.simplefilter("ignore")  # of threads, by Python and by JAX: the child uses none of them
+            # Warnings of threads, by Python and by JAX: the child uses none of them.
+            with warnings.catch_warnings(action="ignore"), _quiet_libraries():
                 between = posix.fork()
                 if not between:
                     try:

@@ -86,8 +86,6 @@ class ChunkStore:
             self.close()
             raise
 
-    # What is there
-
     def has(self, address: str) -> bool:
         """Say whether a chunk is there, as far as the indexes tell."""
         for _ in range(2 * MOST_LINKS):
@@ -247,8 +245,6 @@ class ChunkStore:
             "or return to another checkpoint"
         )
 
-    # Writing
-
     def put(self, address: str, data: Buffer, *, base: str | None = None) -> int:
         """Store `data` under its address and return the bytes written: 0 where it is there already.
 
@@ -349,8 +345,6 @@ class ChunkStore:
             if not writer.records:
                 self._read_to.pop(writer.number, None)
 
-    # Reading
-
     def read(self, address: str) -> memoryview:
         """Return a copy of a chunk, writable. Raises StoreError where it is missing or damaged."""
         view = memoryview(bytearray(self.size(address)))
@@ -370,12 +364,10 @@ class ChunkStore:
                 self.refresh()
                 entry = self._entry(address)
                 self._fill(entry, view)
-        except OSError as fault:
-            if fault.errno == errno.EIO:
-                raise self._failed(entry, str(fault)) from fault
-            told = f"chunk {address} of {self.folder} cannot be read ({fault}); mend that and try again"
-            raise StoreError(told) from fault
-        except ValueError as fault:
+        except (OSError, ValueError) as fault:
+            if isinstance(fault, OSError) and fault.errno != errno.EIO:
+                told = f"chunk {address} of {self.folder} cannot be read ({fault}); mend that and try again"
+                raise StoreError(told) from fault
             raise self._failed(entry, str(fault)) from fault
         if address not in self._verified:
             self._check(entry, view)
@@ -459,8 +451,6 @@ class ChunkStore:
             f"chunk {entry.address} of {packs.pack_path(self.folder, entry.pack)} is damaged ({reason or why}); "
             "re-run the cells that made its data, or return to another checkpoint"
         )
-
-    # Giving up chunks
 
     def drop(self, addresses: Iterable[str], why: str = "") -> frozenset[str]:
         """Give chunks up, and their space: packs that have some of them are written anew without; return those gone.
@@ -554,8 +544,6 @@ class ChunkStore:
         view = memoryview(bytearray(entry.stored))
         self._reader.read_into(entry.pack, entry.offset, view)
         return view
-
-    # Packs that another process writes
 
     def new_pack(self) -> PackWriter:
         """Return a pack for another process to write, which tells its number when it is done. Raises StoreError."""

@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from itertools import count
 from pathlib import Path
 
 FOLDER = ".ctxkernel"
@@ -153,7 +152,7 @@ def newest_session(
     base = session_path(None if notebook is None else os.fspath(notebook), env, cwd)
     best: tuple[float, int, Path] | None = None
     unreadable: Path | None = None
-    for order, path in zip(count(), existing_sessions(base)):
+    for order, path in enumerate(existing_sessions(base)):
         try:
             with SessionReader(path) as reader:
                 if belongs(path, base, reader.notebook, named=is_named(env)):

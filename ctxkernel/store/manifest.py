@@ -11,6 +11,7 @@ Rule 2: a manifest that is not of this form is damaged, and no fault of the read
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -199,7 +200,7 @@ class Presence:
         self._verify = verify
         """Whether data are read and compared with their addresses, or only looked for."""
         self._units: dict[int, tuple[Unit, str]] = {}
-        self._addresses: dict[str, str] = {}
+        self._look_at: Callable[[str], str] = functools.cache(self._fault_at)
 
     def gaps(self, state: Mapping[str, Unit]) -> dict[str, str]:
         """Return the names of a state whose data are not there as they were stored, and why."""
@@ -221,14 +222,9 @@ class Presence:
             return str(error)
         except Exception as error:  # a damaged blob: whatever that makes of the reading of it
             return f"its data cannot be read ({type(error).__name__}: {error})"
-        for address in addresses:
-            if address not in self._addresses:
-                self._addresses[address] = self._look_at(address)
-            if found := self._addresses[address]:
-                return found
-        return ""
+        return next((found for address in addresses if (found := self._look_at(address))), "")
 
-    def _look_at(self, address: str) -> str:
+    def _fault_at(self, address: str) -> str:
         if not self._chunks.has(address):
             return self._chunks.why_missing(address)
         if self._verify:

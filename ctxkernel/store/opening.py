@@ -126,24 +126,21 @@ def _try(path: Path, base: Path, start: Start) -> Place:
         locks_work = False
     if locks_work and lock is None:
         raise _Unfit(f"The session {path} is in use by another kernel ({holder(path) or 'unknown'}).")
-    connection: sqlite3.Connection | None = None
-    try:
+    with contextlib.ExitStack() as opened:
+        if lock is not None:
+            opened.callback(lock.release)
         with _as_unfit(path):
             location.prepare_file(path, fresh=not locks_work)
-            connection = connect(path)
+            connection = opened.enter_context(contextlib.closing(connect(path)))
         notebook = None
         with contextlib.suppress(sqlite3.Error):
             notebook = _about(connection, "notebook")
         if not location.belongs(path, base, notebook, named=start.named):
             raise _Unfit("")
         with _as_unfit(path):
-            return _begin_run(connection, path, lock, start)
-    except BaseException:
-        if connection is not None:
-            connection.close()
-        if lock is not None:
-            lock.release()
-        raise
+            place = _begin_run(connection, path, lock, start)
+        opened.pop_all()
+        return place
 
 
 @contextlib.contextmanager
@@ -175,8 +172,8 @@ def _as_unfit(path: Path) -> Generator[None]:
 
 def connect(path: Path) -> sqlite3.Connection:
     """Return a connection that writes `path`. Raises sqlite3.Error, and StoreError where the file is no session."""
-    connection = _connection(path)
-    try:
+    with contextlib.ExitStack() as opened:
+        connection = opened.enter_context(contextlib.closing(_connection(path)))
         try:
             migrations.version_of(connection)
             # A commit writes each page that it touched, and a cell touches a dozen with a few hundred bytes on each.
@@ -185,15 +182,20 @@ def connect(path: Path) -> sqlite3.Connection:
         except sqlite3.OperationalError:
             mode = "none"
         if mode != "wal":
+            # The file system gives no shared memory, as many network ones: some milliseconds more a commit. A log that
+            # was in WAL mode can be read without shared memory only by one who has it alone.
             connection.close()
-            connection = _without_wal(path)
+            connection = opened.enter_context(contextlib.closing(_connection(path)))
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            migrations.version_of(connection)
+            connection.execute("PRAGMA journal_mode = TRUNCATE")
+            connection.execute("PRAGMA locking_mode = NORMAL")
+            connection.execute("SELECT count(*) FROM sqlite_master")
         _look_for_damage(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_OWN_CHECKPOINT_PAGES}")
         connection.execute("PRAGMA journal_size_limit = 16777216")
-    except BaseException:
-        connection.close()
-        raise
+        opened.pop_all()
     return connection
 
 
@@ -208,22 +210,6 @@ def _connection(path: Path) -> sqlite3.Connection:
 
 VFS = ""
 """For tests: `?vfs=unix-none` gives no shared memory, as many network file systems."""
-
-
-def _without_wal(path: Path) -> sqlite3.Connection:
-    """Connect where the file system gives no shared memory, as many network ones: some milliseconds more a commit."""
-    connection = _connection(path)
-    try:
-        # A log that was in WAL mode can be read without shared memory only by one who has it alone.
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        migrations.version_of(connection)
-        connection.execute("PRAGMA journal_mode = TRUNCATE")
-        connection.execute("PRAGMA locking_mode = NORMAL")
-        connection.execute("SELECT count(*) FROM sqlite_master")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _look_for_damage(connection: sqlite3.Connection) -> None:

@@ -19,8 +19,8 @@ from typing import Any, cast
 from ctxkernel.core.errors import BadHistory, CtxError, StoreError
 from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
-from ctxkernel.core.timeline import Artifact, Branch, Execution, Statement, StatementLog, statement_to_json
-from ctxkernel.core.turn import DeltaItem, HandleState
+from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog, statement_to_json
+from ctxkernel.core.turn import HandleState
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.projection.value import Projection, Rebuilder, from_record
 from ctxkernel.store import manifest, rows, series, trust
@@ -49,8 +49,6 @@ class SessionReader(SessionFile):
             meta = {row["key"]: row["value"] for row in self.rows("session")}
         self.session_id: str = meta.get("id") or ""
         self.notebook: str | None = meta.get("notebook")
-
-    # -- the timeline -------------------------------------------------------------------------
 
     @property
     def last_write(self) -> float:
@@ -129,10 +127,6 @@ class SessionReader(SessionFile):
             found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id", *runs)
         return [HeadMove(row["execution_id"], row["reason"], row["at"]) for row in found]
 
-    def branches(self, *, all_roots: bool = False) -> list[Branch]:
-        """Return the branches, that with the newest leaf last."""
-        return list(self.log(all_roots=all_roots).branches())
-
     def log(self, *, all_roots: bool = False) -> StatementLog:
         """Return the tree of executions with HEAD, as the kernel had it."""
         log = StatementLog()
@@ -162,8 +156,6 @@ class SessionReader(SessionFile):
     def names(self) -> dict[str, str]:
         """Return the user's names of states: name → execution. A name that was given twice is the newer one's."""
         return names_of(self.marks())
-
-    # -- states that can be returned to -------------------------------------------------------
 
     def checkpoints(self, *, all_roots: bool = False) -> dict[str, CheckpointInfo]:
         """Return the checkpoints by the execution that each was taken after, oldest first."""
@@ -256,8 +248,6 @@ class SessionReader(SessionFile):
                 made.setdefault(names[row["seq"]], []).append(rows.history_event_of(row))
         return made
 
-    # -- statements ---------------------------------------------------------------------------
-
     def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
         """Return the executions of rows of `executions`, by the index of their statement."""
         first, last = starts[0]["seq"], starts[-1]["seq"]
@@ -290,8 +280,6 @@ class SessionReader(SessionFile):
                 told = (*told, *self.told("endings", ending))
             out[start["idx"]].append(_with_notices(made, told))
         return out
-
-    # -- projections and handles --------------------------------------------------------------
 
     def projection(self, statement: str | int | None = None) -> dict[str, Json]:
         """Return what the model would have been sent after `statement` (`s10`, `10`; None for the newest that has one).
@@ -380,12 +368,6 @@ class SessionReader(SessionFile):
                     else:
                         made[row["obj_id"]] = rows.handle_of(row, self._text(row["block"]), same_turn=at == asked)
         return tuple(made.values())
-
-    def deltas(self, statement: str | int | None = None) -> tuple[DeltaItem, ...]:
-        """Return the delta feed of the turn of `statement`."""
-        with self.snapshot():
-            ending = self._one("endings", self._seq(statement, "endings"))
-            return tuple(DeltaItem(**item) for item in json.loads(ending["deltas"])) if ending else ()
 
     def _record(self, seq: int) -> dict[str, Json]:
         chain: list[dict[str, Json]] = []

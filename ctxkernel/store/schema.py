@@ -83,12 +83,6 @@ _CLUSTERED = frozenset({"session", "events", "artifacts", "node_states", "late_o
 """Tables that are kept in the order of their key: read by execution, and one tree less to write."""
 
 
-def _create(name: str, columns: str) -> str:
-    key = columns.find("PRIMARY KEY (")
-    body = f"{columns}, {_HASH}" if key < 0 else f"{columns[:key]}{_HASH}, {columns[key:]}"
-    return f"CREATE TABLE {name} ({body})" + (" WITHOUT ROWID" if name in _CLUSTERED else "")
-
-
 def freeze(connection: sqlite3.Connection, name: str) -> None:
     """Make a table refuse UPDATE and DELETE."""
     for verb in ("UPDATE", "DELETE"):
@@ -101,7 +95,9 @@ def freeze(connection: sqlite3.Connection, name: str) -> None:
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables, in the caller's transaction."""
     for name, columns in TABLES.items():
-        connection.execute(_create(name, columns))
+        key = columns.find("PRIMARY KEY (")
+        body = f"{columns}, {_HASH}" if key < 0 else f"{columns[:key]}{_HASH}, {columns[key:]}"
+        connection.execute(f"CREATE TABLE {name} ({body}){' WITHOUT ROWID' if name in _CLUSTERED else ''}")
         freeze(connection, name)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")

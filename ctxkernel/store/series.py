@@ -19,8 +19,6 @@ from ctxkernel.core.turn import HandleState
 from ctxkernel.store.rows import Mask, Row, dump, node_row
 
 CHAIN = 64
-
-
 T = TypeVar("T")
 
 
@@ -130,9 +128,5 @@ def restore(base: Record, delta: Record) -> dict[str, Json]:
 
 
 def _common(a: Sequence[Json], b: Sequence[Json]) -> int:
-    n = 0
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            break
-        n += 1
-    return n
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((n for n, (one, other) in pairs if one != other), min(len(a), len(b)))

@@ -139,13 +139,12 @@ def _read(path: Path) -> bytes:
 
 
 def _check(found: os.stat_result) -> None:
+    posix = os.name == "posix"  # elsewhere the user's folder is closed to others
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("it is no file")
-    if os.name != "posix":  # elsewhere the user's folder is closed to others
-        return
-    if found.st_uid != os.geteuid():
+    if posix and found.st_uid != os.geteuid():
         raise ValueError("it belongs to another user")
-    if found.st_mode & 0o077:
+    if posix and found.st_mode & 0o077:
         raise ValueError(
             "other users may read or change it; take their rights off it (chmod 600), or set "
             f"{HOME} to a folder on a file system that has such rights"

@@ -21,101 +21,88 @@ with contextlib.suppress(ImportError):
     from ctypes import string_at
 
 
-class _Generator(Setting):
-    """A part with a generator: `memory(generator)` is its stamp.
+class _Generator(Part):
+    """A part with a generator. Its memory is the stamp: reading its state takes a hundred times as long."""
 
-    `find()` returns the generator, None where it is not as expected; `sample()` one of our own, and what draws from it.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        read: Callable[[], Any],
-        write: Callable[[Any], object],
-        *,
-        find: Callable[[], Any],
-        sample: Callable[[], tuple[Any, Callable[[], object]]],
-        memory: Callable[[Any], object],
-        needs: str = "",
-    ) -> None:
-        super().__init__(name, read, write, needs=needs)
-        self.find, self.sample, self.memory = find, sample, memory
-        self._exact: bool | None = None
+    _find: Callable[[], Any]
+    """Returns the generator, None where it is not as expected."""
+    _sample: Callable[[], tuple[Any, Callable[[], object]]]
+    """Returns a generator of our own, and what draws from it."""
+    _memory: Callable[[Any], object]
+    _exact: bool | None = None
 
     def stamp(self) -> object:
-        """Return the memory of the generator: reading its state takes a hundred times as long."""
-        generator = self.find()
+        generator = self._find()
         if self._exact is None and generator is not None:
             self._exact = string_at is not None and self._works()
-        return self.memory(generator) if self._exact and generator is not None else self.capture()
+        return self._memory(generator) if self._exact and generator is not None else self.capture()
 
     def _works(self) -> bool:
-        generator, draw = self.sample()
-        seen = [self.memory(generator)]
+        generator, draw = self._sample()
+        seen = [self._memory(generator)]
         for _ in range(3):
             draw()
-            seen.append(self.memory(generator))
-        return len(set(seen)) == len(seen) and self.memory(generator) == seen[-1]
+            seen.append(self._memory(generator))
+        return len(set(seen)) == len(seen) and self._memory(generator) == seen[-1]
 
 
-def _python_generator() -> Any:
-    generator = getattr(random.random, "__self__", None)
-    return generator if type(generator) is random.Random else None  # else somebody replaced the functions
+class _Python(_Generator):
+    name = "random"
+
+    def _find(self) -> Any:
+        generator = getattr(random.random, "__self__", None)
+        return generator if type(generator) is random.Random else None  # else somebody replaced the functions
+
+    def _sample(self) -> tuple[Any, Callable[[], object]]:
+        generator = random.Random(1)
+        return generator, generator.random
+
+    def _memory(self, generator: Any) -> object:
+        return string_at(id(generator) + object.__basicsize__, 4 * 625), generator.gauss_next
+
+    def capture(self) -> Any:
+        """Return version, the 625 words as bytes, and the kept Gaussian number."""
+        version, words, gauss = random.getstate()
+        return (version, struct.pack(f"<{len(words)}I", *words), gauss)
+
+    def restore(self, value: Any) -> None:
+        version, raw, gauss = value
+        random.setstate((version, struct.unpack(f"<{len(raw) // 4}I", raw), gauss))
 
 
-def _python_sample() -> tuple[Any, Callable[[], object]]:
-    generator = random.Random(1)
-    return generator, generator.random
+class _Numpy(_Generator):
+    name = "numpy random"
+    needs = "numpy"
 
+    def _find(self) -> Any:
+        return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
 
-def _python_memory(generator: Any) -> object:
-    return string_at(id(generator) + object.__basicsize__, 4 * 625), generator.gauss_next
+    def _sample(self) -> tuple[Any, Callable[[], object]]:
+        generator = sys.modules["numpy"].random.RandomState(1)
+        return generator, generator.standard_normal  # the second draw only takes the number that the first one kept
 
+    def _memory(self, generator: Any) -> object:
+        bits, head = generator._bit_generator, object.__basicsize__
+        own = string_at(id(generator) + head, type(generator).__basicsize__ - head)
+        if type(bits).__name__ != "MT19937":
+            return own, repr(bits.state)
+        return own, string_at(bits.ctypes.state_address, 4 * 625)
 
-def _numpy_generator() -> Any:
-    return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
+    def capture(self) -> Any:
+        """Return the state of the global generator as a dict with the key as bytes."""
+        state = dict(sys.modules["numpy"].random.get_state(legacy=False))
+        inner = dict(state["state"])
+        if hasattr(inner.get("key"), "tobytes"):
+            inner["key"] = ("uint32", inner["key"].astype("<u4").tobytes())
+        return {**state, "state": inner}
 
-
-def _numpy_sample() -> tuple[Any, Callable[[], object]]:
-    generator = sys.modules["numpy"].random.RandomState(1)
-    return generator, generator.standard_normal  # the second draw only takes the number that the first one kept
-
-
-def _numpy_memory(state: Any) -> object:
-    generator, head = state._bit_generator, object.__basicsize__
-    own = string_at(id(state) + head, type(state).__basicsize__ - head)
-    if type(generator).__name__ != "MT19937":
-        return own, repr(generator.state)
-    return own, string_at(generator.ctypes.state_address, 4 * 625)
-
-
-def _python_state() -> Any:
-    """Return version, the 625 words as bytes, and the kept Gaussian number."""
-    version, words, gauss = random.getstate()
-    return (version, struct.pack(f"<{len(words)}I", *words), gauss)
-
-
-def _set_python_state(value: Any) -> None:
-    version, raw, gauss = value
-    random.setstate((version, struct.unpack(f"<{len(raw) // 4}I", raw), gauss))
-
-
-def _numpy_state() -> Any:
-    """Return the state of the global generator as a dict with the key as bytes."""
-    state = dict(sys.modules["numpy"].random.get_state(legacy=False))
-    inner = dict(state["state"])
-    if hasattr(inner.get("key"), "tobytes"):
-        inner["key"] = ("uint32", inner["key"].astype("<u4").tobytes())
-    return {**state, "state": inner}
-
-
-def _set_numpy_state(value: Any) -> None:
-    """Set the state. A global generator of another kind than then is an error."""
-    numpy = sys.modules["numpy"]
-    inner = dict(value["state"])
-    if isinstance(inner.get("key"), tuple):
-        inner["key"] = numpy.frombuffer(inner["key"][1], dtype="<u4").astype("uint32")
-    numpy.random.set_state({**value, "state": inner})
+    def restore(self, value: Any) -> None:
+        """Set the state. A global generator of another kind than then is an error."""
+        numpy = sys.modules["numpy"]
+        inner = dict(value["state"])
+        if isinstance(inner.get("key"), tuple):
+            inner["key"] = numpy.frombuffer(inner["key"][1], dtype="<u4").astype("uint32")
+        numpy.random.set_state({**value, "state": inner})
 
 
 def _torch_state() -> Any:
@@ -146,10 +133,4 @@ def _set_torch_state(value: Any) -> None:
         torch.cuda.set_rng_state_all([tensor(raw) for raw in value["cuda"]])
 
 
-_PYTHON = {"find": _python_generator, "sample": _python_sample, "memory": _python_memory}
-_NUMPY = {"find": _numpy_generator, "sample": _numpy_sample, "memory": _numpy_memory}
-PARTS: list[Part] = [
-    _Generator("random", _python_state, _set_python_state, **_PYTHON),
-    _Generator("numpy random", _numpy_state, _set_numpy_state, **_NUMPY, needs="numpy"),
-    Setting("torch random", _torch_state, _set_torch_state, needs="torch"),
-]
+PARTS: list[Part] = [_Python(), _Numpy(), Setting("torch random", _torch_state, _set_torch_state, needs="torch")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ctxkernel.state.ambient.part import Part, Setting
@@ -13,13 +13,12 @@ from ctxkernel.state.ambient.part import Part, Setting
 class _Options(Part):
     """A part with hundreds of values: comparing them with a copy costs some microseconds."""
 
+    _now: Callable[[], Any]
+    """Returns the dict of values."""
+
     def __init__(self) -> None:
         self._copy: dict[str, Any] = {}
         self._version = 0
-
-    def _now(self) -> Any:
-        """Return the dict of values."""
-        raise NotImplementedError
 
     def stamp(self) -> object:
         values = self._now()
@@ -62,8 +61,7 @@ class _MatplotlibOptions(_Options):
     def restore(self, value: Any) -> None:
         params = self._now()
         now = self.capture()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             for name, text in value.items():
                 if now.get(name) != text and name in now:
                     params[name] = sys.modules["cycler"].cycler(**text) if isinstance(text, dict) else text
@@ -104,8 +102,7 @@ class _PandasOptions(_Options):
         now = self.capture()
         set_option = sys.modules["pandas"].set_option
         failed: list[str] = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             for name, one in value.items():
                 if name in now and now[name] != one:
                     try:

@@ -38,12 +38,9 @@ class Logging(Part):
 
     def stamp(self) -> object:
         """Return ids and numbers of all that is configured; captured objects are alive, so no id is used twice."""
-        handlers: dict[int, logging.Handler] = {}
-        loggers: list[object] = []
-        for name, logger in _configured():
-            filters, own = [*map(id, logger.filters)], [*map(id, logger.handlers)]
-            handlers.update(zip(own, logger.handlers, strict=True))
-            loggers.append((name, logger.level, logger.propagate, logger.disabled, filters, own))
+        found = [(name, _config(logger)) for name, logger in _configured()]
+        loggers = [(name, *config[:3], [*map(id, config[3])], [*map(id, config[4])]) for name, config in found]
+        handlers = {id(one): one for _, config in found for one in config[4]}
         manager = logging.root.manager
         return len(manager.loggerDict), manager.disable, loggers, [*map(_handler_stamp, handlers.values())]
 
@@ -92,7 +89,6 @@ class Logging(Part):
         return None if stream is None else named or self.live.token(stream)
 
     def matches(self, value: Any) -> bool:
-        """Return whether nothing differs and nothing is missing."""
         return not any(self._differences(value))
 
     def restore(self, value: Any) -> None:
