@@ -48,9 +48,8 @@ alias autoawait automagic autosave bash bookmark cat cd clear code_wrap colors c
 doctest_mode env file hist history html image javascript js killbgscripts latex less load_ext loadpy logoff logon
 logstart logstate logstop ls lsmagic magic man markdown matplotlib mkdir more mv notebook page pastebin pdb pdoc perl
 pfile pinfo pinfo2 pip popd pprint precision psearch psource pushd pwd pycat pylab pypy python python2 python3 quickref
-recall
-rehashx reload_ext reset reset_selective rm rmdir ruby sc script set_env sh store subshell svg sx system tb uv unalias
-unload_ext who who_ls whos writefile xdel xmode ask ctx group view
+recall rehashx reload_ext reset reset_selective rm rmdir ruby sc script set_env sh store subshell svg sx system tb uv
+unalias unload_ext who who_ls whos writefile xdel xmode ask ctx group view
 """
 TOUCHES_ITS_WORDS = frozenset(_WORDS_ONLY.split())
 """Magics that touch no variable but those that they name."""

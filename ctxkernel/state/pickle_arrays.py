@@ -125,12 +125,9 @@ def array(taking: Taking, obj: Any) -> Reduction:
 def _says_itself(cls: type) -> bool:
     """Say whether a subclass brings its own way of being stored. Masked arrays do, but lose what they share."""
     masked = loaded("numpy.ma").get("MaskedArray")
-    for base in class_mro(cls):
-        if base is _numpy().ndarray or base is masked:
-            return False
-        if any(name in class_dict(base) for name in ("__reduce__", "__reduce_ex__", "__setstate__", "__getstate__")):
-            return True
-    return False
+    below = itertools.takewhile(lambda base: base is not _numpy().ndarray and base is not masked, class_mro(cls))
+    names = ("__reduce__", "__reduce_ex__", "__setstate__", "__getstate__")
+    return any(name in class_dict(base) for base in below for name in names)
 
 
 def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> Any:

@@ -31,15 +31,15 @@ class Known:
     """Names whose value then is not certain, and the execution in which they were found to be others."""
 
 
+@dataclass(slots=True, eq=False)
 class States:
     """The checkpoints of one session. `read(blob)` gives the content of a blob."""
 
-    def __init__(self, read: Callable[[str], bytes | memoryview]) -> None:
-        self._read = read
-        self.known: dict[str, Known] = {}
-        """By execution."""
-        self.made: dict[str, list[Unit]] = {}
-        """What background jobs gave."""
+    _read: Callable[[str], bytes | memoryview]
+    known: dict[str, Known] = field(default_factory=dict[str, Known])
+    """By execution."""
+    made: dict[str, list[Unit]] = field(default_factory=dict[str, list[Unit]])
+    """What background jobs gave."""
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """What is known of the checkpoint after an execution; None where there is none."""
