@@ -319,6 +319,7 @@ class ArrayParts(Constructors):
     def array(
         self, data: Any, kind: Any, shape: tuple[int, ...], fortran: bool, writeable: bool, cls: Any = None
     ) -> Any:
+        """Return an array of its own memory."""
         np = _numpy()
         memory = self.memory_block(data) if type(data) is int else None
         order = "F" if fortran else "C"
@@ -334,6 +335,7 @@ class ArrayParts(Constructors):
     def array_view(
         self, root: Any, offset: int, kind: Any, shape: Any, strides: Any, writeable: bool, cls: Any = None
     ) -> Any:
+        """Return an array that looks into the memory of another object."""
         np = _numpy()
         cls = cls or np.ndarray
         base = root
@@ -353,6 +355,7 @@ class ArrayParts(Constructors):
         return made
 
     def objects(self, shape: tuple[int, ...], kind: Any, fortran: bool, cls: Any = None) -> Any:
+        """Return an array of objects, still empty."""
         np = _numpy()
         return np.ndarray.__new__(cls or np.ndarray, shape, kind, order="F" if fortran else "C")
 

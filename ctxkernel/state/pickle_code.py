@@ -398,10 +398,12 @@ class CodeParts(Constructors):
         return marshal.loads(data)  # noqa: S302 - as trusted as the pickle that it stands in
 
     def code_from(self, version: tuple[int, int], args: tuple[Any, ...]) -> Any:
+        """Return a code object from its parts."""
         _same_version(version)
         return types.CodeType(*args)
 
     def fill_cell(self, cell: Any, held: tuple[Any]) -> None:
+        """Put its content into a cell."""
         cell.cell_contents = held[0]
 
     def function(self, code: Any, scope: Any, cells: tuple[Any, ...]) -> Any:
@@ -427,6 +429,7 @@ class CodeParts(Constructors):
             func.__globals__.update(names)
 
     def member(self, cls: Any, name: str) -> Any:
+        """Return a function that is a member of a class."""
         return _function_of(self._members_of(cls)[name])
 
     def _members_of(self, cls: Any) -> Mapping[str, Any]:
@@ -443,9 +446,11 @@ class CodeParts(Constructors):
         raise AttributeError(f"{class_qualname(cls)} has no {name} any more")
 
     def remembering(self, func: Any, size: int | None, typed: bool) -> Any:
+        """Return a function under a new, empty `functools.lru_cache`."""
         return functools.lru_cache(maxsize=size, typed=typed)(func)
 
     def update_dict(self, obj: Any, members: dict[str, Any]) -> None:
+        """Give an object the attributes that it had."""
         obj.__dict__.update(members)
 
     def property(self, cls: Any, get: Any, set_: Any, delete: Any, doc: Any, name: str | None) -> Any:
@@ -457,29 +462,35 @@ class CodeParts(Constructors):
         return made
 
     def cached_property(self, func: Any, name: str | None, doc: str | None) -> Any:
+        """Return a functools.cached_property."""
         made = functools.cached_property(func)
         made.attrname, made.__doc__ = name, doc
         return made
 
     def dict_view(self, below: dict[Any, Any], which: str) -> Any:
+        """Return `keys`, `values` or `items` of a dict."""
         return getattr(below, which)()
 
     def type_variable(
         self, home: str, kind: str, name: str, constraints: tuple[Any, ...], extra: dict[str, Any], module: str
     ) -> Any:
+        """Return a TypeVar, ParamSpec or TypeVarTuple."""
         made = getattr(self.module(home), kind)(name, *constraints, **extra)
         made.__module__ = module
         return made
 
     def new_type(self, name: str, base: Any, module: str, path: str) -> Any:
+        """Return a typing.NewType."""
         made: Any = typing.NewType(name, base)  # type: ignore[misc]
         made.__module__, made.__qualname__ = module, path
         return made
 
     def type_alias(self, name: str, value: Any, variables: tuple[Any, ...], module: str) -> Any:
+        """Return what `type X = …` makes."""
         return typing.TypeAliasType(name, value, type_params=variables)  # type: ignore[attr-defined]
 
     def module(self, name: str) -> Any:
+        """Return a module, imported where it is not yet."""
         return sys.modules.get(name) or importlib.import_module(name)
 
     def make_class(
@@ -503,6 +514,7 @@ class CodeParts(Constructors):
         return made
 
     def fill_class(self, cls: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
+        """Give a class its members."""
         uid = next((uid for uid, made in self.made.items() if made is cls), None)
         if uid is None:
             return  # it was made meanwhile, and is whole

@@ -144,6 +144,7 @@ class FrameParts(Constructors):
     """The constructors of frames and tensors."""
 
     def fill_frame(self, frame: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        """Give a frame what pandas stores of it, and its other attributes."""
         frame.__setstate__(state[0])
         frame.__dict__.update(state[1])
 
@@ -172,6 +173,7 @@ class FrameParts(Constructors):
     def tensor(
         self, param: bool, held: Any, shift: int, size: int, kind: str, offset: int, shape: Any, steps: Any, grad: bool
     ) -> Any:
+        """Return a tensor over memory."""
         torch: Any = importlib.import_module("torch")
         flat = torch.from_numpy(held[shift : shift + size]) if size else torch.empty(0, dtype=torch.uint8)
         made = torch.empty(0, dtype=getattr(torch, kind)).set_(flat.untyped_storage(), offset, shape, steps)
@@ -180,12 +182,14 @@ class FrameParts(Constructors):
         return made.requires_grad_(grad) if grad else made
 
     def fill_tensor(self, made: Any, state: tuple[Any, dict[str, Any]]) -> None:
+        """Give a tensor its gradient and attributes."""
         grad, members = state
         if grad is not None:
             made.grad = grad
         made.__dict__.update(members)
 
     def arrow(self, kind: Any, length: int, nulls: int, offset: int, memory: list[Any]) -> Any:
+        """Return an Array of pyarrow over memory."""
         pyarrow: Any = importlib.import_module("pyarrow")
         buffers = [
             None if one is None else pyarrow.py_buffer(one[0][one[1] : one[1] + one[2]] if one[2] else b"")

@@ -451,6 +451,7 @@ class ThingParts(Constructors):
     weak_proxy = weakref.proxy
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
+        """Return what a module has under a name, or what that returns."""
         one = getattr(importlib.import_module(module), name)
         return one() if call else one
 
@@ -481,6 +482,7 @@ class ThingParts(Constructors):
         list.__delitem__(held, slice(size, None))
 
     def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
+        """Give an OrderedDict its items, and their order."""
         items, order = state
         made.update(items)
         for key in order:
@@ -493,11 +495,13 @@ class ThingParts(Constructors):
         return opened
 
     def closed_file(self, kind: str, name: Any, mode: str | None) -> Any:
+        """Return a closed file of that name."""
         made = _opened(kind, os.devnull, name, mode)
         made.close()
         return made
 
     def closed_memory(self, kind: Any) -> Any:
+        """Return a closed BytesIO or StringIO."""
         made = kind()
         made.close()
         return made
@@ -517,9 +521,11 @@ class ThingParts(Constructors):
         return weakref.ref(set() if target is None else target, callback)
 
     def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
+        """Give a weak set or dict its items."""
         made.update([key for key, _ in pairs] if isinstance(made, weakref.WeakSet) else pairs)
 
     def machine_values(self, typecode: str, data: Any) -> Any:
+        """Return an array.array."""
         made = array.array(typecode)
         made.frombytes(self.memory(data))
         return made
@@ -527,6 +533,7 @@ class ThingParts(Constructors):
     def memoryview(
         self, below: Any, offset: int, format: Any, shape: tuple[int, ...], strides: tuple[int, ...], readonly: bool
     ) -> Any:
+        """Return a view of a part of an object's memory."""
         whole = below.getbuffer() if isinstance(below, io.BytesIO) else memoryview(below)
         if not whole.c_contiguous:  # all of it
             return whole.toreadonly() if readonly and not whole.readonly else whole
@@ -545,22 +552,26 @@ class ThingParts(Constructors):
         return part.toreadonly() if readonly and not part.readonly else part
 
     def released_memoryview(self) -> Any:
+        """Return a memoryview that was released."""
         made = memoryview(b"")
         made.release()
         return made
 
     def anonymous_map(self, content: bytes, position: int) -> Any:
+        """Return an anonymous mmap."""
         made = mmap.mmap(-1, len(content))
         made[:] = content
         made.seek(position)
         return made
 
     def exception(self, native: Any, cls: Any, args: tuple[Any, ...]) -> Any:
+        """Return an exception as its built-in base makes it."""
         made = native.__new__(cls, *args)
         native.__init__(made, *args)
         return made
 
     def fill_exception(self, obj: Any, state: tuple[Any, ...]) -> None:
+        """Give an exception its attributes, cause and context."""
         members, slots, cause, context, suppress, args = state
         if members:
             obj.__dict__.update(members)

@@ -40,6 +40,7 @@ class FunctionCaches(Part):
         """What was last captured of each cache."""
 
     def bound(self, names: Collection[str] | None) -> None:
+        """Look at these names, or at all."""
         place = self._places.get("")
         if names is None or place is None:
             self._places.pop("", None)
@@ -59,6 +60,7 @@ class FunctionCaches(Part):
         return known
 
     def matches(self, value: Any) -> bool:
+        """Return whether no cache has to be cleared."""
         return not self._stale(value)
 
     def restore(self, value: Any) -> Sequence[str]:

@@ -89,6 +89,7 @@ class Logging(Part):
         return None if stream is None else named or self.live.token(stream)
 
     def matches(self, value: Any) -> bool:
+        """Return whether nothing differs and nothing is missing."""
         return not any(self._differences(value))
 
     def restore(self, value: Any) -> None:

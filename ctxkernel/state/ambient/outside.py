@@ -33,9 +33,11 @@ class Outside(Part):
         self._live = LiveObjects()
 
     def stamp(self) -> object:
+        """Return ids."""
         return [*map(id, threading._active.values())], [*map(_handler, _SIGNALS)], [*map(id, _children())]  # type: ignore[attr-defined]
 
     def capture(self) -> Any:
+        """Return tokens of what is there."""
         token = self._live.token
         handlers = {number: one for number in _SIGNALS if (one := _handler(number)) not in (signal.SIG_DFL, None)}
         return {
@@ -45,6 +47,7 @@ class Outside(Part):
         }
 
     def matches(self, value: Any) -> bool:
+        """Return True: nothing is ever changed."""
         return True
 
     def restore(self, value: Any) -> Sequence[str]:

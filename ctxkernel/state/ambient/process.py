@@ -24,6 +24,7 @@ class Environment(Part):
         self._start = dict(os.environ)
 
     def capture(self) -> Any:
+        """Return what was set and what was removed since the start."""
         now = dict(os.environ)
         changed = {name: text for name, text in now.items() if self._start.get(name) != text}
         return {
@@ -67,6 +68,7 @@ class WarningFilters(Part):
         ]
 
     def stamp(self) -> object:
+        """Return the filters themselves."""
         return tuple(warnings.filters)
 
     def restore(self, value: Any) -> None:

@@ -37,9 +37,11 @@ class OpenFigures(Part):
         return found
 
     def default(self) -> Any:
+        """Return that no figure is open."""
         return []
 
     def absent(self, value: Any) -> str:
+        """Name the figures that were open."""
         return "; ".join(_missing(number, label) for number, label, *_ in value)
 
     def restore(self, value: Any) -> None:

@@ -71,12 +71,15 @@ class WidgetValues(Part):
         return {model_id: self._told(widget) for model_id, widget in list(_widgets().items())}
 
     def default(self) -> Any:
+        """Return that there was no widget."""
         return {}
 
     def absent(self, value: Any) -> str:
+        """Name the widgets that there were."""
         return _closed(value.values())
 
     def matches(self, value: Any) -> bool:
+        """Return whether all widgets of the state are as they were."""
         widgets = _widgets()
         return all(one in widgets and self._told(widgets[one]) == told for one, told in value.items())
 
