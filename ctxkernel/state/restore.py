@@ -555,11 +555,6 @@ def _order(unit: Unit) -> int:
     return next((at for at, kind in enumerate(("shared:", "class:")) if any(n.startswith(kind) for n in unit.names)), 2)
 
 
-def _is_held(unit: Unit) -> bool:
-    """Say whether a unit with something that has no stored form is small enough to be held besides."""
-    return bool(unit.live) and unit.nbytes <= HELD_BYTES
-
-
 def _shares_lazily(values: Mapping[str, Any]) -> bool:
     """Whether a frame shares memory with another one until one of them is written to: pandas would not see us write."""
     frames = [one for one in values.values() if is_any(type(one), ("pandas", "DataFrame"), ("pandas", "Series"))]
