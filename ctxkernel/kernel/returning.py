@@ -649,7 +649,7 @@ class Returning:
             self._resumed = True
         mementos = self._mementos_of(job.difference)
         before = {name: self.value(name) for name in fetched.values if ":" not in name}
-        alive = self._alive(prepared)
+        alive = self._alive(prepared) if prepared.plan.rerun else {}
         lost = self.restorer.settle(fetched)
         self._adopt_copies(before, fetched.values)
         if job.resumable is not None:

@@ -224,8 +224,8 @@ class Checkpointer:
         self.storage.note(piece, old, taking)
         unit = unit_of(piece, digest, place or ("", 0), taking.execution_id)
         if unequal:
-            unit = replace(unit, missing={**packed.faults, **unequal})
-            unit = replace(unit, live=(*unit.live, *self._hold_unequal(unequal, taking.execution_id)))
+            live = *unit.live, *self._hold_unequal(unequal, taking.execution_id)
+            unit = replace(unit, missing={**packed.faults, **unequal}, live=live)
         if unit.equals(old) and place is not None and old is not None and old.stream[0]:
             return
         if place is None:
@@ -294,6 +294,7 @@ class Checkpointer:
     def _taken_in(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
         if job in self.states.made:
             return self.states.finish(job, result)
+        self._packer.adopt_tokens(one for listed in result["units"] for one in listed.pop("i", ()))
         for listed in result["units"]:
             if (unequal := listed.pop("u", ())) and self._is_fresh(listed["n"], job):
                 listed["l"] = [*listed.get("l", ()), *map(list, self._hold_unequal(unequal, job))]
@@ -301,7 +302,6 @@ class Checkpointer:
         for unit, listed in zip(made, result["units"], strict=True):
             self.storage.streams.setdefault(unit.digest, unit.stream)
             fresh = self._is_fresh(unit.names, job)
-            self._packer.adopt_tokens(listed.pop("i", ()))
             for token, _ in unit.live:  # where a cell touched it since, it may be another object by now
                 self._used.setdefault(token, self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn)
                 if (thing := self._packer.tokens.object(token)) is not None:

@@ -101,7 +101,7 @@ def _same(packer: Packer, values: Mapping[str, Any], copies: Mapping[str, Any], 
 
 
 class _Content:
-    """What values hold, by their attributes."""
+    """The content of values, by their attributes."""
 
     def __init__(self, packer: Packer, values: Mapping[str, Any]) -> None:
         self._packed = packer.pack({"values": dict(values)}, plain=True)

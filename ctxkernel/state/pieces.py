@@ -96,7 +96,7 @@ class Moment:
             piece.packed.identities.clear()
 
     def _pack(self, names: tuple[str, ...], *, identities: bool) -> None:
-        values = {name: value for name in names if (value := self._value(name)) is not NOTHING}
+        values = {name: value for name in names if (value := self.value_of(name)) is not NOTHING}
         if not values:
             return
         for name in values:  # one of before it was known what these share
@@ -128,7 +128,8 @@ class Moment:
         for name in values:
             self.first.setdefault(name, piece)
 
-    def _value(self, name: str) -> Any:
+    def value_of(self, name: str) -> Any:
+        """Return what a name or a label stands for; NOTHING where there is nothing."""
         part = self.packer.part_of(name)
         return self.value(name) if part is None else part
 
@@ -154,7 +155,7 @@ class Moment:
                 at = together[at]
             return at
 
-        roots = {id(self._value(name)) for piece in pieces for name in piece.names}
+        roots = {id(self.value_of(name)) for piece in pieces for name in piece.names}
         for at, piece in enumerate(pieces):
             common: dict[int, list[int]] = {}
             objects = piece.packed.identities

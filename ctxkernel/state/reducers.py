@@ -53,7 +53,7 @@ _MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNa
 
 @dataclass(slots=True)
 class Outcome:
-    """What taking objects apart tells of them."""
+    """The findings of taking objects apart."""
 
     buffers: list[memoryview] = field(default_factory=list)
     """Memory of at least 64 KiB each, as bytes, where it lies."""

@@ -114,9 +114,7 @@ class Storage:
             return {}
         if bounded and piece.seconds > MOST_SECONDS:
             return None
-        values = {
-            name: self.value(name) if (part := self.packer.part_of(name)) is None else part for name in piece.names
-        }
+        values = {name: Moment(self.packer, self.value).value_of(name) for name in piece.names}
         forked = self.background.forked
         return unfaithful(self.packer, packed, values, handles=self.handle, forked=forked, bounded=bounded)
 

@@ -1,4 +1,4 @@
-"""What is known of objects as long as they live. Rule: no object is kept alive, hashed or compared."""
+"""Tables of values and names for objects that live. Rule: no object is kept alive, hashed or compared."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Background:
 
     @property
     def forked(self) -> bool:
-        """Whether this is another process than the kernel: a job's."""
+        """Return whether this is another process than the kernel: a job's."""
         return self._process != os.getpid()
 
     @property
