@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
 from ctxkernel.agent.failures import ModelFailure
-from ctxkernel.agent.left import left_open
 from ctxkernel.agent.streaming import CallDelta, Response, StreamEvent, TextDelta
 from ctxkernel.agent.turn import Said, Stopped, Turn
+from ctxkernel.agent.unfinished import left_open
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution
 from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Observation, UserQuestion, Verdict

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import ctxkernel
-from ctxkernel.kernel.inline import PARTS, STYLES, renderer
+from ctxkernel.kernel.display.inline_panel import PARTS, STYLES, renderer
 
 LAB = Path(__file__).resolve().parent.parent / "ctxkernel/lab"
 SCRIPTS = sorted((LAB / "app").glob("*.js"))

@@ -26,8 +26,8 @@ from ctxkernel.core.timeline import Branch, Execution, Statement, StatementLog
 from ctxkernel.core.turn import Turn
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.sources import open_named
-from ctxkernel.state.pickling import Packer
-from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.state.tracking.tracker import NamespaceTracker
+from ctxkernel.state.types.packer import Packer
 from ctxkernel.testing import AtOnce, FakeSource, Turns
 from ctxkernel.testing.turns import count_words
 

@@ -22,9 +22,9 @@ from ctxkernel.core.jobs import Preparer, Summarise
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
+from ctxkernel.core.nodes.comparisons import tell_groups
 from ctxkernel.core.nodes.identity import Constructors, made_again, made_counts
-from ctxkernel.core.nodes.naming import named_in
-from ctxkernel.core.nodes.since import tell_groups
+from ctxkernel.core.nodes.question_names import named_in
 from ctxkernel.core.nodes.states import handle_states
 from ctxkernel.core.ports import (
     Budget,

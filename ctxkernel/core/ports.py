@@ -150,7 +150,7 @@ class OpenSource(Protocol):
 
 
 class Tracker(Protocol):
-    """Finds what a statement did to the user's names (`state.tracker`)."""
+    """Finds what a statement did to the user's names (`state.tracking.tracker`)."""
 
     def before(self, source: str) -> NamespaceDiff:
         """Get ready for `source`; returns what changed since the last `after`, outside of any cell."""
