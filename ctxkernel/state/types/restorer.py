@@ -62,10 +62,6 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
 vars(PARTS).update({name: Part(name) for name in (*dir(Restorer), *Restorer.__dataclass_fields__) if name[0] != "_"})
 
 
-_MOVED = {"ctxkernel.state.pickle_core": "ctxkernel.state.types.parts"}
-"""Where modules are now that packs of earlier versions name."""
-
-
 class Loader(pickle.Unpickler):
     """The C unpickler; names of the namespace's module are looked up in the namespace."""
 
@@ -86,4 +82,4 @@ def find(restorer: Restorer, otherwise: Callable[[str, str], Any], module: str, 
         for each in rest:
             found = getattr(found, each)
         return found
-    return otherwise(_MOVED.get(module, module), name)
+    return otherwise(module, name)
