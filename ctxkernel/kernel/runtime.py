@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ctxkernel._version import __version__
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.jobs import Preparation, Summarised
-from ctxkernel.core.loop import Loop, OpenTurn, Outcome
+from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Execution, Kind, Statement, Status
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
 from ctxkernel.history.events import UserQuestion
 from ctxkernel.kernel.commands.classification import moves_head
 from ctxkernel.kernel.commands.configuration import Configuration

@@ -18,10 +18,9 @@ from ctxkernel._version import __version__
 from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.events import plain
-from ctxkernel.core.loop import OpenTurn
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
+from ctxkernel.core.turn import DeltaItem, HandleState, OpenTurn, TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.kernel.commands.classification import moves_head
 from ctxkernel.kernel.commands.projection import stored

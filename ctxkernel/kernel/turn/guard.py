@@ -34,53 +34,53 @@ class Guard:
         self._ran.clear()
         self._failed_now.clear()
 
-    def __call__(self, step: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
+    def __call__(self, part: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
         """Return `run(*arguments)`, or `otherwise` where the step fails or is off."""
-        if step in self.off:
+        if part in self.off:
             return otherwise
-        self._ran.add(step)
+        self._ran.add(part)
         try:
             result = run(*arguments)
         except BaseException as fault:  # SystemExit too, out of a user's object; interrupts are masked here
-            self.fail(step, fault)
+            self.fail(part, fault)
             return otherwise
-        if step in self.failed and step not in self._failed_now:
-            del self.failed[step]
+        if part in self.failed and part not in self._failed_now:
+            del self.failed[part]
         return result
 
-    def once(self, step: str, run: Callable[[], T], otherwise: T) -> T:
+    def once(self, part: str, run: Callable[[], T], otherwise: T) -> T:
         """Return `run()`, or `otherwise`: a step that is not tried again, such as an installation, is off then."""
         try:
             return run()
         except BaseException as fault:
-            self._switch_off(step, line_of(fault))
+            self._switch_off(part, line_of(fault))
             return otherwise
 
-    def fail(self, step: str, fault: BaseException) -> None:
-        """Count a failure of `step` in this cell, once, and tell the user."""
-        if step in self.off or step in self._failed_now:
+    def fail(self, part: str, fault: BaseException) -> None:
+        """Count a failure of `part` in this cell, once, and tell the user."""
+        if part in self.off or part in self._failed_now:
             return
-        self._failed_now.add(step)
-        line = self.failed[step] = line_of(fault)
-        self._in_a_row[step] = self._in_a_row.get(step, 0) + 1
-        if self._in_a_row[step] >= MOST:
-            self._switch_off(step, line)
+        self._failed_now.add(part)
+        line = self.failed[part] = line_of(fault)
+        self._in_a_row[part] = self._in_a_row.get(part, 0) + 1
+        if self._in_a_row[part] >= MOST:
+            self._switch_off(part, line)
         else:
-            self._say(f"{step} failed in this cell ({line}); it is tried again at the next one.")
+            self._say(f"{part} failed in this cell ({line}); it is tried again at the next one.")
 
-    def why(self, step: str) -> str:
-        """Return the failure of a step that is off, or that failed when it last ran; else an empty text."""
-        return self.off.get(step) or self.failed.get(step, "")
+    def why(self, part: str) -> str:
+        """Return the failure of a part that is off, or that failed when it last ran; else an empty text."""
+        return self.off.get(part) or self.failed.get(part, "")
 
     def lines(self) -> list[str]:
         """Return what does not work now, a line for each step."""
         off = [f"{step} is off until the kernel restarts: {why}" for step, why in self.off.items()]
         return off + [f"{step} failed, and is tried again at the next cell: {why}" for step, why in self.failed.items()]
 
-    def _switch_off(self, step: str, line: str) -> None:
-        self.failed.pop(step, None)
-        self.off[step] = line
-        self._say(f"{step} is off until the kernel restarts ({line}). %ctx status shows what works.")
+    def _switch_off(self, part: str, line: str) -> None:
+        self.failed.pop(part, None)
+        self.off[part] = line
+        self._say(f"{part} is off until the kernel restarts ({line}). %ctx status shows what works.")
 
     def _say(self, text: str) -> None:
         try:
