@@ -29,39 +29,33 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from ctxkernel.core.loop import Loop
+from ctxkernel.kernel.turn.turns import Turns
 
 LEAVES_WHOLE = True
 """Whether a move may leave a state whose checkpoint was skipped, with nothing of it lost."""
 NAMES = ("a", "b", "c", "d", "n", "arr")
 STEPS = (
+    *(f"turns.BEGIN.{number}" for number in range(len(Turns.BEGIN))),
+    *(f"turns.END.{number}" for number in range(len(Turns.END))),
+    *(f"loop.END.{number}" for number in range(len(Loop.END))),
     "tracker.before",
-    "tracker.after",
     "returning.take",
     "returning.took",
-    "returning.before_first",
     "returning.durable",
     "store.begin",
     "store.end",
     "loop.begin",
     "loop.end",
-    "panel.begin",
-    "panel.turn",
-    "displays.update",
-    "files.written",
-    "reads.begin",
-    "reads.end",
-    "streams.settle",
-    "capture.open",
-    "capture.close",
     "configuration.project",
     "configuration.tend",
-    "configuration.tell_once",
     "timeout.start",
-    "begin",
-    "end",
 )
+"""All rows of the tables of a turn, and what some of them call."""
 CELLS = (
     "a = [1, 2]; b = {'a': a}; n = 0",
     "a.append(n); n += 1",
@@ -186,7 +180,7 @@ class Session:
     @property
     def last(self) -> Any:
         """The execution that ended last."""
-        return self.ctx.last.execution if self.ctx.last is not None else None
+        return self.ctx.turns.last.execution if self.ctx.turns.last is not None else None
 
 
 # -- faults ----------------------------------------------------------------------------------------
@@ -199,23 +193,31 @@ class Sabotaged(RuntimeError):
 @contextlib.contextmanager
 def failing(ctx: Any, step: str, *, after: bool) -> Iterator[None]:
     """Have a step raise the next time that it runs, before or after its work."""
-    path, _, name = f"ctx.{step}".rpartition(".")
+    path, _, name = step.rpartition(".")
     owner = ctx
-    for part in path.split(".")[1:]:
+    for part in path.split("."):
         owner = getattr(owner, part)
-    real = getattr(owner, name)
 
     def once(*given: Any, **named: Any) -> Any:
-        setattr(owner, name, real)
+        heal()
         if after:
             real(*given, **named)
         raise Sabotaged(step)
 
-    setattr(owner, name, once)
+    if name.isdecimal():  # a row of a table
+        table, number = owner, int(name)
+        real = table[number].run
+        owner, name = getattr(ctx, path.split(".")[0]), path.split(".")[1]
+        broken: Any = (*table[:number], replace(table[number], run=once), *table[number + 1 :])
+        heal = lambda: vars(owner).pop(name, None)  # noqa: E731
+    else:
+        real, broken = getattr(owner, name), once
+        heal = lambda: setattr(owner, name, real)  # noqa: E731
+    setattr(owner, name, broken)
     try:
         yield
     finally:
-        setattr(owner, name, real)
+        heal()
 
 
 def alarm(seconds: float) -> None:
@@ -356,9 +358,9 @@ class Program:
         settings = self.ctx.settings
         import dataclasses
 
-        self.ctx.settings = dataclasses.replace(settings, quota_gb=1e-6)
+        self.ctx.configuration.settings = dataclasses.replace(settings, quota_gb=1e-6)
         self.ctx.room.look(self.ctx.returning)
-        self.ctx.settings = settings
+        self.ctx.configuration.settings = settings
 
     def goto(self, fault: Any = None, *, may_fail: bool = True) -> None:
         """Go to a state of before, and look whether it is that one."""

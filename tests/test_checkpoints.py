@@ -34,7 +34,9 @@ class Bench:
         value = lambda name: self.ns.get(name, NOTHING)  # noqa: E731
         storage = Storage(self.tracker.packer, self.store, self.background, stream_address, value, lambda _: None)
         self.checkpoints = Checkpointer(self.tracker, storage)
-        self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=lambda: None)
+        self.restorer = Restorer(
+            self.checkpoints, bind=self._bind, free_memory=lambda: None, head=lambda: self.checkpoints.base
+        )
         self.count = 0
         self.taken: dict[str, Taken] = {}
 

@@ -13,6 +13,8 @@ import time
 import pytest
 from kernels import RunningKernel
 
+from ctxkernel.core.loop import Loop
+from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.store.log.session import SessionReader
 
 HARM = """
@@ -48,6 +50,20 @@ builtins.harm = Harm()
 builtins.rt = get_ipython().kernel.ctx
 del Harm, builtins
 """
+
+
+BREAK = """
+import dataclasses
+def change(owner, table, number, run):
+    rows = list(getattr(type(owner), table))
+    rows[number] = dataclasses.replace(rows[number], run=run)
+    setattr(owner, table, tuple(rows))
+def broken(*given):
+    raise RuntimeError('sabotaged')
+"""
+TABLES = {"turns.BEGIN": len(Turns.BEGIN), "turns.END": len(Turns.END), "loop.END": len(Loop.END)}
+COMMIT = next(number for number, step in enumerate(Turns.END) if step.part == "return")
+"""The row that carries out a return."""
 
 
 @pytest.fixture
@@ -179,15 +195,16 @@ def test_an_end_that_could_not_be_written_to_the_log_is_written_with_the_next(ke
 
 
 def test_a_return_whose_cell_has_no_end_restores_nothing_and_says_so(kernel):
-    """The first call of `end` is of the cell that does the harm."""
-    run_all(kernel, HARM, "x = 1", "x = 2", "harm(rt, 'end', skip=1)")
+    """The table of its end fails before the return is carried out."""
+    run_all(kernel, HARM, BREAK, "x = 1", "x = 2", f"change(rt.turns, 'END', {COMMIT}, broken)")
 
-    refused = kernel.run("%ctx goto 2")
+    refused = kernel.run("%ctx goto 3")
+    kernel.run("del rt.turns.END", silent=True)
 
     assert refused.status == "error"
     assert "nothing was restored: RuntimeError: sabotaged" in refused.error["evalue"]
     assert kernel.evaluate("x") == "2"
-    run_all(kernel, "y = 1", "%ctx goto 2")
+    run_all(kernel, "y = 1", "%ctx goto 3")
     assert kernel.evaluate("x") == "1"
 
 
@@ -370,3 +387,24 @@ def wait_until(reached, seconds: float = 20) -> None:
     while not reached():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_each_step_of_a_turn_may_fail_and_the_cell_runs_on(kernel, table):
+    """Whichever row of the tables fails: the cell's result is there, the fault is told, and the next cell is sound."""
+    owner, name = table.split(".")
+    run_all(kernel, HARM, BREAK, "x = 0")
+    for number in range(TABLES[table]):
+        run_all(kernel, f"change(rt.{owner}, {name!r}, {number}, broken)")
+
+        hurt = kernel.run("x += 1; x")
+        kernel.run(f"del rt.{owner}.{name}", silent=True)
+        healed = run_all(kernel, "print(x)")
+
+        assert (hurt.status, hurt.data[-1]["text/plain"]) == ("ok", str(number + 1)), number
+        assert "sabotaged" in hurt.stderr, number
+        assert healed.stdout == f"{number + 1}\n"
+        assert "sabotaged" not in healed.stderr, number
+    assert kernel.evaluate("rt.guard.off") == "{}"
+    run_all(kernel, "y = [1]", "y.append(2)", "%ctx goto 3")
+    assert kernel.evaluate("x") == "0"

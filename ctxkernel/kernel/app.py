@@ -22,7 +22,8 @@ from ctxkernel.core.timeline import Execution
 from ctxkernel.kernel.commands.classification import asks, moves_head, only_reads
 from ctxkernel.kernel.commands.magics import magic_at
 from ctxkernel.kernel.display.panel import notebook_outputs
-from ctxkernel.kernel.runtime import CellText, Runtime
+from ctxkernel.kernel.runtime import Runtime
+from ctxkernel.kernel.turn.cell import CellRequest
 
 META = "ctxkernel"
 """Key of the execute request's metadata in which the front end says what a request is."""
@@ -70,7 +71,7 @@ class CtxKernelMixin:
         if copied is not None and not silent:
             return self._shown_again(ctx, copied)
         gesture = is_gesture(cell_meta)
-        cell = CellText(code, self._msg_id(), silent)
+        cell = CellRequest(code, self._msg_id(), silent)
         cell.recorded = (
             isinstance(code, str)
             and (gesture or (not silent and store_history and not code.isspace() and code != ""))
@@ -84,23 +85,23 @@ class CtxKernelMixin:
             cell.tags = tags_of(cell_meta)
             if ctx.asked is not None and not asks(code):
                 ctx.asked.ran.clear()  # what the model's cells did would now be done in another state
-        ctx.next()
-        ctx.executing = True
+        ctx.turns.next()
+        ctx.turns.executing = True
         try:
             reply = await self._execute(ctx, cell, run)
-            then = ctx.next()
+            then = ctx.turns.next()
             if then is not None:
                 reply = await then.carry_out(lambda one: self._execute(ctx, one, run), cell, reply)
         finally:
             # Until here one that came between two cells stops what comes next.
             ctx.interrupts.pending = False
-            ctx.executing = False
+            ctx.turns.executing = False
         ctx.gestures.carry_out()
         return reply
 
     def _shown_again(self, ctx: Runtime, ran: Execution) -> dict[str, Any]:
         """Show what a cell of the model gave in its copy below the ask: the ask has run it."""
-        ctx.write(f"not run again: the ask above ran it as {ran.statement_id}\n")
+        ctx.notices.write(f"not run again: the ask above ran it as {ran.statement_id}\n")
         with ctx.capture.ours():
             for output in notebook_outputs(ran):
                 kind = output.pop("output_type")
@@ -113,26 +114,26 @@ class CtxKernelMixin:
         return (parent.get("header") or {}).get("msg_id", "")
 
     async def _execute(
-        self, ctx: Runtime, cell: CellText, run: Callable[..., Awaitable[dict[str, Any]]]
+        self, ctx: Runtime, cell: CellRequest, run: Callable[..., Awaitable[dict[str, Any]]]
     ) -> dict[str, Any]:
         """Run one cell, as a turn where it is to be recorded."""
         recorded = cell.recorded
         if recorded:
-            ctx.open(cell)
+            ctx.turns.open(cell)
         else:
             ctx.activity.silent = True
         reply: dict[str, Any] | None = None
         interrupted = False
         broken: BaseException | None = None
         try:
-            with ctx.user_code():
+            with ctx.interrupts.user_code():
                 if recorded:
                     ctx.guard("time-out", ctx.timeout.start, None)
                 ctx.transform.expect()
                 reply = await run(cell.code, keeps_number=cell.keeps_number)
-                if ctx.job is not None and reply.get("status") == "ok":
+                if ctx.checkpoints.job is not None and reply.get("status") == "ok":
                     done, reply = reply, None  # an interrupt while it loads is the cell's outcome
-                    reply = ctx.load_job(done)
+                    reply = ctx.checkpoints.load_job(done)
         except KeyboardInterrupt:
             interrupted = True
         except asyncio.CancelledError as fault:
@@ -143,7 +144,7 @@ class CtxKernelMixin:
         except BaseException as fault:
             interrupted = _lost_result(fault)
             if ctx.interrupts.from_handler(fault):  # it hit IPython, before or after the user's code
-                reply = ctx.refused(str(fault), type(fault).__name__)
+                reply = ctx.notices.refuse(str(fault), type(fault).__name__)
             elif not interrupted:
                 broken = fault  # a malformed request: ipykernel itself failed
         if ctx.interrupts.can_switch():
@@ -157,8 +158,8 @@ class CtxKernelMixin:
             reply = interrupted_reply(self, cell.silent)
         if recorded:
             interrupted = interrupted or reply.get("ename") in ("KeyboardInterrupt", "CancelledError")
-            reply = ctx.shut(reply, interrupted, timed_out)
-        ctx.tell_late_signals()
+            reply = ctx.turns.shut(reply, interrupted, timed_out)
+        ctx.turns.tell_late_signals()
         if broken is not None:
             raise broken
         return reply
@@ -218,7 +219,7 @@ class CtxKernelMixin:
         if ctx is not None and ctx.interrupts.busy:
             ctx.interrupts.busy = False
             # ipykernel still has to say that it is idle: a handler that raised now would keep it from that.
-            asyncio.get_running_loop().call_soon(ctx.idle)
+            asyncio.get_running_loop().call_soon(ctx.turns.idle)
 
 
 def _said(cell_meta: object) -> dict[str, Any]:

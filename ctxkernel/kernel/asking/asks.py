@@ -35,10 +35,11 @@ from ctxkernel.projection.displayed_tokens import anchored, estimate_tokens
 from ctxkernel.projection.value import Projection
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import CellText, Runtime
+    from ctxkernel.kernel.runtime import Runtime
+    from ctxkernel.kernel.turn.cell import CellRequest
 
 T = TypeVar("T")
-Execute = Callable[["CellText"], Awaitable[dict[str, Any]]]
+Execute = Callable[["CellRequest"], Awaitable[dict[str, Any]]]
 
 
 def _first_traceback(shell: Any) -> None:
@@ -96,7 +97,7 @@ class Asking:
         self._settings: tuple[Any, ...] = ()
         self._screen: Answers | None = None
         self._execute: Execute | None = None
-        self._outer: CellText | None = None
+        self._outer: CellRequest | None = None
         self._parent: Any = None
         """The request of the ask: what it leads to is shown there."""
         self._pages: frozenset[str] = frozenset()
@@ -110,7 +111,7 @@ class Asking:
 
     def ask(self, question: str, *, bounds: Bounds, mode: str, again: bool) -> None:
         """Begin an ask: the open statement asks. Raises BadCommand."""
-        ctx, running = self._ctx, self._ctx.running
+        ctx, running = self._ctx, self._ctx.turns.running
         if running is None:
             raise BadCommand("%%ask asks from a cell that is recorded; run it as a cell of the notebook")
         if running.statement.author == "model":
@@ -138,7 +139,7 @@ class Asking:
         self._pages = ctx.panel.pages
         self._displays.clear()
         self.ran.clear()
-        ctx.then = self
+        ctx.turns.then = self
 
     def _is_here(self, turn: Turn) -> bool:
         """Whether the newest response of a turn, or its question, is on the way to HEAD."""
@@ -196,7 +197,7 @@ class Asking:
 
     # -- going on ----------------------------------------------------------------------------
 
-    async def carry_out(self, execute: Execute, outer: CellText, reply: dict[str, Any]) -> dict[str, Any]:
+    async def carry_out(self, execute: Execute, outer: CellRequest, reply: dict[str, Any]) -> dict[str, Any]:
         """Go on with the turn when the cell that asked, or decided, is over. Returns that cell's reply."""
         turn = self.turn
         if turn is None or reply.get("status") != "ok":
@@ -228,12 +229,12 @@ class Asking:
                 return {**reply, "status": "error", "ename": "Waiting", "evalue": told, "traceback": [told]}
             # Shown too: papermill looks for an error among the outputs.
             more = "Where nobody can, as in a run without a front end: ask with --mode auto, set CTXKERNEL_MODE=auto"
-            return ctx.refused(f"{told}. {more}, or give recorded turns (%ctx record)", "Waiting")
+            return ctx.notices.refuse(f"{told}. {more}, or give recorded turns (%ctx record)", "Waiting")
         screen.show({"text/plain": self._told(turn, ending)})
         if ending.kind in ("failed", "stopped"):
             name = "KeyboardInterrupt" if ending.kind == "stopped" else "ModelFailure"
             if ending.kind == "failed":
-                return ctx.refused(ending.told, name)
+                return ctx.notices.refuse(ending.told, name)
             return {**reply, "status": "error", "ename": name, "evalue": ending.told, "traceback": [ending.told]}
         return reply
 
@@ -296,10 +297,10 @@ class Asking:
 
     def go_on(self) -> None:
         """Go on with the turn when the running cell is over."""
-        self._ctx.then = self
+        self._ctx.turns.then = self
 
     @contextmanager
-    def _shown_with_ask(self, outer: CellText) -> Iterator[None]:
+    def _shown_with_ask(self, outer: CellRequest) -> Iterator[None]:
         """Show what comes where the ask is shown: a click has no cell of its own, and its page has the ask's."""
         ctx, own = self._ctx, self._ctx.kernel.get_parent("shell")
         if outer.author != "panel" or not self._parent or not self._pages & ctx.panel.pages:
@@ -405,7 +406,7 @@ class Asking:
             None,
         )
         if told:
-            ctx.tell(f"ctxkernel: {told}")
+            ctx.notices.tell(f"ctxkernel: {told}")
 
     def record(self, said: Said) -> str:
         """Record a response as a statement of the model."""
@@ -444,20 +445,20 @@ class Asking:
         stopped: bool = False,
     ) -> str:
         """Record a statement of the model that runs nothing; returns its execution's id. Raises CtxError."""
-        from ctxkernel.kernel.runtime import CellText
+        from ctxkernel.kernel.turn.cell import CellRequest
 
         ctx, outer = self._ctx, self._outer
         assert outer is not None
-        cell = CellText(source, outer.msg_id, recorded=True, kind="meta", author="model", tags=tags, observe=observe)
+        cell = CellRequest(source, outer.msg_id, recorded=True, kind="meta", author="model", tags=tags, observe=observe)
         cell.cost = cost
-        ctx.open(cell)
-        running = ctx.running
+        ctx.turns.open(cell)
+        running = ctx.turns.running
         if running is None:
             raise CtxError("the timeline is off, so nothing of a model can be recorded; %ctx status says why")
         name = running.execution.execution_id
         for event in events(name, 1):
             ctx.loop.record(event)
-        ctx.shut(reply, stopped)
+        ctx.turns.shut(reply, stopped)
         return name
 
     def _tags(self, action: Action) -> dict[str, Any]:
@@ -478,13 +479,13 @@ class Asking:
 
     async def run(self, action: Action, code: str, observe: Observe) -> Execution:
         """Run a cell of the model; its outputs come live."""
-        from ctxkernel.kernel.runtime import CellText
+        from ctxkernel.kernel.turn.cell import CellRequest
 
         ctx, outer, execute = self._ctx, self._outer, self._execute
         assert outer is not None
         assert execute is not None
         self._show_cell(action, code, "approved")
-        cell = CellText(
+        cell = CellRequest(
             code,
             outer.msg_id,
             outer.silent,
@@ -495,7 +496,7 @@ class Asking:
             rerun=outer.rerun,
             keeps_number=True,
         )
-        before = ctx.last
+        before = ctx.turns.last
         # `exit()` would end the person's kernel; in a cell of the model it is an error.
         ctx.shell.ask_exit = _stay
         ctx.interrupts.watch(on=True)
@@ -505,10 +506,10 @@ class Asking:
             ctx.interrupts.watch(on=False)
             del ctx.shell.ask_exit
         ctx.guard("stale views", self.seen.ran, None)
-        if ctx.last is None or ctx.last is before:
+        if ctx.turns.last is None or ctx.turns.last is before:
             raise CtxError("the timeline is off, so the model's cell could not be recorded; %ctx status says why")
-        self.ran.append(ctx.last.execution)
-        return ctx.last.execution
+        self.ran.append(ctx.turns.last.execution)
+        return ctx.turns.last.execution
 
     def copied(self, code: str) -> Execution | None:
         """Return the execution of which a cell of the notebook is the copy, once for each."""

@@ -104,7 +104,7 @@ class Summaries:
         self._drop(wanted)
         notices, self._notices = self._notices, []
         for notice in notices:  # where the cell is: something goes out, or does not
-            self._ctx.tell(f"ctxkernel: {notice}")
+            self._ctx.notices.tell(f"ctxkernel: {notice}")
         return [None if one is None else self._preparation(one) for one in wanted], notices
 
     def _tell(self, notice: str) -> None:
@@ -197,7 +197,7 @@ class Summaries:
     def _written(self, made: _Asked) -> None:
         """Write a request down, before it is sent, and tell of the first."""
         ctx, request = self._ctx, made.request
-        where = ctx.running.execution.execution_id if ctx.running is not None else ctx.loop.log.head or ""
+        where = ctx.turns.running.execution.execution_id if ctx.turns.running is not None else ctx.loop.log.head or ""
         body: Mapping[str, Any] = {"body": request.bytes.decode()}
         receipt, model = request.receipt, request.model
         made.row = ctx.guard(

@@ -65,7 +65,7 @@ class Configuration:
     def tell_once(self) -> None:
         """Tell what is to be known of the start; the first cell has it."""
         for notice in self._untold:
-            self._ctx.tell(f"ctxkernel: {notice}")
+            self._ctx.notices.tell(f"ctxkernel: {notice}")
         self._untold.clear()
 
     # -- projecting ---------------------------------------------------------------------------
@@ -85,8 +85,8 @@ class Configuration:
                 del self.own[one.name]
                 self._ctx.keep_mark(one.name, "property", None)
                 told = f"the property {one.name} is off ({one.fault}); %ctx properties add {one.name} tries it again"
-                self._ctx.notices.append(told)
-                self._ctx.tell(f"ctxkernel: {told}")
+                self._ctx.notices.kept.append(told)
+                self._ctx.notices.tell(f"ctxkernel: {told}")
             self.engine = self.built(self.settings)
             made = run()
         return made
@@ -143,7 +143,7 @@ class Configuration:
                 elif mark == "private":
                     private.add(name)
             except Exception as fault:  # the user's code, or a mark of another version
-                ctx.notices.append(f"{mark} {name} is not back: {type(fault).__name__}: {fault}"[:300])
+                ctx.notices.kept.append(f"{mark} {name} is not back: {type(fault).__name__}: {fault}"[:300])
         if found or private:
             self.private |= private
             self._apply({**found, **self.session})
@@ -154,7 +154,7 @@ class Configuration:
         engine = self.built(settings)
         engine.take_over(self.engine, ctx.loop.state)
         self.engine, self.settings, self.session = engine, settings, dict(session)
-        ctx.settings = ctx.capture.settings = ctx.files.settings = settings
+        ctx.capture.settings = ctx.files.settings = settings
         ctx.loop.reconfigure(settings)
         ctx.tracker.settings = settings
 
@@ -162,7 +162,7 @@ class Configuration:
     def _interruptible(self) -> Iterator[None]:
         # In the user's cell it can be interrupted as it is; after it, only what is the user's shall be.
         if self._ctx.interrupts.masked:
-            with self._ctx.user_code():
+            with self._ctx.interrupts.user_code():
                 yield
         else:
             yield

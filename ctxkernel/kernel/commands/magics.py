@@ -96,7 +96,7 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
     rows.append(("time-out", f"{seconds:g} s a cell" if seconds else "none; %ctx timeout SECONDS sets one"))
     rows += ctx.health.rows()
     rows += [("step", line) for line in ctx.guard.lines()]
-    rows += [("notice", notice) for notice in ctx.notices[-5:]]
+    rows += [("notice", notice) for notice in ctx.notices.kept[-5:]]
     return Shown(aligned([(f"{key}:", value) for key, value in rows]))
 
 
@@ -400,7 +400,7 @@ def dispatch(ctx: Runtime, line: str) -> Any:
         name, args = "help", []
     if name.endswith("?") or args[:1] == ["?"] or "--help" in args:
         name, args = "help", [name.rstrip("?")]
-    running = ctx.running
+    running = ctx.turns.running
     if name in OF_THE_PERSON and running is not None and running.statement.author == "model":
         raise BadCommand(f"%ctx {name} is the person's to say, not a model's")
     return _command(name).run(ctx, args)

@@ -101,7 +101,7 @@ def _set(ctx: Runtime, name: str, text: str) -> None:
 
 
 def _alone(ctx: Runtime, sub: str) -> None:
-    running = ctx.running
+    running = ctx.turns.running
     lines = running.statement.source.strip().splitlines() if running is not None else []
     if not lines or not (lines[0].lstrip("%").startswith("ctx") and (len(lines) == 1 or lines[0].startswith("%%"))):
         raise BadCommand(f"%ctx {sub} goes on with the model's work, so it needs a cell of its own")

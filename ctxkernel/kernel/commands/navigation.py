@@ -73,10 +73,10 @@ def _plan(ctx: Runtime, job: Job, flags: set[str]) -> str | None:
         if "--json" in flags:
             return json.dumps({**plan.to_json(), "missing": lines}, indent=1)
         return "\n".join([*lines, plan.text()])
-    running = ctx.running
+    running = ctx.turns.running
     if running is None or not moves_head(running.statement.source):
         raise BadCommand(f"%ctx {job.action} moves you to another state, so it needs a cell of its own")
-    ctx.job = job
+    ctx.checkpoints.job = job
     return None
 
 
@@ -150,7 +150,7 @@ def _between(ctx: Runtime, back: Returning, first: str, last: str) -> list[tuple
     start, stop = back.target(first), back.target(last) if last else None
     if start.execution_id is None:
         raise BadCommand("%ctx rerun 0: statements begin at 1")
-    running = ctx.running.execution.execution_id if ctx.running is not None else None
+    running = ctx.turns.running.execution.execution_id if ctx.turns.running is not None else None
     found: list[tuple[Statement, Execution]] = []
     for branch in ctx.loop.log.branches():
         path = [(s, e) for s, e in ctx.loop.log.path(branch.leaf) if e.execution_id != running]
@@ -210,7 +210,7 @@ def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
     if len(args) > 2 or not re.fullmatch(r"[^\W\d][\w-]*", name) or re.fullmatch(r"s\d+(\.\d+)?", name):
         raise BadCommand(f"%ctx checkpoint {' '.join(args)}: use one word that begins with a letter, such as `fitted`")
     path = ctx.loop.log.path(back.target(args[1]).execution_id) if len(args) == 2 else ctx.loop.log.path()
-    running = ctx.running
+    running = ctx.turns.running
     done = [e for _, e in path if running is None or e.execution_id != running.execution.execution_id]
     if not done:
         raise BadCommand("there is no statement yet whose state could be named: run a cell first")

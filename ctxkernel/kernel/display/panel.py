@@ -156,7 +156,7 @@ class Panel:
     def _after(self, place: Any) -> Projection:
         if isinstance(place, str):
             return stored(self._ctx, place)
-        last = self._ctx.last
+        last = self._ctx.turns.last
         if last is None or last.projection is None:
             raise BadCommand("there is no projection yet: run a cell first")
         return last.projection
@@ -272,7 +272,7 @@ class Panel:
             "handles": [handle(state, result.handles) for state in result.handles] if result else [],
             "deltas": [plain(item) for item in result.deltas] if result else [],
             "projection": projection,
-            "notices": [*ctx.notices, *ctx.guard.lines()],
+            "notices": [*ctx.notices.kept, *ctx.guard.lines()],
             "storage": self._storage(),
             "resume": self._resume(),
             "sent": self._sent(),
@@ -294,7 +294,7 @@ class Panel:
     def snapshot(self) -> dict[str, Any]:
         """Return all that a panel shows."""
         ctx = self._ctx
-        running, said = ctx.running, self._says()
+        running, said = ctx.turns.running, self._says()
         chosen, others = self._chosen()
         return {
             "type": "snapshot",
@@ -308,7 +308,7 @@ class Panel:
             "timeline_truncated": others,
             "proposal": ctx.asked.proposal if ctx.asked is not None else None,
             "asking": ctx.asked.under_way if ctx.asked is not None else None,
-            **self._state(ctx.last),
+            **self._state(ctx.turns.last),
             "branches": self._branches(),
             # All that is remembered, where a turn tells its own: a page that was reloaded shows the whole feed.
             "deltas": [plain(item) for told in tuple(self._told.values()) for item in told.deltas][-DELTAS:],

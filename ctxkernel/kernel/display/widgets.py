@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
+from ctxkernel.kernel.turn.cell import CellRequest
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -166,7 +167,7 @@ class Gestures:
     def carry_out(self) -> None:
         """Carry out what is queued, unless a cell runs: then its end does. On the main thread only."""
         ctx = self._ctx
-        while self._queue and not ctx.executing:
+        while self._queue and not ctx.turns.executing:
             gesture = self._queue.popleft()
             try:
                 gesture.done(ctx.guard("gestures", self._one, "gestures are off", gesture))
@@ -191,7 +192,9 @@ class Gestures:
             for line in lines:
                 dispatch(ctx, line.removeprefix("%ctx "))
 
-        return ctx.gesture("\n".join(lines), run)
+        source = "\n".join(lines)
+        request = CellRequest(source, new_request_id(), recorded=True, kind="meta", author="panel")
+        return ctx.turns.gesture(request, run)
 
 
 # -- the commands that gestures are ------------------------------------------------------------------

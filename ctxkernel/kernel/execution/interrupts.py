@@ -15,7 +15,8 @@ import _signal  # pyright: ignore[reportMissingImports] - what `signal` itself i
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _OTHERS = tuple(int(number) for number in signal.valid_signals() if number != signal.SIGINT)
@@ -126,6 +127,18 @@ class Interrupts:
             raise KeyboardInterrupt
         while self._due:
             self._call(self._due.popitem()[0])
+
+    @contextmanager
+    def user_code(self) -> Iterator[None]:
+        """Interrupts may raise inside, and only there."""
+        if not self.can_switch():
+            yield
+            return
+        try:
+            self.unmask()
+            yield
+        finally:
+            self.mask()
 
     def deliver(self) -> list[tuple[str, BaseException]]:
         """Call the handlers of the signals that came while our code ran; returns what they raised, by signal."""

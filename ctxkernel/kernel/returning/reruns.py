@@ -23,9 +23,10 @@ from ctxkernel.replay.divergence import table
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning.returns import Job
-    from ctxkernel.kernel.runtime import CellText, Runtime
+    from ctxkernel.kernel.runtime import Runtime
+    from ctxkernel.kernel.turn.cell import CellRequest
 
-Execute = Callable[["CellText"], Awaitable[dict[str, Any]]]
+Execute = Callable[["CellRequest"], Awaitable[dict[str, Any]]]
 
 
 class Replay:
@@ -40,9 +41,9 @@ class Replay:
         self.skipped: list[tuple[Statement, str]] = []
         self.stopped = ""
 
-    async def carry_out(self, execute: Execute, outer: CellText, reply: dict[str, Any]) -> dict[str, Any]:
+    async def carry_out(self, execute: Execute, outer: CellRequest, reply: dict[str, Any]) -> dict[str, Any]:
         """Run them in order; show the table; return the reply of the cell that asked for it."""
-        from ctxkernel.kernel.runtime import CellText
+        from ctxkernel.kernel.turn.cell import CellRequest
 
         progress = _Progress(self._ctx, len(self._job.statements), silent=self._job.as_json)
         for number, (statement, before) in enumerate(self._job.statements, 1):
@@ -57,7 +58,7 @@ class Replay:
                 self.skipped.append((statement, why))
                 continue
             progress.show(number, statement)
-            cell = CellText(
+            cell = CellRequest(
                 statement.source,
                 outer.msg_id,
                 outer.silent,
@@ -76,7 +77,7 @@ class Replay:
             if records and statement.author == "model":
                 cell.observe = lambda execution, told=records: observed_again(told, execution)
             inner = await execute(cell)
-            last = self._ctx.last
+            last = self._ctx.turns.last
             if last is not None and last.comparison is not None:
                 self.comparisons.append(last.comparison)
             if inner.get("status") != "ok" and (before.status == "ok" or inner.get("ename") == "KeyboardInterrupt"):
@@ -89,12 +90,12 @@ class Replay:
             self._tell()
         return reply
 
-    def _say_again(self, cell: CellText, records: Sequence[Any]) -> None:
+    def _say_again(self, cell: CellRequest, records: Sequence[Any]) -> None:
         """Repeat what an ask or a response said; no model is asked."""
         ctx = self._ctx
         cell.observe = lambda execution: said_again(records, execution.execution_id)
-        ctx.open(cell)
-        ctx.shut({"status": "ok"}, False, None)
+        ctx.turns.open(cell)
+        ctx.turns.shut({"status": "ok"}, False, None)
 
     def _tell(self) -> None:
         head = self._ctx.loop.log.head
@@ -105,7 +106,7 @@ class Replay:
                 "skipped": [{"statement_id": one.statement_id, "reason": why} for one, why in self.skipped],
                 "stopped": self.stopped or None,
             }
-            self._ctx.write(json.dumps(told, indent=1) + "\n")
+            self._ctx.notices.write(json.dumps(told, indent=1) + "\n")
             return
         lines = [aligned(table(self.comparisons))] if self.comparisons else []
         lines += [f"{one.statement_id} was not run again: {why}" for one, why in self.skipped]
@@ -115,7 +116,7 @@ class Replay:
         differ = sum(not one.same and not one.expected for one in self.comparisons)
         ran = len(self.comparisons)
         lines.append(f"{ran} run again: {ran - differ} as before, {differ} different · HEAD is {head}")
-        self._ctx.write("\n".join(lines) + "\n")
+        self._ctx.notices.write("\n".join(lines) + "\n")
 
 
 class _Progress:

@@ -196,7 +196,11 @@ def make_again(ctx: Runtime, plan: Plan, alive: Mapping[str, Any]) -> dict[str, 
         kept = {name: value for name, value in namespace.items() if name not in wanted}
         try:
             code = compile(ctx.shell.transform_cell(source), f"<{statement_id} again>", "exec", dont_inherit=True)
-            with ctx.user_code(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            with (
+                ctx.interrupts.user_code(),
+                contextlib.redirect_stdout(io.StringIO()),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
                 exec(code, namespace)  # noqa: S102 - it is the user's own cell
         except KeyboardInterrupt:
             lost |= dict.fromkeys(wanted - lost.keys(), f"interrupted while {statement_id} ran again")

@@ -44,7 +44,8 @@ from ctxkernel.store.log.resume import Resumable
 from ctxkernel.store.log.session import CheckpointRow
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import CellText, Runtime
+    from ctxkernel.kernel.runtime import Runtime
+    from ctxkernel.kernel.turn.cell import CellRequest
     from ctxkernel.replay.divergence import DivergenceSettings
     from ctxkernel.replay.plan import Plan
 
@@ -132,7 +133,9 @@ class Returning:
         """Pseudo-names of what handles look at, and its id."""
         storage = Storage(self.packer, self.chunks, self.background, stream_address, self.value, ctx.loop.graph.node)
         self.checkpoints = Checkpointer(ctx.tracker, storage)
-        self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=free_memory)
+        self.restorer = Restorer(
+            self.checkpoints, bind=self._bind, free_memory=free_memory, head=lambda: ctx.loop.log.head
+        )
         self.trail = Trail()
         self.named: dict[str, str] = {}
         self.marks: dict[str, str] = {}
@@ -367,7 +370,7 @@ class Returning:
         """Wait until every state is known: what is packed in the background is compared with what is there now."""
         if self.checkpoints.writing:
             self.background.wait(BACKGROUND_SECONDS)
-            self._ctx.settle_checkpoints()
+            self._ctx.checkpoints.settle()
 
     def wait(self) -> None:
         """Give what is still being written a moment, at the end of the kernel."""
@@ -380,7 +383,7 @@ class Returning:
 
     # -- running again ------------------------------------------------------------------------
 
-    def pair(self, cell: CellText) -> None:
+    def pair(self, cell: CellRequest) -> None:
         """Find what a notebook's cell is a re-run of: the last run of that cell, else of that text."""
         log = self._ctx.loop.log
         best: Statement | None = None
@@ -548,7 +551,7 @@ class Returning:
         head = job.resumable.head if job.resumable is not None else None
         told = self._ctx.store.resume(move.to, move.at, of=head)
         if told:
-            self._ctx.notices.append(told)
+            self._ctx.notices.kept.append(told)
         if job.resumable is not None and (waited := resume.waited(job.resumable)):
             self._ctx.configuration.tell_first("\n".join(waited))
 
@@ -726,9 +729,9 @@ class Returning:
         if job.as_json and not job.statements:
             whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}
             whole |= {"as_now": as_now, "connected": connected}
-            ctx.write(json.dumps(whole, indent=1) + "\n")
+            ctx.notices.write(json.dumps(whole, indent=1) + "\n")
         elif not job.as_json:
-            ctx.write("\n".join(told) + "\n")
+            ctx.notices.write("\n".join(told) + "\n")
         move = HeadMove(job.target.execution_id, job.action, time.time())
         return move, Restored(told_lost, tuple(notices))
 

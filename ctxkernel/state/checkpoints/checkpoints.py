@@ -412,12 +412,12 @@ class Checkpointer:
                 self.connected(unit.live[0][0], value)  # it is the object of that state from now on
             self.tracker.store_again(name)
 
-    def hold(self, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:
-        """Hold values of the present state, which is about to be left, whose data are not stored."""
-        self.left = self.base, self.tracker.turn
+    def hold(self, at: str | None, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:
+        """Hold values whose data are not stored, of the state after the execution `at`, which is about to be left."""
+        self.left = at, self.tracker.turn
         if values:
-            self.held[self.base] = {**self.held.pop(self.base, {}), **values}
-        self.prints |= {(self.base, names): one for names, one in prints.items()}
+            self.held[at] = {**self.held.pop(at, {}), **values}
+        self.prints |= {(at, names): one for names, one in prints.items()}
         while len(self.held) > MOST_STATES_HELD:
             del self.held[next(iter(self.held))]
         self.prints = {key: one for key, one in self.prints.items() if key[0] in self.held}

@@ -88,7 +88,8 @@ class Fetched:
 class Restorer:
     """Brings states back.
 
-    `bind(values, gone)` sets and removes variables and pseudo-names; `free_memory()` gives bytes, or None if unknown.
+    `bind(values, gone)` sets and removes variables and pseudo-names; `free_memory()` gives bytes, or None if unknown;
+    `head()` gives the execution that ended last, which may have no checkpoint.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Restorer:
         *,
         bind: Callable[[Mapping[str, Any], Sequence[str]], None],
         free_memory: Callable[[], int | None],
+        head: Callable[[], str | None],
     ) -> None:
         storage = checkpoints.storage
         self._checkpoints, self._tracker = checkpoints, checkpoints.tracker
@@ -104,6 +106,7 @@ class Restorer:
         self._address, self._value = storage.address, storage.value
         self._bind = bind
         self._free_memory = free_memory
+        self._head = head
         self._unlike: tuple[str | None, set[str]] = None, set()
         """The state that was restored last, and names that may not be as it has them."""
 
@@ -547,7 +550,9 @@ class Restorer:
         at, unlike = self._unlike
         known = held.keys() - unlike if at == self._checkpoints.base else held.keys()
         whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
-        self._checkpoints.hold(held, {names: self._print(unit, held)[1] for names, unit in whole.items()})
+        prints = {names: self._print(unit, held)[1] for names, unit in whole.items()}
+        # A cell without a checkpoint may have changed what is held: it is not the state of the last checkpoint.
+        self._checkpoints.hold(self._head(), held, prints)
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
 
 

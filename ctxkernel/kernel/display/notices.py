@@ -1,0 +1,42 @@
+"""What ctxkernel itself says in a cell: text, notices, and refusals of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ctxkernel.kernel.execution.capture import Capture
+
+
+class Notices:
+    """Writes into the cell that runs, as ctxkernel: none of it counts as the cell's output."""
+
+    def __init__(self, kernel: Any, capture: Callable[[], Capture]) -> None:
+        self._kernel = kernel
+        self._capture = capture
+        self.kept: list[str] = []
+        """What `%ctx status` and the panel go on to show."""
+
+    def write(self, text: str) -> None:
+        """Write to the cell's stdout."""
+        self._stream("stdout", text)
+
+    def tell(self, text: str) -> None:
+        """Write one line to the cell's stderr."""
+        self._stream("stderr", text + "\n")
+
+    def keep(self, notice: str | None) -> None:
+        """Tell a notice, if there is one, and keep it."""
+        if notice:
+            self.kept.append(notice)
+            self.tell(f"ctxkernel: {notice}")
+
+    def refuse(self, why: str, name: str = "CtxError") -> dict[str, Any]:
+        """Show why a command could not be carried out, and return the cell's reply."""
+        content = {"ename": name, "evalue": why, "traceback": [why]}
+        self._kernel.send_response(self._kernel.iopub_socket, "error", content)
+        return {"status": "error", "execution_count": self._kernel.execution_count, **content}
+
+    def _stream(self, name: str, text: str) -> None:
+        with self._capture().ours():
+            self._kernel.send_response(self._kernel.iopub_socket, "stream", {"name": name, "text": text})
