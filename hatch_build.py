@@ -34,10 +34,11 @@ class LabExtensionHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Lay the files out in a folder of this build's own."""
-        self.made = Path(tempfile.mkdtemp(prefix="ctxkernel-lab-"))
-        lay_out(Path(self.root) / SOURCE, self.made / "lab", self.metadata.version)
-        build_data["shared_data"][str(self.made / "lab")] = TARGET
+        self.made = tempfile.TemporaryDirectory(prefix="ctxkernel-lab-")
+        target = Path(self.made.name) / "lab"
+        lay_out(Path(self.root) / SOURCE, target, self.metadata.version)
+        build_data["shared_data"][str(target)] = TARGET
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the folder."""
-        shutil.rmtree(self.made, ignore_errors=True)
+        self.made.cleanup()

@@ -103,7 +103,7 @@ const MAX_DELTAS = 2000;
 function newer(a, b) {
   /** @param {string} v */
   const parts = (v) =>
-    v
+    clean(v)
       .split('.')
       .map((p) => parseInt(p, 10) || 0);
   const [x, y] = [parts(a), parts(b)];
@@ -525,9 +525,8 @@ class View {
     this.addNotices(msg.notices);
     this.proposed(msg);
     this.asks(msg);
-    // The running statement: its id, or what `begin` says of it (it has no row of its own yet).
-    const running =
-      typeof msg.running === 'string' ? { ...this.rowOf(msg.running), statement_id: msg.running } : msg.running;
+    // What `begin` says of the running statement: it has no row of its own yet.
+    const { running } = msg;
     this.run(null);
     if (running?.statement_id) {
       if (!this.rows.has(keyOf(running))) this.rows.set(keyOf(running), { ...running, status: 'running' });

@@ -679,7 +679,7 @@ function planBody(p, job) {
   const load = list(p.load).map((one) => dict(one));
   const size = load.reduce((sum, one) => sum + (number(one.nbytes) ?? 0), 0);
   const kept = list(p.keep).length;
-  const steps = job.steps ?? list(p.statements).map((step) => stepOf(step));
+  const steps = job.steps ?? list(p.statements).map((step) => stepOf(dict(step)));
   const again = Object.entries(dict(p.rerun));
   const lost = Object.entries(dict(p.lost));
   const running = job.steps ? steps.reduce((sum, one) => sum + (number(one.expected_s) ?? 0), 0) : 0;
@@ -732,7 +732,7 @@ function planBody(p, job) {
       'Files written since: they stay as they are',
       'files',
       names([
-        ...list(p.files).map((one) => one.name),
+        ...list(p.files).map((one) => dict(one).name ?? String(one)),
         ...changes.filter((one) => one.action === 'stays').map((one) => `${one.name}: ${one.reason}`)
       ])
     ),
