@@ -104,7 +104,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("what", "text", "why"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_a_module_of_another_form_is_refused(tmp_path: Path, what: str, text: str, why: str):
-    """What cannot be read for sure must not become a script that fails in front of a user."""
+    """The bundler reads one form of module, and never guesses."""
     (tmp_path / "a.js").write_text(text, encoding="utf-8")
 
     with pytest.raises(ValueError, match=why):

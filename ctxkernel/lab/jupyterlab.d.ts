@@ -1,8 +1,8 @@
 /**
  * The parts of JupyterLab 4.2 and newer, and of anywidget, that the front end uses.
  *
- * Hand-written: what JupyterLab shares with an extension at run time has no types of its own, and its packages bring some
- * hundred others. A part that not every host has (Notebook 7, an older JupyterLab) is optional here.
+ * Hand-written: the packages of JupyterLab bring hundreds of others. A part that not every host has (Notebook 7, an older
+ * JupyterLab) is optional here.
  */
 
 interface Signal<Sender, Args> {

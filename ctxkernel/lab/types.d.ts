@@ -2,10 +2,10 @@
 
 import type { Answer, PlanRequest, EventsRequest, CompareRequest } from './messages.js';
 
-/** What an element may be given as a child; nothing is drawn for null, undefined and false. */
+/** A child of an element. Null, undefined and false are left out. */
 export type Child = Node | string | number | boolean | null | undefined | readonly Child[];
 
-/** What a request is sent without: the renderer knows neither ids nor channels. */
+/** A request without the fields that the host adds. */
 type Asked<Request> = Omit<Request, 'type' | 'id'>;
 export type Requests = { plan: Asked<PlanRequest>; events: Asked<EventsRequest>; compare: Asked<CompareRequest> };
 export type Answers = { [Type in keyof Requests]: Extract<Answer, { type: Type }> };

@@ -30,8 +30,8 @@ import {
   runOf
 } from './base.js';
 
-/** @import {BatchEntry, CondensationEntry, CondensedEvents, Entry, History, RedactionEntry, RepairEntry} from '../messages.js' */
-/** @import {PinnedEvent} from '../messages.js' */
+/** @import {BatchEntry, CondensationEntry, CondensedEvents, Entry, History, PinnedEvent} from '../messages.js' */
+/** @import {RedactionEntry, RepairEntry} from '../messages.js' */
 /** @import {Child} from '../types.js' */
 /** @import {View} from './render.js' */
 

@@ -260,7 +260,10 @@ class Link {
     this.forced = false;
     /** Whether kernel_info says ctxkernel; null while that is not known. @type {boolean | null} */
     this.own = null;
-    /** The kernel that the panel has opened itself for, so that it does so once a kernel. @type {string | null | undefined} */
+    /**
+     * The kernel that the panel has opened itself for, so that it does so once a kernel.
+     * @type {string | null | undefined}
+     */
     this.openedFor = null;
     /** @type {Comm | null} */
     this.comm = null;

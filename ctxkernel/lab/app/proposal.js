@@ -51,13 +51,13 @@ class Card {
     this.now = { live: false, busy: false, told: '' };
     this.foot = h('div', null);
     this.error = h('p', null);
-    /** Where the user types: the cell, or the reason of a rejection. @type {HTMLTextAreaElement | HTMLInputElement | null} */
+    /** The field of the cell, or of the reason. @type {HTMLTextAreaElement | HTMLInputElement | null} */
     this.field = null;
     /** What the user typed: the cell … @type {string | undefined} */
     this.draft = undefined;
     /** … and the reason. */
     this.why = '';
-    /** From then on a key is meant for the card. */
+    /** The time from which on the card takes a key. */
     this.settled = 0;
     this.el = h('div', {
       class: 'ctxk-card-of-model',

@@ -99,7 +99,10 @@ const MAX_DELTAS = 2000;
  *   Promise<{ran: number, failed: string | null}>} [rerunCells] run cells one after the other, up to the first error
  */
 
-/** Whether version `a` is after `b`: `1.2.3`, part by part; anything else sorts low. @param {string} a @param {string} b */
+/**
+ * Whether version `a` is newer than `b`; a part that is no number counts as 0.
+ * @param {string} a @param {string} b
+ */
 function newer(a, b) {
   /** @param {string} v */
   const parts = (v) =>
@@ -248,7 +251,10 @@ class View {
     this.truncated = 0;
     /** Whether anything was sent to a model; null where no kernel has told yet. @type {boolean | null} */
     this.sent = null;
-    /** HEAD's execution; null is the state before all of them, undefined a kernel that does not say. @type {string | null | undefined} */
+    /**
+     * HEAD's execution; null is the state before all of them, undefined a kernel that does not say.
+     * @type {string | null | undefined}
+     */
     this.head = undefined;
     /** HEAD went elsewhere since the timeline was drawn. */
     this.hasMoved = false;
@@ -285,7 +291,8 @@ class View {
     /** @type {number | undefined} */
     this.asker = undefined;
 
-    /* the frame */
+    /* ---------------------------------------------------------- frame */
+
     this.name = h('span', { class: 'ctxk-name' }, 'ctxkernel');
     this.state = h('span', { class: 'ctxk-state' });
     this.total = h('span', { class: 'ctxk-total' });

@@ -111,7 +111,10 @@ function pathTo(tree, head) {
 
 /** @param {TreeNode[]} nodes */
 const newest = (nodes) =>
-  nodes.reduce((best, node) => (!best || node.latest > best.latest ? node : best), /** @type {TreeNode | null} */ (null));
+  nodes.reduce(
+    (best, node) => (!best || node.latest > best.latest ? node : best),
+    /** @type {TreeNode | null} */ (null)
+  );
 
 /** From a node on, always to where the latest run is; the node itself is the first. @param {TreeNode | null} node */
 function lineFrom(node) {

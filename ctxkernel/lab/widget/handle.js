@@ -199,7 +199,8 @@ function render({ model, el }) {
     text.setAttribute('aria-label', `what ${clean(facts.name)} shows`);
     const seen = pictureOf(facts.picture);
     const old = picture.firstElementChild;
-    if ((old instanceof HTMLImageElement ? old.src : undefined) !== seen?.src) picture.replaceChildren(...(seen ? [seen] : []));
+    const shown = old instanceof HTMLImageElement ? old.src : undefined;
+    if (shown !== seen?.src) picture.replaceChildren(...(seen ? [seen] : []));
     picture.hidden = !seen;
     last.hidden = !facts.change;
     set(change, clean(facts.change));
