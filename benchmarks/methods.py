@@ -170,7 +170,7 @@ class Ours(Method):
 
     def _statements(self, kernel: Kernel) -> list[dict[str, Any]]:
         """Return the cells that were run, as the session has them; not what changed between two cells."""
-        from ctxkernel.store.session import SessionReader
+        from ctxkernel.store.log.session import SessionReader
 
         [session] = (kernel.work / ".ctxkernel").glob("*.sqlite")
         with SessionReader(session) as reader:

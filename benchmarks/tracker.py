@@ -12,7 +12,7 @@ import time
 from statistics import median
 from typing import Any
 
-from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.state.tracking.tracker import NamespaceTracker
 
 
 def cost(namespace: dict[str, Any], cell: str, rounds: int) -> tuple[float, float, str]:

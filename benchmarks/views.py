@@ -30,10 +30,11 @@ from typing import Any
 import psutil
 
 from ctxkernel.core import scheduler
-from ctxkernel.core.loop import Loop, Outcome
+from ctxkernel.core.loop import Loop
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.scheduler import Tick
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.turn import Outcome
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources import open_named, open_source
 from ctxkernel.testing import AtOnce

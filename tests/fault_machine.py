@@ -122,8 +122,10 @@ def make_kernel() -> Any:
     from ipykernel.inprocess.ipkernel import InProcessKernel
     from traitlets.config import Config
 
-    from ctxkernel.kernel import magics, moving, planning, resuming, returning, runtime  # noqa: F401
+    from ctxkernel.kernel import runtime  # noqa: F401
     from ctxkernel.kernel.app import CtxKernelMixin
+    from ctxkernel.kernel.commands import magics, navigation  # noqa: F401
+    from ctxkernel.kernel.returning import resume, return_plans, returns  # noqa: F401
 
     class Kernel(CtxKernelMixin, InProcessKernel):
         def send_response(self, stream: Any, kind: str, content: Any = None, **named: Any) -> Any:
@@ -241,7 +243,7 @@ def interrupt(seconds: float) -> Iterator[None]:
 @contextlib.contextmanager
 def refusing(code: int) -> Iterator[None]:
     """Have the disk refuse every write of data."""
-    from ctxkernel.store import packs
+    from ctxkernel.store.chunks import packs
 
     real = packs.write_all
 

@@ -8,7 +8,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-from ctxkernel.state.pickling import Packed, Packer
+from ctxkernel.state.types.packer import Packed, Packer
 
 
 class Box:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.agent.stale import MOST_TOLD, Change, FileMark, Mark, Sight, stale, told
-from ctxkernel.state.candidates import names_used
+from ctxkernel.agent.stale_views import MOST_TOLD, Change, FileMark, Mark, Sight, stale, told
+from ctxkernel.state.tracking.candidates import names_used
 
 
 def ipython() -> Any:

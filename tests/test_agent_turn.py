@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
 from ctxkernel.agent.failures import ModelFailure
-from ctxkernel.agent.left import left_open
 from ctxkernel.agent.streaming import CallDelta, Response, StreamEvent, TextDelta
 from ctxkernel.agent.turn import Said, Stopped, Turn
+from ctxkernel.agent.unfinished import left_open
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution
 from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Observation, UserQuestion, Verdict
@@ -73,7 +73,7 @@ class Bench:
     def received(self, response: Response | None, failure: ModelFailure | None, spent: Spent) -> None: ...
 
     def _statement(self, source: str, observe: Callable[[Execution], Iterable[Any]], before: Any = None) -> Execution:
-        from ctxkernel.core.loop import Outcome
+        from ctxkernel.core.turn import Outcome
 
         loop = self.turns.loop
         turn = loop.begin(source, now=self.turns.now, author="model", kind="meta")
@@ -90,7 +90,7 @@ class Bench:
         return [Observation(f"{execution_id}:{number}", action.tool_call_id, "done")]
 
     async def run(self, action: Action, code: str, observe: Callable[[Execution], Iterable[Any]]) -> Execution:
-        from ctxkernel.core.loop import Outcome
+        from ctxkernel.core.turn import Outcome
 
         loop = self.turns.loop
         loop.begin(code, now=self.turns.now, author="model")
@@ -149,7 +149,7 @@ decisions = st.lists(st.sampled_from(["approve", "edit", "reject", "all", "ask"]
 
 
 def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> Turn:
-    from ctxkernel.core.loop import Outcome
+    from ctxkernel.core.turn import Outcome
 
     loop = bench.turns.loop
     turn = loop.begin(f"%%ask\n{question}", now=bench.turns.now, kind="meta")
@@ -162,7 +162,7 @@ def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> Turn
 
 def decide(bench: Bench, turn: Turn, what: str) -> None:
     """Do what a command does in a statement of its own."""
-    from ctxkernel.core.loop import Outcome
+    from ctxkernel.core.turn import Outcome
 
     loop = bench.turns.loop
     loop.begin(f"%ctx {what}", now=bench.turns.now, kind="meta")

@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 from ctxkernel.core.settings import Settings
-from ctxkernel.state.checkpoints import Checkpointer, Taken
-from ctxkernel.state.restore import Restorer
-from ctxkernel.state.storing import Storage
-from ctxkernel.state.tracker import NamespaceTracker
-from ctxkernel.state.variables import NOTHING
-from ctxkernel.store import packs
-from ctxkernel.store.background import Background
-from ctxkernel.store.chunks import ChunkStore, stream_address
+from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.checkpoints.checkpoints import Checkpointer, Taken
+from ctxkernel.state.checkpoints.restore import Restorer
+from ctxkernel.state.checkpoints.storage import Storage
+from ctxkernel.state.tracking.tracker import NamespaceTracker
+from ctxkernel.store.chunks import packs
+from ctxkernel.store.chunks.background import Background
+from ctxkernel.store.chunks.chunk_store import ChunkStore, stream_address
 
 
 class Bench:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.state.pieces import CHUNK
-from ctxkernel.store import chunks, packs, pages
-from ctxkernel.store.chunks import MOST_LINKS, ChunkStore, address_of, stream_address
-from ctxkernel.store.pages import PAGE
+from ctxkernel.state.tracking.groups import CHUNK
+from ctxkernel.store.chunks import chunk_store, packs, pages
+from ctxkernel.store.chunks.chunk_store import MOST_LINKS, ChunkStore, address_of, stream_address
+from ctxkernel.store.chunks.pages import PAGE
 
 LARGE = 256 * 1024
 
@@ -144,7 +144,7 @@ def test_a_process_appends_to_no_pack_of_an_earlier_one(folder):
 
 
 def test_a_pack_has_a_bound(folder, store, monkeypatch):
-    monkeypatch.setattr(chunks, "PACK_BYTES", 2 * LARGE)
+    monkeypatch.setattr(chunk_store, "PACK_BYTES", 2 * LARGE)
 
     addresses = [put(store, content(seed)) for seed in range(5)]
 
@@ -269,7 +269,7 @@ def test_chunks_put_in_one_go_are_one_mapping(store):
 
 
 def test_one_pack_has_no_bound(store, monkeypatch):
-    monkeypatch.setattr(chunks, "PACK_BYTES", CHUNK)
+    monkeypatch.setattr(chunk_store, "PACK_BYTES", CHUNK)
     data = content(1, 4 * CHUNK)
     with store.one_pack():
         addresses = [put(store, bytes(part)) for part in cut(data)]

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from test_chunks import LARGE, content, edited, put
 
-from ctxkernel.state.pieces import CHUNK
-from ctxkernel.store import background as module
-from ctxkernel.store.background import MOST_JOBS, Background
-from ctxkernel.store.chunks import ChunkStore, address_of
-from ctxkernel.store.memory import free_memory
+from ctxkernel.state.tracking.groups import CHUNK
+from ctxkernel.store.chunks import background as module
+from ctxkernel.store.chunks.background import MOST_JOBS, Background
+from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
+from ctxkernel.store.chunks.free_memory import free_memory
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is forked")
 
@@ -544,8 +544,8 @@ def test_a_program_that_reads_our_output_need_not_wait_for_the_child(tmp_path):
     code = f"""
 import time
 from pathlib import Path
-from ctxkernel.store.background import Background
-from ctxkernel.store.chunks import ChunkStore
+from ctxkernel.store.chunks.background import Background
+from ctxkernel.store.chunks.chunk_store import ChunkStore
 background = Background(ChunkStore(Path({str(tmp_path / "session")!r})))
 background.submit(lambda store: time.sleep(20), nbytes=1)
 time.sleep(0.3)

@@ -16,9 +16,9 @@ import pytest
 from test_chunks import LARGE, content, edited, put
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.store import packs
-from ctxkernel.store.background import Background
-from ctxkernel.store.chunks import ChunkStore, address_of
+from ctxkernel.store.chunks import packs
+from ctxkernel.store.chunks.background import Background
+from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
 
 resource = pytest.importorskip("resource", reason="limits of POSIX")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks and mounts of Linux")
@@ -184,8 +184,8 @@ SMALL_DISK = """
 import os, subprocess, sys
 from pathlib import Path
 from ctxkernel.core.errors import StoreError
-from ctxkernel.store.chunks import ChunkStore, address_of
-from ctxkernel.store.background import Background
+from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
+from ctxkernel.store.chunks.background import Background
 disk = Path(sys.argv[1])
 folder = disk / "session"
 store = ChunkStore(folder)

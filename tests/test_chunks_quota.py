@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_chunks import LARGE, content, edited, put
 
-from ctxkernel.store import chunks
-from ctxkernel.store.chunks import ChunkStore, address_of
-from ctxkernel.store.quota import collect, last_use, limit_bytes, root_folder, usage
+from ctxkernel.store.chunks import chunk_store
+from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
+from ctxkernel.store.chunks.quota import collect, last_use, limit_bytes, root_folder, usage
 
 DAY = 86400.0
 NOW = 100 * DAY
@@ -75,7 +75,7 @@ def test_the_session_used_longest_ago_gives_first_and_the_newest_nothing(root):
     assert there(root, "b-old", *old) == [False] * 4
     assert there(root, "c-middle", *middle) == [False, True, True, True]  # the oldest of them
     assert there(root, "a-new", *new) == [True] * 4
-    assert report.thinned[0].why == "last used 30 days ago; 4 large chunks, 4 MB"
+    assert report.thinned[0].why == "last used 30 days ago; 4 large chunk_store, 4 MB"
 
 
 def test_small_chunks_stay(root):
@@ -194,7 +194,7 @@ def test_usage_is_what_the_disk_gives(root):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills of POSIX")
 @pytest.mark.parametrize("batch", range(2))
 def test_a_kill_while_data_are_given_up_loses_nothing_that_was_to_stay(root, batch, monkeypatch):
-    monkeypatch.setattr(chunks, "PACK_BYTES", 4 * LARGE)
+    monkeypatch.setattr(chunk_store, "PACK_BYTES", 4 * LARGE)
     small = [content(seed, 3000) for seed in range(40)]
     for kill in range(20):
         name = f"{batch}-{kill}"

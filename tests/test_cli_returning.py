@@ -20,10 +20,10 @@ from kernels import RunningKernel, starter
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import main
-from ctxkernel.cli.resuming import CodeCell, continuation
+from ctxkernel.cli.resume import CodeCell, continuation
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.store.chunks import ChunkStore, address_of
-from ctxkernel.store.reader import SessionReader
+from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
+from ctxkernel.store.log.reader import SessionReader
 
 CELLS = (
     "a = 1",

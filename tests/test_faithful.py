@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pickling_rows import Box
 
-from ctxkernel.state.faithful import unfaithful
+from ctxkernel.state.checkpoints.copy_check import unfaithful
 
 LIBRARY = """
 class Forgets:

@@ -13,7 +13,7 @@ import time
 import pytest
 from kernels import RunningKernel
 
-from ctxkernel.store.session import SessionReader
+from ctxkernel.store.log.session import SessionReader
 
 HARM = """
 import builtins
@@ -253,7 +253,7 @@ LARGE = "b = bytes(range(256)) * 4000 + b'%d'"
 @pytest.mark.parametrize("kind", ["full", "readonly"])
 def test_data_that_cannot_be_stored_are_told_once_and_shown_until_they_can(start, kind):
     kernel = start()
-    run_all(kernel, HARM, "x = [1]", "import ctxkernel.store.packs as packs")
+    run_all(kernel, HARM, "x = [1]", "import ctxkernel.store.chunks.packs as packs")
 
     first = run_all(kernel, f"harm(packs, 'write_all', '{kind}', times=-1); x.append(2)").stderr
 
@@ -292,7 +292,7 @@ def ctxkernel(folder, cache, *arguments: str) -> subprocess.CompletedProcess[str
 
 def test_the_doctor_and_verify_tell_which_states_were_not_kept(start, cache, tmp_path):
     kernel = start()
-    run_all(kernel, HARM, "x = [1]", "import ctxkernel.store.packs as packs; harm(rt.tracker, 'after')")
+    run_all(kernel, HARM, "x = [1]", "import ctxkernel.store.chunks.packs as packs; harm(rt.tracker, 'after')")
     run_all(kernel, "harm(packs, 'write_all', 'full', times=-1); x.append(2)")
     kernel.stop()
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from ctxkernel.core.settings import Settings
-from ctxkernel.kernel.file_states import FileStates
-from ctxkernel.kernel.files import FileScan
+from ctxkernel.kernel.execution.written_files import FileScan
+from ctxkernel.kernel.returning.file_states import FileStates
 from ctxkernel.replay.plan import Written
 from ctxkernel.state.ambient import UNKNOWN, Ambient
-from ctxkernel.store import contents, quota
-from ctxkernel.store.contents import FileContents
+from ctxkernel.store.chunks import file_contents, quota
+from ctxkernel.store.chunks.file_contents import FileContents
 
 
 class Cells:
@@ -170,7 +170,7 @@ def test_what_something_else_made_of_a_file_is_kept_before_it_goes_back_and_undo
 
 
 def test_a_large_file_is_copied_beside_the_next_cell(cells, folder, monkeypatch):
-    monkeypatch.setattr(contents, "SMALL", 10)
+    monkeypatch.setattr(file_contents, "SMALL", 10)
     out = folder / "big.bin"
     cells.run(lambda: out.write_bytes(b"a" * 5000))
     cells.part.contents.settled(cells.states["s1"]["files"]["big.bin"][1])
@@ -184,20 +184,20 @@ def test_a_large_file_is_copied_beside_the_next_cell(cells, folder, monkeypatch)
 
 
 def test_a_large_file_that_changed_while_it_was_copied_is_named(cells, folder, monkeypatch):
-    monkeypatch.setattr(contents, "SMALL", 10)
-    monkeypatch.setattr(contents, "clone", lambda source, target: False)
+    monkeypatch.setattr(file_contents, "SMALL", 10)
+    monkeypatch.setattr(file_contents, "clone", lambda source, target: False)
     out = folder / "big.bin"
-    copy = contents._copy_file
+    copy = file_contents._copy_file
 
     def late(source, target):
         copy(source, target)
         out.write_bytes(b"c" * 6000)
 
-    monkeypatch.setattr(contents, "_copy_file", late)
+    monkeypatch.setattr(file_contents, "_copy_file", late)
     cells.run(lambda: out.write_bytes(b"a" * 5000))
     address = cells.states["s1"]["files"]["big.bin"][1]
     assert not cells.part.contents.settled(address)
-    monkeypatch.setattr(contents, "_copy_file", copy)
+    monkeypatch.setattr(file_contents, "_copy_file", copy)
     cells.run(lambda: out.write_bytes(b"b" * 5000))
 
     assert cells.goto("s1") == "stays: big.bin (written by s2; it was changed while its content was copied)"
@@ -355,7 +355,7 @@ def test_contents_count_against_the_quota_and_the_oldest_goes_first(tmp_path):
     report = quota.collect(tmp_path / "data", 400_000, live=())
 
     assert report.enough
-    assert [store.has("x" + contents.xxh3_128_hexdigest(bytes([n]) * 300_000)) for n in (1, 2)] == [False, True]
+    assert [store.has("x" + file_contents.xxh3_128_hexdigest(bytes([n]) * 300_000)) for n in (1, 2)] == [False, True]
 
 
 def test_files_go_back_and_forward_in_a_kernel(kernel):

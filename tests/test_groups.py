@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.core.loop import Outcome
 from ctxkernel.core.nodes.shares import divide, split
 from ctxkernel.core.ports import All
+from ctxkernel.core.turn import Outcome
 from ctxkernel.history.events import UserQuestion
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources.registry import open_named

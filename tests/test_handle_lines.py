@@ -14,9 +14,9 @@ import pytest
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.ports import All
-from ctxkernel.kernel import place_names
-from ctxkernel.kernel.handle_lines import KEYWORDS, following, handle_line
-from ctxkernel.kernel.magics import magic_at
+from ctxkernel.kernel.commands import position_names
+from ctxkernel.kernel.commands.handle_magics import KEYWORDS, following, handle_line
+from ctxkernel.kernel.commands.magics import magic_at
 from ctxkernel.sources import registry
 from ctxkernel.sources.registry import open_named
 from ctxkernel.testing import FakeSource, Turns
@@ -129,7 +129,7 @@ def test_positions_complete_by_the_names_that_the_target_has(placed, line: str, 
 def test_names_are_not_looked_for_where_that_would_read_much_or_run_code(placed):
     with open("huge.py", "w") as file:
         file.write("class A: pass\n")
-        file.truncate(place_names.MOST_BYTES + 1)
+        file.truncate(position_names.MOST_BYTES + 1)
 
     def asked(*target: Any) -> Any:
         raise AssertionError(f"{target} was asked")
@@ -145,8 +145,8 @@ def test_names_are_not_looked_for_where_that_would_read_much_or_run_code(placed)
 
 def test_a_target_that_hangs_holds_no_completion_up(placed, monkeypatch):
     release = threading.Event()
-    monkeypatch.setattr(place_names, "SECONDS", 0.05)
-    monkeypatch.setattr(place_names, "open_built_in", lambda target: release.wait(60))
+    monkeypatch.setattr(position_names, "SECONDS", 0.05)
+    monkeypatch.setattr(position_names, "open_built_in", lambda target: release.wait(60))
 
     begun = time.monotonic()
     found = completed(placed, "%view code.py --pos ")

@@ -15,7 +15,7 @@ import pytest
 from kernels import light
 from nbformat.v4 import new_code_cell, new_notebook
 
-from ctxkernel.store.session import SessionReader
+from ctxkernel.store.log.session import SessionReader
 from ctxkernel.testing import MessagesServer, call, say
 
 CELLS = [

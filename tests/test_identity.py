@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxkernel.core.events import MethodCalled
-from ctxkernel.core.loop import Outcome
 from ctxkernel.core.nodes.detached import Detached
+from ctxkernel.core.turn import Outcome
 from ctxkernel.testing import FakeSource, Turns
 
 

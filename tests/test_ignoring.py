@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxkernel.core.ports import All
-from ctxkernel.sources import directories
-from ctxkernel.sources.ignoring import FILE_BYTES, Ignoring, rules_of
+from ctxkernel.sources.files import directories
+from ctxkernel.sources.files.gitignore import FILE_BYTES, Ignoring, rules_of
 from ctxkernel.testing.renderings import opened, render, written
 
 FILES = [

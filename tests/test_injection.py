@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from injection_rows import EVERYWHERE, TEXTS, TRIES
 
 from ctxkernel.agent.scripts import split
-from ctxkernel.core.loop import Outcome
 from ctxkernel.core.replay import HeadMove
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution, Statement
+from ctxkernel.core.turn import Outcome
 from ctxkernel.history.events import (
     Action,
     AgentError,

@@ -16,7 +16,7 @@ import time
 import pytest
 from kernels import once
 
-from ctxkernel.store.session import SessionReader
+from ctxkernel.store.log.session import SessionReader
 
 
 def timeline(kernel):
@@ -406,7 +406,7 @@ HOOKS = [
     ("panel", "rt.panel.begin = rt.panel.turn = broken"),
     ("display of handles", "rt.displays.update = broken"),
     ("written files", "rt.files.written = broken"),
-    ("output capture", "import ctxkernel.kernel.capture as c; c.Collector.take = broken"),
+    ("output capture", "import ctxkernel.kernel.execution.capture as c; c.Collector.take = broken"),
     ("output of C code and subprocesses", "rt.streams.settle = broken"),
     ("tick", "import ctxkernel.core.loop as l; l.run = broken"),
     ("delta feed", "import ctxkernel.core.loop as l; l.format_deltas = broken"),

@@ -17,7 +17,7 @@ from kernels import RunningKernel, once, starter
 
 from ctxkernel.agent.recorded import ask_key, dump, of_session
 from ctxkernel.cli import main
-from ctxkernel.store.session import SessionReader
+from ctxkernel.store.log.session import SessionReader
 from ctxkernel.testing import MessagesServer, answer, call, error, say, think
 
 KEY = "sk-ant-api03-plantedAndNeverToBeSeen0123456789"

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ctxkernel.cli import main
-from ctxkernel.projection.shown import vocabulary
-from ctxkernel.store.session import SessionReader
+from ctxkernel.projection.displayed_tokens import vocabulary
+from ctxkernel.store.log.session import SessionReader
 
 LONG = "print('measured\\n' * 300)"
 # What an agent records: here a cell does, since what answers is another thing than what is kept.
@@ -450,7 +450,7 @@ def test_the_size_is_told_by_the_models_vocabulary_where_it_is_there(kernel):
 def test_the_size_is_corrected_by_what_the_last_answer_took(kernel):
     run_all(
         kernel,
-        "from ctxkernel.projection.shown import anchored\nctx = get_ipython().kernel.ctx",
+        "from ctxkernel.projection.displayed_tokens import anchored\nctx = get_ipython().kernel.ctx",
         "ctx.anchor = anchored(1000, {'input_tokens': 1500})",
     )
     found = re.search(r"~([\d,]+) of 32,000 tokens \(~([\d,]+) by", shown(kernel, "%ctx projection"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import ctxkernel
-from ctxkernel.kernel.bundle import bundle, modules_of, read_module
-from ctxkernel.kernel.inline import APP, STYLES, renderer
+from ctxkernel.kernel.display.bundle import bundle, modules_of, read_module
+from ctxkernel.kernel.display.inline_panel import APP, STYLES, renderer
 
 LAB = Path(__file__).resolve().parent.parent / "ctxkernel/lab"
 SCRIPTS = sorted((LAB / "app").glob("*.js"))

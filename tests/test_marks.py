@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
-from ctxkernel.sources.facts import FactsSource
+from ctxkernel.sources.objects.facts import FactsSource
 from ctxkernel.sources.registry import open_named
 from ctxkernel.testing import Turns
 from ctxkernel.testing.renderings import opened, render, written

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ctxkernel.store.chunks import ChunkStore, address_of
-from ctxkernel.store.origin import note, noted, remove, why_gone
-from ctxkernel.store.session import SessionStore
+from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
+from ctxkernel.store.log.origin import note, noted, remove, why_gone
+from ctxkernel.store.log.session import SessionStore
 
 
 @pytest.fixture

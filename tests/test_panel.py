@@ -11,7 +11,7 @@ from test_projection_history import after
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import Redaction, Withdrawal
-from ctxkernel.kernel.recorded import Recording
+from ctxkernel.kernel.display.history_rows import Recording
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 

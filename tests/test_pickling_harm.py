@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from pickling_rows import Box, Elsewhere
 
-from ctxkernel.state.pickling import Lost, OutOfTime, Packer
+from ctxkernel.state.types.packer import Lost, OutOfTime, Packer
 
 # A class whose instances cannot be stored, and what is said of it.
 FAULTY = {

@@ -15,7 +15,7 @@ import pytest
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import All, RenderRequest
 from ctxkernel.sources import FactsSource
-from ctxkernel.sources.positions import SEARCH_SECONDS, pattern_of
+from ctxkernel.sources.base.positions import SEARCH_SECONDS, pattern_of
 from ctxkernel.sources.registry import open_named
 from ctxkernel.testing import Turns
 from ctxkernel.testing.renderings import opened, render, written

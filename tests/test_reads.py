@@ -20,8 +20,8 @@ import pytest
 from xxhash import xxh3_128
 
 from ctxkernel.core.timeline import Artifact
-from ctxkernel.kernel import reads as reads_module
-from ctxkernel.kernel.reads import FileReads
+from ctxkernel.kernel.execution import read_files as reads_module
+from ctxkernel.kernel.execution.read_files import FileReads
 
 
 def never() -> bool:
@@ -356,7 +356,7 @@ def test_what_ipython_shows_of_an_error_is_the_same(tmp_path):
 import sys
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
-from ctxkernel.kernel.reads import FileReads
+from ctxkernel.kernel.execution.read_files import FileReads
 
 shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}), colors="nocolor")
 if sys.argv[1] == "with":

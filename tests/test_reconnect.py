@@ -8,11 +8,11 @@ import sqlite3
 
 import pytest
 
-from ctxkernel.state import reconnect as module
 from ctxkernel.state.ambient import reconnect
-from ctxkernel.state.pickling import Lost, Packer
-from ctxkernel.state.reconnect import CLOSED, REGISTRY, Connection, Description, Entry, NotConnected, Registry
-from ctxkernel.state.units import Unit, unit_from_json, unit_to_json
+from ctxkernel.state.checkpoints.units import Unit, unit_from_json, unit_to_json
+from ctxkernel.state.types import connections as module
+from ctxkernel.state.types.connections import CLOSED, REGISTRY, Connection, Description, Entry, NotConnected, Registry
+from ctxkernel.state.types.packer import Lost, Packer
 
 
 class Database:

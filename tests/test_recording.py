@@ -13,9 +13,9 @@ from kernels import RunningKernel, StartKernel
 from test_kernel_asking import KEY, Bench, bench_in, cell, shown
 
 from ctxkernel.agent.recorded import RecordedAsk, ask_key, dump, load
-from ctxkernel.kernel.magics import complete
-from ctxkernel.kernel.turns import Turns
-from ctxkernel.store.location import HINT
+from ctxkernel.kernel.asking.connections import Turns
+from ctxkernel.kernel.commands.magics import complete
+from ctxkernel.store.log.location import HINT
 from ctxkernel.testing import call, say, think
 
 

@@ -19,11 +19,11 @@ from test_store import statement, turn
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison, Divergence, HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.store import opening, rows
-from ctxkernel.store.manifest import GIVEN_UP, chain, skipped_manifest
-from ctxkernel.store.resume import load_run, unsettled
-from ctxkernel.store.session import CheckpointRow, SessionReader, SessionStore
-from ctxkernel.store.verify import verify
+from ctxkernel.store.chunks.manifest import GIVEN_UP, chain, skipped_manifest
+from ctxkernel.store.log import opening, rows
+from ctxkernel.store.log.resume import load_run, unsettled
+from ctxkernel.store.log.session import CheckpointRow, SessionReader, SessionStore
+from ctxkernel.store.log.verify import verify
 
 
 class Kernel:
@@ -946,7 +946,7 @@ def test_an_older_session_is_read_as_it_is_and_brought_up_by_the_next_kernel(pat
 
 
 def test_a_move_to_the_new_schema_that_fails_leaves_the_old(path, monkeypatch):
-    from ctxkernel.store import migrations
+    from ctxkernel.store.log import migrations
 
     kernel = Kernel(path)
     kernel.run()

@@ -12,7 +12,7 @@ import time
 import pytest
 from told import named_by
 
-from ctxkernel.store.session import SessionReader
+from ctxkernel.store.log.session import SessionReader
 
 
 def comparisons(ran):

@@ -18,8 +18,8 @@ from ctxkernel.core.settings import DEFAULTS, SPECS, Settings, checked, from_tex
 from ctxkernel.history.events import HumanStatement
 from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property
 from ctxkernel.history.view import HistoryView
-from ctxkernel.kernel import configuring
-from ctxkernel.kernel.reading import only_reads
+from ctxkernel.kernel.commands import configuration
+from ctxkernel.kernel.commands.classification import only_reads
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.store import config
@@ -497,7 +497,7 @@ def test_names_and_values_are_completed(line: str, some: str):
     ctx = SimpleNamespace(configuration=SimpleNamespace(own={}), shell=SimpleNamespace(user_ns=space))
     words = line.split()
 
-    found = configuring.complete(ctx, words[1], words)  # type: ignore[arg-type]
+    found = configuration.complete(ctx, words[1], words)  # type: ignore[arg-type]
 
     assert some in found
     assert "Property" not in found

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.projection import shown
-from ctxkernel.projection.shown import Anchor, anchored, estimate_tokens, tokens_in
+from ctxkernel.projection import displayed_tokens
+from ctxkernel.projection.displayed_tokens import Anchor, anchored, estimate_tokens, tokens_in
 from ctxkernel.projection.tokens import count_tokens
 
 COUNTS = st.integers(1, 10**9)
@@ -33,13 +33,13 @@ class Fake:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     made = Fake()
-    monkeypatch.setattr(shown, "vocabulary", lambda: made)
-    monkeypatch.setattr(shown, "_known", {})
+    monkeypatch.setattr(displayed_tokens, "vocabulary", lambda: made)
+    monkeypatch.setattr(displayed_tokens, "_known", {})
     return made
 
 
 def test_without_a_vocabulary_the_estimate_is_the_budgets_count(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shown, "vocabulary", lambda: None)
+    monkeypatch.setattr(displayed_tokens, "vocabulary", lambda: None)
 
     assert estimate_tokens("one two three") == count_tokens("one two three")
 
@@ -70,16 +70,16 @@ def test_a_model_has_the_vocabulary_of_its_generation(model: str, family: str, f
 def test_every_model_with_another_vocabulary_has_a_row():
     from ctxkernel.history.capabilities import MODELS
 
-    assert set(shown._FAMILIES) <= {row.model for row in MODELS}
+    assert set(displayed_tokens._FAMILIES) <= {row.model for row in MODELS}
 
 
 def test_what_is_remembered_is_bounded(fake: Fake, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shown, "MOST_KNOWN", 3)
+    monkeypatch.setattr(displayed_tokens, "MOST_KNOWN", 3)
 
     for n in range(9):
         estimate_tokens(f"text {n}")
 
-    assert len(shown._known) == 3
+    assert len(displayed_tokens._known) == 3
     estimate_tokens("text 8")
     assert fake.asked.count(("text 8", "4.8")) == 1
 
@@ -87,7 +87,7 @@ def test_what_is_remembered_is_bounded(fake: Fake, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("text", ["a " * 10_001, "broken"], ids=["too long", "a fault of the vocabulary"])
 def test_what_cannot_be_counted_is_estimated(text: str, fake: Fake):
     assert estimate_tokens(text) == count_tokens(text)
-    assert not shown._known
+    assert not displayed_tokens._known
 
 
 @given(st.text(max_size=60))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import All, RenderRequest
-from ctxkernel.sources.difference import changes, unified
+from ctxkernel.sources.base.text_diff import changes, unified
 from ctxkernel.testing.renderings import opened, render, written
 
 MODULE = '''"""Ships and their cargo."""
@@ -153,7 +153,7 @@ def test_the_python_outline_finds_what_the_parser_finds():
     """The scan against `ast`, over modules of the standard library."""
     import ast
 
-    from ctxkernel.sources.python_outline import python_outline
+    from ctxkernel.sources.outlines.python_outline import python_outline
 
     def expected(body, depth):
         for node in body:

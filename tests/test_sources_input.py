@@ -15,7 +15,8 @@ import pytest
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import All, RenderRequest
-from ctxkernel.sources import open_source, reading
+from ctxkernel.sources import open_source
+from ctxkernel.sources.base import file_reader
 from ctxkernel.testing.renderings import opened, render, written
 
 CLASS = "class C{i}(Base):\n" + 4 * (
@@ -118,7 +119,7 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path, monkeypatch):
     def refuse(*args: object) -> int:
         raise PermissionError(errno.EACCES, "denied")
 
-    monkeypatch.setattr(reading.os, "open", refuse)
+    monkeypatch.setattr(file_reader.os, "open", refuse)
 
     assert render(file).notes == ("permission denied",)
 
@@ -136,14 +137,14 @@ def test_a_file_that_vanishes_is_missing_and_its_stamp_differs(tmp_path):
 
 def test_a_file_that_shrinks_while_it_is_read_is_shown_as_far_as_it_was_read(tmp_path, monkeypatch):
     file = written(tmp_path / "a.txt", "line\n" * 10_000)
-    real = reading.read_at
+    real = file_reader.read_at
 
     def shrinking(descriptor: int, offset: int, count: int) -> bytes:
         data = real(descriptor, offset, count)
         os.truncate(file, 100)
         return data
 
-    monkeypatch.setattr(reading, "read_at", shrinking)
+    monkeypatch.setattr(file_reader, "read_at", shrinking)
     rendered = render(file)
 
     assert "changed while it was read" in rendered.notes

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ctxkernel.core.ports import All
-from ctxkernel.sources import grammars, outline, syntax
-from ctxkernel.sources.reading import make_text
-from ctxkernel.sources.symbols import Outline, entry_lines
+from ctxkernel.sources.base.file_reader import make_text
+from ctxkernel.sources.base.symbols import Outline, entry_lines
+from ctxkernel.sources.outlines import grammars, outline, syntax
 from ctxkernel.testing.renderings import render, written
 
 SOUND = {
@@ -489,9 +489,9 @@ def test_a_rendering_of_a_source_keeps_the_position_of_its_entries(tmp_path):
 
 def test_grammars_are_loaded_by_the_first_look_and_give_the_same_in_every_process():
     script = (
-        "import sys; from ctxkernel.sources import outline, reading\n"
+        "import sys; from ctxkernel.sources.base import file_reader; from ctxkernel.sources.outlines import outline\n"
         "print([name for name in sys.modules if name.startswith('tree_sitter')])\n"
-        "text = reading.make_text(sys.stdin.read(), size=1, fingerprint='')\n"
+        "text = file_reader.make_text(sys.stdin.read(), size=1, fingerprint='')\n"
         "for name in ('a.ts', 'a.rs', 'a.hpp'): print(outline.language_of(name, text).outline(text))\n"
     )
     outputs = {

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import All, Rendered, RenderRequest
 from ctxkernel.sources import BaseSource, Draft, open_named, open_source, register, registry
-from ctxkernel.sources.saferepr import brief
+from ctxkernel.sources.base.saferepr import brief
 from ctxkernel.testing.renderings import opened, render, written
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import All
-from ctxkernel.sources import pdfs
+from ctxkernel.sources.files import pdfs
 from ctxkernel.testing.renderings import opened, render, written
 
 

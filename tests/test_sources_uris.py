@@ -13,8 +13,9 @@ import pytest
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.settings import Settings
-from ctxkernel.sources import open_source, remote, uris
-from ctxkernel.sources.remote import shown_uri
+from ctxkernel.sources import open_source
+from ctxkernel.sources.files import remote, uris
+from ctxkernel.sources.files.remote import shown_uri
 from ctxkernel.testing.renderings import opened, render, written
 from ctxkernel.testing.turns import Turns
 

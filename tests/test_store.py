@@ -31,11 +31,11 @@ from ctxkernel.core.timeline import (
 )
 from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
 from ctxkernel.projection.engine import ProjectionEngine
-from ctxkernel.store import rows, schema
-from ctxkernel.store.location import belongs, newest_session, notebook_name, session_path
-from ctxkernel.store.series import compress, restore
-from ctxkernel.store.session import SessionReader, SessionStore
-from ctxkernel.store.verify import verify
+from ctxkernel.store.log import rows, schema
+from ctxkernel.store.log.location import belongs, newest_session, notebook_name, session_path
+from ctxkernel.store.log.series import compress, restore
+from ctxkernel.store.log.session import SessionReader, SessionStore
+from ctxkernel.store.log.verify import verify
 from ctxkernel.testing import FakeSource, Turns
 from ctxkernel.testing.turns import count_words
 

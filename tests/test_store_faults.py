@@ -20,10 +20,11 @@ from test_store import NOTEBOOK, Recorded, assert_same_as_live, statement, turn,
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.timeline import ExceptionInfo
-from ctxkernel.store import lock, opening, sessionfile, writer
-from ctxkernel.store.location import session_path
-from ctxkernel.store.session import SessionReader, SessionStore
-from ctxkernel.store.verify import verify
+from ctxkernel.store import lock
+from ctxkernel.store.log import opening, session_file, writer
+from ctxkernel.store.log.location import session_path
+from ctxkernel.store.log.session import SessionReader, SessionStore
+from ctxkernel.store.log.verify import verify
 
 posix = pytest.mark.skipif(os.name != "posix", reason="forks, signals and limits of POSIX")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts of Linux")
@@ -35,7 +36,7 @@ from pathlib import Path
 from ctxkernel.core.events import StatementExecuted
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import TurnResult
-from ctxkernel.store.session import SessionStore
+from ctxkernel.store.log.session import SessionStore
 store = SessionStore.open(Path({path!r}), notebook="note.ipynb")
 def cell(index, size=10):
     id = f"s{{index}}"
@@ -407,7 +408,7 @@ def test_a_small_disk_and_a_read_only_one(tmp_path):
     disk.mkdir()
     body = """
 import subprocess
-from ctxkernel.store.session import SessionReader
+from ctxkernel.store.log.session import SessionReader
 told = []
 for index in range(1, 400):
     told += cell(index, 3000)
@@ -456,14 +457,14 @@ def test_a_reader_in_a_folder_that_it_may_not_write_reads_a_copy(path, monkeypat
     store = SessionStore.open(path)
     write(store, turn(1))
 
-    opened = sessionfile._open
+    opened = session_file._open
 
     def denied(path, options):
         if options == "mode=ro":
             raise sqlite3.OperationalError("unable to open database file")
         return opened(path, options)
 
-    monkeypatch.setattr(sessionfile, "_open", denied)
+    monkeypatch.setattr(session_file, "_open", denied)
     with SessionReader(path) as reader:
         assert len(reader.statements()) == 1  # that statement is in the write-ahead log only
         scratch = Path(reader._scratch.name)

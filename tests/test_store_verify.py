@@ -11,10 +11,10 @@ import pytest
 from test_store import statement, turn
 
 from ctxkernel.cli import main
-from ctxkernel.state import units
-from ctxkernel.store import quota
-from ctxkernel.store.chunks import ChunkStore, address_of, stream_address
-from ctxkernel.store.session import CheckpointRow, SessionStore
+from ctxkernel.state.checkpoints import units
+from ctxkernel.store.chunks import quota
+from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of, stream_address
+from ctxkernel.store.log.session import CheckpointRow, SessionStore
 
 LARGE = 200_000
 
@@ -138,8 +138,8 @@ def test_verifying_changes_nothing(tmp_path, capsys):
 
 def test_what_a_kernel_adds_meanwhile_is_not_taken_for_damage(tmp_path, monkeypatch):
     """The data of a checkpoint are stored before its row: looked for after all rows were read, they are there."""
-    from ctxkernel.state.units import references
-    from ctxkernel.store import verify as module
+    from ctxkernel.state.checkpoints.units import references
+    from ctxkernel.store.log import verify as module
 
     path = tmp_path / "a.sqlite"
     chunks = record(path)

@@ -20,7 +20,7 @@ from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import check
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import open_source
-from ctxkernel.store.reader import SessionReader
+from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.testing import MessagesServer, Stall, answer, error, say
 
 KEY = "sk-ant-api03-plantedAndNeverToBeSeen0123456789"

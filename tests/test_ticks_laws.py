@@ -25,7 +25,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources import open_named
-from ctxkernel.sources.files import FileSource
+from ctxkernel.sources.files.files import FileSource
 from ctxkernel.testing import AtOnce, FakeSource, HeldJobs, Turns
 from ctxkernel.testing.workers import run
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from ctxkernel.core.delta import format_comparisons
 from ctxkernel.core.errors import BadPolicy, CtxError, OutsideTurn
 from ctxkernel.core.events import MethodCalled, NodeChanged
-from ctxkernel.core.loop import Loop, Outcome
+from ctxkernel.core.loop import Loop
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import RenderRequest
@@ -23,11 +23,11 @@ from ctxkernel.core.replay import Comparison, Divergence, HeadMove
 from ctxkernel.core.scheduler import UpdatePayload
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Branch, Execution, Statement, StatementLog
-from ctxkernel.core.turn import Turn
+from ctxkernel.core.turn import Outcome, Turn
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.sources import open_named
-from ctxkernel.state.pickling import Packer
-from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.state.tracking.tracker import NamespaceTracker
+from ctxkernel.state.types.packer import Packer
 from ctxkernel.testing import AtOnce, FakeSource, Turns
 from ctxkernel.testing.turns import count_words
 

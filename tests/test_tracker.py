@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracker_rows import CHANGES, DECORATED, DECORATORS, LIBRARIES, UNCHANGED, Case, Notebook, names
 
-from ctxkernel.state.pickling import Packer
-from ctxkernel.state.snapshot import Snapshot, differences
-from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.state.base.snapshot import Snapshot, differences
+from ctxkernel.state.tracking.tracker import NamespaceTracker
+from ctxkernel.state.types.packer import Packer
 
 
 @pytest.mark.parametrize("case", CHANGES, ids=lambda case: case.id)

@@ -14,7 +14,7 @@ import pytest
 from tracker_rows import Notebook
 
 from ctxkernel.core.settings import Settings
-from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.state.tracking.tracker import NamespaceTracker
 
 # -- time and memory ---------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from tracker_rows import Notebook, names
 
-from ctxkernel.state.candidates import read_cell
-from ctxkernel.state.describe import describe
-from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.state.tracking.candidates import read_cell
+from ctxkernel.state.tracking.descriptions import describe
+from ctxkernel.state.tracking.tracker import NamespaceTracker
 
 # -- reading a cell ----------------------------------------------------------------------------
 

@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_store import statement, turn
 
-from ctxkernel.store import schema, trust
-from ctxkernel.store.resume import load_run
-from ctxkernel.store.session import CheckpointRow, SessionReader, SessionStore
+from ctxkernel.store import trust
+from ctxkernel.store.log import schema
+from ctxkernel.store.log.resume import load_run
+from ctxkernel.store.log.session import CheckpointRow, SessionReader, SessionStore
+from ctxkernel.store.log.verify import verify
 from ctxkernel.store.trust import Signer
-from ctxkernel.store.verify import verify
 
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
 texts = st.lists(st.text(st.characters() | st.sampled_from(":0123456789\ud800"), max_size=6), max_size=4)

@@ -13,8 +13,8 @@ import pytest
 from ctxkernel.core.errors import OutsideTurn
 from ctxkernel.core.jobs import Preparation
 from ctxkernel.core.settings import Settings
-from ctxkernel.kernel import worker as workers
-from ctxkernel.kernel.worker import Worker
+from ctxkernel.kernel.execution import workers as workers
+from ctxkernel.kernel.execution.workers import Worker
 from ctxkernel.testing import FakeSource, HeldJobs, Turns
 
 

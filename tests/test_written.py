@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.kernel import written
-from ctxkernel.kernel.written import Memory
-from ctxkernel.state import pieces
-from ctxkernel.state.pickle_core import Unfinished
-from ctxkernel.state.pieces import chunks_of
+from ctxkernel.kernel.execution import page_hashes
+from ctxkernel.kernel.execution.page_hashes import Memory
+from ctxkernel.state.tracking import groups
+from ctxkernel.state.tracking.groups import chunks_of
+from ctxkernel.state.types.parts import Unfinished
 
 CHUNK = 64 * 1024
 SIZE = 20 * CHUNK
@@ -28,9 +28,9 @@ SIZE = 20 * CHUNK
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Watch small memory, too."""
-    for module in (written, pieces):
+    for module in (page_hashes, groups):
         monkeypatch.setattr(module, "CHUNK", CHUNK)
-    monkeypatch.setattr(written, "LEAST", CHUNK)
+    monkeypatch.setattr(page_hashes, "LEAST", CHUNK)
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def view_of(array: Any) -> memoryview:
 def hashed(memory: Memory, view: memoryview, monkeypatch: pytest.MonkeyPatch) -> int:
     """Look at memory; returns how many chunks were hashed for it."""
     seen: list[int] = []
-    plain = pieces.chunk_address
+    plain = groups.chunk_address
     with monkeypatch.context() as patched:
-        patched.setattr(written, "chunk_address", lambda *args: (seen.append(1), plain(*args))[1])
+        patched.setattr(page_hashes, "chunk_address", lambda *args: (seen.append(1), plain(*args))[1])
         assert memory.chunks(view) == chunks_of(view)
     return len(seen)
 
@@ -190,7 +190,7 @@ def test_what_a_return_rests_on_is_hashed_whole(memory, monkeypatch):
 
 
 def test_where_the_system_cannot_tell_everything_is_hashed(monkeypatch):
-    monkeypatch.setattr(written.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(page_hashes.platform, "machine", lambda: "riscv64")
     watching = Memory.of_this_process()
     array = np.ones(SIZE, np.uint8)
     assert watching.pages is None

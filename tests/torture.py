@@ -30,13 +30,13 @@ from ctxkernel.core.events import StatementExecuted
 from ctxkernel.core.replay import Comparison, Divergence, HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
-from ctxkernel.state import units
-from ctxkernel.store.background import Background
-from ctxkernel.store.chunks import ChunkStore, address_of, stream_address
-from ctxkernel.store.manifest import Manifest
-from ctxkernel.store.resume import load_run
-from ctxkernel.store.session import CheckpointRow, SessionReader, SessionStore
-from ctxkernel.store.verify import verify
+from ctxkernel.state.checkpoints import units
+from ctxkernel.store.chunks.background import Background
+from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of, stream_address
+from ctxkernel.store.chunks.manifest import Manifest
+from ctxkernel.store.log.resume import load_run
+from ctxkernel.store.log.session import CheckpointRow, SessionReader, SessionStore
+from ctxkernel.store.log.verify import verify
 
 KILLS_PER_SESSION = 20
 MOST_STATEMENTS = 80

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ctxkernel.core.timeline import NamespaceDiff
-from ctxkernel.state.tracker import NamespaceTracker
+from ctxkernel.state.tracking.tracker import NamespaceTracker
 
 
 class Notebook:

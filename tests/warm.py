@@ -30,7 +30,12 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 KERNEL = "ctxkernel.kernel"
-START = ["ctxkernel.kernel.app", "ctxkernel.kernel.magics", "ctxkernel.state.checkpoints", "ipykernel.debugger"]
+START = [
+    "ctxkernel.kernel.app",
+    "ctxkernel.kernel.commands.magics",
+    "ctxkernel.state.checkpoints.checkpoints",
+    "ipykernel.debugger",
+]
 """What every kernel has imported when it is ready, but for what looks at its process."""
 LOOKS = "ctxkernel.state.ambient"
 """Remembers the environment as it is when it is imported."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ctxkernel.projection.displayed_tokens import tokens_in, usage_count
 from ctxkernel.projection.prices import cost_of_usage
-from ctxkernel.projection.shown import tokens_in, usage_count
 
 Mode = Literal["ask", "auto", "off"]
 EndKind = Literal["answered", "parked", "bound", "failed", "stopped"]

@@ -23,7 +23,7 @@ from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Rul
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.rows import SUMMARY, plain
+from ctxkernel.store.log.rows import SUMMARY, plain
 
 VERSION = 1
 SUFFIX = ".turns.json"

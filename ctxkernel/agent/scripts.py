@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from ctxkernel.state.candidates import is_python
+from ctxkernel.state.tracking.candidates import is_python
 
 PartKind = Literal["text", "script", "unfinished", "cut"]
 

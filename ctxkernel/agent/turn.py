@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from ctxkernel.agent import reply as replies
-from ctxkernel.agent.again import STATUS
 from ctxkernel.agent.asks import NOTHING, Ask, Ending, Spent, reached, spent_on, with_mode
 from ctxkernel.agent.failures import ModelFailure
+from ctxkernel.agent.rerun import STATUS
 from ctxkernel.agent.streaming import Response, StreamEvent, TextDelta
 from ctxkernel.core.timeline import Execution
 from ctxkernel.history.events import (

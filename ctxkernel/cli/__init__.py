@@ -213,8 +213,8 @@ def _add_reading(command: AddCommand) -> None:
 _COMMANDS = {
     "lab": "lab",
     "run": "run",
-    "goto": "moving",
-    "rerun": "moving",
+    "goto": "navigation",
+    "rerun": "navigation",
     "timeline": "read",
     "projection": "read",
     "branches": "tree",

@@ -15,11 +15,12 @@ from typing import Literal
 
 from ctxkernel.cli.output import size
 from ctxkernel.core.errors import StoreError
-from ctxkernel.store import quota, trust
-from ctxkernel.store.background import SWITCH, Background
-from ctxkernel.store.chunks import CACHE, ChunkStore, address_of
-from ctxkernel.store.location import FOLDER
-from ctxkernel.store.reader import SessionReader
+from ctxkernel.store import trust
+from ctxkernel.store.chunks import quota
+from ctxkernel.store.chunks.background import SWITCH, Background
+from ctxkernel.store.chunks.chunk_store import CACHE, ChunkStore, address_of
+from ctxkernel.store.log.location import FOLDER
+from ctxkernel.store.log.reader import SessionReader
 
 _FORK_SECONDS = 20.0
 _LITTLE = 100 * 10**6

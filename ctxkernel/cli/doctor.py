@@ -36,7 +36,7 @@ from ctxkernel.cli.chromium import find_chromium
 from ctxkernel.cli.kernelspec import KERNEL_NAME, OwnKernelSpecs, find_installed
 from ctxkernel.cli.output import one_line, paint, show, show_json, status_colour, width_of
 from ctxkernel.store import trust
-from ctxkernel.store.chunks import CACHE
+from ctxkernel.store.chunks.chunk_store import CACHE
 
 LABEXTENSION = "jupyter-ctxkernel"
 LAB_RANGE = ((4, 2), (5,))

@@ -30,8 +30,8 @@ from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution
 from ctxkernel.replay.divergence import compare, text_table
-from ctxkernel.store.location import HINT, OVERRIDE
-from ctxkernel.store.reader import SessionReader
+from ctxkernel.store.log.location import HINT, OVERRIDE
+from ctxkernel.store.log.reader import SessionReader
 
 DIFFERS = "ctx-differs"
 """The tag of a cell that is expected to differ."""

@@ -31,7 +31,7 @@ from ctxkernel.cli import Failed, Interrupted
 from ctxkernel.cli.kernelspec import OwnKernelSpecs
 from ctxkernel.cli.output import one_line
 from ctxkernel.store.lock import SessionLock, holder, lock_path
-from ctxkernel.store.reader import SessionReader
+from ctxkernel.store.log.reader import SessionReader
 
 RESUME = "CTXKERNEL_RESUME"
 """The variable that makes a kernel bring back what an earlier one left, before its first cell."""

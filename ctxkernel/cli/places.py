@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ctxkernel.cli import Unusable
 from ctxkernel.cli.output import one_line
 from ctxkernel.core.timeline import Execution, StatementLog
-from ctxkernel.store.reader import SessionReader
+from ctxkernel.store.log.reader import SessionReader
 
 _NUMBER = re.compile(r"s?(?P<index>\d+)(?P<run>\.\d+)?")
 _RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")

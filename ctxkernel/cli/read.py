@@ -13,7 +13,7 @@ from typing import Any
 
 from ctxkernel.cli import Failed, Unusable
 from ctxkernel.cli.output import duration, gist, paint, show, show_json, status_colour, table
-from ctxkernel.store.session import SessionReader, newest_session
+from ctxkernel.store.log.session import SessionReader, newest_session
 
 Json = Mapping[str, Any]
 

@@ -34,9 +34,9 @@ from ctxkernel.cli.output import (
     status_colour,
 )
 from ctxkernel.cli.read import timeline_table
-from ctxkernel.cli.resuming import MAY_FAIL, CodeCell, continuation
-from ctxkernel.store.location import HINT, OVERRIDE
-from ctxkernel.store.session import SessionReader, newest_session
+from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
+from ctxkernel.store.log.location import HINT, OVERRIDE
+from ctxkernel.store.log.session import SessionReader, newest_session
 
 GRACE_SECONDS = 30
 """How much longer than its time-out a cell may be before its kernel is taken for stuck."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from ctxkernel.cli import Failed
 from ctxkernel.cli.output import clip, one_line, say, show, show_json, size, table
 from ctxkernel.core.errors import StoreError
-from ctxkernel.store import origin, quota
+from ctxkernel.store.chunks import quota
 from ctxkernel.store.lock import SessionLock, lock_path
+from ctxkernel.store.log import origin
 
 _GB = 10**9
 

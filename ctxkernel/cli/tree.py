@@ -13,7 +13,7 @@ from ctxkernel.cli.read import find_session
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.turn import HandleState
 from ctxkernel.replay.differences import Differences, differences
-from ctxkernel.store.reader import SessionReader
+from ctxkernel.store.log.reader import SessionReader
 
 
 def branches(arguments: argparse.Namespace) -> int:

@@ -13,12 +13,12 @@ from typing import Any
 from ctxkernel.cli.output import has_colour, one_line, paint, show, show_json
 from ctxkernel.cli.read import find_session
 from ctxkernel.core.errors import StoreError
-from ctxkernel.state import units
-from ctxkernel.store import quota
-from ctxkernel.store.chunks import ChunkStore
-from ctxkernel.store.reader import SessionReader
-from ctxkernel.store.verify import Report
-from ctxkernel.store.verify import verify as look
+from ctxkernel.state.checkpoints import units
+from ctxkernel.store.chunks import quota
+from ctxkernel.store.chunks.chunk_store import ChunkStore
+from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.verify import Report
+from ctxkernel.store.log.verify import verify as look
 
 
 def verify(arguments: argparse.Namespace) -> int:

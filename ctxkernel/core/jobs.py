@@ -56,7 +56,7 @@ class Summarised:
 
 
 Summarise = Callable[[Sequence[Summarised]], tuple[Sequence[Preparation | None], Sequence[str]]]
-"""Says what a worker shall do for each (`kernel.summaries`), and notices. What is wanted no more is not sent."""
+"""Says what a worker shall do for each (`kernel.asking.summaries`), and notices. What is wanted no more is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Job:
 
 
 class Preparer(Protocol):
-    """Whoever works in the background (`kernel.worker`)."""
+    """Whoever works in the background (`kernel.execution.workers`)."""
 
     def want(self, jobs: Sequence[Job]) -> Sequence[str]:
         """Do these jobs, and give up every other one. Returns notices: what hangs, and the next move."""

@@ -13,7 +13,6 @@ from ctxkernel.core.events import Json
 
 if TYPE_CHECKING:
     from ctxkernel.core.timeline import NamespaceDiff, TypeInfo
-    from ctxkernel.core.turn import Turn
 
 Expired = Callable[[], bool]
 """Says whether the time that the end of a cell may take is used up."""
@@ -150,7 +149,7 @@ class OpenSource(Protocol):
 
 
 class Tracker(Protocol):
-    """Finds what a statement did to the user's names (`state.tracker`)."""
+    """Finds what a statement did to the user's names (`state.tracking.tracker`)."""
 
     def before(self, source: str) -> NamespaceDiff:
         """Get ready for `source`; returns what changed since the last `after`, outside of any cell."""
@@ -167,21 +166,6 @@ class Tracker(Protocol):
     @property
     def total(self) -> int:
         """How many variables the user has."""
-        ...
-
-
-class Projector(Protocol):
-    """Builds what the model would be sent (`projection.engine`)."""
-
-    def tend(self, turn: Turn, moment: str) -> Sequence[Any]:
-        """Return what is to be recorded in the model's history before it is projected: repairs, a condensation.
-
-        `moment` is `load`, `rewind` or `request`.
-        """
-        ...
-
-    def project(self, turn: Turn) -> Any:
-        """Return the frozen projection after `turn`."""
         ...
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from ctxkernel.core.events import Event, Json
-from ctxkernel.core.ports import Picture, VariableLine
-from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
-from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.core.events import Event, Json, none
+from ctxkernel.core.ports import Expired, Picture, VariableLine
+from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
+from ctxkernel.core.timeline import Artifact, Cost, ExceptionInfo, Execution, NamespaceDiff, Statement, Status
 
 DeltaKind = Literal["variable", "node", "tick", "error", "file", "late", "notice", "divergence"]
 
@@ -146,3 +146,79 @@ class TurnResult:
     """The events that were recorded in the model's history with this execution, those of its end included."""
     comparison: Comparison | None = None
     """What came out differently, where it was a re-run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the code of a statement ended, as the kernel saw it."""
+
+    status: Status
+    stdout: str = ""
+    stderr: str = ""
+    exception: ExceptionInfo | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    cost: Cost = field(default_factory=Cost)
+    cut: Mapping[str, int] = field(default_factory=none)
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTurn:
+    """A statement that began; `outside` is the meta statement written before it, if any."""
+
+    statement: Statement
+    execution: Execution
+    outside: tuple[Statement, Execution] | None
+
+
+Observe = Callable[[Execution], Iterable[Any]]
+"""Gives the events of the model's history that follow from how an execution ended."""
+
+
+NO_EXECUTION = Execution("", "", None, 0.0)
+"""Stands for an execution that has not ended yet."""
+
+
+@dataclass(slots=True)
+class Ending:
+    """The record of a turn that ends: what its steps are given, then what each of them gives."""
+
+    turn: OpenTurn
+    outcome: Outcome
+    now: float
+    expired: Expired = lambda: False
+    move: HeadMove | None = None
+    restored: Restored = field(default_factory=Restored)
+    observe: Observe = lambda execution: ()
+    notices: list[str] = field(default_factory=list[str])
+    """What the user is told; every step may add to it."""
+    diff: NamespaceDiff = field(default_factory=NamespaceDiff)
+    comparisons: Sequence[Comparison] = ()
+    ticked: Sequence[str] = ()
+    """Notices of the tick."""
+    execution: Execution = field(default=NO_EXECUTION)
+    moved: HeadMove | None = None
+    """The move, where it took place."""
+    handles: tuple[HandleState, ...] = ()
+    late: Mapping[str, str] = field(default_factory=none)
+    deltas: tuple[DeltaItem, ...] = ()
+    fed: tuple[DeltaItem, ...] | None = None
+    """What the model has not been told yet; None where the feed failed."""
+    state: Turn = field(default_factory=lambda: Turn((), (), (), 0, ()))
+    tended: Sequence[str] = ()
+    """Notices of the model's history."""
+
+
+class Projector(Protocol):
+    """Builds what the model would be sent (`projection.engine`)."""
+
+    def tend(self, turn: Turn, moment: str) -> Sequence[Any]:
+        """Return what is to be recorded in the model's history before it is projected: repairs, a condensation.
+
+        `moment` is `load`, `rewind` or `request`.
+        """
+        ...
+
+    def project(self, turn: Turn) -> Any:
+        """Return the frozen projection after `turn`."""
+        ...

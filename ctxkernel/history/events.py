@@ -221,7 +221,7 @@ class Repair:
 class Context:
     """The state as it was sent with a request of an ask: what stood after the history then.
 
-    Thinking is bound to all that stands before it, so this stays as long as the thinking does (`projection/past.py`).
+    Thinking is bound to all that precedes it: this stays as long as the thinking does (`projection/history.py`).
     """
 
     place: ClassVar[Place] = "message"

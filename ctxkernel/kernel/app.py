@@ -19,9 +19,9 @@ from ipykernel.kernelapp import IPKernelApp
 
 from ctxkernel._version import __version__
 from ctxkernel.core.timeline import Execution
-from ctxkernel.kernel.magics import magic_at
-from ctxkernel.kernel.panel import notebook_outputs
-from ctxkernel.kernel.reading import asks, moves_head, only_reads
+from ctxkernel.kernel.commands.classification import asks, moves_head, only_reads
+from ctxkernel.kernel.commands.magics import magic_at
+from ctxkernel.kernel.display.panel import notebook_outputs
 from ctxkernel.kernel.runtime import CellText, Runtime
 
 META = "ctxkernel"

@@ -24,46 +24,46 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ctxkernel._version import __version__
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.jobs import Preparation, Summarised
-from ctxkernel.core.loop import Loop, OpenTurn, Outcome
+from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Author, Cost, ExceptionInfo, Execution, Kind, Statement, Status
-from ctxkernel.core.turn import TurnResult
+from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
 from ctxkernel.history.events import UserQuestion
-from ctxkernel.kernel.activity import Activity
-from ctxkernel.kernel.capture import Capture, Collector
-from ctxkernel.kernel.configuring import Configuration
-from ctxkernel.kernel.display import LiveDisplays
-from ctxkernel.kernel.files import FileScan
-from ctxkernel.kernel.guard import Guard, line_of
-from ctxkernel.kernel.health import Health
-from ctxkernel.kernel.interrupts import Interrupts
-from ctxkernel.kernel.panel import Panel
-from ctxkernel.kernel.reading import moves_head
-from ctxkernel.kernel.reads import FileReads
-from ctxkernel.kernel.room import Room
-from ctxkernel.kernel.streams import Streams
-from ctxkernel.kernel.timeout import Timeout
-from ctxkernel.kernel.transform import SingleTransform
-from ctxkernel.kernel.widgets import Gestures, new_request_id
-from ctxkernel.kernel.worker import Worker
-from ctxkernel.kernel.written import Memory
+from ctxkernel.kernel.commands.classification import moves_head
+from ctxkernel.kernel.commands.configuration import Configuration
+from ctxkernel.kernel.display.handles import LiveDisplays
+from ctxkernel.kernel.display.panel import Panel
+from ctxkernel.kernel.display.widgets import Gestures, new_request_id
+from ctxkernel.kernel.execution.activity import Activity
+from ctxkernel.kernel.execution.capture import Capture, Collector
+from ctxkernel.kernel.execution.fd_streams import Streams
+from ctxkernel.kernel.execution.interrupts import Interrupts
+from ctxkernel.kernel.execution.page_hashes import Memory
+from ctxkernel.kernel.execution.read_files import FileReads
+from ctxkernel.kernel.execution.workers import Worker
+from ctxkernel.kernel.execution.written_files import FileScan
+from ctxkernel.kernel.returning.checkpoint_health import Health
+from ctxkernel.kernel.returning.quota_check import Room
+from ctxkernel.kernel.turn.cell_timeout import Timeout
+from ctxkernel.kernel.turn.guard import Guard, line_of
+from ctxkernel.kernel.turn.source_transform import SingleTransform
+from ctxkernel.projection.displayed_tokens import Anchor
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
-from ctxkernel.projection.shown import Anchor
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
-from ctxkernel.state.pickling import Packer
-from ctxkernel.state.tracker import NamespaceTracker
-from ctxkernel.store.location import is_named, notebook_folder, notebook_name, session_path
-from ctxkernel.store.session import CheckpointRow, SessionStore
+from ctxkernel.state.tracking.tracker import NamespaceTracker
+from ctxkernel.state.types.packer import Packer
+from ctxkernel.store.log.location import is_named, notebook_folder, notebook_name, session_path
+from ctxkernel.store.log.session import CheckpointRow, SessionStore
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.asking import Asking
-    from ctxkernel.kernel.file_states import FileStates
-    from ctxkernel.kernel.replay import Replay
-    from ctxkernel.kernel.returning import Job, Prepared, Returning
-    from ctxkernel.kernel.summaries import Summaries
+    from ctxkernel.kernel.asking.asks import Asking
+    from ctxkernel.kernel.asking.summaries import Summaries
+    from ctxkernel.kernel.returning.file_states import FileStates
+    from ctxkernel.kernel.returning.reruns import Replay
+    from ctxkernel.kernel.returning.returns import Job, Prepared, Returning
 
 T = TypeVar("T")
 Observe = Callable[[Execution], Iterable[Any]]
@@ -224,10 +224,10 @@ class Runtime:
 
     def _file_states(self) -> FileStates:
         # Late: the ambient state remembers the process as it is when it is imported.
-        from ctxkernel.kernel.file_states import FileStates
+        from ctxkernel.kernel.returning.file_states import FileStates
         from ctxkernel.state import ambient
-        from ctxkernel.store import quota
-        from ctxkernel.store.contents import FileContents
+        from ctxkernel.store.chunks import quota
+        from ctxkernel.store.chunks.file_contents import FileContents
 
         contents = FileContents(quota.root_folder(os.environ) / self.store.session_id)
         folder = notebook_folder(os.environ, os.getcwd())
@@ -237,12 +237,12 @@ class Runtime:
 
     def _open(self, target: object) -> Source:
         # Late: most cells look at nothing, and a kernel that starts faster is worth more than a fast first view.
-        from ctxkernel.kernel import outputs
+        from ctxkernel.kernel.display import output_source
         from ctxkernel.sources import open_named
 
         # A file of that name comes first, as it does everywhere else.
-        if isinstance(target, str) and outputs.PLACE.fullmatch(target) and not os.path.lexists(target):
-            return outputs.open_output(target, self.loop.log, lambda: self.loop.history)
+        if isinstance(target, str) and output_source.PLACE.fullmatch(target) and not os.path.lexists(target):
+            return output_source.open_output(target, self.loop.log, lambda: self.loop.history)
         return open_named(target, self.shell.user_ns, self.settings)
 
     @property
@@ -292,7 +292,7 @@ class Runtime:
         setattr(builtins, NAMES[-1], All)
 
     def _checkpoints(self) -> Returning:
-        from ctxkernel.kernel.returning import Returning
+        from ctxkernel.kernel.returning.returns import Returning
 
         return Returning(self)
 
@@ -317,7 +317,7 @@ class Runtime:
         handlers["comm_msg"] = noted
 
     def _magics(self) -> None:
-        from ctxkernel.kernel.magics import register
+        from ctxkernel.kernel.commands.magics import register
 
         register(self)
 
@@ -439,7 +439,7 @@ class Runtime:
     def asking(self) -> Asking:
         """The asks of this kernel, loaded with all that they need when they are first looked for."""
         if self.asked is None:
-            from ctxkernel.kernel.asking import Asking
+            from ctxkernel.kernel.asking.asks import Asking
 
             self.asked = Asking(self)
         return self.asked
@@ -448,7 +448,7 @@ class Runtime:
     def summaries(self) -> Summaries:
         """The summaries that a model writes, loaded when the first is wanted."""
         if self._summaries is None:
-            from ctxkernel.kernel.summaries import Summaries
+            from ctxkernel.kernel.asking.summaries import Summaries
 
             self._summaries = Summaries(self)
         return self._summaries
@@ -653,7 +653,7 @@ class Runtime:
                 self.kernel.io_loop.asyncio_loop.call_soon(sys.exit, fault.code)
 
     def _replay(self, job: Job) -> Replay:
-        from ctxkernel.kernel.replay import Replay
+        from ctxkernel.kernel.returning.reruns import Replay
 
         return Replay(self, job)
 

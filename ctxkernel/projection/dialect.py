@@ -35,7 +35,7 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.history.pixels import image_tokens, pixels
 from ctxkernel.projection.budget import fit
-from ctxkernel.projection.inplace import Placed
+from ctxkernel.projection.in_place import Placed
 from ctxkernel.projection.layout import EMPTY, MASKED, attribute, clean
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Piece

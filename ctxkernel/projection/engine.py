@@ -28,13 +28,13 @@ from ctxkernel.history.redact import Prices
 from ctxkernel.history.rules import Report
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.budget import HISTORY_SHARES, history_cap
-from ctxkernel.projection.checking import Checking
+from ctxkernel.projection.check import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
-from ctxkernel.projection.hiding import Hiding, withheld
-from ctxkernel.projection.inplace import placed
+from ctxkernel.projection.history import Past
+from ctxkernel.projection.in_place import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout, status_text
-from ctxkernel.projection.past import Past
 from ctxkernel.projection.prices import WRITE_5M, price_of
+from ctxkernel.projection.privacy import Hiding, withheld
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ctxkernel.core.events import Json
 from ctxkernel.history.capabilities import capabilities_for
-from ctxkernel.projection.shown import usage_count, usage_part
+from ctxkernel.projection.displayed_tokens import usage_count, usage_part
 
 AS_OF = "2026-11-22"
 WRITE_5M = 1.25

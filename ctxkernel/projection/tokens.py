@@ -28,7 +28,7 @@ How far off it is (`benchmarks/tokens.py`: 60 texts a kind, of 4,000 characters;
 Bytes / 4 undercounts by 30 to 60 %. The worst are base64 and other random letters, undercounted by up to
 a factor of six. The vocabulary of models before Claude 4.7 takes fewer tokens: there the estimate is too
 high, by 20 to 30 % for code and logs, 40 % for prose, 8 % for CSV. What a person is shown is corrected
-(`projection/shown.py`): scaled by the `usage` of an answer, the mean error is 1 to 8 % for either
+(`projection/displayed_tokens.py`): scaled by the `usage` of an answer, the mean error is 1 to 8 % for either
 vocabulary, but for JSON with embedded data (20 to 30 %).
 """
 

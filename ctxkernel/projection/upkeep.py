@@ -20,7 +20,7 @@ from ctxkernel.history.condense import Condensing, Limits, Record, condense
 from ctxkernel.history.events import Action, Condensation, HistoryEvent, nth
 from ctxkernel.history.redact import Outlook, Prices, apply, due, outlook
 from ctxkernel.history.repair import Moment, Switches, maintain
-from ctxkernel.projection.past import Past
+from ctxkernel.projection.history import Past
 
 EXPECTED_TURNS = 10
 """Turns that a session is expected to go on for, where the cost model asks."""

@@ -10,8 +10,8 @@ Rule 4: whatever a target turns out to be, looking at it is bounded in time and 
         but `BadPolicy`.
 """
 
-from ctxkernel.sources.facts import FactsSource
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Place
+from ctxkernel.sources.objects.facts import FactsSource
 from ctxkernel.sources.registry import open_named, open_source, register
-from ctxkernel.sources.rendering import BaseSource, Draft, Place
 
 __all__ = ["BaseSource", "Draft", "FactsSource", "Place", "open_named", "open_source", "register"]

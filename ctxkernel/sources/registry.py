@@ -24,27 +24,27 @@ from urllib.parse import unquote, urlsplit
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import Source
 from ctxkernel.core.settings import Settings
-from ctxkernel.sources.arrays import ArraySource
-from ctxkernel.sources.columns import modules
-from ctxkernel.sources.delayed import ActorSource, DaskFrameSource, DaskSource, RaySource
-from ctxkernel.sources.directories import DirectorySource
-from ctxkernel.sources.estimators import EstimatorSource
-from ctxkernel.sources.figures import FigureSource
-from ctxkernel.sources.files import FileSource
-from ctxkernel.sources.frames import FrameSource
-from ctxkernel.sources.globs import GlobSource, folder_of, is_pattern
-from ctxkernel.sources.labelled import LabelledSource, TreeSource
-from ctxkernel.sources.notebooks import NotebookSource
-from ctxkernel.sources.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
-from ctxkernel.sources.openfiles import SUFFIXES, CompressedSource, HeldSource, held_by
-from ctxkernel.sources.parquet import ParquetSource
-from ctxkernel.sources.pdfs import PdfSource
-from ctxkernel.sources.pilimages import PilImageSource
-from ctxkernel.sources.polarsframes import LazyFrameSource, PolarsSource
-from ctxkernel.sources.rendering import BaseSource
-from ctxkernel.sources.saferepr import defines, is_a, type_name
-from ctxkernel.sources.tensors import NetworkSource, open_tensor
-from ctxkernel.sources.uris import UriSource, scheme_of
+from ctxkernel.sources.base.rendering import BaseSource
+from ctxkernel.sources.base.saferepr import defines, is_a, type_name
+from ctxkernel.sources.files.directories import DirectorySource
+from ctxkernel.sources.files.files import FileSource
+from ctxkernel.sources.files.globs import GlobSource, folder_of, is_pattern
+from ctxkernel.sources.files.notebooks import NotebookSource
+from ctxkernel.sources.files.open_files import SUFFIXES, CompressedSource, HeldSource, held_by
+from ctxkernel.sources.files.pdfs import PdfSource
+from ctxkernel.sources.files.uris import UriSource, scheme_of
+from ctxkernel.sources.libraries.delayed import ActorSource, DaskFrameSource, DaskSource, RaySource
+from ctxkernel.sources.libraries.estimators import EstimatorSource
+from ctxkernel.sources.libraries.figures import FigureSource
+from ctxkernel.sources.libraries.labelled import LabelledSource, TreeSource
+from ctxkernel.sources.libraries.pil_images import PilImageSource
+from ctxkernel.sources.libraries.tensors import NetworkSource, open_tensor
+from ctxkernel.sources.objects.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
+from ctxkernel.sources.tables.arrays import ArraySource
+from ctxkernel.sources.tables.columns import modules
+from ctxkernel.sources.tables.frames import FrameSource
+from ctxkernel.sources.tables.parquet import ParquetSource
+from ctxkernel.sources.tables.polars_frames import LazyFrameSource, PolarsSource
 
 Predicate = Callable[[Any], bool]
 Factory = Callable[[Any, Settings, "str | None"], Source]

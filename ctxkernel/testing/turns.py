@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.events import EventBus
-from ctxkernel.core.loop import Loop, Outcome
+from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.base import digest_hash
 from ctxkernel.core.ports import AllTokens, Rendered, RenderRequest, Source
 from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
-from ctxkernel.core.turn import Turn, TurnResult
+from ctxkernel.core.turn import Outcome, Turn, TurnResult
 
 
 def count_words(text: str) -> int:

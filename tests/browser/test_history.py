@@ -21,7 +21,7 @@ del log
 """
 BREAK = """
 from ctxkernel.history.rules import Report, Violation
-from ctxkernel.projection.checking import Checking
+from ctxkernel.projection.check import Checking
 fault = Violation("never_on_a_monday", "messages[0].content[1].text", "this text is too <b>blue</b>", "paint it red")
 Checking.report = lambda self, projection, history_bytes: Report(False, (fault,))
 """

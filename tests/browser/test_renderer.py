@@ -17,7 +17,7 @@ from IPython.utils.text import DollarFormatter
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 import ctxkernel
-from ctxkernel.kernel.inline import STYLES, renderer
+from ctxkernel.kernel.display.inline_panel import STYLES, renderer
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

@@ -22,7 +22,7 @@ from ctxkernel.core.nodes.base import (
     recorded,
     show_value,
 )
-from ctxkernel.core.nodes.lost import LostSource
+from ctxkernel.core.nodes.lost_target import LostSource
 from ctxkernel.core.ports import Budget, Rendered, RenderRequest, Source
 
 CHANGE_TOKENS = 400

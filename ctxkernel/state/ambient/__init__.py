@@ -15,12 +15,12 @@ from typing import Any
 
 from ctxkernel.state.ambient import generators, libraries, process
 from ctxkernel.state.ambient.caches import FunctionCaches
-from ctxkernel.state.ambient.log import Logging
-from ctxkernel.state.ambient.outside import Outside
+from ctxkernel.state.ambient.left_running import Outside
+from ctxkernel.state.ambient.logging_state import Logging
 from ctxkernel.state.ambient.part import UNKNOWN, NotRestored, Part
 from ctxkernel.state.ambient.pyplot import OpenFigures
 from ctxkernel.state.ambient.widgets import WidgetValues
-from ctxkernel.state.reconnect import reconnect
+from ctxkernel.state.types.connections import reconnect
 
 __all__ = ["PARTS", "UNKNOWN", "Ambient", "NotRestored", "Part", "passive", "reconnect", "register"]
 

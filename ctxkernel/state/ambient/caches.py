@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from ctxkernel.state.ambient.part import Part
-from ctxkernel.state.modules import OwnModules
-from ctxkernel.state.pickle_code import held_by_cache
-from ctxkernel.state.snapshot import Snapshot, differences
-from ctxkernel.state.variables import some_of
+from ctxkernel.state.base.own_modules import OwnModules
+from ctxkernel.state.base.snapshot import Snapshot, differences
+from ctxkernel.state.base.variables import some_of
+from ctxkernel.state.types.code import held_by_cache
 
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 _ATOMS = frozenset((str, bytes, int, float, complex, bool, type(None), range, type, object, type(...)))

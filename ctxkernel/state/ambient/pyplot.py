@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ctxkernel.state.ambient.live import LiveObjects
+from ctxkernel.state.ambient.live_objects import LiveObjects
 from ctxkernel.state.ambient.part import NotRestored, Part
 
 MOST_FIGURES = 64

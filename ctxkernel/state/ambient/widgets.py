@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ctxkernel.state.ambient.live import LiveObjects
+from ctxkernel.state.ambient.live_objects import LiveObjects
 from ctxkernel.state.ambient.part import NotRestored, Part
 
 _DEFAULTS = "_static_immutable_initial_values"

@@ -1,0 +1,166 @@
+"""`ctxkernel goto` and `ctxkernel rerun`: going back in a session, and running it again, without a front end.
+
+Rule 1: a kernel of this interpreter brings the session's state back and does it, by the same `%ctx` command as in a
+        notebook; what is no place in the session is refused before one is started.
+Rule 2: `--dry-run` works on a copy of the log, so the session stays as it was to the byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import re
+import shlex
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat.v4 import new_code_cell, new_notebook
+
+from ctxkernel.cli import INTERRUPTED, Failed
+from ctxkernel.cli.kernel import RESUME, OwnKernel, keep_off, last_line, resumed_at
+from ctxkernel.cli.output import one_line, safe_block, say, show, show_json
+from ctxkernel.cli.places import Timeline
+from ctxkernel.cli.read import find_session
+from ctxkernel.store.log.location import FOLDER, OVERRIDE
+from ctxkernel.store.log.reader import SessionReader
+
+
+def goto(arguments: argparse.Namespace) -> int:
+    """Carry out `ctxkernel goto`."""
+    session = find_session(arguments.notebook, arguments.session)
+    with SessionReader(session) as reader:
+        timeline = Timeline.of(reader)
+    # With `before` the kernel is told the statement, and looks for its parent itself.
+    place = timeline.place(arguments.place, before=arguments.before)
+    where = arguments.place if arguments.place in timeline.names or arguments.before else place.execution_id or "0"
+    command = ["goto", where, *(["--before"] if arguments.before else [])]
+    done = _carry_out(command, session, arguments)
+    _tell(done, arguments, timeline.session)
+    return done.status
+
+
+def rerun(arguments: argparse.Namespace) -> int:
+    """Carry out `ctxkernel rerun`: status 1 where a re-run differs and is not expected to, or was stopped."""
+    session = find_session(arguments.notebook, arguments.session)
+    with SessionReader(session) as reader:
+        timeline = Timeline.of(reader)
+        before = {one.execution_id for one in reader.comparisons(all_roots=True)}
+    first, last = timeline.between(arguments.place)
+    where = f"{first.execution_id}..{last.execution_id}" if last is not None else str(first.execution_id)
+    done = _carry_out(["rerun", where, *(["--yes"] if arguments.yes else [])], session, arguments)
+    _tell(done, arguments, timeline.session)
+    if done.status or arguments.dry_run:
+        return done.status
+    with SessionReader(session) as reader:
+        made = [one for one in reader.comparisons(all_roots=True) if one.execution_id not in before]
+    stopped = done.told.get("stopped") or _STOPPED.search(done.text)
+    return 1 if stopped or any(not one.same and not one.expected for one in made) else 0
+
+
+_STOPPED = re.compile(r"^stopped (?:at|before) s\d+", re.MULTILINE)
+"""How the kernel begins the line that says where a re-run ended early. No cell's output is in that text."""
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a command in the kernel came to."""
+
+    status: int = 0
+    text: str = ""
+    told: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The text, where it is JSON."""
+    message: str = ""
+    """Why it failed."""
+    head: str | None = None
+
+
+class _Watched(OwnKernel):
+    """Shows what is under way, which the kernel displays and takes away again."""
+
+    def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
+        """As nbclient's, but progress goes to standard error."""
+        if msg["msg_type"] in ("display_data", "update_display_data"):
+            text = msg["content"].get("data", {}).get("text/plain", "")
+            if msg["content"].get("transient", {}).get("display_id"):
+                if text:
+                    say(one_line(text))
+                return None
+        return super().process_message(msg, cell, cell_index)
+
+
+def _carry_out(command: list[str], session: Path, arguments: argparse.Namespace) -> _Done:
+    """Have a kernel on the session do a `%ctx` command. Raises Failed where it could not begin."""
+    command += [option for option in ("--dry-run", "--json") if getattr(arguments, option[2:].replace("-", "_"))]
+    if not arguments.dry_run:
+        keep_off(session)
+    used = _copied(session) if arguments.dry_run else contextlib.nullcontext(session)
+    with used as place, tempfile.TemporaryFile() as log:
+        try:
+            return asyncio.run(_execute(f"%ctx {shlex.join(command)}", place, session, arguments, log))
+        except (RuntimeError, TimeoutError) as fault:
+            why = last_line(log) or one_line(str(fault))
+            raise Failed(f"the kernel did not start: {why}\n`ctxkernel doctor` says what works here.") from fault
+
+
+async def _execute(line: str, place: Path, session: Path, arguments: argparse.Namespace, log: IO[bytes]) -> _Done:
+    notebook, folder = _notebook_of(arguments.notebook, session)
+    environment = {"JPY_SESSION_NAME": str(notebook), OVERRIDE: str(place.resolve()), RESUME: "1"}
+    cell = new_code_cell(line)
+    done = _Done()
+    async with _Watched.started(new_notebook(cells=[cell]), folder, environment, log) as kernel:
+        done.head = await resumed_at(kernel, place)
+        await kernel.limit(getattr(arguments, "timeout", None))
+        try:
+            await kernel.async_execute_cell(cell, 0)
+        except CellExecutionError as fault:
+            done.status = 1
+            done.message = one_line(fault.evalue if fault.ename == "UserRefusal" else f"{fault.ename}: {fault.evalue}")
+        except (DeadKernelError, CellTimeoutError, RuntimeError, AssertionError):
+            done.status = 1
+            done.message = "the kernel died; what had run before is in the session"
+        else:
+            done.head = (await kernel.about()).get("head")
+        if kernel.interrupted:
+            done.status, done.message = INTERRUPTED, done.message or "interrupted"
+    done.text = "".join(one.text for one in cell.outputs if one.output_type == "stream" and one.name == "stdout")
+    done.text += "".join(one.data.get("text/plain", "") for one in cell.outputs if "data" in one)
+    return done
+
+
+def _notebook_of(given: Path, session: Path) -> tuple[Path, Path]:
+    """Return the notebook that a session is of, and the folder in which its kernel runs."""
+    if given.suffix == ".ipynb":
+        return given.resolve(), given.resolve().parent
+    folder = session.resolve().parent
+    folder = folder.parent if folder.name == FOLDER else folder
+    with SessionReader(session) as reader:
+        return folder / (reader.notebook or f"{session.stem}.ipynb"), folder
+
+
+@contextlib.contextmanager
+def _copied(session: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="ctxkernel-plan-", ignore_cleanup_errors=True) as folder:
+        copy = Path(folder) / session.name
+        with SessionReader(session) as reader, contextlib.closing(sqlite3.connect(copy)) as target:
+            reader.connection.backup(target)
+        yield copy
+
+
+def _tell(done: _Done, arguments: argparse.Namespace, session: str) -> None:
+    if arguments.json and (done.text or not done.message):
+        try:
+            done.told = json.loads(done.text) if done.text.strip() else {}
+        except ValueError as fault:
+            raise Failed(f"the kernel answered something else than JSON: {one_line(done.text)[:200]}") from fault
+        show_json({"session": session, "head": done.head, **done.told})
+    elif done.text:
+        show(safe_block(done.text.rstrip("\n")))
+    if done.message:
+        say(f"ctxkernel {arguments.command}: {done.message}")

@@ -1,0 +1,1 @@
+"""Asks: the turns of a model in this kernel."""

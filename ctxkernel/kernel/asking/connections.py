@@ -1,0 +1,126 @@
+"""What asks need from around the kernel: keys, servers, and turns that were recorded.
+
+Rule 1: the key is read when it is needed, from the environment or the keyring, and kept nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ctxkernel.agent.keys import Key, model_key
+from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump, load, of_path, of_session
+from ctxkernel.core.errors import BadCommand, StoreError
+from ctxkernel.store.log.location import notebook_folder, notebook_name
+from ctxkernel.store.log.reader import SessionReader
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.runtime import Runtime
+
+FILE = "CTXKERNEL_TURNS"
+"""Names the file of recorded turns, in the place of the one beside the notebook."""
+
+
+class Turns:
+    """Keys, servers and recorded turns of one kernel."""
+
+    def __init__(self, ctx: Runtime) -> None:
+        self._ctx = ctx
+        self._read: dict[Path, tuple[float, list[RecordedAsk]]] = {}
+
+    def key(self) -> Key | None:
+        """The key for the model's server, or None."""
+        return model_key(os.environ)
+
+    def base_url(self) -> str | None:
+        """The server that the user named, or None for the provider's own."""
+        return os.environ.get("ANTHROPIC_BASE_URL") or None
+
+    def of_session(self) -> list[RecordedAsk]:
+        """The asks of this session's log, oldest first."""
+        store = self._ctx.store
+        if store.path is None:
+            return []
+        with SessionReader(store.path) as reader:
+            requests = reader.requests()
+            return of_session(requests, reader.records(all_roots=True)) if requests else []
+
+    def record(self, path: Path) -> tuple[list[RecordedAsk], list[str], list[str]]:
+        """Write the answered asks on the way to HEAD to a file; returns them, the questions of the others, and notices.
+
+        It is written whole or not at all; a damaged file of turns is kept aside. Raises BadCommand where there is
+        nothing to write, or `path` holds something else; OSError.
+        """
+        log, store = self._ctx.loop.log, self._ctx.store
+        receipts: dict[str, str] = {}
+        if store.path is not None:
+            with SessionReader(store.path) as reader:
+                receipts = dict(reader.receipts())
+        notices: list[str] = []
+        try:
+            known = self.asks()
+        except BadCommand as fault:
+            known, notices = [], [f"what only the file beside the notebook has is not in it: {fault}"]
+        asks, left = of_path(log.path(), log.records, [*known, *self.of_session()], receipts)
+        if not asks:
+            why = f"{len(left)} asked, and none answered to the end" if left else "nothing was asked"
+            raise BadCommand(f"%ctx record: there is no answered ask on the way to HEAD ({why})")
+        aside, why = self._damaged(path)
+        beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            beside.write_text(dump(asks), "utf-8")
+            if aside is not None:
+                path.rename(aside)
+                notices = [f"{path} was damaged ({why}); it is kept as {aside.name}"]
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+        return asks, left, notices
+
+    def _damaged(self, path: Path) -> tuple[Path | None, str]:
+        """Return where a file of turns that cannot be read is to be kept, and what is wrong with it.
+
+        Raises BadCommand where it does not look like one: it may be anything.
+        """
+        if not path.exists():
+            return None, ""
+        try:
+            load(path.read_text("utf-8"), path.name)
+        except (UnicodeError, StoreError) as fault:
+            if path != self.path and not path.name.endswith(SUFFIX):
+                raise BadCommand(f"{path} is there, and is no file of recorded turns; give another name") from None
+            names = (path.with_name(f"{path.name}.damaged{n}") for n in ("", *(f"-{n}" for n in range(2, 10_000))))
+            return next(name for name in names if not name.exists()), str(fault)
+        return None, ""
+
+    @property
+    def path(self) -> Path | None:
+        """The file of recorded turns of this notebook, whether or not it is there."""
+        named = os.environ.get(FILE)
+        if named:
+            return Path(named)
+        name = notebook_name(None, os.environ, os.getcwd())
+        return Path(notebook_folder(os.environ, os.getcwd())) / (Path(name).stem + SUFFIX) if name else None
+
+    def asks(self) -> list[RecordedAsk]:
+        """The asks of the file beside the notebook; of all such files here where the notebook is not known.
+
+        nbconvert and papermill do not tell a kernel which one they execute. An ask is found by its question, so files
+        of other notebooks do no harm. Raises BadCommand for a file that cannot be read.
+        """
+        path = self.path
+        paths = [path] if path is not None else sorted(Path.cwd().glob(f"*{SUFFIX}"))
+        return [ask for one in paths if one.is_file() for ask in self._asks_of(one)]
+
+    def _asks_of(self, path: Path) -> list[RecordedAsk]:
+        try:
+            at = path.stat().st_mtime
+            if path not in self._read or self._read[path][0] != at:
+                self._read[path] = at, load(path.read_text("utf-8"), path.name)
+        except (OSError, UnicodeError, StoreError) as fault:
+            raise BadCommand(
+                f"the recorded turns in {path} cannot be used ({fault}): move that file away, or have %ctx record "
+                "write it anew, which keeps this one aside"
+            ) from None
+        return self._read[path][1]

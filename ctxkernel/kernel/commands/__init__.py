@@ -1,0 +1,1 @@
+"""The magics `%ctx`, `%view`, `%group` and `%%ask`."""

@@ -1,0 +1,1 @@
+"""The side panel, widgets and displays of handles."""

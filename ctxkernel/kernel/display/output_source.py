@@ -1,0 +1,115 @@
+"""`view("s12")`: what a statement of this timeline gave, as a source.
+
+Rule 1: it shows the run on the way to HEAD; of a statement on another branch, that it is on one.
+Rule 2: what a redaction took out of the history is taken out of such a view by the projection, not here: the person
+        who redacted it may look at it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+
+from ctxkernel.core.errors import BadTarget
+from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.projection.layout import diff_line, sections
+from ctxkernel.sources.base.file_reader import Text, content_hash, make_text
+from ctxkernel.sources.base.rendering import Draft, Place, fit_lines, number_of, one_line, size_of
+from ctxkernel.sources.files.files import TextSource
+
+PLACE = re.compile(r"(s\d{1,12})(\.\d{1,9})?")
+"""How a statement is written, or one run of it."""
+
+History = Callable[[], Sequence[tuple[Statement, Execution]]]
+
+
+def open_output(place: str, log: StatementLog, history: History) -> OutputSource:
+    """Return the source for `s12`, or `s12.2` for one run of it. Raises BadTarget where there is none."""
+    found = PLACE.fullmatch(place)
+    if found is None or log.get(found[1]) is None or (found[2] and place not in log):
+        known = [statement.statement_id for statement in log]
+        close = difflib.get_close_matches(place, known[-1000:], 1)
+        newest = f"the newest statement is {known[-1]}" if known else "there is no statement yet"
+        is_it = f"; is it {close[0]}?" if close else ""
+        raise BadTarget(f"there is no {place} in this timeline: {newest}{is_it} %ctx timeline lists them")
+    return OutputSource(place, log, history)
+
+
+class OutputSource(TextSource):
+    """The outputs of a statement. 0: as text; 1: each with its size, and what changed; 2: a summary; 3: a diff."""
+
+    kind = "statement"
+
+    def __init__(self, place: str, log: StatementLog, history: History) -> None:
+        super().__init__(place)
+        self.spec = place
+        self._log, self._history = log, history
+
+    @property
+    def statement_id(self) -> str:
+        """The statement that it looks at."""
+        return self.spec.partition(".")[0]
+
+    def stamp(self) -> str:
+        """Return which run it is, whether that ended, and how much came late. Never raises."""
+        found = self._run()
+        if isinstance(found, str):
+            return found
+        late = sum(map(len, found.late.values()))
+        return f"{found.execution_id} {found.status} {late}"
+
+    def _run(self) -> Execution | str:
+        """Return the execution, or why there is none, in words."""
+        sid = self.statement_id
+        for _, execution in reversed(self._history()):
+            if self.spec in (execution.statement_id, execution.execution_id):
+                return execution if execution.status != "running" else f"{sid} is still running"
+        runs = self._log.executions(sid)
+        if runs and runs[-1].status == "running":
+            return f"{sid} is still running"
+        return f"{self.spec} is on another branch; %ctx goto {sid} goes there"
+
+    def text(self) -> Text:
+        """Return the outputs, each under its kind in brackets; one line where there is none."""
+        found = self._run()
+        if isinstance(found, str):
+            text = f"[{found}]"
+        else:
+            parts = [f"[{what}]\n{text.strip(chr(10))}" for _, what, text in sections(found)]
+            parts += [f"[{stream}, after its end]\n{text.strip(chr(10))}" for stream, text in found.late.items()]
+            text = "\n".join(parts) or "[no output]"
+        data = text.encode("utf-8", "replace")
+        return make_text(text, size=len(data), fingerprint=content_hash(data))
+
+    def worded(self) -> bool:
+        """No: outputs may be redacted, and what a model had written of them would not be."""
+        return False
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render the outputs as they are now."""
+        shown = super().draft(request, place, budget)
+        found = self._run()
+        if request.lod != 1 or isinstance(found, str):
+            return shown
+        listed = fit_lines([], self._structure(found), budget, "lines")
+        return Draft(listed.text, listed.cut_tokens, None, shown.fingerprint, shown.basis, shown.notes)
+
+    def _structure(self, execution: Execution) -> list[str]:
+        statement = self._log.statement(self.statement_id)
+        lines = [
+            f"{execution.execution_id} · {statement.author} · {execution.status} · {execution.cost.time_ms:,.0f} ms",
+            f"source: {one_line(statement.source)}",
+        ]
+        for _, what, text in sections(execution):
+            rows = text.strip("\n").split("\n")
+            lines.append(f"{what}: {number_of(len(rows), 'lines')}, {_size(text)}: {one_line(rows[0])}")
+        lines += [f"{stream}, after its end: {_size(text)}" for stream, text in execution.late.items()]
+        if execution.state_diff:
+            lines.append(f"changes: {diff_line(execution.state_diff)}")
+        return lines
+
+
+def _size(text: str) -> str:
+    return size_of(len(text.encode("utf-8", "replace")))

@@ -1,0 +1,1 @@
+"""Checkpoints, returns, re-runs and resuming."""

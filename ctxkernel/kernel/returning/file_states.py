@@ -1,0 +1,414 @@
+"""Files under the notebook's folder that cells wrote, as a part of the state: the setting `files = restore`.
+
+Rule 1: only files that a cell wrote are touched, and only regular ones inside of the folder; no symbolic link is
+        followed.
+Rule 2: before a file is replaced or removed its content is kept, whoever wrote it; else it stays, and is named.
+Rule 3: a file that was not there before a cell wrote it is removed by a return to before that cell. Where it is not
+        known whether it was, it stays.
+Rule 4: databases are never touched: what wrote them may have them open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.settings import Settings
+from ctxkernel.core.timeline import Artifact
+from ctxkernel.kernel.execution.written_files import FileScan, Listing
+from ctxkernel.replay.plan import FileChange, Written
+from ctxkernel.state.ambient import UNKNOWN, Part
+from ctxkernel.state.base.variables import some_of
+from ctxkernel.store.chunks.file_contents import FileContents
+
+MOST_FILES = 10_000
+"""Files of one session that are followed."""
+_EARLY_BYTES = 64 * 1024 * 1024
+"""Most bytes that are copied before a cell writes over a file; a larger one is kept only where it can be cloned."""
+_FOREIGN = "something else left it"
+_HEADS = (b"SQLite format 3\0", b"DUCK")
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """One file at one state."""
+
+    kind: Literal["file", "absent", "unknown"]
+    address: str = ""
+    """Of its content, where it is kept."""
+    size: int = 0
+    mode: int = 0o644
+    mtime_ns: int = 0
+    by: str = ""
+    """The statement that left it so; empty for what was there before."""
+    reason: str = ""
+    """Why its content is not kept."""
+
+    def stored(self) -> list[Any]:
+        """Return it as plain data."""
+        return [self.kind, self.address, self.size, self.mode, self.mtime_ns, self.by, self.reason]
+
+
+_States = dict[str, FileState]
+
+
+class FileStates(Part):
+    """The files of one kernel. `register` it with the ambient state."""
+
+    name = "files"
+
+    def __init__(self, folder: Path, contents: FileContents, scan: FileScan, settings: Callable[[], Settings]) -> None:
+        self.folder = Path(os.path.realpath(folder))
+        self.contents = contents
+        self._scan = scan
+        self._settings = settings
+        self._files: _States = {}
+        """Files that cells wrote, as they are at HEAD."""
+        self._base: _States = {}
+        """Each of them as it was before the first cell wrote it."""
+        self._left: dict[str, _States] = {}
+        """File → address at a state → what somebody else had made of it when that state was left."""
+        self._stamps: dict[str, tuple[int, ...]] = {}
+        self._early: _States = {}
+        """Files as they were before the running cell opened them to write."""
+        self._version = 0
+        self._fault = ""
+        """Why it is not known which files the last cell wrote."""
+        self._follows = False
+        """Whether earlier states have a value of this part."""
+
+    @property
+    def on(self) -> bool:
+        """Whether returns bring files back."""
+        return self._settings().files == "restore"
+
+    # -- as a part of the state -----------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        """Whether it is on, or was when an earlier state was taken."""
+        return self.on or self._follows
+
+    def stamp(self) -> object:
+        """Return a number that changes with each change."""
+        return self._version, self.on
+
+    def capture(self) -> Any:
+        """Return the files that cells wrote, each with its content's address; before them, and as they were left."""
+        if not self.on:
+            return {UNKNOWN: "the setting files was leave"}
+        if self._fault:
+            return {UNKNOWN: self._fault}
+        self._follows = True
+        return {
+            "files": {name: one.stored() for name, one in self._files.items()},
+            "base": {name: one.stored() for name, one in self._base.items()},
+            "left": {name: {key: one.stored() for key, one in ones.items()} for name, ones in self._left.items()},
+        }
+
+    def matches(self, value: Any) -> bool:
+        """Return whether a return changes no file."""
+        if not self.on:
+            self._follows = True  # the states from here on must not claim that value
+            return True
+        same = value["files"] == {name: one.stored() for name, one in self._files.items()}
+        return same and not self.plan(value)
+
+    def restore(self, value: Any) -> Sequence[str]:
+        """Bring files back, and remove those that were not there; return what was done, and what stays."""
+        before, then = self._files, _states(value["files"])
+        planned = self._changes(value)
+        self._base = _states(value["base"]) | self._base
+        for name, ones in value["left"].items():
+            self._left[name] = _states(ones) | self._left.get(name, {})
+        self._files = then
+        changes: list[FileChange] = []
+        for change, wanted in planned:
+            done = self._carry_out(change, wanted, before.get(change.name))
+            changes.append(done)
+            if done.action == "stays":
+                then.pop(change.name, None)
+                if change.name in before:
+                    then[change.name] = before[change.name]
+                elif wanted.kind != "absent":
+                    then[change.name] = FileState("unknown", by=wanted.by, reason=done.reason)
+        for name in then:
+            self._stamps.setdefault(name, self._stamp_of(name))
+        self._version += 1
+        return _lines(changes)
+
+    # -- what a cell did ------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Prepare for a cell: know which files there are."""
+        self._early = {}
+        if self.on and not self._scan.listing.folders:
+            for path, found in self._scan.look(_working_folder(self.folder), lambda: False):
+                self._scan.note(path, found)  # whatever the clock says, the cell did not write it
+
+    def before_write(self, path: str) -> None:
+        """Keep what is in a file that a cell is about to write over. Raises nothing."""
+        name = self._name_of(path) if self.on else None
+        if name is not None and name not in self._early and name not in self._files and name not in self._base:
+            self._early[name] = self._keep(name, "", copy_bytes=_EARLY_BYTES)
+
+    def record(self, statement_id: str, artifacts: Sequence[Artifact], seen: Listing) -> None:
+        """Keep the files that a cell wrote, whose names lead from the working folder; `seen` is the listing before."""
+        if not self.on:
+            return
+        self._fault = "keeping the files of a cell failed"
+        self._version += 1
+        folder = _working_folder(self.folder)
+        names = [self._name_of(os.path.join(folder, one.name)) for one in artifacts if one.kind == "file"]
+        written = {name for name in names if name is not None}
+        # Deeper than a scan looks, or deleted.
+        written |= {name for name in self._files if self._stamp_of(name) != self._stamps.get(name)}
+        for name in sorted(written):
+            if name not in self._files and len(self._files) >= MOST_FILES:
+                continue
+            if name not in self._files and name not in self._base:
+                absent = seen.lacks(str(self.folder / name))
+                unknown = FileState("unknown", reason="what was in it before was not kept")
+                self._base[name] = self._early.get(name) or (FileState("absent") if absent else unknown)
+            self._set(name, self._keep(name, statement_id))
+        self._early = {}
+        self._fault = ""
+
+    def _set(self, name: str, now: FileState) -> None:
+        self._files[name] = now
+        self._stamps[name] = self._stamp_of(name)
+        self._version += 1
+
+    def _keep(self, name: str, by: str, *, copy_bytes: int | None = None) -> FileState:
+        """Keep the content that a file has now, and return its state."""
+        path = self.folder / name
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return FileState("absent", by=by)
+        except OSError as fault:
+            return FileState("unknown", by=by, reason=str(fault.strerror or fault))
+        state = FileState("unknown", "", found.st_size, stat.S_IMODE(found.st_mode), found.st_mtime_ns, by)
+        if not stat.S_ISREG(found.st_mode):
+            return replace(state, reason="it is no regular file")
+        most = self._settings().file_keep_bytes
+        if found.st_size > most:
+            return replace(state, reason=f"it has more than {most:,} bytes (file_keep_bytes)")
+        try:
+            if _is_database(path):
+                return replace(state, reason="it is a database")
+            address = self.contents.keep(path, found, copy_bytes=copy_bytes)
+        except (StoreError, OSError) as fault:
+            return replace(state, reason=str(fault))
+        return replace(state, kind="file", address=address)
+
+    # -- what a return does ---------------------------------------------------------------------
+
+    def plan(self, value: Any) -> list[FileChange]:
+        """Return what a return to a state does with files, by the value that the state has of this part. Reads only."""
+        if not self.on or not isinstance(value, Mapping) or UNKNOWN in value:
+            return []
+        return [change for change, _ in self._changes(value)]
+
+    def plan_files(self, value: Any, written: Sequence[Written]) -> tuple[list[Written], list[FileChange]]:
+        """Return what stays of the files that statements wrote since, and what a return does with the others.
+
+        `value` is what the target state has of this part; None for nothing. Reads only.
+        """
+        if not self.on or not isinstance(value, Mapping) or UNKNOWN in value:
+            return list(written), []
+        followed = {*value["files"], *value["base"], *self._base}
+        return [one for one in written if one.name not in followed], self.plan(value)
+
+    def _changes(self, value: Any) -> list[tuple[FileChange, FileState]]:
+        return list(self._compare(value))
+
+    def _compare(self, value: Any) -> Iterator[tuple[FileChange, FileState]]:
+        """Yield what has to be done with each file, and the state that it is to have."""
+        then, base = _states(value["files"]), _states(value["base"]) | self._base
+        in_use: frozenset[tuple[int, int]] | None = None
+        for name in sorted({*then, *self._files}):
+            have = self._files.get(name)
+            wanted = then.get(name) or base.get(name) or FileState("unknown", reason="not known")
+            wrote = (have or wanted).by
+            if have is not None and have.kind == "unknown" and have == wanted:  # such as one that is too large
+                continue
+            left = self._left.get(name, {}).get(_key(wanted)) or _left(value, name, wanted)
+            wanted = left or wanted
+            now = self._now(name, have)
+            if now.kind == wanted.kind != "unknown" and now.address == wanted.address:
+                continue
+            size = max(wanted.size, now.size)
+            in_use = _written_here() if in_use is None else in_use
+            if wanted.kind == "unknown" or now.kind == "unknown":
+                reason = wanted.reason if wanted.kind == "unknown" else now.reason
+                yield FileChange(name, "stays", wrote, size, reason), wanted
+            elif have is None and now.kind == "file":
+                yield FileChange(name, "stays", "", size, "no cell wrote it as it is now"), wanted
+            elif in_use and self._inode_of(name) in in_use:
+                yield FileChange(name, "stays", wrote, size, "this kernel has it open to write"), wanted
+            elif wanted.kind == "absent":
+                yield FileChange(name, "remove", wrote, now.size), wanted
+            elif not self.contents.has(wanted.address):
+                yield FileChange(name, "stays", wrote, size, self.contents.why_not(wanted.address)), wanted
+            else:
+                yield FileChange(name, "back", wanted.by, wanted.size, wanted.reason), wanted
+
+    def _now(self, name: str, have: FileState | None) -> FileState:
+        """Return what a file is now; its address is that of its content, whether or not that is kept."""
+        if self._name_of(str(self.folder / name)) != name:
+            return FileState("unknown", reason="a symbolic link leads there")
+        if have is not None and self._stamps.get(name) == self._stamp_of(name):
+            return have
+        path = self.folder / name
+        try:
+            found = path.lstat()
+            if not stat.S_ISREG(found.st_mode):
+                return FileState("unknown", reason="it is no regular file any more")
+            if _is_database(path):
+                return FileState("unknown", reason="it is a database")
+            return FileState("file", self.contents.address(path, found), found.st_size)
+        except FileNotFoundError:
+            return FileState("absent")
+        except OSError as fault:
+            return FileState("unknown", reason=str(fault.strerror or fault))
+
+    def _carry_out(self, change: FileChange, wanted: FileState, have: FileState | None) -> FileChange:
+        """Do what a plan says of one file; return what was done."""
+        name, path = change.name, self.folder / change.name
+        if change.action == "stays":
+            return change
+        try:
+            reason = self._keep_now(name, have)
+            if not reason and self._name_of(str(path)) != name:
+                reason = "a symbolic link leads there"
+            if reason:
+                return replace(change, action="stays", reason=reason)
+            if change.action == "remove":
+                path.unlink(missing_ok=True)
+                self._stamps[name] = ()
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                found = self.contents.put(wanted.address, path, mode=wanted.mode, mtime_ns=wanted.mtime_ns)
+                self._scan.note(str(path), found)
+                self._set(name, wanted)
+        except (StoreError, OSError) as fault:
+            told = str(fault) if isinstance(fault, StoreError) else str(fault.strerror or fault)
+            return replace(change, action="stays", reason=told)
+        return change
+
+    def _keep_now(self, name: str, have: FileState | None) -> str:
+        """See that what a file holds now can be brought back; return why it cannot, or nothing."""
+        if have is None:  # it is not there: nothing else is replaced
+            return ""
+        if self._now(name, have) == have and (have.kind == "absent" or self.contents.settled(have.address)):
+            return ""
+        now = self._keep(name, have.by)
+        if now.kind == "unknown":
+            return now.reason
+        if now.kind == "file" and not self.contents.settled(now.address):
+            return self.contents.why_not(now.address)
+        if (now.kind, now.address) != (have.kind, have.address):
+            self._left.setdefault(name, {})[_key(have)] = replace(now, by="", reason=_FOREIGN)
+        return ""
+
+    # -- places ---------------------------------------------------------------------------------
+
+    def _name_of(self, path: str) -> str | None:
+        """Return a path below the notebook's folder; None for one elsewhere, and where a link is on the way."""
+        parent, last = os.path.split(os.path.abspath(path))
+        folder = str(self.folder)
+        if os.path.realpath(parent) != parent:
+            parent = os.path.realpath(parent)
+            if os.path.abspath(path).startswith(folder + os.sep):
+                return None  # a link inside of the folder
+        if parent != folder and not parent.startswith(folder + os.sep):
+            return None
+        return os.path.relpath(os.path.join(parent, last), folder)
+
+    def _inode_of(self, name: str) -> tuple[int, int] | None:
+        try:
+            found = os.lstat(self.folder / name)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _stamp_of(self, name: str) -> tuple[int, ...]:
+        try:
+            found = os.lstat(self.folder / name)
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _working_folder(otherwise: Path) -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # a cell removed it
+        return str(otherwise)
+
+
+def _key(state: FileState) -> str:
+    """Return what tells the states of one file apart."""
+    return f"{state.by}/{state.address or state.kind}"
+
+
+def _left(value: Any, name: str, wanted: FileState) -> FileState | None:
+    stored = value["left"].get(name, {}).get(_key(wanted))
+    return FileState(*stored) if stored is not None else None
+
+
+def _states(stored: Mapping[str, Sequence[Any]]) -> _States:
+    return {name: FileState(*one) for name, one in stored.items()}
+
+
+def _written_here() -> frozenset[tuple[int, int]]:
+    """Return device and inode of the files that this process has open to write, or mapped so; empty on Windows."""
+    found: set[tuple[int, int]] = set()
+    if os.name != "posix":
+        return frozenset()
+    import fcntl
+
+    for name in os.listdir("/dev/fd"):
+        try:
+            descriptor = int(name)
+            if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+                status = os.fstat(descriptor)
+                found.add((status.st_dev, status.st_ino))
+        except (OSError, ValueError):  # the descriptor of the listing itself
+            continue
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            shared = [line.split(maxsplit=5) for line in maps if b" rw-s " in line]
+    except OSError:  # not on Linux
+        shared = []
+    for *_, device, inode, path in (one for one in shared if len(one) == 6):
+        with contextlib.suppress(OSError, ValueError):
+            major, minor = (int(number, 16) for number in device.split(b":"))
+            found.add((os.makedev(major, minor), int(inode)))
+            found.add((os.stat(path.strip()).st_dev, int(inode)))  # some file systems number their devices twice
+    return frozenset(found)
+
+
+def _is_database(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        head = os.read(descriptor, 16)
+    finally:
+        os.close(descriptor)
+    return head.startswith(_HEADS[0]) or head[8:12] == _HEADS[1]
+
+
+def _lines(changes: Sequence[FileChange]) -> list[str]:
+    lines: list[str] = []
+    for action, told in (("back", "back"), ("remove", "removed"), ("stays", "stays")):
+        names = [str(one) for one in changes if one.action == action]
+        if names:
+            lines.append(f"{told}: {some_of(names)}")
+    return lines

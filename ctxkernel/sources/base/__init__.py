@@ -1,0 +1,1 @@
+"""The parts that all sources share: rendering, positions, reading files."""

@@ -1,0 +1,291 @@
+"""Windows: the lines of a text from a position on, whether the text is held whole or read from a huge file.
+
+Rule 1: of a large file at most `SCAN_BYTES` beyond its index (`lineindex.py`) are looked through for line ends;
+        positions so far are exact, later ones estimated from the average line, and said to be so (`~`).
+Rule 2: one window reads at most `WINDOW_BYTES`, wherever it lies.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxkernel.projection.tokens import most_chars
+from ctxkernel.sources.base.file_reader import Gone, Text, open_regular, read_at, reason_of
+from ctxkernel.sources.base.line_index import CHUNK, EMPTY, SCAN_BYTES, LineIndex
+from ctxkernel.sources.base.rendering import Place
+from ctxkernel.sources.base.scroll_steps import back, forward
+
+WINDOW_BYTES = 4 << 20
+_ALIGN_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Lines from a position on. `lines[0]` begins at `col` of line `line`."""
+
+    lines: Sequence[str]
+    line: int
+    col: int = 0
+    exact: bool = True
+    """Whether `line` is the number of the line, or an estimate."""
+    total: int | None = None
+    """Lines of the whole text, where known; else `estimate` holds a guess."""
+    estimate: int = 0
+    past_end: bool = False
+    offset: int | None = None
+    """Byte offset of the window in a large file."""
+    widths: Sequence[int] = ()
+    """Bytes of each line, line end included, in a large file."""
+    left: int = 0
+    """Bytes of a large file from `offset` on."""
+    cut: bool = False
+    """Whether its only line goes on after it."""
+    reach: int = 0
+    """Byte of a large file up to which positions by line are exact."""
+    indexed: int | None = None
+    """Percent of a large file that were indexed, while that goes on."""
+
+    def place_after(self, count: int, chars: int = 0) -> str | None:
+        """Return the position after `count` lines and `chars` characters of the next; None at the end."""
+        if self.offset is None:
+            if count >= len(self.lines):
+                return None
+            return str(Place(self.line + count, (self.col if count == 0 else 0) + chars))
+        used = sum(self.widths[:count])
+        if chars and count < len(self.lines):
+            used += min(len(self.lines[count][:chars].encode("utf-8", "replace")), self.widths[count])
+        if used >= self.left:
+            return None
+        if self.exact and not chars and not self.cut and (count or not self.col) and self.offset + used < self.reach:
+            return str(self.line + count)
+        return f"@{self.offset + used}"
+
+
+def whole_window(text: Text, place: Place) -> Window:
+    """Return the window of a text that is held in memory."""
+    lines, line, col = text.lines, place.line, place.col
+    if place.offset is not None:  # a position in a file that was larger once
+        start = text.text.rfind("\n", 0, place.offset) + 1
+        line = text.text.count("\n", 0, start)
+        col = 0 if place.shift else min(place.offset, len(text.text)) - start
+        line = max(0, line + place.shift)
+    total = len(lines)
+    past = line >= total > 0
+    if past:
+        line, col = total - 1, 0
+    rest = lines[line:]
+    if col and rest:
+        col = min(col, len(rest[0]))
+        rest[0] = rest[0][col:]
+    return Window(rest, line, col, total=total, past_end=past)
+
+
+class LargeFile:
+    """A file too large to hold: where its lines begin, as far as they were looked for."""
+
+    def __init__(self, path: str, known: LineIndex | None = None) -> None:
+        """`known` is believed as far as it still holds."""
+        self._path = path
+        self.index = EMPTY
+        """Replaced, never changed: a worker may look at the same file."""
+        opened = open_regular(path) if known is not None else Gone("missing")
+        if known is not None and not isinstance(opened, Gone):
+            try:
+                self.index = known if known.holds(*opened) else EMPTY
+            except OSError:
+                pass
+            finally:
+                os.close(opened[0])
+        self._reach = self.index.scanned + SCAN_BYTES
+
+    @property
+    def indexed(self) -> int:
+        """Bytes from the beginning in which lines are found at once."""
+        return self._reach
+
+    def window(self, place: Place, budget: int) -> Window | Gone:
+        """Return the lines from `place` on, as many as `budget` tokens could hold."""
+        opened = open_regular(self._path)
+        if isinstance(opened, Gone):
+            return opened
+        descriptor, found = opened
+        try:
+            return self._window(descriptor, found.st_size, place, min(WINDOW_BYTES, most_chars(budget) + 8192))
+        except OSError as fault:
+            return Gone(reason_of(fault))
+        finally:
+            os.close(descriptor)
+
+    def further(self, place: Place, tokens: int) -> str | None:
+        """Return the position that is `tokens` after `place` (before, if negative), at most `WINDOW_BYTES`.
+
+        By the rules of `scrolling`. A line that is longer than a window is moved through by windows. None where the
+        file cannot be read.
+        """
+        opened = open_regular(self._path)
+        if isinstance(opened, Gone):
+            return None
+        descriptor, found = opened
+        place = Place(place.line, 0, place.offset, place.shift)
+        count = min(WINDOW_BYTES, most_chars(abs(tokens)) + 8192)
+        try:
+            if tokens < 0:
+                return self._before(descriptor, found.st_size, place, count, -tokens)
+            window = self._window(descriptor, found.st_size, place, count)
+            if len(window.lines) < 2:  # how the line ends is further on
+                window = self._window(descriptor, found.st_size, place, WINDOW_BYTES)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        if not tokens or window.past_end:
+            return str(place)
+        steps = forward(window.lines, tokens)
+        return window.place_after(steps) or window.place_after(steps - 1) or str(place)
+
+    def _before(self, descriptor: int, size: int, place: Place, count: int, tokens: int) -> str:
+        if place.offset is None:
+            offset, _ = self._offset_of(descriptor, place.line, size)
+        else:
+            offset = _shifted(descriptor, place.offset, place.shift) if place.shift else place.offset
+        offset = min(offset, size)
+        for most in (count, WINDOW_BYTES):
+            start = max(0, offset - most)
+            # With the byte before, so that what stands up to the first line end is never a whole line.
+            pieces = read_at(descriptor, max(0, start - 1), offset - max(0, start - 1)).split(b"\n")
+            whole = pieces[bool(start) : -1]
+            if whole or not start:
+                break
+        if not whole:  # within a very long line, or its beginning
+            return f"@{start}" if start else "0"
+        steps = back([_shown(piece) for piece in whole], tokens)
+        offset -= sum(len(piece) + 1 for piece in whole[-steps:]) + len(pieces[-1])
+        line, exact = self._line_of(descriptor, offset, size) if offset < self._reach else (0, False)
+        return str(line) if exact else f"@{offset}"
+
+    def _window(self, descriptor: int, size: int, place: Place, count: int) -> Window:
+        past = False
+        if place.offset is None:
+            offset, exact = self._offset_of(descriptor, place.line, size)
+            line, col = place.line, place.col
+        else:
+            offset, exact, line, col = place.offset, True, -1, 0
+            if place.shift:
+                offset = _shifted(descriptor, offset, place.shift)
+        if offset >= size:
+            past, exact, line, col = True, True, -1, 0
+            offset = _line_start(descriptor, max(0, size - min(count, 4096)))
+        if col:
+            offset, col = _advance(descriptor, offset, col, size)
+        raw = read_at(descriptor, offset, count)
+        skip = next((i for i, byte in enumerate(raw[:4]) if byte & 0xC0 != 0x80), 0)
+        raw, offset = raw[skip:], offset + skip
+        if line < 0:
+            line, exact = self._line_of(descriptor, offset, size)
+        pieces = raw.split(b"\n")
+        at_end = offset + len(raw) >= size
+        if len(pieces) > 1 and (not at_end or not pieces[-1]):
+            pieces.pop()  # cut short by the window, or the nothing after a last line end
+        cut = len(pieces) == 1 and not at_end and b"\n" not in raw
+        widths = [len(piece) + (not cut) for piece in pieces]
+        lines = [_shown(piece) for piece in pieces]
+        if size <= self._reach:
+            self._scan(descriptor, offset=size)
+        index = self.index
+        total = index.lines + (not _ends_with_break(descriptor, size)) if index.scanned >= size else None
+        begun = total is None and self._reach > SCAN_BYTES
+        return Window(
+            lines,
+            line,
+            col,
+            exact,
+            total=total,
+            estimate=self._estimate(size),
+            past_end=past,
+            offset=offset,
+            widths=widths,
+            left=size - offset,
+            cut=cut,
+            reach=self._reach,
+            indexed=100 * index.scanned // size if begun else None,
+        )
+
+    def _scan(self, descriptor: int, *, line: int | None = None, offset: int = 0) -> None:
+        """Look for line ends until line `line` or byte `offset` is reached, or the bound."""
+        inode = os.fstat(descriptor).st_ino
+        self.index = self.index.further(descriptor, inode, line=line, offset=offset, most=self._reach)
+
+    def _average(self) -> float:
+        return self.index.scanned / max(self.index.lines, 1)
+
+    def _estimate(self, size: int) -> int:
+        return max(1, round(size / self._average())) if self.index.scanned else 0
+
+    def _offset_of(self, descriptor: int, line: int, size: int) -> tuple[int, bool]:
+        """Return where line `line` begins, and whether that is exact."""
+        if line == 0:
+            self._scan(descriptor, offset=1)  # for the estimate of lines
+            return 0, True
+        self._scan(descriptor, line=line)
+        index = self.index
+        if index.lines >= line:
+            chunk = bisect_left(index.before, line) - 1
+            data = read_at(descriptor, chunk * CHUNK, CHUNK)
+            rest = data.split(b"\n", line - index.before[chunk])[-1]
+            return chunk * CHUNK + len(data) - len(rest), True
+        if index.scanned >= size:
+            return size, True
+        guess = index.scanned + int((line - index.lines) * self._average())
+        return (size, True) if guess >= size else (_line_start(descriptor, guess), False)
+
+    def _line_of(self, descriptor: int, offset: int, size: int) -> tuple[int, bool]:
+        """Return the number of the line that `offset` lies in, and whether that is exact."""
+        self._scan(descriptor, offset=min(offset, self._reach))
+        index = self.index
+        if offset <= index.scanned:
+            chunk = min(offset // CHUNK, len(index.before) - 1)
+            part = read_at(descriptor, chunk * CHUNK, offset - chunk * CHUNK)
+            return index.before[chunk] + part.count(b"\n"), True
+        return index.lines + round((offset - index.scanned) / self._average()), False
+
+
+def _line_start(descriptor: int, offset: int) -> int:
+    """Return where the first line after `offset` begins; `offset` itself within a very long line."""
+    if offset == 0:
+        return 0
+    data = read_at(descriptor, offset, _ALIGN_BYTES)
+    return offset + data.find(b"\n") + 1
+
+
+def _shifted(descriptor: int, offset: int, lines: int) -> int:
+    """Return the beginning of the line that is `lines` after (before, if negative) `offset`."""
+    if lines > 0:
+        data = read_at(descriptor, offset, WINDOW_BYTES)
+        return offset + len(data) - len(data.split(b"\n", lines)[-1])
+    start = max(0, offset - WINDOW_BYTES)
+    data = read_at(descriptor, start, offset - start).removesuffix(b"\n")
+    pieces = data.rsplit(b"\n", -lines)
+    return start if len(pieces) <= -lines else start + len(pieces[0]) + 1
+
+
+def _advance(descriptor: int, offset: int, col: int, size: int) -> tuple[int, int]:
+    """Return (offset of, column) for column `col` of the line at `offset`; its end where it is shorter."""
+    data = read_at(descriptor, offset, min(4 * col + 4, SCAN_BYTES))
+    line = data.split(b"\n", 1)[0]
+    if len(line) < len(data) or offset + len(data) >= size or len(line) >= 4 * col:
+        if line.isascii():
+            return offset + min(col, len(line)), min(col, len(line))
+        shown = line.decode("utf-8", "replace")[:col]
+        return offset + len(shown.encode("utf-8", "replace")), len(shown)
+    return min(offset + col, size), col  # a line too long to decode up to there: bytes for characters
+
+
+def _ends_with_break(descriptor: int, size: int) -> bool:
+    return read_at(descriptor, max(0, size - 1), 1) in (b"\n", b"")
+
+
+def _shown(raw: bytes) -> str:
+    return raw.removesuffix(b"\r").decode("utf-8", "replace").replace("\0", "\u2400").replace("\r", "\u240d")

@@ -1,0 +1,180 @@
+"""Positions by name: which line a symbol, a heading or a pattern stands for.
+
+Rule 1: a name is found anew at each rendering, so a view stays with its symbol while lines come and go before it.
+Rule 2: a pattern is looked for line by line. One that could try very many ways is refused before it is tried, since
+        nothing can stop `re` in the middle of a line; all lines together get `SEARCH_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from ctxkernel.core.errors import BadPolicy
+from ctxkernel.sources.base.symbols import Outline
+
+P = TypeVar("P")
+SEARCH_SECONDS = 2.0
+LINE_CHARS = (4000, 1000, 250, 100)
+"""How much of a line is looked through: the most for which a pattern stays within `MOST_WAYS`."""
+MOST_WAYS = 100_000_000
+MOST_NAMES = 20_000
+"""So many names of one target are known."""
+_KEY = re.compile(r"""\s*(?:'([^']*)': |\.?([^\s:=(\['"{][^:=(\[{]*?)(?: \([^()]*\))?(?:: | = ))""")
+_KEY_CHARS = 400
+_JSON_PART = re.compile(r'"(?P<key>(?:[^"\\]++|\\.)*+)"(?P<colon>\s*:)?|[{}\[\]]')
+_JSON_KEY_CHARS = 200
+_JSON_DEPTH = 32
+"""Keys are known so deep, since each has the names of all that it is in."""
+_CLOSE = 3
+_LISTED = 10_000
+_FREE: Final = frozenset(("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "RANGE", "CATEGORY", "FAILURE"))
+_REPEATS: Final = frozenset(("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"))
+
+
+def pattern_of(pos: str) -> re.Pattern[str] | None:
+    """Return the pattern that "/…/" or "/…/i" stands for (flags i, s, x), or None for any other text.
+
+    Raises BadPolicy for one that `re` refuses.
+    """
+    found = re.fullmatch(r"/(.+)/([aisx]*)", pos, re.DOTALL)
+    if found is None:
+        return None
+    try:
+        return re.compile(found[1], sum({re.RegexFlag[flag.upper()] for flag in found[2]}, re.RegexFlag(0)))
+    except (re.error, RecursionError, OverflowError) as fault:
+        raise BadPolicy(f"pos={pos!r} is no regular expression: {fault}") from None
+
+
+def find_name(names: Sequence[tuple[str, P]], name: str, within: str = ".") -> P | None:
+    """Return the place of a name: the whole one first, else the first that ends in it (`fit` for `Model.fit`).
+
+    `within` is what stands between a name and what it is in.
+    """
+    whole = next((place for known, place in names if known == name), None)
+    if whole is not None:
+        return whole
+    return next((place for known, place in names if known.endswith(within + name)), None)
+
+
+def key_of(line: str) -> str:
+    """Return what a line of facts is about: a key without its quotes, an attribute, `axes 0`; empty for no such."""
+    found = _KEY.match(line[:_KEY_CHARS])
+    return (found[1] or found[2] or "") if found else ""
+
+
+def keys_of(lines: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Return the keys of JSON, with what they are in before them, and their line and column: `beta`, `beta.c`.
+
+    A key that begins its line is at column 0, so that its line is shown whole.
+    """
+    found: list[tuple[str, int, int]] = []
+    within: list[str] = []
+    """What each bracket that is open belongs to."""
+    name = ""
+    for at, line in enumerate(lines):
+        for part in _JSON_PART.finditer(line):
+            if part[0] in "{[":
+                within.append(name)
+            elif part[0] in "}]":
+                name = within.pop() if within else ""
+            elif part["colon"] and len(part["key"]) <= _JSON_KEY_CHARS and len(within) <= _JSON_DEPTH:
+                name = ".".join(filter(None, (within[-1] if within else "", part["key"])))
+                found.append((name, at, part.start() if line[: part.start()].strip() else 0))
+                if len(found) >= MOST_NAMES:
+                    return found
+    return found
+
+
+def symbols_of(outline: Outline) -> list[tuple[str, int]]:
+    """Return the names of an outline with their lines: `Model`, `Model.fit`, and headings as they read."""
+    found: list[tuple[str, int]] = []
+    within: list[tuple[int, str]] = []
+    for entry in outline.entries:
+        if not entry.name:
+            if outline.what == "headings":
+                found.append((entry.text.strip("# \t"), entry.line))
+            continue
+        while within and within[-1][0] >= entry.depth:
+            within.pop()
+        within.append((entry.depth, entry.name))
+        found.append((".".join(name for _, name in within), entry.line))
+    return found
+
+
+def find_pattern(pattern: re.Pattern[str], lines: Iterable[str]) -> int | None:
+    """Return the first line that the pattern is found in. Raises BadPolicy where looking could take very long."""
+    chars = _chars_for(pattern)
+    deadline = time.monotonic() + SEARCH_SECONDS
+    for at, line in enumerate(lines):
+        if pattern.search(line, 0, chars):
+            return at
+        if not at % 64 and time.monotonic() > deadline:
+            raise BadPolicy(
+                f"/{pattern.pattern}/ was not found within {SEARCH_SECONDS:g} s, in the first {at:,} lines; "
+                f"give a line, or a simpler pattern"
+            )
+    return None
+
+
+def no_place(label: str, pos: str, known: Sequence[str] = (), what: str = "symbols") -> BadPolicy:
+    """Return the error for a position that is not there, with the names that are like it."""
+    close = close_to(pos, known)
+    like = f" Is it {' or '.join(map(repr, close))}?" if close else ""
+    among = f" among its {len(known):,} {what}" if known else ""
+    return BadPolicy(
+        f"{label} has no position {pos!r}{among}.{like} You can give 'line' or 'line:col' counted from 0, a name such "
+        f"as 'Model.fit' or a row label, a pattern such as '/def fit/', or the next position that a rendering named"
+    )
+
+
+def close_to(pos: str, known: Sequence[str]) -> list[str]:
+    """Return at most three known names that are like `pos`."""
+    last = {name.rpartition(".")[2].lower(): name for name in reversed(known[:_LISTED])}
+    last |= {name.lower(): name for name in reversed(known[:_LISTED])}
+    return list(dict.fromkeys(last[one] for one in difflib.get_close_matches(pos.lower(), list(last), _CLOSE, 0.5)))
+
+
+def _chars_for(pattern: re.Pattern[str]) -> int:
+    parser: Any = importlib.import_module("re._parser")
+    tree = parser.parse(pattern.pattern, pattern.flags)
+    for chars in LINE_CHARS:
+        if _ways(tree, chars) * chars <= MOST_WAYS:
+            return chars
+    raise BadPolicy(
+        f"/{pattern.pattern}/ could take very long on some lines; use fewer * and +, and none within another"
+    )
+
+
+def _ways(tree: Any, chars: int) -> int:
+    """Return a bound of the ways in which a parsed pattern can be tried at one place of a line; capped."""
+    ways = 1
+    for op, value in tree:
+        ways = min(ways * _ways_of(str(op), value, chars), MOST_WAYS + 1)
+    return ways
+
+
+def _ways_of(op: str, value: Any, chars: int) -> int:
+    if op in _FREE:
+        return 1
+    if op in _REPEATS:
+        least, most, body = value
+        within, rounds = _ways(body, chars), min(int(most), chars)
+        if within == 1:
+            return max(1, rounds - int(least) + 1)
+        return MOST_WAYS + 1 if rounds > 64 else min(within**rounds * (rounds + 1), MOST_WAYS + 1)
+    if op == "BRANCH":
+        return sum(_ways(body, chars) for body in value[1])
+    if op == "SUBPATTERN":
+        return _ways(value[3], chars)
+    if op == "ATOMIC_GROUP":
+        return _ways(value, chars)
+    if op in ("ASSERT", "ASSERT_NOT"):
+        return _ways(value[1], chars)
+    if op == "GROUPREF":
+        return 1
+    return MOST_WAYS + 1  # what is rare and not known here: nobody needs it to name a line

@@ -1,0 +1,391 @@
+"""What every source shares: positions, fitting a text to its budget, and the frame of a rendering.
+
+Rule 1: `Rendered.tokens`, those of the text and of its picture, are at most `request.tokens`, whatever a source hands
+        in; a source that builds too long a text is cut here, so no fault of one can break a budget.
+Rule 2: what a budget cut is said in the text itself (`marked`), with the next move; however small the budget, a mark
+        of it stays (`core.marks`).
+Rule 3: a source's own fault becomes one line of text and a note; only `BadPolicy` gets out.
+Rule 4: renderings are cached by stamp, so an unchanged target costs one `stamp()`.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.jobs import Preparation, Summary
+from ctxkernel.core.marks import cut_to, parted, shorter
+from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
+from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
+from ctxkernel.sources.base.positions import find_name, find_pattern, no_place, pattern_of
+from ctxkernel.sources.base.saferepr import type_name
+from ctxkernel.sources.base.scroll_steps import moved
+
+PAST_END = " (the position is past the end)"
+NO_CAP = 1 << 40
+"""The budget that stands for `All`."""
+_CACHED_RENDERINGS = 8
+_CACHED_CHARS = 256 * 1024
+_PLACE = re.compile(r"(?:(?P<line>\d{1,15})(?::(?P<col>\d{1,15}))?|@(?P<offset>\d{1,18})(?P<shift>[+-]\d{1,12})?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position: a line (row, entry) and column from 0, or a byte offset with a shift in lines."""
+
+    line: int = 0
+    col: int = 0
+    offset: int | None = None
+    shift: int = 0
+
+    def __str__(self) -> str:
+        if self.offset is not None:
+            return f"@{self.offset}" + (f"{self.shift:+d}" if self.shift else "")
+        return f"{self.line}:{self.col}" if self.col else str(self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What positions are called in a target: names with their places, in its order."""
+
+    what: str = "symbols"
+    """What they are, for people: entries, headings, columns, …"""
+    places: Sequence[tuple[str, Place]] = ()
+    within: str = "."
+    """What stands between a name and what it is in, so that `fit` is `Model.fit`."""
+
+    def find(self, label: str, pos: str) -> Place:
+        """Return the place of a name, "[name]" or "/pattern/". Raises BadPolicy with what is like it."""
+        pattern = pattern_of(pos)
+        if pattern is not None:
+            at = find_pattern(pattern, (name for name, _ in self.places))
+            found = None if at is None else self.places[at][1]
+        else:
+            found = find_name(self.places, pos, self.within)
+            if found is None and pos[:1] == "[" and pos[-1:] == "]":
+                found = find_name(self.places, pos[1:-1], self.within)
+        if found is None:
+            raise no_place(label, pos, [name for name, _ in self.places], self.what)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a source renders, before its budget is enforced."""
+
+    text: str
+    cut_tokens: int = 0
+    next_pos: str | None = None
+    fingerprint: str = ""
+    basis: Any = None
+    notes: tuple[str, ...] = ()
+    picture: Picture | None = None
+
+
+def parse_place(pos: str) -> Place | None:
+    """Return the place that `pos` names by numbers: "line", "line:col", or "@offset" with an optional "+lines"."""
+    found = _PLACE.fullmatch(pos.strip())
+    if not found:
+        return None
+    if found["offset"] is not None:
+        return Place(offset=int(found["offset"]), shift=int(found["shift"] or 0))
+    return Place(line=int(found["line"]), col=int(found["col"] or 0))
+
+
+def fit(high: int, build: Callable[[int], str], budget: int, guess: int = 64) -> tuple[int, str]:
+    """Return (k, build(k)) for a largest k in 0 … high whose text is within `budget`.
+
+    `build(k)` is the whole text with k items, marks included. Where even build(0) is too much, its
+    beginning and its mark are returned with k = -1.
+    """
+    if budget >= NO_CAP:
+        return high, build(high)
+    k = largest(high, lambda n: count_tokens(build(n)) <= budget, guess)
+    return (k, build(k)) if k >= 0 else (-1, squeezed(build(0), budget))
+
+
+def squeezed(text: str, budget: int, cut: bool = False) -> str:
+    """Return `text` cut to `budget`, the mark at its end kept, or a shorter one; `cut` says that there must be one."""
+    head, mark = parted(text)
+    marks = shorter(mark) if mark or cut else []
+    return cut_to(head, marks, budget, count_tokens, trim_to_tokens)
+
+
+def fit_lines(
+    head: Sequence[str],
+    lines: Sequence[str],
+    budget: int,
+    what: str,
+    *,
+    place: Callable[[int], str | None] | None = None,
+) -> Draft:
+    """Return as many of `lines` after `head` as fit, with a mark that says how many `what` were left out.
+
+    `place(k)` is the position that shows line k first; without it, or where no line is shown and so the position would
+    be the same one again, the mark only names `tokens`.
+    """
+
+    def build(k: int) -> str:
+        mark = [marked(len(lines) - k, what, cut(k), place(k) if place and k else None)] if k < len(lines) else []
+        return "\n".join([*head, *lines[:k], *mark])
+
+    def cut(k: int) -> int:
+        return max(1, total * (len(lines) - k) // max(len(lines), 1))
+
+    def part(n: int) -> str:
+        mark = marked(len(lines) - 1, what, cut(0), place(1) if place and len(lines) > 1 else None)
+        return "\n".join([*head, lines[0][:n] + "…", mark])
+
+    total = count_tokens("\n".join(lines))
+    k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
+    if k == len(lines):
+        return Draft(text)
+    if k == 0 and (n := largest(len(lines[0]), lambda n: count_tokens(part(n)) <= budget, budget)) > 0:
+        return Draft(part(n), cut_tokens=cut(0), next_pos=place(1) if place and len(lines) > 1 else None)
+    shown = max(k, 0)
+    return Draft(text, cut_tokens=cut(shown), next_pos=place(shown) if place and shown else None)
+
+
+def marked(count: int, what: str, tokens: int, pos: str | None = None) -> str:
+    """Return the line that stands for what a budget cut."""
+    amount = f"{number_of(count, f'more {what}')}, " if count else ""
+    goes_on = f'h.pos = "{pos}" goes on, ' if pos is not None else ""
+    return f"[… {amount}~{tokens:,} tokens; {goes_on}h.tokens shows more]"
+
+
+def size_of(count: int) -> str:
+    """Return a number of bytes for people, in decimal units: `12.3 kB`, `2.0 GB`."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 999.95 or unit == "TB":
+            return f"{value:.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def titled(label: str, target: object) -> str:
+    """Return label and type, the type once."""
+    name = type_name(type(target)).rsplit(".", 1)[-1]
+    return label if label == name else f"{label} · {name}"
+
+
+def number_of(count: int, what: str) -> str:
+    """Return `1 line`, `1,200 lines`."""
+    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
+
+
+def one_line(text: str, chars: int = 160) -> str:
+    """Return `text` on one line, at most `chars` long, with … where it was cut."""
+    line = " ".join(text[: 4 * chars].split())
+    return line if len(line) <= chars and len(text) <= 4 * chars else line[: chars - 1] + "…"
+
+
+class BaseSource:
+    """The frame of a source: checks the request, keeps the budget, caches by stamp, survives faults.
+
+    A subclass has `kind`, `label`, `stamp()` and `draft(request, place, budget)`.
+    """
+
+    kind = "object"
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self.named = False
+        """Whether the label is a variable's name."""
+        self.stands_for: Callable[[str], bool | None] | None = None
+        """Says whether a variable's name stands for the target now; None where there is no such name."""
+        self._renderings: OrderedDict[tuple[Any, ...], Rendered] = OrderedDict()
+        self._found_at: tuple[tuple[str, str], Place] | None = None
+        self.prepared: dict[str, Any] = {}
+        """What was prepared in the background and accepted, by kind. A twin has the same one."""
+
+    @property
+    def label(self) -> str:
+        """What the user calls the target. A view holds the object, so it says when the name went to another one."""
+        there = self.stands_for(self._label) if self.named and self.stands_for is not None else True
+        if there is None:
+            return f"{self._label} (deleted; this view still holds it)"
+        return self._label if there else f"{self._label} (no longer this object's name)"
+
+    @label.setter
+    def label(self, label: str) -> None:
+        self._label = label
+
+    @property
+    def given_label(self) -> tuple[str, bool]:
+        """The label as it was given, and whether that is a variable's name: what `relabel` takes."""
+        return self._label, self.named
+
+    def relabel(self, label: str, named: bool) -> None:
+        """Be called as an earlier source for the same target was; a label is what the user called it then."""
+        self._label, self.named = label, named
+
+    def twin(self) -> Self:
+        """Return a source of the same target for another thread, with caches of its own."""
+        other = copy.copy(self)
+        other._renderings = self._renderings.copy()
+        return other
+
+    def absorb(self, twin: BaseSource) -> None:
+        """Take over what a twin read, found and rendered."""
+        self.__dict__.update(twin.__dict__)
+
+    def preparation(self) -> Preparation | None:
+        """Return slow work for the background that renderings would be better for, or None."""
+        return None
+
+    def accept(self, result: Any) -> bool:
+        """Take what a preparation gave, as far as it still holds; returns whether renderings are others for it."""
+        if not isinstance(result, Summary):
+            return False
+        self.prepared["summary"] = result
+        self._renderings.clear()
+        return True
+
+    def worded(self) -> bool:
+        """Whether it is a text as it was rendered last, whose summary a model may write: never numbers."""
+        return False
+
+    def stamp(self) -> str:
+        """Return a cheap text that differs when the target may have changed. Never raises."""
+        raise NotImplementedError(f"{type(self).__name__}.stamp")
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render; may raise anything."""
+        raise NotImplementedError(f"{type(self).__name__}.draft")
+
+    def covers(self, stamp: str) -> bool:
+        """Say whether an equal stamp means equal content. Where it does not, nothing is cached by it."""
+        return bool(stamp)
+
+    def render(self, request: RenderRequest) -> Rendered:
+        """Render within `request.tokens`. Raises BadPolicy for a level, budget or position that cannot be."""
+        if request.lod not in (0, 1, 2, 3):
+            raise BadPolicy(f"{self.label}: lod is {request.lod!r}; choose 0 raw, 1 structure, 2 summary or 3 diff")
+        budget = NO_CAP if isinstance(request.tokens, AllTokens) else request.tokens
+        if budget < 1:
+            raise BadPolicy(f"{self.label}: tokens is {budget}; give a budget of at least 1, or All")
+        place, missed = parse_place(request.pos), ""
+        stamp = self.stamp()
+        if place is None:
+            place, missed = self._placed(request, stamp)
+        basis = request.basis if request.lod == 3 else None
+        before = (getattr(basis, "fingerprint", None), getattr(basis, "where", None))
+        key = (stamp, request.lod, request.pos, str(place), missed, budget, before, self.label, request.pictured)
+        if (hit := self._renderings.get(key)) is not None:
+            self._renderings.move_to_end(key)
+            return hit
+        rendered = self._render(request, place, missed, budget)
+        # What was read may be newer than the stamp; then the next stamp differs, and this entry is never hit.
+        if self.covers(stamp) and "failed" not in rendered.notes and len(rendered.text) <= _CACHED_CHARS:
+            self._renderings[key] = rendered
+            if len(self._renderings) > _CACHED_RENDERINGS:
+                self._renderings.popitem(last=False)
+        return rendered
+
+    def names(self) -> Names:
+        """Return what positions are called in the target, bounded. May raise anything."""
+        return Names()
+
+    def find(self, pos: str) -> Place | None:
+        """Return the place of a name or "/pattern/"; None where nothing can be said, as of a file that is gone.
+
+        Raises BadPolicy with what is there where it is not.
+        """
+        return self.names().find(self.label, pos)
+
+    def parts(self) -> Sequence[str]:
+        """Return the text of each line, entry or cell that positions count; none where it is not at hand. May raise."""
+        return ()
+
+    def further(self, place: str, tokens: int, lod: int = 0) -> str | None:
+        """Return the position that is `tokens` after `place` (before, if negative), by the rules of `scrolling`.
+
+        `lod` is the level at which it is looked at: the tree of a folder has other lines than the folder. None where
+        there is no text to measure by. Never raises.
+        """
+        at = parse_place(place)
+        if at is None or at.offset is not None:
+            return None
+        try:
+            parts = self.parts()
+        except Exception:  # a target that went meanwhile: its rendering says so
+            return None
+        return str(moved(parts, at.line, tokens)) if parts else None
+
+    def _placed(self, request: RenderRequest, stamp: str) -> tuple[Place, str]:
+        """Return where `pos` is; where it is no more, where it was and a remark. Raises BadPolicy."""
+        key = stamp, request.pos
+        if self._found_at is not None and self._found_at[0] == key and self.covers(stamp):
+            return self._found_at[1], ""
+        last = parse_place(request.last)
+        try:
+            found = self.find(request.pos)
+        except BadPolicy as fault:
+            if last is None:
+                raise
+            close = re.search(r"\. Is it (.*?\?) You can", str(fault))
+            return last, f"position {request.pos!r} is not there any more" + (f" (is it {close[1]})" if close else "")
+        except Exception as fault:  # a target that changes while it is read, a hostile label
+            raise BadPolicy(
+                f"{self.label}: {request.pos!r} could not be looked for ({type(fault).__name__}); give a line"
+            ) from None
+        if found is None:
+            return last or Place(), ""
+        self._found_at = key, found
+        return found, ""
+
+    def _render(self, request: RenderRequest, place: Place, missed: str, budget: int) -> Rendered:
+        remark = f"[{missed}; this is where it was, h.pos sets another]\n" if missed else ""
+        room = budget - count_tokens(remark)
+        if 2 * room < budget:  # a remark must not take the place of what it is about: the notes have it
+            remark, room = "", budget
+        try:
+            draft = self.draft(request, place, room)
+        except BadPolicy:
+            raise
+        except Exception as fault:  # whatever a target does, the tick goes on
+            what = one_line(f"{type(fault).__name__}: {fault}")
+            draft = Draft(f"{self.label}: could not be rendered ({what})", notes=("failed",))
+        summary: Summary | None = self.prepared.get("summary") if request.lod == 2 else None
+        if summary is not None and summary.fingerprint == draft.fingerprint:
+            head = f"{draft.text.partition(chr(10))[0]} · summary by {summary.model}"
+            made = fit_lines([head], summary.lines, room, "lines")
+            draft = replace(draft, text=made.text, cut_tokens=made.cut_tokens, next_pos=None)
+        text = remark + draft.text
+        text = text.encode("utf-8", "replace").decode() if _has_surrogates(text) else text
+        tokens, cut, picture = count_tokens(text), draft.cut_tokens, draft.picture
+        if tokens > budget:
+            text = squeezed(text, budget, cut > 0 or "\n" in text)
+            cut += max(1, tokens - budget)
+            tokens = count_tokens(text)
+        if picture is not None and tokens + picture.tokens > budget:
+            picture = None
+        return Rendered(
+            text=text,
+            tokens=tokens + (picture.tokens if picture is not None else 0),
+            lod=request.lod,
+            pos=request.pos,
+            cut_tokens=cut,
+            next_pos=draft.next_pos,
+            fingerprint=draft.fingerprint,
+            basis=draft.basis,
+            notes=(missed, *draft.notes) if missed else draft.notes,
+            picture=picture,
+            place=str(place),
+        )
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

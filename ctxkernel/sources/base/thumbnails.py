@@ -1,0 +1,82 @@
+"""A small picture of an image, for a model that sees: made by Pillow where that is installed.
+
+Rule 1: an image that would take long or much memory to decode is told and not decoded; its header says so beforehand.
+Rule 2: only formats that Pillow reads by itself, whatever plug-ins somebody added to it.
+Rule 3: the same file, room and Pillow give the same bytes; no date, no metadata of the file goes along.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from typing import Any
+
+from ctxkernel.core.ports import Picture
+from ctxkernel.history.pixels import image_tokens
+from ctxkernel.sources.base.file_reader import Gone, open_regular
+from ctxkernel.sources.base.image_headers import Image
+
+MOST_SIDE = 512
+"""Pixels: more are seldom worth their tokens before anybody asked."""
+NO_ROOM = "no picture: too few tokens for one"
+_MOST_PNG = 150_000  # bytes
+_LEAST_SIDE = 32  # smaller ones show nothing
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
+_MOST_PIXELS = 24_000_000
+_MOST_JPEG = 80_000_000  # a JPEG is decoded at a fraction of its size
+
+
+def picture(path: str, image: Image, room: int) -> tuple[Picture | None, str]:
+    """Return a picture of at most `room` tokens and `MOST_SIDE` pixels a side, or None and why, in a few words."""
+    size = image.width * image.height
+    if image.format.upper() not in _FORMATS:
+        return None, f"no picture: {image.format} is not decoded"
+    if size > (_MOST_JPEG if image.format == "JPEG" else _MOST_PIXELS):
+        return None, f"no picture: {size / 1e6:,.0f} million pixels are not decoded"
+    side = side_within(image.width, image.height, room)
+    if not side:
+        return None, NO_ROOM
+    try:
+        import PIL.Image  # late: costs 50 ms, and most views are of no image
+        import PIL.ImageOps
+    except ImportError:
+        return None, "no picture: pip install pillow"
+    opened = open_regular(path)
+    if isinstance(opened, Gone):
+        return None, f"no picture: {opened.reason}"
+    try:
+        with os.fdopen(opened[0], "rb") as file, PIL.Image.open(file, formats=_FORMATS) as found:
+            found.draft("RGB", (2 * side, 2 * side))
+            seen = PIL.ImageOps.exif_transpose(found)
+            kind = "JPEG" if seen.mode in ("RGB", "YCbCr", "CMYK") else "PNG"
+            small = seen.convert("RGB" if kind == "JPEG" else "L" if seen.mode in ("1", "L") else "RGBA")
+            small.thumbnail((side, side))
+            return encoded(small, kind), ""
+    except Exception:  # broken data, or a format within the format: the header's facts stay
+        return None, "no picture: it cannot be decoded"
+
+
+def encoded(image: Any, kind: str) -> Picture:
+    """Return a PIL image as a picture: `kind` is PNG or JPEG; a PNG of too many bytes is made a JPEG, if it can be."""
+    out = io.BytesIO()
+    image.save(out, kind, **({"quality": 80} if kind == "JPEG" else {}))
+    if kind == "PNG" and image.mode in ("RGB", "L") and out.tell() > _MOST_PNG:
+        return encoded(image, "JPEG")
+    data = base64.b64encode(out.getvalue()).decode("ascii")
+    width, height = image.size
+    return Picture(f"image/{kind.lower()}", data, width, height, image_tokens(width, height))
+
+
+def side_within(width: int, height: int, room: int, most: int = MOST_SIDE) -> int:
+    """Return the pixels of the longer side of a picture of at most `room` tokens; 0 where it would be too small."""
+    side = most
+    while side >= _LEAST_SIDE and image_tokens(*scaled(width, height, side)) > room:
+        side -= side // 8
+    return side if side >= _LEAST_SIDE else 0
+
+
+def scaled(width: int, height: int, side: int) -> tuple[int, int]:
+    """Return the dimensions of an image that is scaled down, never up, to `side` pixels."""
+    scale = min(1.0, side / max(width, height, 1))
+    return max(1, round(width * scale)), max(1, round(height * scale))

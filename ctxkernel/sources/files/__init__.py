@@ -1,0 +1,1 @@
+"""Sources for files, folders, patterns and URIs."""

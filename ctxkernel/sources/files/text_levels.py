@@ -1,0 +1,248 @@
+"""The four levels of detail of a text, for every source that has one.
+
+Rule 1: each level is a function from a text (or a window of one) and a budget to a `Draft`.
+Rule 2: the first line says what is shown, of what, and how much there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxkernel.projection.tokens import count_tokens, largest
+from ctxkernel.sources.base.file_reader import Text
+from ctxkernel.sources.base.line_windows import Window, whole_window
+from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Place, fit, fit_lines, marked, number_of, size_of
+from ctxkernel.sources.base.symbols import DETAILS, Outline, entry_lines
+from ctxkernel.sources.base.text_diff import changes, counted, unified
+from ctxkernel.sources.files.text_summary import Bullet, bullets
+from ctxkernel.sources.outlines.outline import Language, language_of
+
+BASIS_CHARS = 2 << 20
+"""Longest text that is kept whole for a later diff; of a longer one a window is kept."""
+_BASIS_WINDOW_CHARS = 64 << 10
+_NEARBY_TOKENS = 64
+"""Least room in which lines near the position are added to a structure."""
+_LONG_LINE = 2000
+_RECORDS = ("table", "json", "jsonlines", "log")
+
+
+@dataclass(frozen=True, slots=True)
+class TextBasis:
+    """What a later diff is made against. `text` None: only the window's lines were kept."""
+
+    fingerprint: str
+    size: int
+    text: str | None
+    window: tuple[str, ...] = ()
+    window_line: int = 0
+    tail: tuple[int, str] = (0, "")
+    """(bytes, hash of the last ones before them) of a file too large to keep, to see that it only grew."""
+
+    @property
+    def where(self) -> str:
+        """What of the text this basis holds."""
+        return "whole" if self.text is not None else f"{self.window_line}+{len(self.window)}"
+
+
+class Document:
+    """A text with its language and outline, each found once."""
+
+    def __init__(self, label: str, path: str, text: Text) -> None:
+        self.label = label
+        self.text = text
+        self.language: Language = language_of(path, text)
+        self.tokens = -1
+        self._outline: Outline | None = None
+        self._bullets: list[Bullet] | None = None
+
+    @property
+    def worded(self) -> bool:
+        """Whether it is prose or code, rather than records of numbers."""
+        return self.language.name not in _RECORDS and bool(self.text.text.strip())
+
+    @property
+    def outline(self) -> Outline:
+        """The structure, found once."""
+        if self._outline is None:
+            self._outline = self.language.outline(self.text)
+        return self._outline
+
+    @property
+    def bullets(self) -> list[Bullet]:
+        """The most informative lines, best first, found once."""
+        if self._bullets is None:
+            self._bullets = bullets(self.text, self.language, self.outline)
+        return self._bullets
+
+    def tokens_of(self, chars: int) -> int:
+        """Return an estimate for `chars` characters of this text, from the price of its average one."""
+        if self.tokens < 0:
+            self.tokens = count_tokens(self.text.text)
+        return max(1, self.tokens * chars // max(len(self.text.text), 1))
+
+    def headline(self, shown: str = "") -> str:
+        """Return the first line of a rendering."""
+        text = self.text
+        lines = number_of(len(text.lines), "lines") if text.whole else ""
+        # Of an excerpt the remark says the size; of an object's text it says nothing.
+        size = size_of(text.size) if text.whole and text.size >= 0 else ""
+        return " · ".join(part for part in (self.label, shown or lines, size, *text.remarks) if part)
+
+
+def excerpt(document: Document, window: Window, budget: int) -> Draft:
+    """Level 0: lines from the position on, as they stand."""
+    lines = window.lines
+    if not lines:
+        return Draft(document.headline("empty"))
+
+    def numbers(k: int) -> str:
+        about = "" if window.exact else "~"
+        if window.total is not None and k == window.total:
+            return number_of(k, "lines")
+        total = f"{window.total:,}" if window.total is not None else f"~{window.estimate:,}"
+        if window.indexed is not None:
+            total += f" (indexing, {window.indexed} %)"
+        last = window.line + max(k - 1, 0)
+        span = f"line {about}{window.line}" if k < 2 else f"lines {about}{window.line}-{last}"
+        column = f" from column {window.col}" if window.col else ""
+        return f"{span}{column} of {total}{PAST_END if window.past_end else ''}"
+
+    def rest(k: int, chars: int = 0) -> int:
+        """Return the tokens after `k` lines and `chars` characters."""
+        shown = sum(map(len, lines[:k])) + k + chars
+        whole = window.left if window.offset is not None else everything
+        return document.tokens_of(max(whole - shown, 1))
+
+    def build(k: int) -> str:
+        place = window.place_after(k)
+        count = window.total - window.line - k if window.total is not None and window.exact else 0
+        mark = [marked(count, "lines", rest(k), place)] if place is not None else []
+        return "\n".join([document.headline(numbers(k)), *lines[:k], *mark])
+
+    def after(n: int) -> str | None:
+        """Return the position after `n` characters of the first line; None where that is where it is already."""
+        if n >= len(lines[0]):
+            return window.place_after(1)
+        return window.place_after(0, n) if n > 0 else None
+
+    def build_long(n: int) -> str:
+        mark = marked(0, "", rest(0, n), after(n))
+        return "\n".join([document.headline(numbers(1)), *([lines[0][:n]] if n else []), mark])
+
+    everything = sum(map(len, lines)) + len(lines)
+    k, text = fit(len(lines), build, budget, guess=budget // 12 + 1)
+    if k >= 1:
+        place = window.place_after(k)
+        return Draft(text, cut_tokens=rest(k) if place is not None else 0, next_pos=place)
+    n, text = fit(len(lines[0]), build_long, budget, guess=2 * budget)  # not one line fits: how the first begins
+    return Draft(text, cut_tokens=rest(0, max(n, 0)), next_pos=after(max(n, 0)))
+
+
+def structure(document: Document, place: Place, budget: int) -> Draft:
+    """Level 1: symbols, headings or columns, then lines near the position where there is room."""
+    outline = document.outline
+    # Documentation and imports give way where they would leave no room for the structure itself.
+    heads = ([document.headline(), *outline.head[:n]] for n in (len(outline.head), 1, 0))
+    head = next((head for head in heads if 2 * count_tokens("\n".join(head)) <= budget), [document.headline()])
+    if not outline.entries:
+        draft = fit_lines(head, outline.lines, budget, "lines")
+        return draft if draft.cut_tokens else _with_nearby(document, draft, place, budget)
+    share = budget if budget >= NO_CAP or not (place.line or place.offset) else max(1, budget * 3 // 4)
+    richest = 0
+    for depth, docs in DETAILS:
+        lines, kept = entry_lines(outline.entries, depth, docs)
+        body = "\n".join(lines)
+        tokens = count_tokens(body)
+        richest = richest or tokens
+        cut = max(1, richest - tokens) if (depth, docs) != DETAILS[0] else 0
+        omitted = len(outline.entries) - len(kept)
+        note = [marked(omitted, f"nested {outline.what}" if omitted else "", cut)] if cut else []
+        text = "\n".join([*head, *lines, *note])
+        if count_tokens(text) <= share:
+            return _with_nearby(document, Draft(text, cut_tokens=cut), place, budget)
+    lines, kept = entry_lines(outline.entries, DETAILS[-1][0], DETAILS[-1][1])
+    first = 0
+    if place.line:  # begin with the entry that the position lies in
+        first = max(0, next((i for i, e in enumerate(kept) if e.line > place.line), len(kept)) - 1)
+    before = [f"[… {first:,} {outline.what} before]"] if first else []
+    rest = kept[first:]
+    draft = fit_lines([*head, *before], lines[first:], share, outline.what, place=lambda k: str(rest[k].line))
+    return _with_nearby(document, draft, place, budget) if share < budget else draft
+
+
+def _with_nearby(document: Document, draft: Draft, place: Place, budget: int) -> Draft:
+    room = budget - count_tokens(draft.text) - 2
+    if budget >= NO_CAP or room < _NEARBY_TOKENS or document.language.name == "table":
+        return draft
+    window = whole_window(document.text, place)
+    lines = [line if len(line) <= _LONG_LINE else line[:_LONG_LINE] + "…" for line in window.lines[: room + 1]]
+
+    def build(k: int) -> str:
+        return "\n".join([draft.text, f"--- from line {window.line} ---", *lines[:k]])
+
+    # A part of the room only: the rest of the text is asked for with level 0.
+    k = largest(min(len(lines), 40), lambda n: count_tokens(build(n)) <= budget, guess=10)
+    if k < 1:
+        return draft
+    return Draft(build(k), draft.cut_tokens, draft.next_pos, draft.fingerprint, draft.basis, draft.notes)
+
+
+def summary(document: Document, budget: int) -> Draft:
+    """Level 2: the most informative lines, in the order of the text."""
+    ranked = document.bullets
+    head = [document.headline(), *document.outline.head[:1]]
+    if 2 * count_tokens("\n".join(head)) > budget:
+        head = head[:1]
+    with_lines = document.language.name not in ("table", "json", "jsonlines")
+
+    def build(k: int) -> str:
+        chosen = sorted(ranked[:k], key=lambda bullet: bullet.line) if with_lines else ranked[:k]
+        shown = [f"- {f'{bullet.line}: ' if with_lines else ''}{bullet.text}" for bullet in chosen]
+        mark = [marked(len(ranked) - k, "points", cut(k))] if k < len(ranked) else []
+        return "\n".join([*head, *shown, *mark])
+
+    def cut(k: int) -> int:
+        return max(1, count_tokens("\n".join(bullet.text for bullet in ranked[k:])))
+
+    k, text = fit(len(ranked), build, budget, guess=budget // 30 + 1)
+    return Draft(text, cut_tokens=cut(max(k, 0)) if k < len(ranked) else 0)
+
+
+def difference(document: Document, basis: TextBasis, window: Sequence[str] | None, budget: int) -> Draft:
+    """Level 3: a unified diff against what was rendered before; `window` the lines where a window was kept."""
+    if basis.fingerprint == document.text.fingerprint:
+        return Draft(f"{document.label} · no change")
+    if basis.text is not None and document.text.whole:
+        old, new, first = basis.text.split("\n"), document.text.text.split("\n"), 0
+        if old[-1] == new[-1] == "":
+            old.pop()
+            new.pop()
+    elif window is not None:
+        old, new, first = list(basis.window), list(window), basis.window_line
+    else:
+        return Draft(f"{document.label} · changed: {size_of(basis.size)} → {size_of(document.text.size)}")
+    hunks = changes(old, new)
+    size = "" if basis.size == document.text.size else f" · {size_of(basis.size)} → {size_of(document.text.size)}"
+    if not hunks:
+        kept = window is not None
+        what = "no change in the window shown last" if kept else "no line changed: encoding or line ends did"
+        return Draft(f"{document.label} · {what}{size}")
+    part = "" if window is None else " · of the window shown last"
+    head = f"{document.label} · changed, {counted(hunks)}{size}{part}"
+    return fit_lines([head], unified(old, new, first=first), budget, "lines of the diff")
+
+
+def make_basis(document: Document, window: Window | None, tail: tuple[int, str] = (0, "")) -> TextBasis:
+    """Return what a later diff needs: the whole text up to `BASIS_CHARS`, else a window of it."""
+    text = document.text
+    if text.whole and len(text.text) <= BASIS_CHARS:
+        return TextBasis(text.fingerprint, text.size, text.text)
+    kept: list[str] = []
+    room = _BASIS_WINDOW_CHARS
+    for line in window.lines if window else ():
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    return TextBasis(text.fingerprint, text.size, None, tuple(kept), window.line if window else 0, tail)

@@ -1,0 +1,1 @@
+"""Sources for objects of optional libraries, imported only where the library is in use."""

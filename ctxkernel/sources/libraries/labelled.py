@@ -1,0 +1,166 @@
+"""What xarray makes as a source: 0 values, 1 dimensions, coordinates, variables and attributes, 2 ranges.
+
+Rule 1: what lies in a file or in a Dask graph is named, and never loaded.
+Rule 2: of an array in memory a hash of the content stands with it, so that a diff sees any change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ctxkernel.sources.base.rendering import Place, number_of, one_line, size_of, titled
+from ctxkernel.sources.base.saferepr import attributes, brief, type_name
+from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
+from ctxkernel.sources.tables.arrays import array_window
+from ctxkernel.sources.tables.column_stats import numbers
+from ctxkernel.sources.tables.columns import modules
+
+_VARIABLES = 200
+_ATTRIBUTES = 100
+_ROWS = 1_000
+_FEW_ROWS = 5
+_COLUMNS = 20
+_STATISTICS = 1_000_000
+_LABELS = 10_000
+_NODES = 200
+_ADAPTERS = ("PandasIndexingAdapter", "PandasMultiIndexingAdapter")
+
+
+class LabelledSource(FactsSource):
+    """A view of a Dataset or DataArray."""
+
+    kind = "labelled"
+
+    @property
+    def _is_array(self) -> bool:
+        return not hasattr(self.target, "data_vars")
+
+    def headline(self) -> str:
+        """Return label, type, dimensions and size."""
+        sides = " × ".join(f"{name} {side:,}" for name, side in self.target.sizes.items()) or "scalar"
+        return f"{titled(self.label, self.target)} · {sides} · {size_of(int(self.target.nbytes))}"
+
+    def _coordinates(self) -> dict[Any, Any]:
+        return {name: self.target.coords[name].variable for name in self.target.coords}
+
+    def _variables(self) -> dict[Any, Any]:
+        if self._is_array:
+            return {self.target.name if self.target.name is not None else "values": self.target.variable}
+        return {name: self.target.variables[name] for name in self.target.data_vars}
+
+    def value(self) -> list[str]:
+        """Return rows of every variable: a DataArray's own, a few of each of a Dataset's."""
+        rows = _ROWS if self._is_array else _FEW_ROWS
+        found: list[str] = []
+        for name, variable in list({**self._variables(), **self._coordinates()}.items())[:_VARIABLES]:
+            found.append(_line(name, variable))
+            if (array := _in_memory(variable)) is not None and array.ndim and array.size > 6:
+                found += [f"  {line}" for line in array_window(array, Place(), rows, _COLUMNS).lines(_COLUMNS)[1:]]
+        return found
+
+    def structure(self) -> list[str]:
+        """Return coordinates, variables and attributes."""
+        found: list[str] = []
+        for what, variables in (("coordinates", self._coordinates()), ("variables", self._variables())):
+            shown = list(variables.items())[:_VARIABLES]
+            if shown:
+                found += [f"{what}:", *(f"  {_line(name, variable)}" for name, variable in shown)]
+            found += [f"  [… {len(variables) - len(shown):,} more]"] if len(variables) > len(shown) else []
+            for name, variable in shown:
+                found += [f"  {name}.{line}" for line in _attributes(variable.attrs)]
+        if lines := list(_attributes(self.target.attrs)):
+            found += ["attributes:", *(f"  {line}" for line in lines)] if not self._is_array else []
+        return found
+
+    def summary(self) -> list[str]:
+        """Return statistics of what is in memory."""
+        found: list[str] = []
+        for name, variable in list(self._variables().items())[:_VARIABLES]:
+            array = _in_memory(variable)
+            if array is None:
+                found.append(f"- {_line(name, variable)}")
+            elif array.dtype.kind in "iuf" and 0 < array.size <= _STATISTICS:
+                there = array[array == array]
+                nan = array.size - there.size
+                said = numbers(there) if there.size else "no values"
+                found.append(f"- {one_line(str(name), 80)}: {said}{f', {nan:,} NaN' if nan else ''}")
+            else:
+                found.append(f"- {_line(name, variable)}")
+        ends = [f"- {_line(name, variable)}" for name, variable in list(self._coordinates().items())[:_VARIABLES]]
+        title = self.target.attrs.get("title")
+        return [*([f"- {brief(title, 160)}"] if isinstance(title, str) else []), *found, *ends]
+
+
+class TreeSource(FactsSource):
+    """A view of a DataTree: each of its datasets, by path."""
+
+    kind = "labelled"
+
+    def _nodes(self) -> list[LabelledSource]:
+        waiting, found = [("/", self.target)], list[LabelledSource]()
+        while waiting and len(found) < _NODES:
+            path, node = waiting.pop()
+            found.append(LabelledSource(node.to_dataset(inherit=False), path))
+            inner = list(node.children.items())
+            waiting += [(f"{path.rstrip('/')}/{one_line(name, 60)}", one) for name, one in reversed(inner)]
+        return found
+
+    def _of_all(self, lines: Callable[[LabelledSource], list[str]]) -> list[str]:
+        return [line for node in self._nodes() for line in (node.headline(), *(f"  {one}" for one in lines(node)))]
+
+    def headline(self) -> str:
+        """Return label, type and number of nodes."""
+        return f"{titled(self.label, self.target)} · {number_of(len(self._nodes()), 'nodes')}"
+
+    def value(self) -> list[str]:
+        """Return rows of every variable, by node."""
+        return self._of_all(LabelledSource.value)
+
+    def structure(self) -> list[str]:
+        """Return coordinates, variables and attributes, by node."""
+        return self._of_all(LabelledSource.structure)
+
+    def summary(self) -> list[str]:
+        """Return statistics of what is in memory, by node."""
+        return self._of_all(LabelledSource.summary)
+
+
+def _in_memory(variable: Any) -> Any:
+    """Return the ndarray of a variable, or None where it would have to be loaded."""
+    data = attributes(variable).get("_data")
+    if is_array(data):
+        return data
+    held = attributes(data).get("array") if type_name(type(data)).endswith(_ADAPTERS) else None
+    _, pandas = modules()
+    if held is None or pandas is None or not isinstance(held, pandas.Index):
+        return None
+    if held.nlevels == 1:
+        return held.to_numpy()
+    level = attributes(data).get("level")  # of labels in several levels
+    some = held[:_LABELS]
+    return (some if level is None else some.get_level_values(level)).to_numpy() if len(held) <= _LABELS else None
+
+
+def _line(name: Any, variable: Any) -> str:
+    dims = ", ".join(map(str, variable.dims))
+    array = _in_memory(variable)
+    if array is not None and not array.dtype.hasobject:
+        return f"{one_line(str(name), 80)} ({dims}): {array_line(array)}"
+    shape = " × ".join(f"{side:,}" for side in variable.shape) or "scalar"
+    if array is not None:
+        return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype} {brief(array.flat[:6].tolist(), 120)}"
+    data: Any = attributes(variable).get("_data")
+    kind = type_name(type(data))
+    if kind.endswith(_ADAPTERS):
+        return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, labels in several levels"
+    where = kind.partition(".")[0]
+    chunks = f", {number_of(data.npartitions, 'chunks')}" if where == "dask" else ""
+    return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, not loaded ({where}{chunks})"
+
+
+def _attributes(attrs: Mapping[Any, Any]) -> Iterator[str]:
+    for name, value in list(attrs.items())[:_ATTRIBUTES]:
+        yield f"{one_line(str(name), 60)} = {brief(value, 160)}"
+    if len(attrs) > _ATTRIBUTES:
+        yield f"[… {len(attrs) - _ATTRIBUTES:,} more attributes]"

@@ -1,0 +1,1 @@
+"""Sources for any Python object, and for objects with a picture."""

@@ -1,0 +1,153 @@
+"""The frame of an object that is known by lines about it: 0 its value, 1 its structure, 2 a summary, 3 a diff of these.
+
+Rule 1: a subclass has three lists of lines, each bounded and deterministic, and computes nothing for them.
+Rule 2: the diff is of value and structure together, so that it shows what level 0 and level 1 would show anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+import xxhash
+
+from ctxkernel.core.ports import RenderRequest
+from ctxkernel.sources.base.file_reader import content_hash, make_text
+from ctxkernel.sources.base.line_windows import whole_window
+from ctxkernel.sources.base.positions import key_of, pattern_of
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, one_line, titled
+from ctxkernel.sources.base.saferepr import is_a
+from ctxkernel.sources.files.files import find_in, render_document
+from ctxkernel.sources.files.text_levels import Document, make_basis
+from ctxkernel.sources.tables.columns import STAMP_BYTES, cells, hash_column, modules
+
+MOST_LINES = 2_000
+ASKED_SECONDS = 5.0
+"""So long a library is waited for that is asked for what it may have to look up."""
+_SHOWN = 6
+_SAMPLED = "content ~"
+_RANGED = 1_000_000
+
+
+def array_line(array: Any) -> str:
+    """Return shape, type and values of an ndarray; of more than a few, the first, the range and a hash of all."""
+    numpy, _ = modules()
+    array = numpy.asarray(array)
+    about = f"{' × '.join(f'{side:,}' for side in array.shape) or 'scalar'} {array.dtype}"
+    if array.size <= _SHOWN:
+        return f"{about} [{', '.join(cells(array.ravel()))}]"
+    column = hash_column(array, STAMP_BYTES // 8)
+    content = f"{xxhash.xxh3_64_intdigest(repr(column.chunks).encode()) & 0xFFFFFFFF:08x}"
+    span = span_of(array)
+    parts = [
+        f"{about} [{', '.join(cells(array.flat[:_SHOWN]))}, …]",
+        *([span] if span else []),
+        f"content {'' if column.exact else '~'}{content}",
+    ]
+    return ", ".join(parts)
+
+
+def span_of(array: Any) -> str:
+    """Return `min … max` of an array of numbers or times, NaN left out; empty where there is none, or it is large."""
+    if array.dtype.kind not in "iufmM" or not 0 < array.size <= _RANGED:
+        return ""
+    there = array[array == array]  # a copy of at most 8 MB
+    numpy, _ = modules()
+    return " … ".join(cells(numpy.array([there.min(), there.max()], dtype=array.dtype))) if there.size else ""
+
+
+def is_array(value: Any) -> TypeGuard[Any]:
+    """Say whether it is an ndarray."""
+    numpy, _ = modules()
+    return numpy is not None and is_a(value, numpy.ndarray)
+
+
+def within(ask: Callable[[], list[str]]) -> list[str]:
+    """Return the lines that `ask()` gives, or one line that says why it gave none in ASKED_SECONDS."""
+    found: list[list[str]] = []
+
+    def run() -> None:
+        try:
+            found.append(ask())
+        except BaseException as fault:  # a library raises its own: for a file that is gone, say
+            found.append([f"[not known: {type(fault).__name__}: {one_line(str(fault), 160)}]"])
+
+    thread = threading.Thread(target=run, name="ctxkernel ask", daemon=True)
+    thread.start()
+    thread.join(ASKED_SECONDS)
+    return found[0] if found else [f"[not known: no answer in {ASKED_SECONDS:g} s]"]
+
+
+class FactsSource(BaseSource):
+    """A view of an object by its facts. A subclass has `value`, `structure` and `summary`."""
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(label)
+        self.target = target
+
+    def headline(self) -> str:
+        """Return the first line of every level."""
+        return titled(self.label, self.target)
+
+    def value(self) -> list[str]:
+        """Return the lines of level 0."""
+        raise NotImplementedError(f"{type(self).__name__}.value")
+
+    def structure(self) -> list[str]:
+        """Return the lines of level 1."""
+        raise NotImplementedError(f"{type(self).__name__}.structure")
+
+    def summary(self) -> list[str]:
+        """Return the lines of level 2."""
+        raise NotImplementedError(f"{type(self).__name__}.summary")
+
+    def seen(self, request: RenderRequest) -> list[str]:
+        """Return lines that only a diff shows, of what level 0 shows besides its lines."""
+        return []
+
+    def stamp(self) -> str:
+        """Return a hash of the value's lines. Never raises."""
+        try:
+            lines = [self.headline(), *self.value()]
+        except Exception as fault:  # an object that another thread changes meanwhile
+            return f"unreadable {type(fault).__name__}"
+        mark = "~" if any(_SAMPLED in line for line in lines) else ""
+        return f"{id(self.target):x} {mark}{content_hash(chr(10).join(lines).encode('utf-8', 'replace'))}"
+
+    def covers(self, stamp: str) -> bool:
+        """A sampled hash does not prove that nothing changed."""
+        return "~" not in stamp
+
+    def parts(self) -> list[str]:
+        """Return the lines of the value."""
+        return self.value()[:MOST_LINES]
+
+    def names(self) -> Names:
+        """Return what the lines of the value are about."""
+        return Names("names", [(name, Place(at)) for at, line in enumerate(self.parts()) if (name := key_of(line))])
+
+    def find(self, pos: str) -> Place | None:
+        """Return the line of the value that is about a name, or that a pattern is in."""
+        if pattern_of(pos) is None:
+            return super().find(pos)
+        text = make_text("\n".join(self.parts()), size=-1, fingerprint="")
+        return find_in(Document(self.label, "", text), pos)
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render the object as it is now."""
+        head, value, structure = self.headline(), self.value()[:MOST_LINES], self.structure()[:MOST_LINES]
+        said = {line.strip() for line in structure}
+        beside = [*(line for line in value if line.strip() not in said), *self.seen(request)]
+        whole = "\n".join([*structure, "--- value ---", *beside])
+        compared = make_text(whole, size=-1, fingerprint=content_hash(f"{head}\n{whole}".encode("utf-8", "replace")))
+        document = Document(head, "", compared)
+        if request.lod == 3:
+            return render_document(document, request, place, budget)
+        basis = make_basis(document, whole_window(compared, Place()))
+        if request.lod == 0:
+            text = make_text("\n".join(value), size=-1, fingerprint=compared.fingerprint)
+            draft = render_document(Document(head, "", text), request, place, budget)
+        else:
+            draft = fit_lines([head], structure if request.lod == 1 else self.summary(), budget, "lines")
+        return Draft(draft.text, draft.cut_tokens, draft.next_pos, compared.fingerprint, basis, draft.notes)

@@ -1,0 +1,323 @@
+"""Any Python object as a source: its source code where it has some, else its value and its structure.
+
+Rule 1: looking runs no code of the object (see `saferepr`): no property, no `__repr__`, no `__len__`.
+Rule 2: the object is held by reference, as long as the view lives.
+Rule 3: the stamp is of the bounded text of the value; a change deep inside of a large container may not show in
+        it, and does at the next refresh.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import operator
+import textwrap
+import types
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from ctxkernel.core.ports import RenderRequest
+from ctxkernel.sources.base.file_reader import Text, content_hash, make_text
+from ctxkernel.sources.base.line_windows import whole_window
+from ctxkernel.sources.base.positions import find_pattern, key_of, no_place, pattern_of
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, number_of, one_line, titled
+from ctxkernel.sources.base.saferepr import attributes, brief, enum_name, is_a, items_of, length_of, type_name
+from ctxkernel.sources.files.files import TextSource, render_document
+from ctxkernel.sources.files.text_levels import Document, make_basis
+
+_MOST_LINES = 5_000
+_LINE_CHARS = 200
+_STAMP_ITEMS = 200
+_CONTAINERS = (list, tuple, dict)
+_SCALARS = frozenset((int, float, bool, complex, types.NoneType))
+_FUNCTIONS = (types.FunctionType, types.MethodType)
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class of somebody's, whose methods are not common knowledge
+_METHODS = (types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
+
+
+class CodeSource(TextSource):
+    """A function or class: the source code that it was made from."""
+
+    kind = "code"
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(label)
+        self.target = target
+
+    def stamp(self) -> str:
+        """Return which code it is: a function's code object, the members of a class."""
+        target = self.target.__func__ if type(self.target) is types.MethodType else self.target
+        if type(target) is types.FunctionType:
+            return f"code {id(target.__code__):x}"
+        members = type.__dict__["__dict__"].__get__(target)
+        return f"class {id(target):x} {hash(tuple((str(name), id(value)) for name, value in list(members.items()))):x}"
+
+    def path_hint(self) -> str:
+        """Return a name that says: Python."""
+        return "code.py"
+
+    def text(self) -> Text:
+        """Return the source. Raises OSError or TypeError where there is none."""
+        source = textwrap.dedent(_source_of(self.target))
+        data = source.encode("utf-8", "replace")
+        return make_text(source, size=len(data), fingerprint=content_hash(data))
+
+
+class StringSource(TextSource):
+    """A text in memory that may change: an `io.StringIO`."""
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(label)
+        self.target = target
+
+    def stamp(self) -> str:
+        """Return a hash of the text (a closed one has its own)."""
+        try:
+            return content_hash(self.target.getvalue().encode("utf-8", "replace"))
+        except ValueError:
+            return "closed"
+
+    def text(self) -> Text:
+        """Return the whole text. Raises ValueError when it was closed."""
+        text = self.target.getvalue()
+        data = text.encode("utf-8", "replace")
+        return make_text(text, size=len(data), fingerprint=content_hash(data))
+
+
+class ObjectSource(BaseSource):
+    """Any other object. 0: its value, an item a line; 1: attributes and items by type; 2: counts; 3: what changed."""
+
+    kind = "object"
+
+    def __init__(self, target: Any, label: str) -> None:
+        super().__init__(label)
+        self.target = target
+        self._plain: tuple[list[Any], str] | None = None
+        """What a small plain value was made of, and its stamp: the same things in their places are the same value."""
+
+    def stamp(self) -> str:
+        """Return a hash of the beginning of the value's text. Never raises."""
+        parts = plain_parts(self.target)
+        if parts is not None and self._plain is not None and same_parts(parts, self._plain[0]):
+            return self._plain[1]
+        lines = list(islice(value_lines(self.target), _STAMP_ITEMS))
+        stamp = content_hash("\n".join([str(length_of(self.target)), *lines]).encode("utf-8", "replace"))
+        self._plain = None if parts is None else (parts, stamp)
+        return stamp
+
+    def covers(self, stamp: str) -> bool:
+        """A long container may have changed beyond what the stamp saw."""
+        return (length_of(self.target) or 0) < _STAMP_ITEMS
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render the object as it is now."""
+        head = headline(self.label, self.target)
+        value = "\n".join(islice(value_lines(self.target), _MOST_LINES))
+        text = make_text(value, size=-1, fingerprint=content_hash(value.encode("utf-8", "replace")))
+        if request.lod in (0, 3):
+            return render_document(Document(head, "", text), request, place, budget)
+        lines = list(structure_lines(self.target) if request.lod == 1 else summary_lines(self.target))
+        draft = fit_lines([head], lines, budget, "lines")
+        basis = make_basis(Document(head, "", text), whole_window(text, Place()))
+        return Draft(draft.text, draft.cut_tokens, None, text.fingerprint, basis)
+
+    def parts(self) -> list[str]:
+        """Return the lines of the value."""
+        return list(islice(value_lines(self.target), _MOST_LINES))
+
+    def names(self) -> Names:
+        """Return keys and attributes."""
+        return Names("keys", [(name, Place(at)) for at, line in enumerate(self.parts()) if (name := key_of(line))])
+
+    def find(self, pos: str) -> Place | None:
+        """Return the line of a key, an attribute, or a pattern."""
+        pattern = pattern_of(pos)
+        if pattern is None:
+            return super().find(pos)
+        line = find_pattern(pattern, self.parts())
+        if line is None:
+            raise no_place(self.label, pos)
+        return Place(line)
+
+
+def plain_parts(target: Any) -> list[Any] | None:
+    """Return all that built-in containers of short immutable values hold, themselves included; None for anything else.
+
+    At most 400 objects. Runs no code of anybody's; a microsecond or two.
+    """
+    found: list[Any] = [target]
+    todo: list[Any] = [target]
+    while todo:
+        one = todo.pop()
+        kind = type(one)
+        if kind in _CONTAINERS:
+            if len(found) + len(one) > _STAMP_ITEMS:
+                return None
+            items: list[Any] = [*one, *one.values()] if kind is dict else [*one]
+            found += items
+            if not set(map(type, items)) <= _SCALARS:
+                todo += [item for item in items if type(item) not in _SCALARS]
+        elif kind not in _SCALARS and not (kind in (str, bytes) and len(one) <= _LINE_CHARS):
+            return None
+    return found
+
+
+def same_parts(parts: list[Any], known: list[Any]) -> bool:
+    """Say whether two lists hold the same objects: then a value made of them did not change."""
+    return len(parts) == len(known) and all(map(operator.is_, parts, known))
+
+
+def headline(label: str, target: Any) -> str:
+    """Return label, type and length."""
+    length = length_of(target)
+    return " · ".join([titled(label, target), *([number_of(length, "items")] if length is not None else [])])
+
+
+def value_lines(target: Any) -> Iterator[str]:
+    """Yield the value, an item or attribute a line."""
+    if is_a(target, str):
+        yield from str.__str__(target).split("\n")
+    elif is_a(target, bytes, bytearray):
+        base = bytes if is_a(target, bytes) else bytearray
+        for at in range(0, min(base.__len__(target), 64 * _MOST_LINES), 64):
+            yield repr(bytes(base.__getitem__(target, slice(at, at + 64))))
+    elif length_of(target) is not None:
+        for where, item in items_of(target, _MOST_LINES):
+            yield f"{where[1:-1]}: {brief(item, _LINE_CHARS)}" if where else brief(item, _LINE_CHARS)
+    elif type(target) is types.ModuleType:
+        for name, item in members_of(target).items():
+            yield f"{name} = {brief(item, _LINE_CHARS)}"
+    elif (own := attributes(target)) and not enum_name(target):
+        for name, item in own.items():
+            yield f".{name} = {brief(item, _LINE_CHARS)}"
+    else:
+        yield brief(target, _LINE_CHARS)
+
+
+def structure_lines(target: Any) -> Iterator[str]:
+    """Yield documentation, attributes and items by type, and public methods."""
+    kind = type(target)
+    if doc := _doc(target, kind):
+        yield f'"""{doc}"""'
+    own = members_of(target) if kind is types.ModuleType else attributes(target)
+    for name, item in own.items():
+        if not name.startswith("_"):
+            yield f".{name}: {_typed(item)}"
+    for where, item in items_of(target, 40):
+        yield f"{where}: {_typed(item)}" if where else _typed(item)
+    if (length := length_of(target)) is not None and length > 40 and not is_a(target, str, bytes, bytearray):
+        yield f"[… {length - 40:,} more items]"
+    methods = [name for name in _methods(kind) if name not in own]
+    if enum_name(target) or (length is None and not own):
+        yield brief(target, _LINE_CHARS)
+    if methods and length is None and type(target).__flags__ & _HEAP_TYPE:
+        yield "methods: " + ", ".join(methods)
+
+
+def summary_lines(target: Any) -> Iterator[str]:
+    """Yield what it is, in a few lines."""
+    kind = type(target)
+    if doc := _doc(target, kind):
+        yield f"- {doc}"
+    own = members_of(target) if kind is types.ModuleType else attributes(target)
+    if public := [name for name in own if not name.startswith("_")]:
+        yield f"- {number_of(len(public), 'public attributes')}: {one_line(', '.join(public), 200)}"
+    items = [item for _, item in items_of(target, 1000)]
+    if items:
+        counts = Counter(type_name(type(item)) for item in items)
+        some = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:8]
+        part = "of the first 1,000 " if len(items) == 1000 else ""
+        yield f"- {part}items: " + ", ".join(f"{often:,} {name}" for name, often in some)
+    numbers = [item for item in items if type(item) in (int, float)]
+    if numbers and len(numbers) == len(items):
+        yield f"- from {brief(min(numbers))} to {brief(max(numbers))}"
+    if not public and not items:
+        yield f"- {brief(target, _LINE_CHARS)}"
+
+
+def members_of(module: types.ModuleType) -> dict[str, Any]:
+    """Return what a module defines, without importing anything that it would load lazily."""
+    return {name: item for name, item in list(vars(module).items()) if not name.startswith("__")}
+
+
+def _typed(item: Any) -> str:
+    kind = type_name(type(item))
+    text = brief(item, 80)
+    return text if text.startswith((f"<{kind}", f"{kind}(", "<")) else f"{kind} = {text}"
+
+
+def _doc(target: Any, kind: type) -> str:
+    if kind is types.ModuleType:
+        doc = vars(target).get("__doc__")
+    else:  # what `dict` or `list` is need not be said
+        own = type.__dict__["__dict__"].__get__(kind)
+        doc = own.get("__doc__") if own.get("__module__") is not None else None
+    if not isinstance(doc, str):
+        return ""
+    return next((one_line(line, 120) for line in doc.splitlines() if line.strip()), "")
+
+
+def _methods(kind: type) -> list[str]:
+    found: dict[str, None] = {}
+    for base in type.__dict__["__mro__"].__get__(kind)[:-1]:
+        for name, member in list(type.__dict__["__dict__"].__get__(base).items()):
+            if isinstance(name, str) and not name.startswith("_") and type(member) in _METHODS:
+                found.setdefault(name)
+    return sorted(found)
+
+
+def has_source(target: Any) -> bool:
+    """Say whether `target` is a function or class whose source code can be found."""
+    if type(target) not in _FUNCTIONS and (not is_a(target, type) or _answers_itself(type(target))):
+        return False
+    try:
+        _source_of(target)
+    except (OSError, TypeError, SyntaxError, IndentationError):
+        return False
+    except Exception:  # a class with a lying metaclass
+        return False
+    return True
+
+
+def _source_of(target: Any) -> str:
+    """Return the source code of a function or class. Raises what `inspect` does where there is none."""
+    # `inspect` looks into the file of the module: a session has none, or that of what started it.
+    in_cell = is_a(target, type) and type.__dict__["__module__"].__get__(target) == "__main__"
+    return (_class_in_cell(target) if in_cell else None) or inspect.getsource(target)
+
+
+def _class_in_cell(target: type) -> str | None:
+    """Return the source of a class that was made in a cell, or None: its methods know where it is."""
+    name = type.__dict__["__qualname__"].__get__(target)
+    for member in list(type.__dict__["__dict__"].__get__(target).values()):
+        function = member.__func__ if type(member) in (staticmethod, classmethod) else member
+        if type(function) is not types.FunctionType or function.__qualname__.rpartition(".")[0] != name:
+            continue
+        lines = linecache.getlines(function.__code__.co_filename)
+        at = function.__code__.co_firstlineno
+        for node in ast.walk(ast.parse("".join(lines))):
+            if isinstance(node, ast.ClassDef) and node.name == name.rpartition(".")[2]:
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                if first <= at <= (node.end_lineno or at):
+                    return "".join(lines[first - 1 : node.end_lineno])
+    return None
+
+
+def _answers_itself(metaclass: type) -> bool:
+    """Say whether asking a class of it for an attribute runs code of somebody's: `inspect` does ask."""
+    for base in type.__dict__["__mro__"].__get__(metaclass):
+        own, module = type.__dict__["__dict__"].__get__(base), type.__dict__["__module__"].__get__(base)
+        if ("__getattribute__" in own or "__getattr__" in own) and module not in ("builtins", "enum"):
+            return True
+    return False
+
+
+def source_file(target: Any) -> str | None:
+    """Return the .py file of a module, or None."""
+    if type(target) is not types.ModuleType:
+        return None
+    path = vars(target).get("__file__")
+    return path if isinstance(path, str) and path.endswith((".py", ".pyw")) else None

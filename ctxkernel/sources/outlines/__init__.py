@@ -1,0 +1,1 @@
+"""Outlines: the structure of source code, documents, JSON, tables and logs."""

@@ -1,0 +1,213 @@
+"""CSV and TSV texts: dialect, columns, types, ranges and nulls, from a bounded look.
+
+Rule 1: values are shown as the file writes them; only means and quartiles are computed, and exact ones.
+Rule 2: types and ranges are of the first `SCAN_CELLS` cells; where that is not all, counts carry a `~`.
+Rule 3: no library beyond the standard one: a table is outlined also where pandas is not loaded.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxkernel.sources.base.file_reader import Text
+from ctxkernel.sources.base.rendering import number_of, one_line
+
+SCAN_CELLS = 200_000
+_HEAD_ROWS = 5
+_SHOWN_COLUMNS = 200
+_NULLS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "-"})
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\s*")
+_DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "pipe"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What is known of one column."""
+
+    name: str
+    dtype: str
+    nulls: int
+    detail: str
+    statistics: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is known of a table text."""
+
+    delimiter: str
+    has_header: bool
+    header: Sequence[str]
+    columns: Sequence[Column]
+    head: Sequence[Sequence[str]]
+    rows: int
+    exact: bool
+    scanned: int
+    preamble: int
+    ragged: int
+
+    @property
+    def headline(self) -> str:
+        """One line about the whole table."""
+        parts = [
+            f"{_DELIMITERS[self.delimiter]}-separated",
+            f"{'' if self.exact else '~'}{number_of(self.rows, 'rows')} × {number_of(len(self.columns), 'columns')}",
+            "header row" if self.has_header else "no header row",
+        ]
+        if self.scanned < self.rows:
+            parts.append(f"types and ranges from the first {self.scanned:,} rows")
+        if self.preamble:
+            parts.append(f"{number_of(self.preamble, 'lines')} before the table")
+        if self.ragged:
+            parts.append(f"{number_of(self.ragged, 'rows')} of another length")
+        return ", ".join(parts)
+
+    def column_lines(self) -> list[str]:
+        """Return name, type, nulls and range, a line a column."""
+        about = "" if self.scanned >= self.rows else "~"
+        lines: list[str] = []
+        for column in self.columns[:_SHOWN_COLUMNS]:
+            nulls = f", {about}{number_of(column.nulls, 'nulls')}" if column.nulls else ""
+            lines.append(f"{column.name}: {column.dtype}{nulls}{column.detail}")
+        rest = len(self.columns) - len(lines)
+        return [*lines, f"… {rest:,} more columns"] if rest else lines
+
+    def head_lines(self) -> list[str]:
+        """Return the first rows as the file has them."""
+        return [self.delimiter.join(one_line(cell, 60) for cell in row) for row in self.head]
+
+    def statistic_lines(self) -> list[str]:
+        """Return computed statistics, a line a column."""
+        return [f"{column.name}: {column.statistics}" for column in self.columns]
+
+
+def read_table(text: Text) -> Table | None:
+    """Return the table, or None where the text is none."""
+    delimiter = _delimiter(text.lines)
+    if delimiter is None:
+        return None
+    records = csv.reader(text.lines, delimiter=delimiter)
+    rows: list[list[str]] = []
+    count = cells = 0
+    try:
+        for row in records:
+            if not row:
+                continue
+            count += 1
+            if cells < SCAN_CELLS:
+                rows.append(row)
+                cells += len(row)
+    except csv.Error:  # a field larger than csv's limit: what was read until there
+        pass
+    if not rows:
+        return None
+    width = max(Counter(map(len, rows)).items(), key=lambda item: (item[1], item[0]))[0]
+    # Titles, comments and counts before the table itself.
+    first = (i for i, row in enumerate(rows[:20]) if len(row) == width and (width == 1 or not row[0].startswith("#")))
+    preamble = next(first, 0)
+    rows = rows[preamble:]
+    has_header = _has_header(rows)
+    header = [name.strip() or f"column {i}" for i, name in enumerate(rows[0])] if has_header else []
+    header += [f"column {i}" for i in range(len(header), width)]
+    body = rows[1:] if has_header else rows
+    padded = [row if len(row) == width else (row + [""] * width)[:width] for row in body]
+    values: Sequence[Sequence[str]] = list(zip(*padded, strict=True)) if padded else [()] * width
+    total = count - has_header - preamble
+    if not text.whole:
+        read = sum(map(len, text.lines)) + len(text.lines)
+        total = max(total, round(total * text.size / max(read, 1)))
+    return Table(
+        delimiter=delimiter,
+        has_header=has_header,
+        header=header,
+        columns=[_column(name, cells) for name, cells in zip(header[:width], values, strict=False)],
+        head=rows[: _HEAD_ROWS + has_header],
+        rows=total,
+        exact=text.whole,
+        scanned=len(body),
+        preamble=preamble,
+        ragged=sum(len(row) != width for row in body),
+    )
+
+
+def _delimiter(lines: Sequence[str]) -> str | None:
+    """Return the delimiter that gives the most fields, the same number in most of the first lines."""
+    sample = [line for line in lines[:50] if line.strip()]
+    best: tuple[float, str] | None = None
+    for delimiter in _DELIMITERS:
+        try:
+            widths = Counter(len(row) for row in csv.reader(sample, delimiter=delimiter))
+        except csv.Error:
+            continue
+        width, often = max(widths.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
+        score = often / max(len(sample), 1) * math.log(width) if width > 1 else 0.0
+        if score > 0.3 and (best is None or score > best[0]):
+            best = (score, delimiter)
+    return best[1] if best else ("," if sample else None)
+
+
+def _has_header(rows: Sequence[Sequence[str]]) -> bool:
+    first = [cell.strip() for cell in rows[0]]
+    if not any(first) or len(set(first)) < len(first) or any(_NUMBER.fullmatch(cell) for cell in first):
+        return False
+    below = rows[1:21]
+    if not below:
+        return True
+    # Text over numbers is a header; text over text is one where no cell of the first row comes again.
+    numeric = any(_NUMBER.fullmatch(cell) for row in below for cell in row)
+    return numeric or all(cell not in {row[i] for row in below if i < len(row)} for i, cell in enumerate(rows[0]))
+
+
+def _column(name: str, cells: Sequence[str]) -> Column:
+    there = [cell for cell in cells if cell not in _NULLS]
+    nulls = len(cells) - len(there)
+    name = one_line(name, 60)
+    if not there:
+        return Column(name, "empty", nulls, "", f"{nulls:,} nulls, no values")
+    dtype, numbers = _numbers(there)
+    if numbers:
+        low, high = min(range(len(there)), key=numbers.__getitem__), max(range(len(there)), key=numbers.__getitem__)
+        span = f", {there[low].strip()} … {there[high].strip()}"
+        return Column(name, dtype, nulls, span, _number_statistics(numbers, there[low], there[high], nulls))
+    counts = Counter(there)
+    top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]
+    common = ", ".join(f"{one_line(value, 30)!r} ×{often:,}" for value, often in top)
+    if all(_DATE.fullmatch(cell) for cell in there):
+        span = f", {min(there)} … {max(there)}"
+        dtype = "datetime" if len(there[0]) > 10 else "date"
+        return Column(name, dtype, nulls, span, f"{len(counts):,} distinct{span}")
+    if set(map(str.lower, counts)) <= {"true", "false", "yes", "no", "t", "f"}:
+        return Column(name, "bool", nulls, ", " + common, common)
+    distinct = f"{len(counts):,} distinct"
+    detail = f", {distinct} ({common})" if len(counts) < len(there) else f", {distinct}, such as {top[0][0][:30]!r}"
+    lengths = f"{min(map(len, there)):,}–{max(map(len, there)):,} characters"
+    return Column(name, "text", nulls, detail, f"{distinct}, {nulls:,} nulls, {lengths}; most often {common}")
+
+
+def _numbers(cells: Sequence[str]) -> tuple[str, list[float]]:
+    """Return the type of a column of numbers and its values, or ("", []) where one cell is no number."""
+    if not _NUMBER.fullmatch(cells[0]) or any("_" in cell for cell in cells):  # float("1_0") is 10.0
+        return "", []
+    try:
+        numbers = list(map(float, cells))
+    except ValueError:
+        return "", []
+    if not all(map(math.isfinite, numbers)):
+        return "", []
+    whole = not any("." in cell or "e" in cell or "E" in cell for cell in cells)
+    return ("int" if whole else "float"), numbers
+
+
+def _number_statistics(numbers: list[float], low: str, high: str, nulls: int) -> str:
+    ordered = sorted(numbers)
+    quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
+    parts = [f"{len(numbers):,} values, {nulls:,} nulls", f"min {low.strip()}"]
+    parts += [f"{name} {value:.10g}" for name, value in zip(("25%", "50%", "75%"), quartiles, strict=True)]
+    return ", ".join([*parts, f"max {high.strip()}", f"mean {math.fsum(numbers) / len(numbers):.10g}"])

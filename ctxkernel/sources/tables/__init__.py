@@ -1,0 +1,1 @@
+"""Sources for tables: frames, arrays, CSV and Parquet."""

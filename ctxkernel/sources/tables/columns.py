@@ -1,0 +1,176 @@
+"""Columns of data in memory: hashes by chunk, samples, and cells as exact text. For frames and arrays alike.
+
+Rule 1: no copy of the data is kept, and none is made that is larger than a chunk.
+Rule 2: a column of more bytes than its share is hashed by pages spread evenly over it; then `exact` is False.
+Rule 3: a cell is shown exactly: floats by their shortest text that reads back, long texts cut with a mark.
+Rule 4: NumPy and pandas are found in `sys.modules`, never imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from ctxkernel.sources.base.saferepr import brief
+
+HASH_BYTES = 64 << 20
+"""Data of up to so many bytes is hashed whole when it is rendered."""
+STAMP_BYTES = 8 << 20
+"""Data of up to so many bytes is hashed whole for a stamp."""
+CHUNKS = 64
+"""A column is hashed in at most so many chunks, so that a diff can say where it changed."""
+_LEAST_ROWS = 16
+_PAGE_ROWS = 512
+_OBJECT_ROWS = 20_000
+_CELL_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHash:
+    """Hashes of one column: a number a chunk of `rows` rows."""
+
+    chunks: tuple[int, ...]
+    rows: int
+    exact: bool
+
+
+def modules() -> tuple[Any, Any]:
+    """Return (numpy, pandas) as far as they are loaded and ready."""
+    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    return (numpy if hasattr(numpy, "ndarray") else None), (pandas if hasattr(pandas, "DataFrame") else None)
+
+
+def hash_column(values: Any, limit: int, most_chunks: int = CHUNKS) -> ColumnHash:
+    """Hash an array by chunks along its first axis; by pages where it has more than `limit` bytes.
+
+    `values` is an ndarray of at least one dimension, or a pandas extension array.
+    """
+    count = len(values)
+    rows = max(_LEAST_ROWS, -(-count // most_chunks))
+    costly = not _buffered(values)  # hashed element by element: strings, objects, categories
+    size = int(getattr(values, "nbytes", 0)) * (8 if costly else 1)
+    affordable = _OBJECT_ROWS if limit <= STAMP_BYTES else 50 * _OBJECT_ROWS
+    exact = size <= limit and (not costly or count <= affordable)
+    page = rows if exact else max(1, min(rows, _PAGE_ROWS, limit // CHUNKS // max(size // max(count, 1), 1)))
+    if costly and not exact:
+        page = min(page, 16)
+    chunks: list[int] = []
+    if not exact and not costly and count >= 2 * rows and values.ndim == 1:
+        chunks = _pages(values[: count // rows * rows], rows, page)
+    for start in range(len(chunks) * rows, count, rows):
+        middle = start if exact else start + (min(rows, count - start) - min(page, count - start)) // 2
+        chunks.append(_hash(values[middle : min(middle + page, start + rows, count)]))
+    return ColumnHash(tuple(chunks), rows, exact)
+
+
+def _pages(values: Any, rows: int, page: int) -> list[int]:
+    """Return the hash of the middle page of each chunk of `rows`: all pages are gathered at once, which is faster."""
+    numpy, _ = modules()
+    middle = (rows - page) // 2
+    gathered = numpy.ascontiguousarray(values.reshape(-1, rows)[:, middle : middle + page])
+    data, size = gathered.view(numpy.uint8).data.cast("B"), page * values.dtype.itemsize
+    return [xxhash.xxh3_64_intdigest(data[at : at + size]) for at in range(0, data.nbytes, size)]
+
+
+def _buffered(values: Any) -> bool:
+    numpy, _ = modules()
+    return numpy is not None and isinstance(values, numpy.ndarray) and not values.dtype.hasobject
+
+
+def _hash(part: Any) -> int:
+    numpy, pandas = modules()
+    if _buffered(part):
+        return xxhash.xxh3_64_intdigest(numpy.ascontiguousarray(part).view(numpy.uint8).data)
+    if not isinstance(part, numpy.ndarray) and pandas is not None:
+        try:
+            return xxhash.xxh3_64_intdigest(numpy.ascontiguousarray(pandas.util.hash_array(part)).data)
+        except (TypeError, ValueError, NotImplementedError):
+            part = numpy.asarray(part, dtype=object)
+    state = xxhash.xxh3_64()
+    for item in part.ravel().tolist():  # whatever objects they are: by their safe text, never by their own hash
+        state.update(brief(item, 200).encode("utf-8", "replace") + b"\0")
+    return state.intdigest()
+
+
+def cell(value: Any) -> str:
+    """Return one cell as exact text."""
+    kind = type(value)
+    if kind is float:
+        return "NaN" if value != value else repr(value)
+    if kind is int or kind is bool:
+        return repr(value) if kind is bool or value.bit_length() <= 512 else brief(value)
+    if kind is str:
+        text = value if len(value) <= _CELL_CHARS else f"{value[: _CELL_CHARS - 1]}…(+{len(value) - _CELL_CHARS + 1})"
+        return text if text.isprintable() else repr(text)[1:-1]
+    if value is None:
+        return "None"
+    numpy, pandas = modules()
+    if numpy is not None and kind.__module__ == "numpy" and isinstance(value, numpy.generic):
+        return cells(numpy.atleast_1d(value))[0]
+    if pandas is not None and kind in (pandas.Timestamp, pandas.Timedelta, pandas.Period, pandas.Interval):
+        return _date(str(value))
+    if pandas is not None and (value is pandas.NaT or value is pandas.NA):
+        return "NaT" if value is pandas.NaT else "<NA>"
+    return brief(value, _CELL_CHARS)
+
+
+def _date(text: str) -> str:
+    """Return a time without a fraction of zeros, and a midnight as its date."""
+    whole, _, fraction = text.partition(".")
+    return whole.removesuffix(" 00:00:00") if not fraction.strip("0") else text
+
+
+def cells(values: Any) -> list[str]:
+    """Return a short one-dimensional array or extension array as exact texts."""
+    numpy, _ = modules()
+    if numpy is not None and isinstance(values, numpy.ndarray):
+        if values.dtype.kind == "f" and values.dtype.itemsize != 8:
+            return ["NaN" if item != item else str(item) for item in values]  # float32 0.1 is 0.1, not 0.10000000149
+        if values.dtype.kind == "M":
+            return [_date(str(item).replace("T", " ")) for item in values]
+        if values.dtype.kind in "mSc":
+            return [str(item) for item in values]
+        if values.dtype.kind == "V":
+            return [brief(item.item(), _CELL_CHARS) for item in values]
+        return [cell(item) for item in values.tolist()]
+    return [cell(item) for item in values]
+
+
+def labels_of(index: Any) -> list[str]:
+    """Return the values of a short pandas index as exact texts."""
+    numpy, _ = modules()
+    return cells(index.to_numpy() if isinstance(index.dtype, numpy.dtype) else index.array)
+
+
+def aligned(names: Sequence[str], columns: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Return the lines of a table: the names, then a line a row. Numbers to the right, text to the left."""
+    lines = [list(row) for row in zip(*columns, strict=True)] if columns else []
+    widths = [max([len(name), *map(len, column)]) for name, column in zip(names, columns, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        padded = [
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(row, widths, right, strict=True)
+        ]
+        return " ".join(padded).rstrip()
+
+    return [line(names), *map(line, lines)]
+
+
+def spans(old: ColumnHash, new: ColumnHash, count: int) -> list[tuple[int, int]] | None:
+    """Return the row ranges whose hashes differ, or None where the chunks cannot be compared."""
+    if old.rows != new.rows or old.exact != new.exact:
+        return None
+    out: list[tuple[int, int]] = []
+    for at in range(min(len(old.chunks), len(new.chunks))):
+        if old.chunks[at] != new.chunks[at]:
+            start, end = at * new.rows, min((at + 1) * new.rows, count)
+            if out and out[-1][1] == start:
+                out[-1] = (out[-1][0], end)
+            else:
+                out.append((start, end))
+    return out

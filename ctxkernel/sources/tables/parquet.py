@@ -1,0 +1,383 @@
+"""A Parquet file as a source: its schema and statistics from the footer alone, its first rows where they are asked for.
+
+Rule 1: levels 1 and 2 read the footer and no data; a range is what the writer wrote down, and absent where it did not.
+Rule 2: level 0 decodes the columns of at most `DATA_BYTES` of a row group, and at most `MOST_ROWS` rows; texts stay
+        in their dictionary, so that a small file cannot become a huge one.
+Rule 3: a position is "row:column", a column's name, or a label of the index that pandas wrote, of which `MOST_LABELS`
+        are looked through.
+Rule 4: pyarrow is imported here, late; without it one line says so. A type that somebody registered with pyarrow runs
+        code of theirs when it is read, so rows of a file with such a type are not.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, open_regular, read_at, reason_of
+from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of
+from ctxkernel.sources.base.rendering import (
+    PAST_END,
+    Draft,
+    Names,
+    Place,
+    fit,
+    fit_lines,
+    marked,
+    number_of,
+    one_line,
+    size_of,
+)
+from ctxkernel.sources.files.formats import FormatSource
+
+FOOTER_BYTES = 32 << 20
+"""Largest footer that is read."""
+DATA_BYTES = 64 << 20
+"""Most bytes of a row group, decompressed, that rows are shown from."""
+MOST_ROWS = 1_000
+MOST_LABELS = 100_000
+"""Rows whose labels are looked through for a position."""
+MOST_CHUNKS = 20_000
+"""Column chunks whose statistics are put together."""
+_COLUMNS = 200
+_ROW_COLUMNS = 50
+_GROUPS = 8  # that one window of rows may come from
+_BATCH = 256
+_MAGIC = b"PAR1"
+_DATE = re.compile(r"\d{4}-\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What the footer says of one column."""
+
+    path: str
+    dtype: str
+    nulls: int | None
+    span: str
+    size: int
+    """Bytes in the file."""
+    plain: int
+    """Bytes decompressed."""
+
+    def line(self) -> str:
+        """Return name, type, nulls and range."""
+        nulls = f", {number_of(self.nulls, 'nulls')}" if self.nulls else ""
+        return f"{one_line(self.path, 80)}: {self.dtype}{nulls}{self.span}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """What the footer says."""
+
+    metadata: Any
+    columns: list[Column]
+    about: str
+    """Rows, columns, row groups."""
+    more: str
+    """Who wrote it; what was not looked at."""
+    size: int
+    fingerprint: str
+
+    def column_lines(self) -> list[str]:
+        """Return a line about the whole, and a line a column."""
+        rest = self.metadata.num_columns - len(self.columns)
+        more = [f"… {rest:,} more columns"] if rest else []
+        return [*([self.more] if self.more else []), *[column.line() for column in self.columns], *more]
+
+
+class ParquetSource(FormatSource[ParquetFile]):
+    """A Parquet file by its path. 0: rows; 1: schema, nulls and ranges; 2: sizes of the columns."""
+
+    kind = "parquet"
+
+    def read(self) -> ParquetFile | Gone | str:
+        """Return what the footer says, Gone, or in a line why it cannot be read."""
+        loaded = load_bytes(self.path, WHOLE_BYTES)
+        if isinstance(loaded, Gone):
+            return loaded
+        opened = open_regular(self.path)
+        if isinstance(opened, Gone):
+            return opened
+        descriptor, found = opened
+        try:
+            if fault := _fault_of(descriptor, found.st_size):
+                return fault
+            parquet = _pyarrow()
+            if parquet is None:
+                return (
+                    "a Parquet file is read by pyarrow, which is not installed; %pip install pyarrow, and view it again"
+                )
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return _facts_of(parquet.read_metadata(file), loaded)
+        except OSError as fault:  # pyarrow's own faults are OSErrors too
+            return f"a Parquet file that cannot be read ({one_line(str(fault), 120) or reason_of(fault)})"
+        except Exception as fault:
+            return f"a Parquet file that cannot be read ({type(fault).__name__}: {one_line(str(fault), 120)})"
+        finally:
+            os.close(descriptor)
+
+    def facts(self, found: ParquetFile) -> tuple[list[str], int, str]:
+        """Return the lines of level 1."""
+        return [found.about, *found.column_lines()], found.size, found.fingerprint
+
+    def names_of(self, found: ParquetFile) -> Names:
+        """Return the columns."""
+        schema = found.metadata.schema
+        places = [(schema.column(at).path, Place(0, at)) for at in range(min(found.metadata.num_columns, MOST_NAMES))]
+        return Names("columns", places)
+
+    def place_of(self, found: ParquetFile, pos: str) -> Place:
+        """Return the row of a label of the index, or of a pattern in it; else a column. Raises BadPolicy."""
+        names, pattern, labels = self.names_of(found), pattern_of(pos), self._labels(found)
+        if pattern is not None:
+            row = find_pattern(pattern, labels)
+        else:
+            plain = pos[1:-1] if pos[:1] == "[" and pos[-1:] == "]" else pos
+            dated = _DATE.match(plain) is not None  # of a date a beginning is enough
+            fits = (at for at, label in enumerate(labels) if label == plain or (dated and label.startswith(plain)))
+            row = next(fits, None)
+            if row is None and (place := find_name(names.places, pos)) is not None:
+                return place
+        if row is None:
+            what = "columns and first row labels" if labels else "columns"
+            raise no_place(self.label, pos, [*(name for name, _ in names.places), *labels], what)
+        return Place(row)
+
+    def _labels(self, found: ParquetFile) -> list[str]:
+        """Return the first labels of the index that pandas wrote; none where it wrote none, or not a single column."""
+        metadata = found.metadata
+        try:
+            index = json.loads((metadata.metadata or {})[b"pandas"])["index_columns"]
+            (only,) = index
+            if isinstance(only, dict):
+                rows: range = range(int(only["start"]), int(only["stop"]), int(only["step"]))
+                return [str(row) for row in rows[:MOST_LABELS]]
+            paths = [metadata.schema.column(at).path for at in range(min(metadata.num_columns, MOST_NAMES))]
+            at = paths.index(only)
+        except (KeyError, TypeError, ValueError):  # not pandas' file, or damaged: there are no labels
+            return []
+        if not metadata.num_row_groups or _has_own_types(metadata) or not _columns_from(metadata.row_group(0), at):
+            return []
+        try:
+            _, *labels = self._values(metadata, 0, [at], 0, MOST_LABELS)
+        except Exception:  # the data may be cut, encrypted, or of a codec that is missing; the columns are known
+            return []
+        return [label for (label,) in labels]
+
+    def show(self, found: ParquetFile, lod: int, place: Place, budget: int) -> Draft:
+        """Render level 0, 1 or 2."""
+        head = f"{self.label} · Parquet · {found.about} · {size_of(found.size)}"
+        if lod == 0:
+            return self._rows(found, head, place, budget)
+        if lod == 1:
+            return fit_lines([head], found.column_lines(), budget, "columns")
+        whole = max(1, sum(column.size for column in found.columns))
+        ranked = sorted(found.columns, key=lambda column: (-column.size, column.path))
+        lines = [
+            f"- {column.line()}; {size_of(column.size)} ({100 * column.size / whole:.0f} %), "
+            f"{size_of(column.plain)} decompressed"
+            for column in ranked
+        ]
+        return fit_lines([head, *([found.more] if found.more else [])], lines, budget, "columns")
+
+    def _rows(self, found: ParquetFile, head: str, place: Place, budget: int) -> Draft:
+        total = found.metadata.num_rows
+        start = min(place.line, max(total - 1, 0))
+        past = PAST_END if place.line >= total > 0 else ""
+        try:
+            names, rows, left_out = self._read_rows(found, start, place.col, min(MOST_ROWS, budget))
+        except Exception as fault:  # the footer was read; the data may be cut, encrypted, or of a codec that is missing
+            why = f"[rows cannot be read ({one_line(f'{type(fault).__name__}: {fault}', 160)}); the columns are:]"
+            return fit_lines([head, why], found.column_lines(), budget, "columns")
+        if left_out:
+            head = f"{head} · {left_out}"
+        if not rows:
+            return fit_lines([f"{head}{past}"], found.column_lines(), budget, "columns")
+        heads = [f"{head} · from row {start}{past}", " | ".join(["row", *names])]
+        lines = [" | ".join([str(start + at), *row]) for at, row in enumerate(rows)]
+        price = count_tokens("\n".join(lines)) // len(lines) + 1
+
+        def after(k: int) -> str | None:
+            return str(Place(start + k, place.col)) if start + k < total else None
+
+        def build(k: int) -> str:
+            rest = total - start - k
+            return "\n".join([*heads, *lines[:k], *([marked(rest, "rows", price * rest, after(k))] if rest else [])])
+
+        k, text = fit(len(lines), build, budget, guess=budget // price + 1)
+        if k < 1:  # a part of one row
+            return fit_lines(heads, lines, budget, "rows", place=after)
+        return Draft(text, cut_tokens=price * (total - start - k), next_pos=after(k))
+
+    def _read_rows(self, found: ParquetFile, start: int, col: int, most: int) -> tuple[list[str], list[list[str]], str]:
+        """Return (columns, rows, what was left out) from row `start` on."""
+        metadata = found.metadata
+        if _has_own_types(metadata):
+            return [], [], "rows not shown: a column has a type of its own, whose code would run"
+        group, before = 0, 0
+        while group < metadata.num_row_groups and before + metadata.row_group(group).num_rows <= start:
+            before += metadata.row_group(group).num_rows
+            group += 1
+        if group == metadata.num_row_groups:
+            return [], [], ""
+        chosen = _columns_from(metadata.row_group(group), col)
+        if not chosen:
+            return [], [], f"rows not shown: column {col} of a row group has more than {size_of(DATA_BYTES)}"
+        left_out = ""
+        if col or len(chosen) < metadata.num_columns:
+            left_out = f'columns {col}-{col + len(chosen) - 1} of {metadata.num_columns:,} (pos "row:column" moves)'
+        # The first row has the names: a struct is one column of a batch, and several of the file.
+        names, *rows = self._values(metadata, group, chosen, start - before, most)
+        return names, rows, left_out
+
+    def _values(self, metadata: Any, group: int, chosen: list[int], skip: int, most: int) -> Iterator[list[str]]:
+        """Yield the names of the columns, then up to `most` rows, `skip` rows into a row group."""
+        parquet = _pyarrow()
+        opened = open_regular(self.path)
+        if isinstance(opened, Gone):
+            raise FileNotFoundError(opened.reason)
+        paths = [metadata.schema.column(at).path for at in chosen]
+        texts = [path for at, path in zip(chosen, paths, strict=True) if _is_text(metadata.schema.column(at))]
+        with os.fdopen(opened[0], "rb") as file:
+            reader = parquet.ParquetFile(file, metadata=metadata, read_dictionary=texts, pre_buffer=False)
+            named = False
+            for at in range(group, min(group + _GROUPS, metadata.num_row_groups)):
+                if at > group and _columns_from(metadata.row_group(at), chosen[0])[: len(chosen)] != chosen:
+                    return  # too large a group: the next position begins there, with fewer columns
+                for batch in reader.iter_batches(_BATCH, row_groups=[at], columns=paths, use_threads=False):
+                    if not named:
+                        named = True
+                        yield [one_line(name, 60) for name in batch.schema.names]
+                    for row in range(skip, batch.num_rows):
+                        if most <= 0:
+                            return
+                        most -= 1
+                        yield [_value(column, row) for column in batch.columns]
+                    skip = max(0, skip - batch.num_rows)
+
+
+def _pyarrow() -> Any:
+    """Return pyarrow's Parquet module, or None where it is not installed, or broken."""
+    try:
+        import pyarrow.parquet as parquet  # pyright: ignore[reportMissingImports]
+    except Exception:  # built for another numpy, say
+        return None
+    return parquet
+
+
+def _fault_of(descriptor: int, size: int) -> str:
+    """Return in a line what the ends of a file have that no Parquet file has, or empty. Reads 12 bytes."""
+    if size < 12 or read_at(descriptor, 0, 4) not in (_MAGIC, b"PARE"):
+        return "no Parquet file: it does not begin as one; shown as it is"
+    end = read_at(descriptor, size - 8, 8)
+    if end[4:] == b"PARE":
+        return "a Parquet file whose footer is encrypted"
+    if end[4:] != _MAGIC:
+        return "a Parquet file that is cut off: its end, where schema and statistics are, is missing"
+    footer = int.from_bytes(end[:4], "little")
+    if footer > min(size - 12, FOOTER_BYTES):
+        return f"a Parquet file that cannot be read: its footer has {size_of(footer)}, the file {size_of(size)}"
+    return ""
+
+
+def _facts_of(metadata: Any, loaded: Data) -> ParquetFile:
+    count, groups = metadata.num_columns, metadata.num_row_groups
+    shown = min(count, _COLUMNS)
+    looked_at = min(groups, max(1, MOST_CHUNKS // max(shown, 1)))
+    chunks = [metadata.row_group(at) for at in range(looked_at)]
+    columns = [_column(metadata.schema.column(at), [group.column(at) for group in chunks]) for at in range(shown)]
+    about = f"{metadata.num_rows:,} rows × {number_of(count, 'columns')} · {number_of(groups, 'row groups')}"
+    codecs = sorted({chunk.compression.lower() for group in chunks[:1] for chunk in map(group.column, range(shown))})
+    parts = [", ".join(codecs), one_line(str(metadata.created_by or ""), 60)]
+    if looked_at < groups:
+        parts.append(f"nulls, ranges and sizes of the first {looked_at:,} row groups")
+    return ParquetFile(metadata, columns, about, ", ".join(filter(None, parts)), loaded.size, loaded.fingerprint)
+
+
+def _column(column: Any, chunks: list[Any]) -> Column:
+    nulls: int | None = 0
+    low: Any = None
+    high: Any = None
+    ranged = True
+    for chunk in chunks:
+        found = chunk.statistics if chunk.is_stats_set else None
+        nulls = nulls + found.null_count if nulls is not None and found is not None and found.has_null_count else None
+        if found is None or not found.has_min_max:
+            # A chunk of nulls alone has no range, and takes none away.
+            ranged = ranged and found is not None and found.null_count == chunk.num_values
+            continue
+        try:
+            least, most = found.min, found.max
+            low = least if low is None or least < low else low
+            high = most if high is None or most > high else high
+        except Exception:  # a type that has no Python value, or whose values have no order
+            ranged = False
+    span = f", {_short(low)} … {_short(high)}" if ranged and low is not None else ""
+    sizes = sum(chunk.total_compressed_size for chunk in chunks), sum(chunk.total_uncompressed_size for chunk in chunks)
+    return Column(column.path, _type(column), nulls, span, *sizes)
+
+
+def _type(column: Any) -> str:
+    """Return the type as people call it: the logical one, else the physical."""
+    try:
+        logical = json.loads(column.logical_type.to_json())
+    except Exception:  # a type that this pyarrow does not know
+        logical = {}
+    name = str(logical.get("Type", "None")).lower()
+    if name in ("none", "unknown", "undefined"):
+        name = str(column.physical_type).lower()
+    elif name == "int":
+        name = f"{'' if logical.get('isSigned', True) else 'u'}int{logical.get('bitWidth', '')}"
+    elif name == "decimal":
+        name = f"decimal({logical.get('precision')}, {logical.get('scale')})"
+    elif name in ("timestamp", "time"):
+        zone = ", UTC" if logical.get("isAdjustedToUTC") else ""
+        name = f"{name}[{logical.get('timeUnit', '')}{zone}]"
+    elif name == "string":
+        name = "text"
+    return f"{name}, repeated" if column.max_repetition_level else name
+
+
+def _is_text(column: Any) -> bool:
+    return column.physical_type == "BYTE_ARRAY" and column.max_repetition_level == 0 and "." not in column.path
+
+
+def _has_own_types(metadata: Any) -> bool:
+    schema = (metadata.metadata or {}).get(b"ARROW:schema", b"")
+    try:
+        return b"ARROW:extension:name" in base64.b64decode(schema)
+    except ValueError:
+        return True
+
+
+def _columns_from(group: Any, first: int) -> list[int]:
+    """Return as many columns from `first` on as may be decoded at once."""
+    chosen: list[int] = []
+    size = 0
+    for at in range(min(first, max(group.num_columns - 1, 0)), min(group.num_columns, first + _ROW_COLUMNS)):
+        size += group.column(at).total_uncompressed_size
+        if size > DATA_BYTES:
+            break
+        chosen.append(at)
+    return chosen
+
+
+def _value(column: Any, row: int) -> str:
+    try:
+        value = column[row].as_py()
+    except Exception:  # a time that Python's cannot hold, a text that is no UTF-8
+        return "?"
+    return "null" if value is None else _short(value)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value[:16].hex() + ("…" if len(value) > 16 else "")
+    return one_line(value if isinstance(value, str) else str(value), 60)

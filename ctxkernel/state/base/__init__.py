@@ -1,0 +1,1 @@
+"""Reading objects and the namespace without running their code."""

@@ -1,0 +1,1 @@
+"""Takes, stores and restores checkpoints."""

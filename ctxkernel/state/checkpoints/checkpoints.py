@@ -1,0 +1,446 @@
+"""Takes the state after every cell. `state.checkpoints.restore` brings one back.
+
+    what the tracker packed after the cell → units → what is not stored yet goes to the chunk store, large data and what
+    could not be packed in time outside of the user's time (`state.checkpoints.storage`)
+
+Rule 1: what cannot be stored is named with the reason, in the state and in every plan.
+Rule 2: a state is whole, or what is not known of it yet or at all is named: nothing is believed to be unchanged.
+Rule 3: what has no stored form is held while a state within reach has it, and is there again as it is then.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.replay import CheckpointInfo, CheckpointState
+from ctxkernel.state.base.reflection import is_any
+from ctxkernel.state.base.variables import NOTHING, is_atom
+from ctxkernel.state.checkpoints import units
+from ctxkernel.state.checkpoints.states import Known, States
+from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, Taking, unit_of
+from ctxkernel.state.checkpoints.units import State, Unit, missing_of
+from ctxkernel.state.tracking.groups import Piece
+from ctxkernel.state.tracking.tracker import NamespaceTracker, Pending
+from ctxkernel.state.types import connections
+
+PLAIN = "p:"
+"""Begins the digest of a plain value: many of these share a stream, a dict by digest."""
+MOST_HELD = 1000
+"""Objects without a stored form that are held for a return to them, the newest ones."""
+MOST_STATES_HELD = 20
+"""States of which values without stored data are held."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What `take` gives: the row for the log, and what it says."""
+
+    info: CheckpointInfo
+    manifest: dict[str, Any]
+
+
+class Checkpointer:
+    """The states of one session, and what of the present one is stored."""
+
+    def __init__(self, tracker: NamespaceTracker, storage: Storage) -> None:
+        self.states = States(storage.chunks.read)
+        self.tracker = tracker
+        self.storage = storage
+        self._packer, self._value = storage.packer, storage.value
+        self._current: State = {}
+        """What is live now, by what was stored of it last."""
+        self.base: str | None = None
+        """The execution whose state is the present one, but for `_apart`, as far as is known."""
+        self._labels: set[str] = set()
+        """Shared objects that `_current` has."""
+        self._apart: set[str] = set()
+        """Names that the state of `base` has and that could not be brought back."""
+        self._others: set[str] = set()
+        """Names whose units in `_current` are not those that the state of `base` has."""
+        self._lacks = False
+        """Whether there may be units in `_current` whose data are not stored."""
+        self._plain: dict[str, Any] = {}
+        """Plain values of the last checkpoint: those that could not be stored are tried again."""
+        self._turns: dict[str, int] = {}
+        """Execution → the tracker's turn when its checkpoint was taken."""
+        self._used: dict[str, int] = {}
+        """Token → the turn in which a cell that may have used it ran last."""
+        self.shelf: dict[str, Any] = {}
+        """Token → an object that has no stored form, held so that a return finds it."""
+        self.held: dict[str | None, dict[str, Any]] = {}
+        """Execution → values of its state whose data are not stored, by name."""
+        self.prints: dict[tuple[str | None, tuple[str, ...]], Any] = {}
+        """What tells whether such values are as they were: by execution and the names of a unit."""
+        self.left: tuple[str | None, int] = ("", -1)
+        """The state that was left last, and the tracker's turn then."""
+        self.writing: dict[str, list[Any]] = {}
+        """Execution → tickets that write data of its checkpoint."""
+
+    # -- taking -------------------------------------------------------------------------------
+
+    def take(
+        self, execution_id: str, plain: Mapping[str, Any], gone: Iterable[str] = (), *, whole: bool = False
+    ) -> Taken:
+        """Take the state after `execution_id`.
+
+        `plain`: pseudo-names with plain values that changed since the last call; `gone`: those that went away. The
+        manifest is a difference, or the `whole` state. A value that cannot be stored is named in the info.
+        """
+        units_now = self._current.items() if self._lacks else ()
+        lacking = [name for name, unit in units_now if unit.digest and not unit.stream[0]]
+        self._lacks = bool(lacking)
+        self._plain = {name: self._plain[name] for name in lacking if name in self._plain}
+        self.tracker.store_unchanged(set(lacking).difference(self._plain))
+        self.tracker.pack_rest()
+        pending = self.tracker.take_pending()
+        try:
+            return self._take(execution_id, pending, plain, gone, whole=whole)
+        except BaseException:
+            self.tracker.pending.names |= pending.names
+            raise
+
+    def _take(
+        self, execution_id: str, pending: Pending, plain: Mapping[str, Any], gone: Iterable[str], *, whole: bool
+    ) -> Taken:
+        start = time.perf_counter()
+        taking = Taking(execution_id)
+        self._turns[execution_id] = self.tracker.turn
+        doubts = self._doubts(execution_id)
+        plain = self._plain = {**self._plain, **plain}
+        self._drop_gone(pending, gone, taking)
+        for name in self.tracker.touched & self._current.keys():
+            for token, _ in self._current[name].live:
+                self._used[token] = self.tracker.turn
+        fault = ""
+        try:
+            others, self._others = self._others, set[str]()
+            for unit in {id(one): one for name in others if (one := self._current.get(name))}.values():
+                self._put(unit, taking)
+            self._atoms(pending, plain, taking)
+            for piece in {id(one): one for one in pending.pieces.values()}.values():
+                unequal = self.storage.unequal(piece)
+                if unequal is None:
+                    pending.deferred.update(piece.names)
+                else:
+                    self._unit(piece, unequal, taking)
+            self._defer(pending, taking)
+            for name, why in pending.faults.items():
+                self._put(Unit((name,), missing={name: why}), taking)
+            self.storage.write(taking, self._current)
+        except StoreError as error:  # no room, a folder that is gone: the next checkpoint tries again
+            fault = str(error)
+        fault = fault or next((one.fault for one in taking.tickets if one.done and one.fault), "")
+        under_way = [one for one in taking.tickets if not (one.done and one.fault)]
+        state: CheckpointState = "skipped" if fault else "writing" if under_way else "durable"
+        elapsed = round((time.perf_counter() - start) * 1000, 3)
+        info = CheckpointInfo(f"c{execution_id}", execution_id, state, taking.written, elapsed, taking.missing, fault)
+        known = Known(self.base, taking.units, sorted(taking.gone), info)
+        if fault:
+            self._fail(known, fault)
+        listed = list({id(unit): unit for unit in self._current.values()}.values()) if whole else known.units
+        manifest = {
+            "v": units.VERSION,
+            "base": None if whole or self.base is None else f"c{self.base}",
+            "units": [units.unit_to_json(unit, self.storage.recipe) for unit in listed],
+            "gone": [] if whole else known.gone,
+        }
+        if doubts:
+            manifest["u"] = doubts
+        self.states.known[execution_id] = known
+        self.base = execution_id
+        if under_way:
+            self.writing[execution_id] = under_way
+        return Taken(info, manifest)
+
+    def _doubts(self, execution_id: str) -> dict[str, list[str]]:
+        """Note which earlier states are in doubt: names changed without a cell that touched them, at a time unknown."""
+        found: dict[str, list[str]] = {}
+        doubts, self.tracker.doubts = self.tracker.doubts, {}
+        for name, turn in doubts.items():
+            between = [one for one, at in self._turns.items() if at > turn and one != execution_id]
+            between = [one for one in between if self.states.follows(self.base, one)]
+            if between:
+                found[name] = between
+        self.states.doubt(found, execution_id)
+        return found
+
+    def _drop_gone(self, pending: Pending, gone: Iterable[str], taking: Taking) -> None:
+        taking.gone |= {name for name in self._apart if self._value(name) is NOTHING}
+        self._apart = set()
+        dead = {label for label in self._labels if self._packer.part_of(label) is None}
+        # One that a unit still refers to is a part of that, whether or not the live values have it.
+        while dead and (used := {one for n, u in self._current.items() if n not in dead for one in u.labels} & dead):
+            dead -= used
+        for label in dead:
+            self._labels.discard(label)
+            if self._current.pop(label, None) is not None:
+                taking.gone.add(label)
+        for name in (*gone, *sorted(pending.names)):
+            if name in self._current and not name.startswith(("class:", "shared:")) and self._value(name) is NOTHING:
+                self._current.pop(name)
+                taking.gone.add(name)
+
+    def _put(self, unit: Unit, taking: Taking) -> None:
+        """Make a unit that of its names."""
+        taking.add(unit)
+        taking.missing |= missing_of(unit)
+        self._current |= dict.fromkeys(unit.names, unit)
+        self._labels.update(name for name in unit.names if name.startswith("shared:"))
+
+    def _atoms(self, pending: Pending, plain: Mapping[str, Any], taking: Taking) -> None:
+        """Store small immutables, and plain values, together in one stream."""
+        values = dict(plain)
+        for name in sorted(pending.names):
+            value = self._value(name)
+            if value is not NOTHING and is_atom(value):
+                values[name] = value
+        stored: dict[str, Any] = {}
+        for name, value in values.items():
+            digest = PLAIN + self.storage.address(pickle.dumps(value, 5))
+            place = self.storage.place(digest)
+            if place is None:
+                stored[digest] = value
+            unit = Unit((name,), digest, place or ("", 0))
+            if place is None or not unit.equals(self._current.get(name)):
+                self._put(unit, taking)
+        if stored:
+            taking.streams.append(("", pickle.dumps(stored, 5), tuple(stored)))
+
+    def _unit(self, piece: Piece, unequal: Mapping[str, str], taking: Taking) -> None:
+        """Make a piece the unit of its names."""
+        packed, names = piece.packed, piece.names
+        old = self._current.get(names[0])
+        digest = self.storage.address(packed.stream)
+        place = self.storage.place(digest)
+        again = {one.token for one in packed.again}
+        for token, thing in packed.live.items():
+            self._used.setdefault(token, self.tracker.turn)
+            if token not in again or self._packer.tokens.object(token) is None:
+                self._hold(token, thing)  # a connection is let go of with the user's last reference to it
+        self.storage.note(piece, old, taking)
+        unit = unit_of(piece, digest, place or ("", 0), taking.execution_id)
+        if unequal:
+            live = *unit.live, *self._hold_unequal(unequal, taking.execution_id)
+            unit = replace(unit, missing={**packed.faults, **unequal}, live=live)
+        if unit.equals(old) and place is not None and old is not None and old.stream[0]:
+            return
+        if place is None:
+            taking.streams.append((digest, packed.stream, ()))
+        self._put(unit, taking)
+
+    def _hold_unequal(self, names: Iterable[str], version: str) -> Iterator[tuple[str, str]]:
+        """Hold the values whose copies are not equal to them; yields their tokens."""
+        for name in names:
+            value = self._value(name)
+            token = f"unequal:{name}:{self._packer.token(value)}"
+            self._hold(token, value)
+            self._used[token] = self._turns.get(version, self.tracker.turn)
+            yield token, version
+
+    def _hold(self, token: str, thing: Any) -> None:
+        """Hold an object without a stored form, unless letting go of it is how the user ends it."""
+        if token in self.shelf or is_any(type(thing), *_CLOSING):
+            return
+        self.shelf[token] = thing
+        while len(self.shelf) > MOST_HELD:
+            del self.shelf[next(iter(self.shelf))]
+
+    def _defer(self, pending: Pending, taking: Taking) -> None:
+        """Have what could not be packed in time packed outside of the user's time."""
+        names = sorted(name for name in pending.deferred if self._value(name) is not NOTHING)
+        if not names:
+            return
+        taking.groups, taking.before = tuple((name,) for name in names), dict(self._current)
+        self._put(Unit(tuple(names), job=taking.execution_id), taking)
+
+    # -- what became of it --------------------------------------------------------------------
+
+    def poll(self) -> list[tuple[CheckpointInfo, dict[str, Any]]]:
+        """See what the background has finished. Returns (info, rows for the log) of checkpoints that are now whole.
+
+        The rows map jobs to units, as JSON: they are to be signed and stored with the state of the checkpoint.
+        """
+        if not self.writing:
+            return []
+        self.storage.background.poll()
+        done: list[tuple[CheckpointInfo, dict[str, Any]]] = []
+        for execution_id, tickets in list(self.writing.items()):
+            if all(ticket.done for ticket in tickets):
+                del self.writing[execution_id]
+                done.append(self._finish(execution_id, tickets))
+        return done
+
+    def _finish(self, execution_id: str, tickets: Sequence[Any]) -> tuple[CheckpointInfo, dict[str, Any]]:
+        known = self.states.known[execution_id]
+        rows = {job: result for one in tickets if not one.fault for job, result in (one.result or {}).items()}
+        fault = next((str(one.fault) for one in tickets if one.fault), "")
+        missing = dict(known.info.missing)
+        try:
+            for job, result in rows.items():
+                for unit in self._taken_in(job, result):
+                    missing |= missing_of(unit)
+        except (StoreError, LookupError, ValueError, TypeError) as error:
+            fault = fault or str(error)
+        if fault:
+            self._fail(known, fault)
+        told = f"its data could not be written: {fault}" if fault else ""
+        known.info = replace(known.info, state="damaged" if fault else "durable", missing=missing, reason=told)
+        return known.info, rows
+
+    def _taken_in(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
+        if job in self.states.made:
+            return self.states.finish(job, result)
+        self._packer.adopt_tokens(one for listed in result["units"] for one in listed.pop("i", ()))
+        for listed in result["units"]:
+            if (unequal := listed.pop("u", ())) and self._is_fresh(listed["n"], job):
+                listed["l"] = [*listed.get("l", ()), *map(list, self._hold_unequal(unequal, job))]
+        made = self.states.finish(job, result)
+        for unit, listed in zip(made, result["units"], strict=True):
+            self.storage.streams.setdefault(unit.digest, unit.stream)
+            fresh = self._is_fresh(unit.names, job)
+            for token, _ in unit.live:  # where a cell touched it since, it may be another object by now
+                self._used.setdefault(token, self._turns.get(job, self.tracker.turn) if fresh else self.tracker.turn)
+                if (thing := self._packer.tokens.object(token)) is not None:
+                    self._hold(token, thing)
+            if fresh or unit.names[0].startswith(("class:", "shared:")):
+                self._current |= dict.fromkeys(unit.names, unit)
+                if "k" in listed:
+                    self.tracker.take_result(unit.names, listed)
+        return made
+
+    def _is_fresh(self, names: Iterable[str], job: str) -> bool:
+        """Say whether no later checkpoint has stored any of these names again."""
+        return all((now := self._current.get(name)) is not None and now.job == job for name in names)
+
+    def _fail(self, known: Known, fault: str) -> None:
+        """Data of a checkpoint could not be written: what is live of it stays known, and is stored with the next."""
+        self._lacks = True
+        for at, unit in enumerate(known.units):
+            gone = unit.digest and self.storage.absent(unit.addresses)
+            if not (self.states.made_of(unit) is None if unit.job else gone):
+                continue
+            # One whose content is not known is equal to itself only.
+            digest, missing = unit.digest or f"{unit.job} {at}", dict.fromkeys(unit.names, fault)
+            failed = known.units[at] = replace(unit, digest=digest, stream=("", 0), missing=missing, job="")
+            for name in unit.names:
+                if self._current.get(name) is unit:
+                    self._current[name] = failed
+
+    # -- the present --------------------------------------------------------------------------
+
+    @property
+    def unstored(self) -> set[str]:
+        """Names whose live value may differ from what is stored."""
+        return self.tracker.pending.names | self._apart
+
+    def state(self, execution_id: str | None) -> State:
+        """Return the state after an execution; that before all of them for None. Raises CheckpointError."""
+
+        def settle() -> None:
+            self.storage.background.wait(BACKGROUND_SECONDS)
+            self.storage.background.poll()
+            for tickets in list(self.writing.values()):
+                for ticket in tickets:
+                    if ticket.done and not ticket.fault:
+                        for job, result in (ticket.result or {}).items():
+                            self._taken_in(job, result)
+
+        return self.states.state(execution_id, settle)
+
+    def known_now(self) -> State:
+        """Return what is live, by what is stored of it."""
+        current = dict(self._current)
+        for unit in {id(unit): unit for unit in current.values() if unit.job}.values():
+            current |= units.by_name(self.states.made_of(unit) or ())
+        return current
+
+    def needed_now(self) -> set[str]:
+        """Return the addresses of the present state."""
+        return {address for unit in self.known_now().values() for address in unit.addresses}
+
+    def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> None:
+        """Take in a manifest of an earlier kernel. Raises KeyError, TypeError, ValueError or what reading raises."""
+        for unit in self.states.load(execution_id, manifest, info):
+            if unit.digest:
+                self.storage.streams.setdefault(unit.digest, unit.stream)
+
+    def living(self, unit: Unit) -> dict[str, Any]:
+        """Return by token what of a unit is not stored, but lives. A closed connection does not."""
+        found: dict[str, Any] = {}
+        again = {one.token for one in unit.again}
+        for token in (*(token for token, _ in unit.live), *again):
+            thing = self.shelf.get(token)
+            if thing is None:
+                thing = self._packer.tokens.object(token)
+            if thing is not None and (token not in again or connections.REGISTRY.describe(thing) != connections.CLOSED):
+                found[token] = thing
+        return found
+
+    def hold_connections(self, leaving: Iterable[Unit]) -> None:
+        """Hold the connections that a return is about to remove, so that the way back finds them."""
+        for unit in leaving:
+            living = self.living(unit)
+            for one in unit.again:
+                if one.token in living:
+                    self._hold(one.token, living[one.token])
+
+    def connected(self, token: str, thing: Any) -> None:
+        """Take a new object in place of the one with this token."""
+        self.shelf.pop(token, None)
+        try:
+            self._packer.tokens.replace(token, thing)
+        except TypeError:  # it has no weak references
+            self.shelf[token] = thing
+
+    def used_since(self, unit: Unit, execution_id: str | None) -> bool:
+        """Say whether a cell after that state may have used what the unit holds only alive."""
+        turn = self._turns.get(execution_id or "", -1)
+        return any(self._used.get(token, turn) > turn for token, _ in unit.live)
+
+    def made_again(self, names: Iterable[str]) -> None:
+        """These are live again, made anew: the next checkpoint stores them."""
+        self._apart.difference_update(names)
+        state = self.state(self.base)
+        for name in names:
+            unit, value = state.get(name), self._value(name)
+            if unit is not None and len(unit.live) == 1 and all(self._value(one) is value for one in unit.names):
+                self.connected(unit.live[0][0], value)  # it is the object of that state from now on
+            self.tracker.store_again(name)
+
+    def hold(self, values: Mapping[str, Any], prints: Mapping[tuple[str, ...], Any]) -> None:
+        """Hold values of the present state, which is about to be left, whose data are not stored."""
+        self.left = self.base, self.tracker.turn
+        if values:
+            self.held[self.base] = {**self.held.pop(self.base, {}), **values}
+        self.prints |= {(self.base, names): one for names, one in prints.items()}
+        while len(self.held) > MOST_STATES_HELD:
+            del self.held[next(iter(self.held))]
+        self.prints = {key: one for key, one in self.prints.items() if key[0] in self.held}
+
+    def settled(
+        self, execution_id: str | None, target: Mapping[str, Unit], lost: set[str], others: Iterable[str]
+    ) -> None:
+        """The present is `target` now, but for the names that were lost. `others` are not as the state has them."""
+        self._lacks = True
+        self._others = {name for name in others if name in target}
+        self._current = {name: unit for name, unit in target.items() if name not in lost}
+        self._labels = {name for name in target if name.startswith("shared:")}
+        self.base = execution_id
+        self._apart = {name for name in lost if name in target}
+        for token in {one.token for unit in target.values() for one in unit.again}:
+            if self._packer.tokens.object(token) is not None:
+                self.shelf.pop(token, None)  # the user holds it again
+
+
+_CLOSING = (
+    *(("io", "IOBase"), ("socket", "socket"), ("tempfile", "_TemporaryFileWrapper"), ("mmap", "mmap")),
+    *(("tempfile", "SpooledTemporaryFile"), ("tempfile", "TemporaryDirectory"), ("zipfile", "ZipFile")),
+    *(("tarfile", "TarFile"), ("multiprocessing.shared_memory", "SharedMemory"), ("h5py", "HLObject")),
+    ("sqlite3", "Connection"),
+)
+"""What a program may rely on to be closed when nobody holds it any more."""

@@ -1,0 +1,135 @@
+"""The states that a session knows: what each checkpoint changed, and what background jobs made of it.
+
+Rule: a state is put together from the differences on its way, oldest first. Nothing is unpickled here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ctxkernel.core.errors import CtxError
+from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.state.checkpoints import units
+from ctxkernel.state.checkpoints.units import State, Unit
+
+
+class CheckpointError(CtxError):
+    """A state that cannot be had, with the reason."""
+
+
+@dataclass(slots=True)
+class Known:
+    """The state after one execution, as a difference to that of another."""
+
+    base: str | None
+    units: list[Unit]
+    gone: list[str]
+    info: CheckpointInfo
+    doubts: dict[str, str] = field(default_factory=dict[str, str])
+    """Names whose value then is not certain, and the execution in which they were found to be others."""
+
+
+@dataclass(slots=True, eq=False)
+class States:
+    """The checkpoints of one session. `read(blob)` gives the content of a blob."""
+
+    _read: Callable[[str], bytes | memoryview]
+    known: dict[str, Known] = field(default_factory=dict[str, Known])
+    """By execution."""
+    made: dict[str, list[Unit]] = field(default_factory=dict[str, list[Unit]])
+    """What background jobs gave."""
+
+    def info(self, execution_id: str) -> CheckpointInfo | None:
+        """What is known of the checkpoint after an execution; None where there is none."""
+        known = self.known.get(execution_id)
+        return known.info if known else None
+
+    def load(self, execution_id: str, manifest: Mapping[str, Any], info: CheckpointInfo) -> list[Unit]:
+        """Take in a manifest, and return its units. Raises KeyError, TypeError, ValueError or what reading raises."""
+        if manifest.get("v") != units.VERSION:
+            raise ValueError(f"{info.checkpoint_id} has the format {manifest.get('v')!r}, not {units.VERSION}")
+        base = manifest.get("base")
+        made = self._units(manifest)
+        gone = list(manifest.get("gone", ()))
+        self.known[execution_id] = Known(str(base).removeprefix("c") if base else None, made, gone, info)
+        doubts = manifest.get("u")
+        if isinstance(doubts, dict):
+            self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()}, execution_id)
+        return made
+
+    def doubt(self, found: Mapping[str, Iterable[str]], later: str) -> None:
+        """Note that names, found to be others in the execution `later`, changed in the course of these executions."""
+        for name, between in found.items():
+            for execution_id in between:
+                if execution_id in self.known:
+                    self.known[execution_id].doubts.setdefault(name, later)
+
+    def doubts(self, execution_id: str | None) -> Mapping[str, str]:
+        """Return the names whose value in a state is not certain, and where they were found to be others."""
+        known = self.known.get(execution_id or "")
+        return known.doubts if known is not None else {}
+
+    def follows(self, execution_id: str | None, earlier: str) -> bool:
+        """Say whether a state was reached by way of an earlier one."""
+        while execution_id is not None and execution_id != earlier:
+            known = self.known.get(execution_id)
+            execution_id = known.base if known is not None else None
+        return execution_id == earlier
+
+    def finish(self, job: str, result: Mapping[str, Any]) -> list[Unit]:
+        """Take in what a background job gave, and return its units. Raises as `load`."""
+        made = self.made[job] = self._units(result)
+        return made
+
+    def _units(self, listed: Mapping[str, Any]) -> list[Unit]:
+        return [units.unit_from_json(one, lambda blob: units.read_recipe(self._read(blob))) for one in listed["units"]]
+
+    def made_of(self, unit: Unit) -> list[Unit] | None:
+        """What became of a unit: itself, or what its job gave; None while that is under way."""
+        return self.made.get(unit.job) if unit.job else [unit]
+
+    def state(self, execution_id: str | None, settle: Callable[[], None]) -> State:
+        """Return the state after an execution; that before all of them for None.
+
+        `settle()` waits for background jobs. Raises CheckpointError.
+        """
+        chain: list[Known] = []
+        at = execution_id
+        while at is not None:
+            known = self.known.get(at)
+            if known is None:
+                raise CheckpointError(f"there is no checkpoint of {at}; %ctx timeline shows which statements have one")
+            chain.append(known)
+            at = known.base
+        if any(self.made_of(unit) is None for known in chain for unit in known.units):
+            settle()
+        state: State = {}
+        for known in reversed(chain):
+            for name in known.gone:
+                state.pop(name, None)
+            for unit in known.units:  # in their order: each job also gives the classes as they were then
+                if (made := self.made_of(unit)) is None:
+                    why = "it was still being stored when the kernel ended"
+                    made = [Unit((name,), missing={name: why}) for name in unit.names]
+                state |= units.by_name(made)
+        return state
+
+    def chunks(self) -> Iterator[str]:
+        """Yield the chunks of all states."""
+        for known in self.known.values():
+            for unit in known.units:
+                yield from (chunk for one in self.made_of(unit) or () for chunk in one.chunks)
+
+    def thin(self, gone: set[str]) -> list[CheckpointInfo]:
+        """Note that chunks were given up for space; returns the checkpoints that lost some of their own."""
+        out: list[CheckpointInfo] = []
+        for known in self.known.values():
+            made = [one for unit in known.units for one in self.made_of(unit) or ()]
+            lost = [one.names[0] for one in made if not gone.isdisjoint(one.chunks)]
+            if lost and known.info.state == "durable":
+                told = f"large data were given up for space: {', '.join(lost[:5])}"
+                known.info = replace(known.info, state="thinned", reason=told)
+                out.append(known.info)
+        return out

@@ -1,0 +1,247 @@
+"""Puts what a checkpoint found to be new into the chunk store: small data at once, large data in the background.
+
+Rule: nothing is stored twice: an equal stream or chunk is the one that is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from ctxkernel.state.base.reflection import class_module, class_qualname
+from ctxkernel.state.checkpoints import units
+from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, unfaithful
+from ctxkernel.state.checkpoints.units import Buffer, State, Unit
+from ctxkernel.state.tracking.groups import CHUNK, Moment, Piece
+from ctxkernel.state.types.packer import Packer
+
+INLINE_BYTES = 4 * 1024 * 1024
+BACKGROUND_SECONDS = 120.0
+BASES_SECONDS = 30.0
+"""What a job waits for chunks of an earlier one, to store the difference only."""
+PATIENCE_SECONDS = 0.25
+"""What the user waits for an earlier job to end, where as many as may be are under way."""
+
+
+class Chunks(Protocol):
+    """Where data lie by their content (`store.chunks.chunk_store`)."""
+
+    def has(self, address: str) -> bool: ...  # noqa: D102
+    def put(self, address: str, data: Any, *, base: str | None = None) -> int: ...  # noqa: D102
+    def read(self, address: str) -> memoryview: ...  # noqa: D102
+    def read_into(self, address: str, view: memoryview) -> None: ...  # noqa: D102
+    def map_run(self, addresses: Sequence[str]) -> Any: ...  # noqa: D102
+    def missing(self, addresses: Iterable[str]) -> list[str]: ...  # noqa: D102
+    def why_missing(self, address: str) -> str: ...  # noqa: D102
+
+
+class Background(Protocol):
+    """Runs a job outside of the user's time (`store.chunks.background`)."""
+
+    def submit(  # noqa: D102
+        self, job: Callable[[Any], Any], *, nbytes: int, seconds: float, addresses: Collection[str], patience: float
+    ) -> Any: ...
+    @property
+    def can_fork(self) -> bool: ...  # noqa: D102
+    @property
+    def forked(self) -> bool: ...  # noqa: D102
+    def poll(self) -> list[Any]: ...  # noqa: D102
+    def wait(self, seconds: float) -> list[Any]: ...  # noqa: D102
+    def has_or_pending(self, address: str) -> bool: ...  # noqa: D102
+
+
+@dataclass(slots=True)
+class Taking:
+    """What one `take` collects."""
+
+    execution_id: str
+    units: list[Unit] = field(default_factory=list[Unit])
+    gone: set[str] = field(default_factory=set[str])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+    streams: list[tuple[str, bytes, tuple[str, ...]]] = field(default_factory=list[tuple[str, bytes, tuple[str, ...]]])
+    """(digest, stream, digests of the atoms in it)."""
+    fresh: dict[str, tuple[memoryview, str | None]] = field(default_factory=dict[str, tuple[memoryview, str | None]])
+    """Chunks to be written: data, and the chunk that stood there before."""
+    groups: tuple[tuple[str, ...], ...] = ()
+    """What could not be packed in time: a job with the id of the execution packs it."""
+    before: Mapping[str, Unit] = field(default_factory=dict[str, Unit])
+    """What was stored of all names until then."""
+    tickets: list[Any] = field(default_factory=list[Any])
+    written: int = 0
+
+    def add(self, unit: Unit) -> None:
+        """Note a unit that differs from the state before."""
+        self.units.append(unit)
+        self.gone.difference_update(unit.names)
+
+
+@dataclass(slots=True)
+class Storage:
+    """Where the streams and buffers of one session are, and how new ones get there.
+
+    `address(data)` is the address of a trusted blob; `value(name)` gives a variable, or what a pseudo-name (`Out[5]`,
+    `target:v1`) stands for; NOTHING where there is none.
+    """
+
+    packer: Packer
+    chunks: Chunks
+    background: Background
+    address: Callable[[Any], str]
+    value: Callable[[str], Any]
+    handle: Callable[[str], Any]
+    streams: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    """Digest → the blob that holds the stream, and which of its streams it is."""
+
+    def place(self, digest: str) -> tuple[str, int] | None:
+        """Return where the stream with a digest lies; None where it is not stored, or not any more."""
+        place = self.streams.get(digest)
+        return place if place is not None and self.chunks.has(place[0]) else None
+
+    def note(self, piece: Piece, old: Unit | None, taking: Taking) -> None:
+        """Note the chunks of a piece that have to be written."""
+        for chunk, data, base in _with_bases(piece, old):
+            if chunk not in taking.fresh and not self.background.has_or_pending(chunk):
+                taking.fresh[chunk] = data, base
+
+    def unequal(self, piece: Piece) -> dict[str, str] | None:
+        """Return the names whose stored form would lose something, and why; None where a cell would have to wait."""
+        packed, bounded = piece.packed, self.background.can_fork
+        if not packed.unproven:
+            return {}
+        if bounded and piece.seconds > MOST_SECONDS:
+            return None
+        values = {name: Moment(self.packer, self.value).value_of(name) for name in piece.names}
+        forked = self.background.forked
+        return unfaithful(self.packer, packed, values, handles=self.handle, forked=forked, bounded=bounded)
+
+    def recipe(self, chunks: Sequence[str], into: Any = None) -> str:
+        """Store a long list of chunks, and return its address."""
+        return put_blob(self.chunks if into is None else into, self.address, units.recipe(chunks))[0]
+
+    def write(self, taking: Taking, current: State) -> None:
+        """Store what is new: small data now, large data in the background. Raises StoreError."""
+        if taking.streams:
+            self._bundle(taking, current)
+        fresh, groups = taking.fresh, taking.groups
+        nbytes = sum(view.nbytes for view, _ in fresh.values())
+        if nbytes <= INLINE_BYTES:
+            for chunk, (view, base) in fresh.items():
+                taking.written += self.chunks.put(chunk, view, base=base)
+            fresh = {}
+        if not fresh and not groups:
+            return
+        if groups:  # a class that the child names by itself would be another one here
+            for cls in own_classes(self.packer.module):
+                self.packer.uid(cls)
+        bases = {base for _, base in fresh.values() if base is not None and not self.chunks.has(base)}
+
+        def job(writer: Any) -> dict[str, Any]:
+            # A difference to what an earlier job is writing takes a fraction of the room.
+            end = time.monotonic() + BASES_SECONDS
+            while writer.missing(bases) and time.monotonic() < end:
+                time.sleep(0.02)
+                writer.refresh()
+            for chunk, (view, base) in fresh.items():
+                writer.put(chunk, view, base=base)
+            return {taking.execution_id: self._pack_and_put(writer, taking)} if groups else {}
+
+        ticket = self.background.submit(
+            job, nbytes=nbytes, seconds=BACKGROUND_SECONDS, addresses=tuple(fresh), patience=PATIENCE_SECONDS
+        )
+        taking.written += nbytes
+        taking.tickets.append(ticket)
+
+    def _pack_and_put(self, writer: Any, taking: Taking) -> dict[str, Any]:
+        """Pack groups and store all of it; returns the manifest's form of what it gave. For a background job."""
+        recipe = functools.partial(self.recipe, into=writer)
+        self.packer.process = uuid.uuid4().hex[:8]
+        moment = Moment(self.packer, self.value)
+        moment.pack(taking.groups)
+        made: list[dict[str, Any]] = []
+        for piece in {id(one): one for one in moment.pieces.values()}.values():
+            packed = piece.packed
+            blob, _ = put_blob(writer, self.address, units.bundle([packed.stream]))
+            for chunk, data, base in _with_bases(piece, taking.before.get(piece.names[0])):
+                writer.put(chunk, data, base=base)
+            unit = unit_of(piece, self.address(packed.stream), (blob, 0), taking.execution_id)
+            if unequal := self.unequal(piece):
+                unit = replace(unit, missing={**unit.missing, **unequal})
+            more = {"k": piece.key.hex(), "z": piece.seconds, "a": list(packed.labels), "e": sorted(packed.deps)}
+            # The kernel finds by their ids which objects these tokens are of.
+            ids = [(token, id(obj), class_qualname(type(obj))) for token, obj in packed.live.items()]
+            made.append(units.unit_to_json(unit, recipe) | more | {"u": sorted(unequal or ()), "i": ids})
+        failed = [Unit((name,), missing={name: why}) for name, why in moment.faults.items()]
+        return {"units": made + [units.unit_to_json(unit, recipe) for unit in failed]}
+
+    def _bundle(self, taking: Taking, current: State) -> None:
+        blob = units.bundle([stream for _, stream, _ in taking.streams])
+        address, written = put_blob(self.chunks, self.address, blob)
+        taking.written += written
+        for part, (digest, _, atoms) in enumerate(taking.streams):
+            for one in atoms or (digest,):
+                self.streams[one] = address, part
+        for at, unit in enumerate(taking.units):
+            if unit.digest and not unit.stream[0]:
+                placed = taking.units[at] = replace(unit, stream=self.streams[unit.digest])
+                for name in unit.names:
+                    if current.get(name) is unit:
+                        current[name] = placed
+
+    def absent(self, addresses: Iterable[str]) -> list[str]:
+        """Return those addresses whose data are not there, nor on their way."""
+        return [one for one in self.chunks.missing(addresses) if not self.background.has_or_pending(one)]
+
+    def wait_for(self, target: Mapping[str, Unit]) -> None:
+        """Wait for data of `target` that are still on their way."""
+        needed = (chunk for unit in target.values() for chunk in unit.chunks)
+        if self.chunks.missing(needed):
+            self.background.wait(BACKGROUND_SECONDS)
+
+
+def put_blob(chunks: Any, address: Callable[[Any], str], blob: bytes) -> tuple[str, int]:
+    """Store a blob where it is not there already; return its address and the bytes written. Raises StoreError."""
+    place = address(blob)
+    return place, chunks.put(place, blob)
+
+
+def _with_bases(piece: Piece, old: Unit | None) -> Iterator[tuple[str, memoryview, str | None]]:
+    """Yield the chunks of a piece: address, data, and the address of the chunk that stood there before."""
+    for at, (view, chunks) in enumerate(zip(piece.packed.buffers, piece.chunks, strict=True)):
+        before: Sequence[str] = ()
+        if old is not None and at < len(old.buffers) and old.buffers[at].nbytes == view.nbytes:
+            before = old.buffers[at].chunks
+        for place, chunk in enumerate(chunks):
+            base = before[place] if place < len(before) else None
+            yield chunk, view[place * CHUNK : (place + 1) * CHUNK], base
+
+
+def unit_of(piece: Piece, digest: str, place: tuple[str, int], version: str) -> Unit:
+    """Return a piece as a unit."""
+    packed = piece.packed
+    return Unit(
+        piece.names,
+        digest,
+        place,
+        tuple(Buffer(view.nbytes, chunks) for view, chunks in zip(packed.buffers, piece.chunks, strict=True)),
+        packed.faults,
+        packed.parts,
+        tuple((token, version) for token in packed.live),
+        labels=tuple(label for label in packed.labels if label.startswith("shared:")),
+        again=packed.again,
+    )
+
+
+def own_classes(module: str) -> Iterator[type]:
+    """Yield the living classes that say they are of the namespace's module."""
+    todo, seen = [object], {id(object)}
+    while todo:
+        for cls in type.__subclasses__(todo.pop()):
+            if id(cls) not in seen:
+                seen.add(id(cls))
+                todo.append(cls)
+                if class_module(cls) == module:
+                    yield cls

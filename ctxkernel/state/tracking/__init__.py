@@ -1,0 +1,1 @@
+"""Detects the changes that a cell made to variables."""

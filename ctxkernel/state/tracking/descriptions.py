@@ -1,0 +1,309 @@
+"""A variable in one line: type, short value, size hints.
+
+Rule 1: `repr` is asked of exact types of Python itself and of known libraries only; what the user's classes say of
+themselves is code of theirs, and is not run. An instance shows its attributes instead.
+Rule 2: the work is bounded by what is shown, not by what is there.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import datetime as dt
+import decimal
+import enum
+import fractions
+import functools
+import pathlib
+import re
+import sys
+import types
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from ctxkernel.core.events import NONE, Json
+from ctxkernel.core.timeline import TypeInfo
+from ctxkernel.state.base.reflection import (
+    Plan,
+    class_module,
+    class_mro,
+    class_name,
+    is_any,
+    is_kind,
+    is_own_class,
+    module_dict,
+    public_name,
+)
+
+_MORE = "…"
+_DEPTH = 3
+_PLAIN = (bool, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, re.Pattern)
+_DATES = (dt.date, dt.timedelta, dt.timezone)
+_LIBRARY = (*_DATES, decimal.Decimal, fractions.Fraction, uuid.UUID, type(pathlib.Path()))
+_REPR_IS_SAFE = frozenset(map(id, (*_PLAIN, *_LIBRARY)))
+
+
+def describe(value: object, chars: int, module: str = "__main__") -> TypeInfo:
+    """Return type, value in at most `chars` characters, and size hints. Runs none of the user's code."""
+    cls = type(value)
+    writer = _Writer(chars, module)
+    try:
+        name = _clean(public_name(cls, module))
+    except Exception:  # a type made in C that breaks the rules
+        name = "?"
+    try:
+        with contextlib.suppress(_FullError):
+            writer.write(value, 0)
+        size = size_of(value)
+    except Exception as fault:  # an object that changes while it is looked at, or is half torn down
+        return TypeInfo(name, f"<{name}: {type(fault).__name__}>"[:chars])
+    return TypeInfo(name, writer.text(), size)
+
+
+def size_of(value: object) -> Mapping[str, Json]:
+    """Return cheap hints of how large `value` is: any of `bytes`, `len`, `shape`."""
+    cls = type(value)
+    if cls is int:
+        return {"bytes": sys.getsizeof(value)} if value.bit_length() > 512 else NONE  # type: ignore[attr-defined]
+    if id(cls) in _REPR_IS_SAFE:
+        return NONE
+    for base in class_mro(cls):
+        length = _LENGTHS.get(id(base))
+        if length is not None:
+            hints: dict[str, Json] = {"len": length(value)}
+            return {**hints, "bytes": sys.getsizeof(value)} if cls is base else hints
+    kind = _library_kind(cls)
+    if kind in ("array", "tensor"):
+        plain: Any = _plain_array(value) if kind == "array" else value
+        return {"shape": list(plain.shape), "bytes": plain.nbytes}
+    if kind in ("DataFrame", "Series"):
+        manager = _manager(value)
+        shape = [len(axis) for axis in reversed(manager.axes)]
+        return {"shape": shape, "bytes": sum(getattr(block.values, "nbytes", 0) for block in manager.blocks)}
+    return NONE
+
+
+_LENGTHS: dict[int, Callable[[Any], int]] = {
+    id(kind): kind.__len__ for kind in (list, tuple, dict, set, frozenset, collections.deque, str, bytes, bytearray)
+}
+
+
+def _clean(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def _library_kind(cls: type) -> str:
+    for module, name, kind in _KINDS:
+        base = getattr(sys.modules.get(module), name, None)
+        if base is not None and (cls is base if module.startswith("torch") else is_kind(cls, base)):
+            return kind
+    return ""
+
+
+_KINDS = (
+    *(("numpy", "ndarray", "array"), ("torch", "Tensor", "tensor"), ("torch.nn", "Parameter", "tensor")),
+    *(("pandas", name, name) for name in ("DataFrame", "Series", "Index")),
+)
+"""Classes of libraries, which may be half imported, and what an instance is called here."""
+
+
+def _plain_array(value: Any) -> Any:
+    ndarray = sys.modules["numpy"].ndarray
+    return value if type(value) is ndarray else ndarray.view(value, ndarray)
+
+
+def _manager(value: Any) -> Any:
+    return dict.get(Plan(type(value), own=False).dict_of(value) or {}, "_mgr")
+
+
+class _FullError(Exception):
+    """No more characters are wanted."""
+
+
+class _Writer:
+    """Writes until the characters are used up."""
+
+    def __init__(self, chars: int, module: str) -> None:
+        self.room = max(chars, 1)
+        self.module = module
+        self.parts: list[str] = []
+        self.left = self.room
+        self.open: list[int] = []
+        """Ids of the containers that are being written: a container may hold itself."""
+
+    def text(self) -> str:
+        whole = "".join(self.parts)
+        return whole if len(whole) <= self.room else whole[: self.room - 1] + _MORE
+
+    def put(self, text: str) -> None:
+        self.parts.append(text)
+        self.left -= len(text)
+        if self.left < 0:
+            raise _FullError
+
+    def write(self, value: Any, depth: int) -> None:
+        cls = type(value)
+        if id(cls) in _REPR_IS_SAFE:
+            self.put(repr(value))
+        elif cls is int:
+            bits = value.bit_length()
+            # Writing out a huge number takes seconds, and from 4,300 digits on is refused.
+            self.put(repr(value) if bits <= 2048 else f"<int of {bits:,} bits>")
+        elif cls is str or cls is bytes:
+            self.put(repr(value[: self.left + 1]) if len(value) > self.left else repr(value))
+        elif cls is bytearray:
+            self.put(f"bytearray({bytes(value[: self.left + 1])!r})")
+        elif is_kind(cls, type):
+            self.put(f"<class {_clean(public_name(value, self.module))}>")
+        elif id(value) in self.open or (depth >= _DEPTH and id(cls) not in _FLAT):
+            self.put(_MORE)
+        else:
+            self.open.append(id(value))
+            self._write_parts(cls, value, depth)
+            self.open.pop()
+
+    def _write_parts(self, cls: type, value: Any, depth: int) -> None:
+        mro = class_mro(cls)
+        for base in mro:
+            brackets = _BRACKETS.get(id(base))
+            if brackets is not None:
+                return self._collection(cls, base, value, brackets, depth)
+        kind = _library_kind(cls)
+        if kind:
+            return getattr(self, kind.lower())(value, depth)
+        if id(cls) in _BY_TYPE:
+            return self.put(_clean(_BY_TYPE[id(cls)](value)))
+        if any(each is types.ModuleType for each in mro):
+            name = module_dict(value).get("__name__")
+            return self.put(f"<module {_clean(name) if type(name) is str else '?'}>")
+        zone = value.tzinfo if cls is dt.datetime else value
+        known_zone = zone is None or type(zone) is dt.timezone or class_module(type(zone)) == "zoneinfo"
+        if _is_library_scalar(cls) or (cls is dt.datetime and known_zone):
+            return self.put(repr(value))
+        if class_module(cls).startswith("ctxkernel."):
+            return self.put(f"<{_clean(public_name(cls, self.module).rpartition('.')[2])}>")
+        return self._instance(cls, value, depth)
+
+    def _items(self, items: Iterable[Any], depth: int) -> None:
+        for number, item in enumerate(items):
+            self.put(", " if number else "")
+            self.write(item, depth + 1)
+
+    def _collection(self, cls: type, base: type, value: Any, brackets: str, depth: int) -> None:
+        left, right = brackets.split(_MORE) if cls is base or base is not tuple else ("", "")
+        length = _LENGTHS[id(base)](value)
+        if cls is not base:
+            self.put(f"{_clean(public_name(cls, self.module).rpartition('.')[2])}(")
+        if not length and base in (set, frozenset):
+            self.put(f"{base.__name__}()")
+        else:
+            self.put(left)
+            if base is dict:
+                for number, (key, held) in enumerate(list(islice(dict.items(value), self.left))):
+                    self.put(", " if number else "")
+                    self.write(key, depth + 1)
+                    self.put(": ")
+                    self.write(held, depth + 1)
+            else:
+                self._items(list(islice(base.__iter__(value), self.left)), depth)  # type: ignore[attr-defined]
+            self.put("," + right if cls is tuple and length == 1 else right)
+        if cls is not base:
+            self.put(")")
+
+    def _instance(self, cls: type, value: Any, depth: int) -> None:
+        plan = Plan(cls, is_own_class(cls, self.module))
+        if is_kind(cls, enum.Enum):
+            member = dict.get(plan.dict_of(value) or {}, "_name_")
+            return self.put(_clean(f"{public_name(cls, self.module)}.{member if type(member) is str else '?'}"))
+        self.put(f"<{_clean(public_name(cls, self.module))} object>")
+        before = " "
+        for name, held in plan.attributes(value):
+            if type(name) is str and not name.startswith("_"):
+                self.put(f"{before}{_clean(name)}=")
+                self.write(held, depth + 1)
+                before = ", "
+        return None
+
+    def array(self, value: Any, depth: int) -> None:
+        plain = _plain_array(value)
+        self.put(f"{plain.dtype}{list(plain.shape)}")
+        if plain.size:
+            self.put(" ")
+            self._items(plain.flat[:8].tolist(), depth)
+        self.put(f", {_MORE}" if plain.size > 8 else "")
+
+    def dataframe(self, value: Any, depth: int) -> None:
+        manager = _manager(value)
+        columns, rows = manager.axes[0], len(manager.axes[1])
+        kinds: dict[int, str] = {}
+        self.put(f"DataFrame {rows}×{len(columns)}: ")
+        for number, name in enumerate(islice(columns, self.left) if _of_pandas(columns) else ()):
+            self.put(", " if number else "")
+            self.put(_clean(name)) if type(name) is str else self.write(name, depth + 1)
+            block = int(manager.blknos[number])
+            kind = kinds[block] = kinds.get(block) or f" {manager.blocks[block].dtype}"  # numpy takes long to name one
+            self.put(kind)
+
+    def series(self, value: Any, depth: int) -> None:
+        block = _manager(value).blocks[0]
+        self.put(f"Series {len(_manager(value).axes[0])} {block.dtype}: ")
+        some: Any = block.values[:8] if _of_pandas(block.values) else []
+        self._items(some.tolist() if _library_kind(type(some)) == "array" else list(some), depth)
+        self.put(f", {_MORE}" if len(_manager(value).axes[0]) > 8 else "")
+
+    def index(self, value: Any, depth: int) -> None:
+        self.put(f"{type(value).__name__} {len(value)}: ")
+        self._items(list(value[:8]) if _of_pandas(value) else (), depth)
+
+    def tensor(self, value: Any, depth: int) -> None:
+        self.put(f"{value.dtype}{list(value.shape)} {value.device}")
+
+
+_FLAT = frozenset(id(kind) for kind in (dt.datetime, types.FunctionType, types.ModuleType))
+"""Types that are written without going deeper."""
+
+
+def _is_library_scalar(cls: type) -> bool:
+    module = class_module(cls)
+    if module == "numpy" or module.startswith("numpy."):
+        return is_any(cls, ("numpy", "generic"))
+    scalars = ("Timestamp", "Timedelta", "Period", "Interval")
+    return module.startswith("pandas._libs.") or (module == "pandas" and class_name(cls) in scalars)
+
+
+def _of_pandas(value: object) -> bool:
+    module = class_module(type(value))
+    return module == "pandas" or module.startswith(("pandas.", "numpy"))
+
+
+def _function(value: types.FunctionType) -> str:
+    code = value.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = list(code.co_varnames[:count])
+    if code.co_flags & 0x04:
+        names.append("*" + code.co_varnames[count])
+    if code.co_flags & 0x08:
+        names.append("**" + code.co_varnames[count + bool(code.co_flags & 0x04)])
+    return f"<function {value.__qualname__}({', '.join(names)})>"
+
+
+_BRACKETS = {
+    id(list): "[…]",
+    id(tuple): "(…)",
+    id(set): "{…}",
+    id(frozenset): "frozenset({…})",
+    id(dict): "{…}",
+    id(collections.deque): "deque([…])",
+}
+_BY_TYPE: dict[int, Callable[[Any], str]] = {
+    id(types.FunctionType): _function,
+    id(types.BuiltinFunctionType): lambda value: f"<built-in function {value.__name__}>",
+    id(types.MethodType): lambda value: (
+        f"<method {value.__func__.__qualname__}>" if type(value.__func__) is types.FunctionType else "<method>"
+    ),
+    id(types.GeneratorType): lambda value: f"<generator {value.__name__}>",
+    id(types.CoroutineType): lambda value: f"<coroutine {value.__name__}>",
+    id(functools.partial): lambda _: "<partial>",
+}

@@ -1,0 +1,350 @@
+"""Content fingerprints of packed values: for telling a person what changed. Nothing rests on them.
+
+A pack is read as a tree of plain containers and nodes, without making any object of it, and the tree is hashed. Equal
+fingerprints mean equal content: the order of a dict counts and so does which places hold one mutable object, but not
+how a set is ordered, which texts are one object, what a library keeps in caches, or where code stood in its file.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import marshal
+import math
+import operator
+import pickle
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xxhash import xxh3_128_digest
+
+from ctxkernel.state.base.code_objects import code_facts
+from ctxkernel.state.types.instances import is_cache
+from ctxkernel.state.types.packer import Opened
+from ctxkernel.state.types.parts import SEEDS
+
+MOST_NODES = 20_000
+MOST_SHOWN = 100_000
+"""Elements of a view that are compared as those of an array of its own."""
+MOST_TEXT = 4 * 1024 * 1024
+
+
+class TooLarge(Exception):
+    """A value that holds more than is looked at."""
+
+
+class _Node:
+    """An object as its pack describes it. What made it, a class say, is a class of ours with that name."""
+
+    label = ""
+
+    def __new__(cls, *args: Any) -> _Node:
+        one = object.__new__(cls)
+        one.made, one.args, one.state, one.items = cls.__name__, args, [], []
+        return one
+
+    made: str
+    args: tuple[Any, ...]
+    state: list[Any]
+    items: list[Any]
+
+    def __setstate__(self, state: Any) -> None:
+        self.state.append(state)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.items.append((key, value))
+
+    def append(self, item: Any) -> None:
+        self.items.append(item)
+
+    def extend(self, items: Any) -> None:
+        self.items.extend(items)
+
+    add = append
+
+    def __call__(self, *args: Any) -> _Node:
+        return _named("call")(self, *args)
+
+
+_FILLS = ("fill", "update_dict", "adopt", "index_references", "position", "skip")
+"""How the names begin of what gives an object that is made already its content."""
+
+
+class _Reader(pickle.Unpickler):
+    """Reads a pack as nodes."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return _named(f"{module}.{name}")
+
+
+@functools.lru_cache(5000)
+def _named(name: str, label: str = "") -> type[_Node]:
+    return type(name, (_Node,), {"label": label})
+
+
+def values_of(
+    stream: Any, sizes: Sequence[int], chunks: Sequence[Sequence[str]], *, most: float = MOST_TEXT
+) -> dict[str, Any]:
+    """Return the values of a stream by name, as trees.
+
+    `sizes` are those of its buffers in bytes, `chunks` their addresses, which stand for the content. `most`: bytes of
+    long texts.
+
+    Raises ValueError for what is no stream of ours, and TooLarge.
+    """
+    opened = Opened(stream)
+    cut: set[int] = {number for _, number in opened.cuts}
+    if sum(sizes[number] for number in cut) > most:
+        raise TooLarge
+
+    def part(name: str) -> Callable[..., Any]:
+        return lambda *args: _make(name, opened.labels, args)
+
+    seeds = [part if name == "part" else _named(f"seed {name}")() for name in SEEDS]
+    held = [b"buffer %d" % at for at in range(len(sizes))]
+    for at in cut:  # a text of that size that stands for a long one
+        text = "".join(chunks[at]).encode()
+        held[at] = (text * (sizes[at] // len(text) + 1))[: sizes[at]]
+    reader = _Reader(opened.source(held), buffers=opened.turns(seeds, [memoryview(one) for one in held]))
+    return reader.load()[0]
+
+
+def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
+    if name.startswith(_FILLS):
+        made = getattr(args[0], "content", args[0]) if isinstance(args[0], type) else args[0]
+        if isinstance(made, _Node):
+            made.state.append(args[1] if name == "adopt" else args[1:])
+        return None
+    if name == "make_class":
+        return type(f"own {args[3]}", (_Node,), {"label": args[0], "content": _named(name)(*args)})
+    first: Any = args[0] if args else None
+    if name == "own_class":
+        return _named(f"own {args[1]}", labels[int(first)].removeprefix("class:"))
+    if name in ("new", "value") and args:
+        cls, *given = args if name == "new" else args[1:]
+        if isinstance(cls, type) and issubclass(cls, _Node):
+            return cls.__new__(cls, *given)
+    if name in ("shared", "live"):
+        return _named(name)(labels[int(first)])
+    return _named(name)(*args)
+
+
+def fingerprint(
+    value: Any,
+    *,
+    buffers: Sequence[Sequence[str]],
+    shared: Callable[[str], str],
+    hidden: Hidden,
+    most: float = MOST_NODES,
+) -> str:
+    """Return a short text for the content of one value of a stream; empty where it has none or more than `most` nodes.
+
+    `buffers`: the chunks of the buffers of the stream. `shared(label)`: the fingerprint of an object with a pack of its
+    own. `hidden(class name)`: attributes that are no content. `most`: nodes of a value that is not too large.
+    """
+    if isinstance(value, type):
+        value = getattr(value, "content", value)
+    walker = _Walker(buffers, shared, hidden, most)
+    try:
+        if isinstance(value, _Node) and value.made in _ARRAYS:
+            return walker.array(value)
+        walker.walk(value)
+    except (TooLarge, RecursionError):
+        return ""
+    return f"{LIVE if walker.alive else 'xxh3:'}{xxh3_128_digest(bytes(walker.out)).hex()}"
+
+
+LIVE = "live:"
+"""Begins the fingerprint of what holds an object of this process: another process has another one."""
+Hidden = Callable[[str], frozenset[str]]
+_NO_CONTENT = frozenset(
+    ("__dict__", "__weakref__", "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotate__")
+)
+_ARRAYS = frozenset(("array", "array_view", "memory_block", "machine_values"))
+_NUMBERS = frozenset((bool, int, float, complex, type(None)))
+_SCALAR = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclass(slots=True)
+class _Walker:
+    """Writes a tree as bytes, depth first."""
+
+    buffers: Sequence[Sequence[str]]
+    shared: Callable[[str], str]
+    hidden: Hidden
+    most: float
+    out: bytearray = field(default_factory=bytearray)
+    seen: dict[int, int] = field(default_factory=dict[int, int])
+    made: list[Any] = field(default_factory=list[Any])
+    """Keeps what is made for this walk, so that an id stays its own."""
+    count: int = 0
+    alive: bool = False
+    """Whether it holds something of this process, so that the content says nothing in another one."""
+
+    def walk(self, root: Any) -> None:
+        stack: list[Iterator[Any]] = [iter((root,))]
+        while stack:
+            for one in stack[-1]:
+                inner = self.visit(one)
+                if inner is not None:
+                    stack.append(inner)
+                    break
+            else:
+                stack.pop()
+
+    def visit(self, one: Any) -> Iterator[Any] | None:
+        self.count += 1
+        if self.count > self.most:
+            raise TooLarge
+        kind = type(one)
+        out = self.out
+        if kind in _SCALAR:
+            text = f"{one:x}" if kind is int else repr(one)  # a long int has no other text
+            out += f"{kind.__name__[0]}{len(text)}:{text};".encode("utf-8", "replace")
+            return None
+        if kind is tuple:
+            out += b"(%d;" % len(one)
+            return iter(one)
+        if kind in (set, frozenset):
+            out += b"{%d;" % len(one)
+            out += b"".join(sorted(map(self.alone, one)))
+            return None
+        if isinstance(one, type):
+            out += f"<{one.__name__}>".encode()
+            return None
+        again = self.seen.get(id(one))
+        if again is not None:
+            out += b"R%d;" % again
+            return None
+        if kind is memoryview:
+            out += "".join(self.buffers[int(bytes(one).split()[1])]).encode()
+            return None
+        self.seen[id(one)] = len(self.seen)
+        if kind is list:
+            if set(map(type, one)) <= _NUMBERS:  # without references: a number is written out where it stands
+                out += b"L%d;" % len(one) + marshal.dumps(one, 2)
+                return None
+            out += b"[%d;" % len(one)
+            return iter(one)
+        if kind is dict:
+            out += b"D%d;" % len(one)
+            return itertools.chain.from_iterable(one.items())
+        if isinstance(one, _Node):
+            return self.node(one)
+        out += f"?{kind.__name__}:{one!r}"[:1000].encode("utf-8", "replace")
+        return None
+
+    def alone(self, one: Any) -> bytes:
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
+        inner.count = self.count
+        inner.walk(one)
+        self.count = inner.count
+        self.alive = self.alive or inner.alive
+        return xxh3_128_digest(bytes(inner.out))
+
+    def node(self, one: _Node) -> Iterator[Any] | None:
+        out = self.out
+        if one.made in _ARRAYS:
+            out += self.array(one).encode()
+            return None
+        if one.made == "enum_member":  # where its class is stored by the same stream; else it is a call of its class
+            members: Any = one.state[0][0][0]
+            out += f"N{one.args[1].__name__};".encode("utf-8", "replace")
+            return iter((members["_value_"],))
+        if one.made.startswith("matplotlib."):
+            self.alive = True  # a figure counts and numbers what it draws; two runs are compared by their pixels
+        out += f"N{one.made};".encode("utf-8", "replace")
+        match one.made:
+            case "shared":
+                out += self.shared(one.args[0]).encode()
+                return None
+            case "live":
+                self.alive = True
+                out += one.args[0].encode()
+            case "database" | "file":
+                self.alive = True  # what it holds lies elsewhere
+            case "code" | "code_from":
+                out += b"%d;" % _code_digest(one)
+                return None
+            case "make_class":  # without its uid
+                return self.class_of(one)
+            case "remembering" | "cached_property":
+                return iter(one.args[:1])
+            case "function":
+                # Its code says where it is from; its globals are named, not held.
+                return itertools.chain(one.args[:1], one.args[2:], one.state, one.items)
+            case _:
+                pass
+        shown = [visible for state in one.state if (visible := self.visible(one, state)) not in ({}, None)]
+        self.made += shown
+        return itertools.chain(one.args, shown, one.items)
+
+    def array(self, one: _Node) -> str:
+        """Return the fingerprint of an array, which is the same whether or not it has a pack of its own."""
+        one = (_as_array(one) if one.made == "array_view" else None) or one
+        at = int(one.made == "machine_values")
+        inner = _Walker(self.buffers, self.shared, self.hidden, self.most)
+        rest: Any = one.args
+        if one.made != "array_view" and type(rest[at]) is int:
+            inner.out += "".join(self.buffers[int(rest[at])]).encode()
+            rest = rest[:at] + rest[at + 1 :]
+        inner.walk((rest, *one.state))
+        self.made.append(one)
+        return f"xxh3:{xxh3_128_digest(bytes(inner.out)).hex()}"
+
+    def class_of(self, one: _Node) -> Iterator[Any]:
+        _, meta, name, path, bases, *_ = one.args
+        members = [
+            {key: value for key, value in part.items() if key not in _NO_CONTENT} if type(part) is dict else part
+            for state in one.state
+            for part in (state[0] if len(state) == 1 else state)
+        ]
+        self.made.append(members)
+        return iter((meta, name, path, bases, members))
+
+    def visible(self, one: _Node, state: Any) -> Any:
+        """Return the attributes of an instance that are content."""
+        own = one.made.startswith("own ")
+        hidden = self.hidden(one.label) if own else frozenset[str]()
+
+        def shown(members: Any, depth: int = 0) -> Any:
+            if type(members) is tuple and depth < 2:
+                return tuple([shown(inner, depth + 1) for inner in members])
+            if type(members) is not dict:
+                return members
+            return {
+                key: value
+                for key, value in members.items()
+                if not (key in hidden if own else is_cache(key)) or type(key) is not str
+            }
+
+        return shown(state)
+
+
+def _as_array(view: _Node) -> _Node | None:
+    """Return what a view shows, as an array of its own: of a small array, or of a whole block; None for another one."""
+    root, offset, kind, shape, strides, writeable, *cls = view.args
+    if isinstance(root, _Node) and root.made == "memory_block" and not offset and not cls and type(kind) is str:
+        step = sys.modules["numpy"].dtype(kind).itemsize
+        for fortran, back in ((False, -1), (True, 1)):
+            sizes = shape[::back]  # the axis that moves fastest first
+            if strides == tuple(itertools.accumulate(sizes[:-1], operator.mul, initial=step))[::back]:
+                return _named("array")(root.args[0], kind, shape, fortran, writeable)
+    plain = isinstance(root, _Node) and root.made == "array" and type(root.args[0]) is bytes
+    if not plain or cls or type(kind) is not str or math.prod(shape) > MOST_SHOWN:  # a few bytes may look like many
+        return None
+    numpy: Any = sys.modules["numpy"]
+    shown = numpy.ndarray(shape, kind, root.args[0], offset, strides) if root.args[0] else numpy.empty(shape, kind)
+    return _named("array")(shown.tobytes(), kind, shape, False, writeable)
+
+
+def _code_digest(one: _Node) -> int:
+    data = one.args[1]
+    if type(data) is bytes:
+        code = marshal.loads(data)  # noqa: S302 - of a pack that was made in this process, or is signed
+        if type(code) is types.CodeType:
+            return code_facts(code).digest
+    return int.from_bytes(xxh3_128_digest(repr(data).encode("utf-8", "replace"))[:8], "little")

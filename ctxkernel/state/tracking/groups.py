@@ -1,0 +1,220 @@
+"""Packs of several names at one moment: each name by itself, or together with what it shares objects with.
+
+Rule 1: no code of the user's runs between two packs of a moment, and its objects stay alive: an id is one object.
+Rule 2: two names that hold one mutable object are packed together. An array or an index that several names hold has a
+pack of its own, to which theirs refer: a change of it is no change of their packs.
+Rule 3: a pack is whole or it is not made: what takes longer than it may is returned as deferred.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
+
+from ctxkernel.state.base.reflection import is_any
+from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.types.packer import Packed, Packer
+from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
+from ctxkernel.state.types.process_objects import address
+
+MOST_SHARED = 32
+"""Objects with packs of their own that two names may have in common: those that have more are packed together."""
+CHUNK = 4 * 1024 * 1024
+"""Bytes of a large buffer that are hashed and stored as one."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Names that are stored together, packed at one moment."""
+
+    names: tuple[str, ...]
+    packed: Packed
+    chunks: tuple[tuple[str, ...], ...]
+    """For each buffer: the addresses of its chunks."""
+    key: bytes
+    """Hash of the content: equal for equal bytes, whatever is shared with other pieces."""
+    seconds: float
+    """Processor time that packing took …"""
+    hashing: float
+    """… and hashing its buffers."""
+
+
+@dataclass(slots=True)
+class Moment:
+    """The packs of one moment. `seconds`: processor time for all of them, None for no bound."""
+
+    packer: Packer
+    value: Callable[[str], Any]
+    seconds: float | None = None
+    chunks: Callable[[memoryview, Expired], tuple[str, ...]] | None = None
+    """Gives the addresses of the chunks of a buffer; by default `chunks_of`, which hashes all of it."""
+    pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    """By name."""
+    first: dict[str, Piece] = field(default_factory=dict[str, Piece])
+    """The piece of each name before it was known what it shares: comparable with an earlier piece of these names."""
+    deferred: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    slow: set[str] = field(default_factory=set[str])
+    """Those of the deferred names that used up more than half of the time by themselves."""
+    faults: dict[str, str] = field(default_factory=dict[str, str])
+    """Names that could not be packed for a fault of ours, and why."""
+    _hashed: dict[tuple[int, int], tuple[memoryview, tuple[str, ...]]] = field(
+        default_factory=dict[tuple[int, int], tuple[memoryview, tuple[str, ...]]]
+    )
+    """By address and bytes: the memory, which has to stay for that, and the addresses of its chunks."""
+    _blocks: list[Any] = field(default_factory=list[Any])
+    _alive: list[Any] = field(default_factory=list[Any])
+    _tried: set[str] = field(default_factory=set[str])
+    _most: float = 0.0
+
+    def pack(self, groups: Iterable[Sequence[str]], *, join: bool = True, refer: bool = True) -> None:
+        """Pack groups of names, and whatever they refer to that has a pack of its own. `join`: find what they share.
+
+        `refer`: whether they may refer to something. Where that is not so after all, a single group is packed twice.
+        """
+        todo = first = [tuple(group) for group in groups]
+        several = join and (refer or len(todo) > 1)
+        while todo:
+            for names in todo:
+                self._pack(names, identities=several)
+            todo = self._referred()
+            if todo and join and not several:  # what it shares with these is known by its identities
+                several, todo = True, [*first, *todo]
+        while several and (again := self._shared()):
+            for names in again:
+                self._pack(names, identities=True)
+            while todo := self._referred():
+                for names in todo:
+                    self._pack(names, identities=True)
+        self._alive.clear()
+        for piece in (*self.pieces.values(), *self.first.values()):
+            piece.packed.identities.clear()
+
+    def _pack(self, names: tuple[str, ...], *, identities: bool) -> None:
+        values = {name: value for name in names if (value := self.value_of(name)) is not NOTHING}
+        if not values:
+            return
+        for name in values:  # one of before it was known what these share
+            self.pieces.pop(name, None)
+        start = time.thread_time()
+        most = self._most = self._most or self.seconds or 0.0
+        end = start + self.seconds if self.seconds is not None else math.inf
+        expired = (lambda: time.thread_time() > end) if self.seconds is not None else never
+        try:
+            packed = self.packer.pack(values, expired=expired, identities=identities, blocks=self._blocks)
+            packing = time.thread_time() - start
+            chunks = self._hash(packed, expired)
+        except OutOfTime as unfinished:
+            self.deferred.append(tuple(values))
+            if time.thread_time() - start > most / 2 and not isinstance(unfinished, Unfinished):
+                self.slow.update(values)
+            return
+        except Exception as fault:  # ours, or of a class that breaks the rules: it costs these names
+            why = f"{type(fault).__name__} while it was stored: {fault}"[:200]
+            self.faults |= dict.fromkeys(values, why)
+            return
+        finally:
+            if self.seconds is not None:
+                self.seconds = max(0.0, self.seconds - (time.thread_time() - start))
+        self._alive.append(packed.noted)
+        hashing = time.thread_time() - start - packing if chunks else 0.0
+        piece = Piece(tuple(values), packed, chunks, _key(packed, chunks), packing, hashing)
+        self.pieces |= dict.fromkeys(values, piece)
+        for name in values:
+            self.first.setdefault(name, piece)
+
+    def value_of(self, name: str) -> Any:
+        """Return what a name or a label stands for; NOTHING where there is nothing."""
+        part = self.packer.part_of(name)
+        return self.value(name) if part is None else part
+
+    def _referred(self) -> list[tuple[str, ...]]:
+        """Return what the pieces refer to and that has no piece yet: shared objects, and classes of the user's."""
+        wanted: dict[str, None] = {}
+        for piece in {id(one): one for one in self.pieces.values()}.values():
+            for label in piece.packed.labels:
+                if not label.startswith("live:") and label not in self.pieces and label not in self._tried:
+                    wanted[label] = None
+        self._tried |= wanted.keys()  # one may be deferred, or fail, or be gone
+        return [(label,) for label in wanted]
+
+    def _shared(self) -> list[tuple[str, ...]]:
+        """Return the groups that have to be packed again, since they hold the same objects."""
+        pieces = list({id(one): one for one in self.pieces.values()}.values())
+        owner: dict[int, int] = {}
+        together = list(range(len(pieces)))
+        again: set[int] = set()
+
+        def first(at: int) -> int:
+            while together[at] != at:
+                at = together[at]
+            return at
+
+        roots = {id(self.value_of(name)) for piece in pieces for name in piece.names}
+        for at, piece in enumerate(pieces):
+            common: dict[int, list[int]] = {}
+            objects = piece.packed.identities
+            for key in owner.keys() & objects.keys():
+                common.setdefault(owner[key], []).append(key)
+            for other, keys in common.items():
+                shareable = [objects[key] for key in keys if is_shareable(objects[key])]
+                within = any(key in roots and not is_shareable(objects[key]) for key in keys)
+                fresh = any(self.packer.labels.get(one) is None for one in shareable)
+                if not fresh or within or len(shareable) > MOST_SHARED:
+                    together[first(at)] = first(other)
+                    continue
+                for obj in shareable:
+                    self.packer.share(obj)
+                again |= {at, other}
+            owner |= dict.fromkeys(objects.keys() - owner.keys(), at)
+        groups: dict[int, list[int]] = {}
+        for at in range(len(pieces)):
+            groups.setdefault(first(at), []).append(at)
+        return [
+            tuple(sorted(name for at in members for name in pieces[at].names))
+            for members in groups.values()
+            if len(members) > 1 or not again.isdisjoint(members)
+        ]
+
+    def _hash(self, packed: Packed, expired: Expired) -> tuple[tuple[str, ...], ...]:
+        found: list[tuple[str, ...]] = []
+        for view in packed.buffers:
+            key = address(view), view.nbytes
+            if key not in self._hashed:
+                self._hashed[key] = view, (self.chunks or chunks_of)(view, expired)
+            found.append(self._hashed[key][1])
+        return tuple(found)
+
+
+def _key(packed: Packed, chunks: Sequence[Sequence[str]]) -> bytes:
+    if not chunks and not packed.live:
+        return xxh3_128_digest(packed.body)
+    digest = xxh3_128(packed.body)
+    for one in chunks:
+        digest.update("\0".join(one).encode())
+    digest.update("\n".join(packed.live).encode())
+    return digest.digest()
+
+
+def is_shareable(obj: Any) -> bool:
+    """Say whether an object has a pack of its own where several names hold it: it holds no object of the user's."""
+    if is_any(type(obj), ("numpy", "ndarray")):
+        return not sys.modules["numpy"].ndarray.dtype.__get__(obj).hasobject
+    return is_any(type(obj), ("pandas", "Index"), ("pandas.api.extensions", "ExtensionArray")) and obj.dtype != object
+
+
+def chunks_of(view: memoryview, expired: Expired = never) -> tuple[str, ...]:
+    """Return the addresses of the chunks of a buffer. Raises OutOfTime."""
+    return tuple(chunk_address(view[at : at + CHUNK], expired) for at in range(0, view.nbytes, CHUNK))
+
+
+def chunk_address(chunk: memoryview, expired: Expired = never) -> str:
+    """Return the address of a chunk. Raises OutOfTime."""
+    if expired():
+        raise OutOfTime
+    return f"x{xxh3_128_hexdigest(chunk)}"

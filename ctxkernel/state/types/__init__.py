@@ -1,0 +1,1 @@
+"""Packing: how objects of each type are reduced to bytes and restored."""

@@ -1,0 +1,393 @@
+"""How arrays of NumPy are taken apart and put together. Does not import it.
+
+Rule 1: memory is stored once, as it lies; every array that looks into it, strided, turned or broadcast, is a view.
+Rule 2: memory of some size is handed out where it lies, not copied; put together again, it is the memory that the
+caller gives, where that can be written to.
+"""
+
+from __future__ import annotations
+
+import array as machine
+import contextlib
+import functools
+import itertools
+import mmap
+import operator
+import os
+import sys
+import types
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from xxhash import xxh3_64_hexdigest
+
+from ctxkernel.state.base.reflection import class_dict, class_mro, is_kind, loaded
+from ctxkernel.state.types.instances import careful
+from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
+from ctxkernel.state.types.process_objects import instance_or, is_anonymous
+
+if TYPE_CHECKING:
+    from ctxkernel.state.types.reducers import Kind, Taking
+
+
+_COLUMN = 1000
+_EACH = 20
+"""From so many objects on a column's texts are looked at for whether they repeat: one of `_EACH` first."""
+
+_EXPORTERS: tuple[type, ...] = (bytes, bytearray, machine.array, mmap.mmap)
+"""Types whose instances are stored themselves, so that an array of their memory is a view of them again."""
+
+
+def _numpy() -> Any:
+    """Import NumPy where a restore is the first to need it."""
+    import numpy as np
+
+    return np
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Memory that is nobody's whom we could store: a library's, or what an earlier restore gave."""
+
+    holder: object
+    address: int
+    nbytes: int
+
+    def holds(self, low: int, high: int) -> bool:
+        """Whether these addresses lie in it."""
+        return self.address <= low and high <= self.address + self.nbytes
+
+
+class Map(Block):
+    """A file that is mapped into memory."""
+
+    __slots__ = ("mode", "offset", "path")
+
+    def __init__(self, root: Any) -> None:
+        held = root._mmap
+        whole = _numpy().frombuffer(held, "u1")
+        super().__init__(held, _at(whole), whole.nbytes)
+        self.path = root.filename
+        self.mode = root.mode
+        # A map begins at a page; the array in it where the caller said.
+        self.offset = root.offset - root.offset % mmap.ALLOCATIONGRANULARITY
+
+    def mark(self) -> tuple[int, int, str]:
+        """Return what tells whether the file is as it is now. Writes to a map may leave the file's time alone."""
+        whole = None
+        if self.mode != "r" and self.nbytes <= _WHOLE_MAP:
+            whole = _numpy().frombuffer(self.holder, "u1")
+        return _mark(os.fspath(self.path), whole)
+
+
+def _at(arr: Any) -> int:
+    return _numpy().ndarray.__array_interface__.__get__(arr)["data"][0]
+
+
+def _bounds(arr: Any) -> tuple[int, int]:
+    """Return the first address of an array's elements and the one after the last."""
+    low = high = _at(arr)
+    if not arr.size:
+        return low, low
+    reaches = [(size - 1) * step for size, step in zip(arr.shape, arr.strides, strict=True)]
+    for reach in reaches:
+        low, high = (low, high + reach) if reach > 0 else (low + reach, high)
+    return low, high + arr.itemsize
+
+
+def _dtype(kind: Any) -> Any:
+    """Return a dtype as text where that says all of it."""
+    if kind.names is None and kind.subdtype is None and kind.metadata is None and kind.kind in "?biufcSUVmM":
+        return kind.str
+    return kind
+
+
+def array(taking: Taking, obj: Any) -> Reduction:
+    """A numpy.ndarray or a subclass of it."""
+    ndarray = _numpy().ndarray
+    cls = type(obj)
+    if cls is memory_class():
+        return PARTS.memory_block, (taking.data(memoryview(ndarray.view(obj, ndarray))),)
+    if cls is ndarray:
+        return _elements(taking, obj, obj, ())
+    if _says_itself(cls):
+        return careful(taking, obj)
+    reduction = _elements(taking, obj, ndarray.view(obj, ndarray), (cls,))
+    members = taking.plan(cls).dict_of(obj)
+    if not members or reduction[0] is PARTS.mapped_view or len(reduction) != 2:
+        return reduction
+    if is_kind(cls, _numpy().memmap):
+        members = {name: value for name, value in members.items() if name != "_mmap"}
+    return (*reduction, members, None, None, PARTS.update_dict)
+
+
+def _says_itself(cls: type) -> bool:
+    """Say whether a subclass brings its own way of being stored. Masked arrays do, but lose what they share."""
+    masked = loaded("numpy.ma").get("MaskedArray")
+    below = itertools.takewhile(lambda base: base is not _numpy().ndarray and base is not masked, class_mro(cls))
+    names = ("__reduce__", "__reduce_ex__", "__setstate__", "__getstate__")
+    return any(name in class_dict(base) for base in below for name in names)
+
+
+def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> Any:
+    np, kind, flags = _numpy(), plain.dtype, plain.flags
+    if kind.kind == "T":
+        taking.note("array of numpy's StringDType: a copy, where it was a view")
+        return plain.__reduce__()
+    root = _root(taking, obj)
+    if is_kind(type(root), np.memmap) and type(root.base) is mmap.mmap:
+        if root.mode == "c":
+            root = _block(taking, root.base, obj)
+        elif (known := next((one for one in taking.blocks if one.holder is root._mmap), None)) is not None:
+            root = known
+        else:
+            taking.blocks.append(root := Map(root))
+    elif root is obj:
+        if kind.hasobject:
+            # Made whole before its items are: one of them may be a view of it.
+            _, _, _, fortran, items = plain.__reduce__()[2]
+            state = (*(_repeated(items) or (items,)), flags.writeable)
+            return PARTS.objects, (plain.shape, kind, bool(fortran), *cls), state, None, None, PARTS.fill_objects
+        fortran = flags.f_contiguous and not flags.c_contiguous
+        if (flags.c_contiguous or fortran) and not (taking.blocks and _in_block(taking, plain)):
+            data = taking.data(memoryview((plain.T if fortran else plain).reshape(-1).view(np.uint8)))
+            return PARTS.array, (data, _dtype(kind), plain.shape, fortran, flags.writeable, *cls)
+        root = _block(taking, obj, obj)
+    elif is_kind(type(root), np.ndarray):
+        if type(root) is not memory_class() and taking.blocks and _in_block(taking, root):
+            root = _block(taking, root, root)
+    elif type(root) is mmap.mmap and not is_anonymous(root):
+        return taking.refuse(obj, "it maps a file")
+    elif not any(type(root) is one for one in _EXPORTERS):
+        root = _block(taking, root, plain)
+    start, size = _extent(root)
+    low, high = _bounds(plain)
+    if low < start or high > start + size:
+        raise ValueError("it looks beyond the memory that it is a view of")
+    args = (root, _at(plain) - start, _dtype(kind), plain.shape, plain.strides, flags.writeable, *cls)
+    return PARTS.mapped_view if type(root) is Map and cls and is_kind(cls[0], np.memmap) else PARTS.array_view, args
+
+
+def _root(taking: Taking, arr: Any) -> Any:
+    """Return whose memory an array looks into: an array, itself included, or what else exports memory."""
+    np = _numpy()
+    ndarray, memmap = np.ndarray, np.memmap
+    base_of = ndarray.base.__get__
+    node: Any = arr
+    while True:
+        if type(node) is memory_class() or (node is not arr and taking.label_of(node)):
+            return node
+        base: Any = base_of(node)
+        if base is None:
+            return node
+        if type(base) is mmap.mmap and is_kind(type(node), memmap) and node.filename is not None:
+            return node
+        if type(base).__name__ == "DummyArray" and type(getattr(base, "__array_interface__", None)) is dict:
+            base = base.base  # type: ignore[attr-defined] - numpy's as_strided
+            if base is None:
+                return node
+        if not is_kind(type(base), ndarray):
+            return base.obj if type(base) is memoryview else base
+        node = base
+
+
+def _extent(root: Any) -> tuple[int, int]:
+    if type(root) in (Block, Map):
+        return root.address, root.nbytes
+    if is_kind(type(root), _numpy().ndarray):
+        low, high = _bounds(root)
+        return low, high - low
+    whole = _numpy().frombuffer(root, "u1")
+    return _at(whole), whole.nbytes
+
+
+def _block(taking: Taking, holder: Any, example: Any) -> Block:
+    low, high = _bounds(example)
+    for known in taking.blocks:
+        if known.holds(low, high) and (low < high or known.holder is holder):
+            return known
+    if holder is not example:
+        with contextlib.suppress(TypeError, ValueError, BufferError):  # memory of several pieces, or that it hides
+            whole = _numpy().frombuffer(holder, "u1")
+            low, high = _at(whole), _at(whole) + whole.nbytes
+    made = Block(holder, low, high - low)
+    taking.blocks.append(made)
+    return made
+
+
+def _in_block(taking: Taking, plain: Any) -> bool:
+    low, high = _bounds(plain)
+    return any(one.holds(low, high) for one in taking.blocks)
+
+
+def block(taking: Taking, obj: Block) -> Reduction:
+    """Memory by itself."""
+    np = _numpy()
+    at = {"data": (obj.address, True), "shape": (obj.nbytes,), "typestr": "|u1", "version": 3}
+    lying = types.SimpleNamespace(block=obj, __array_interface__=at)
+    whole = np.asarray(lying) if obj.nbytes else np.empty(0, "u1")
+    return PARTS.memory_block, (taking.data(memoryview(whole)),)
+
+
+def _repeated(items: list[Any]) -> tuple[list[Any], bytes] | None:
+    """Return the texts of a column in which they come again and again, and which of them stands where; else None.
+
+    A pickle names each item by itself: ten times slower, there and back.
+    """
+    if len(items) < _COLUMN or not {str, type(None), float}.issuperset(map(type, items)):
+        return None
+    sample = items[::_EACH]
+    if 2 * len(set(sample)) > len(sample):
+        return None
+    places: defaultdict[Any, int] = defaultdict(itertools.count().__next__)
+    where = _numpy().fromiter(map(places.__getitem__, items), "<u4", len(items))
+    if 2 * len(places) > len(items) or any(type(one) is float and one == one for one in places):  # 0.0 equals -0.0
+        return None
+    return list(places), where.astype(_places(len(places))).tobytes()
+
+
+def _places(count: int) -> str:
+    """Return the dtype of numbers below `count`."""
+    return "u1" if count <= 1 << 8 else "<u2" if count <= 1 << 16 else "<u4"
+
+
+def mapped(taking: Taking, obj: Map) -> Reduction:
+    """A map of a file: of the same file again, while it is as it was."""
+    return PARTS.mapped_file, (os.path.abspath(obj.path), obj.path, obj.mode, obj.offset, obj.nbytes, obj.mark())
+
+
+_WHOLE_MAP = 64 * 1024 * 1024
+
+
+def record(taking: Taking, obj: Any) -> Reduction:
+    """A record of a structured array, which looks into the memory of that array: a view without dimensions."""
+    base = obj.base
+    if type(base) is not _numpy().ndarray or base.dtype.hasobject or not base.flags.forc:
+        return NotImplemented
+    offset = obj.__array_interface__["data"][0] - _at(base)
+    flat = base.T if base.flags.f_contiguous and not base.flags.c_contiguous else base
+    return PARTS.record, (_numpy().ndarray((), obj.dtype, flat, offset),)
+
+
+TABLE: tuple[tuple[str, str, Kind], ...] = (
+    ("numpy", "ndarray", array),
+    ("numpy", "dtype", careful),
+    ("numpy", "void", record),
+    ("numpy", "generic", None),
+    ("numpy.random", "RandomState", instance_or(("numpy.random.mtrand", "_rand"))),
+    (__name__, "Block", block),
+    (__name__, "Map", mapped),
+)
+
+
+@functools.cache
+def memory_class() -> Any:
+    """Return the class of arrays that hold memory which a restore was given: numpy names it as the base of others."""
+    return type("Memory", (_numpy().ndarray,), {"__module__": __name__})
+
+
+def allocate(nbytes: int) -> memoryview:
+    """Return memory for what is unpacked: an array that lies in it is packed as one of its own memory."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return memoryview(bytearray(nbytes))
+    # NumPy does not fill the memory, and asks for large pages. Of a class of its own: a view of an array that lies in
+    # it has that array as its base, as it had; through a plain array NumPy would look to the end of the chain.
+    return memoryview(numpy.ndarray.__new__(memory_class(), (nbytes,), numpy.uint8))
+
+
+class ArrayParts(Constructors):
+    """The constructors of arrays."""
+
+    record = operator.itemgetter(())
+
+    def memory_block(self, data: Any) -> Any:
+        """Return memory that can be written to, as an array of bytes."""
+        np = _numpy()
+        raw = self.memory(data)
+        with memoryview(raw) as held:
+            readonly, size = held.readonly, held.nbytes
+        cls = memory_class()
+        if type(data) is int and not readonly:
+            return np.ndarray.__new__(cls, (size,), np.uint8, raw)
+        made = np.ndarray.__new__(cls, (size,), np.uint8)
+        if size:
+            made[:] = np.frombuffer(raw, np.uint8)
+        return made
+
+    def array(
+        self, data: Any, kind: Any, shape: tuple[int, ...], fortran: bool, writeable: bool, cls: Any = None
+    ) -> Any:
+        """Return an array of its own memory."""
+        np = _numpy()
+        memory = self.memory_block(data) if type(data) is int else None
+        order = "F" if fortran else "C"
+        made = np.ndarray.__new__(cls or np.ndarray, shape, np.dtype(kind), memory, 0, None, order)
+        if memory is None and data:
+            plain = np.ndarray.view(made, np.ndarray)
+            flat = (plain.T if fortran else plain).reshape(-1)
+            flat.view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+        if not writeable:
+            made.flags.writeable = False
+        return made
+
+    def array_view(
+        self, root: Any, offset: int, kind: Any, shape: Any, strides: Any, writeable: bool, cls: Any = None
+    ) -> Any:
+        """Return an array that looks into the memory of another object."""
+        np = _numpy()
+        cls = cls or np.ndarray
+        base = root
+        if isinstance(root, np.ndarray) and not root.flags.c_contiguous:
+            root = root.T
+        if 0 in shape or not getattr(root, "nbytes", 1):
+            held = getattr(root, "nbytes", None) != 0
+            made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, 0) if held else np.empty(shape, kind)
+        else:
+            made = np.ndarray.__new__(cls, shape, np.dtype(kind), root, offset, strides)
+        if made.flags.writeable and not writeable:
+            made.flags.writeable = False
+        elif writeable and not made.flags.writeable and isinstance(base, np.ndarray):
+            base.flags.writeable = True  # it was made before its base was locked
+            made.flags.writeable = True
+            base.flags.writeable = False
+        return made
+
+    def objects(self, shape: tuple[int, ...], kind: Any, fortran: bool, cls: Any = None) -> Any:
+        """Return an array of objects, still empty."""
+        np = _numpy()
+        return np.ndarray.__new__(cls or np.ndarray, shape, kind, order="F" if fortran else "C")
+
+    def fill_objects(self, made: Any, state: tuple[Any, ...]) -> None:
+        """Give an array of objects its items, in the order of its indexes: as a list, or as values and their places."""
+        np = _numpy()
+        items, *places, writeable = state
+        plain = np.ndarray.view(made, np.ndarray)
+        held = np.empty(0, plain.dtype)
+        held.__setstate__((1, (len(items),), plain.dtype, False, items))
+        if places:
+            held = held[np.frombuffer(places[0], _places(len(items)))]
+        plain[...] = held.reshape(plain.shape)
+        if not writeable:
+            made.flags.writeable = False
+
+    def mapped_file(self, path: str, name: Any, mode: str, offset: int, size: int, mark: tuple[int, int, str]) -> Any:
+        """Map a file. Raises OSError where it is gone or changed."""
+        np = _numpy()
+        made = np.memmap(path, np.uint8, "r" if mode == "r" else "r+", offset, (size,))
+        if _mark(path, made if mark[2] else None) != tuple(mark):
+            raise OSError(f"{path} is not as it was")
+        made.filename, made.mode = name, mode
+        return made
+
+    def mapped_view(self, root: Any, offset: int, *args: Any) -> Any:
+        """Return an array that looks into a map of a file, and knows that."""
+        made = self.array_view(root, offset, *args)
+        made._mmap, made.filename, made.mode, made.offset = root._mmap, root.filename, root.mode, root.offset + offset
+        return made
+
+
+def _mark(path: str, whole: Any) -> tuple[int, int, str]:
+    known = os.stat(path)
+    return known.st_size, known.st_mtime_ns, "" if whole is None else xxh3_64_hexdigest(whole)

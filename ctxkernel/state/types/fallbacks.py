@@ -1,0 +1,258 @@
+"""The slow ways: a pickler for what lies too deep for the C one, an unpickler that goes on where something fails.
+
+Both are the standard library's own picklers in Python, of which these replace what recurses and what raises.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from typing import Any, ClassVar
+
+from ctxkernel.state.base.reflection import class_dict, class_mro, class_qualname, is_kind
+from ctxkernel.state.types.parts import said, short
+from ctxkernel.state.types.restorer import Restorer, find
+
+_Base: Any = pickle._Pickler  # type: ignore[attr-defined]
+_BaseLoader: Any = pickle._Unpickler  # type: ignore[attr-defined]
+_SIZES = {1: pickle.TUPLE1, 2: pickle.TUPLE2, 3: pickle.TUPLE3}
+_BATCH = 1000
+Steps = Iterator[object]
+
+
+class DeepPickler(_Base):
+    """Writes what the C pickler writes, with a stack of its own: no depth is too deep."""
+
+    reducer_override: Callable[[Any], Any]
+
+    def dump(self, obj: object) -> None:
+        """Write `obj`."""
+        self.write(pickle.PROTO + bytes([self.proto]))
+        self.framer.start_framing()
+        self.save(obj)
+        self.write(pickle.STOP)
+        self.framer.end_framing()
+
+    def save(self, obj: object, save_persistent_id: bool = True) -> None:
+        """Write one object and all that it holds."""
+        stack: list[Steps] = [iter((obj,))]
+        while stack:
+            for one in stack[-1]:
+                steps = self._begin(one)
+                if steps is not None:
+                    stack.append(steps)
+                    break
+            else:
+                stack.pop()
+
+    def _begin(self, obj: Any) -> Steps | None:
+        """Write what needs no other object; return the steps of what does."""
+        self.framer.commit_frame()
+        known = self.memo.get(id(obj))
+        if known is not None:
+            self.write(self.get(known[0]))
+            return None
+        inner = _INNER.get(type(obj))
+        if inner is not None:
+            return inner(self, obj)
+        if type(obj) in _ATOMS:
+            self.dispatch[type(obj)](self, obj)
+            return None
+        reduction = self.reducer_override(obj)
+        if reduction is NotImplemented:
+            if is_kind(type(obj), type):
+                self.save_type(obj)
+                return None
+            if type(obj) in self.dispatch:
+                self.dispatch[type(obj)](self, obj)  # a name, or a buffer
+                return None
+            reduction = obj.__reduce_ex__(5)
+        if isinstance(reduction, str):
+            self.save_global(obj, reduction)
+            return None
+        return self._reduced(obj, *reduction)
+
+    def _filled(self, obj: Any) -> Steps:
+        """Write a list, dict or set, which may hold itself."""
+        empty, one, many = _FILLED[type(obj)]
+        self.write(empty)
+        self.memoize(obj)
+        pairs = type(obj) is dict
+        yield from self._batches(iter(obj.items() if pairs else obj), one, many, pairs=pairs)
+
+    def _batches(self, items: Iterator[Any], one: bytes, many: bytes, pairs: bool = False) -> Steps:
+        while some := list(islice(items, _BATCH)):
+            batch = len(some) > 1 or one == many
+            if batch:
+                self.write(pickle.MARK)
+            yield from chain.from_iterable(some) if pairs else some
+            self.write(many if batch else one)
+
+    def _immutable(self, obj: tuple[Any, ...] | frozenset[Any]) -> Steps:
+        """Write a tuple or frozenset."""
+        if obj == ():
+            self.write(pickle.EMPTY_TUPLE)
+            return
+        made = _SIZES.get(len(obj)) if type(obj) is tuple else pickle.FROZENSET
+        undo = pickle.POP * len(obj) if type(obj) is tuple and made else pickle.POP_MARK
+        if undo == pickle.POP_MARK:
+            self.write(pickle.MARK)
+        yield from obj
+        self._end(obj, made or pickle.TUPLE, undo)
+
+    def _end(self, obj: object, made: bytes, undo: bytes) -> None:
+        """Finish an object; one that was written meanwhile, as an item of one of its items, is taken from the memo."""
+        known = self.memo.get(id(obj))
+        self.write(made if known is None else undo + self.get(known[0]))
+        if known is None:
+            self.memoize(obj)
+
+    def _reduced(
+        self,
+        obj: Any,
+        func: Any,
+        args: Any,
+        state: Any = None,
+        items: Any = None,
+        pairs: Any = None,
+        setter: Any = None,
+    ) -> Steps:
+        name = getattr(func, "__name__", "")
+        if name == "__newobj_ex__":
+            yield from args
+            made = pickle.NEWOBJ_EX
+        elif name == "__newobj__":
+            yield args[0]
+            yield args[1:]
+            made = pickle.NEWOBJ
+        else:
+            yield func
+            yield args
+            made = pickle.REDUCE
+        self._end(obj, made, made + pickle.POP)
+        if items is not None:
+            yield from self._batches(iter(items), pickle.APPEND, pickle.APPENDS)
+        if pairs is not None:
+            yield from self._batches(iter(pairs), pickle.SETITEM, pickle.SETITEMS, pairs=True)
+        if state is not None:
+            yield from (state,) if setter is None else (setter, obj, state)
+            self.write(pickle.BUILD if setter is None else pickle.TUPLE2 + pickle.REDUCE + pickle.POP)
+
+
+_FILLED = {
+    list: (pickle.EMPTY_LIST, pickle.APPEND, pickle.APPENDS),
+    dict: (pickle.EMPTY_DICT, pickle.SETITEM, pickle.SETITEMS),
+    set: (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.ADDITEMS),
+}
+_INNER: dict[type, Callable[[DeepPickler, Any], Steps]] = {
+    **dict.fromkeys(_FILLED, DeepPickler._filled),
+    **dict.fromkeys((frozenset, tuple), DeepPickler._immutable),
+}
+_ATOMS = frozenset((type(None), bool, int, float, str, bytes, bytearray, pickle.PickleBuffer))
+
+
+class CarefulLoader(_BaseLoader):
+    """Puts a stand-in where something cannot be put together, and goes on. Tells the restorer."""
+
+    restorer: Restorer
+    dispatch: ClassVar[dict[int, Callable[..., None]]] = dict(_BaseLoader.dispatch)
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a module has under a name, or a stand-in."""
+        try:
+            return find(self.restorer, super().find_class, module, name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as fault:
+            return self._lose(f"{module}.{name}", fault)
+
+    def _lose(self, what: str, fault: BaseException | None = None) -> Any:
+        return self.restorer.lose(short(what, 80) + (f" ({said(fault)})" if fault is not None else ""))
+
+    def _is_lost(self, obj: object) -> bool:
+        return any(obj is one for one in self.restorer.stand_ins)
+
+    def _call(self, what: str, make: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return make(*args)
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException as fault:
+            return self._lose(what, fault)
+
+    def _reduce(self) -> None:
+        args = self.stack.pop()
+        func = self.stack[-1]
+        if self._is_lost(func):
+            return  # the stand-in of what would have made it stands for it
+        self.stack[-1] = self._call(_named(func, args), func, *args)
+
+    def _newobj(self, **keywords: Any) -> None:
+        args = self.stack.pop()
+        cls = self.stack.pop()
+        lost = self._is_lost(cls)
+        self.append(cls if lost else self._call(_named(cls, ()), lambda: _new(cls)(cls, *args, **keywords)))
+
+    def _build(self) -> None:
+        if self._is_lost(self.stack[-2]):
+            self.stack.pop()
+            return
+        obj, depth = self.stack[-2], len(self.stack)
+        lost = self._call(f"the state of a {_named(type(obj), ())}", _BaseLoader.load_build, self)
+        del self.stack[depth - 1 :]
+        if lost is not None:
+            # Half made: an object of C code would bring the process down when it is used.
+            self.stack[-1] = lost
+            for at in [at for at, one in self.memo.items() if one is obj]:
+                self.memo[at] = lost
+
+
+def _new(cls: Any) -> Any:
+    """Return `cls.__new__`, without asking a metaclass."""
+    found = next(class_dict(base)["__new__"] for base in class_mro(cls) if "__new__" in class_dict(base))
+    return found.__func__ if type(found) is staticmethod else found
+
+
+def _named(func: Any, args: tuple[Any, ...]) -> str:
+    """Return what a call would have made."""
+    first: Any = args[0] if args else None
+    for one in (first, func):
+        if is_kind(type(one), type):
+            return class_qualname(one)
+    return str(getattr(func, "__qualname__", type(func).__name__)).rpartition(".")[2]
+
+
+def _item_loader(load: Callable[..., None], taken: int) -> Callable[..., None]:
+    """Guard an opcode that adds to the object below what it takes; `taken` 0: all down to the mark."""
+
+    def guarded(self: CarefulLoader) -> None:
+        if not taken:
+            items = self.pop_mark()
+            target = self.stack[-1]
+            if not self._is_lost(target):
+                self.metastack.append(self.stack)
+                self.stack = items
+                self.append = items.append
+                self._call(f"items of a {type(target).__name__}", load, self)
+            return
+        below = self.stack[: len(self.stack) - taken]
+        if not self._is_lost(below[-1]):
+            self._call(f"an item of a {type(below[-1]).__name__}", load, self)
+        del self.stack[len(below) :]
+
+    return guarded
+
+
+for _opcode, _load in (
+    (pickle.REDUCE, CarefulLoader._reduce),
+    (pickle.NEWOBJ, CarefulLoader._newobj),
+    (pickle.NEWOBJ_EX, lambda self: self._newobj(**self.stack.pop())),
+    (pickle.BUILD, CarefulLoader._build),
+    (pickle.APPENDS, _item_loader(_BaseLoader.load_appends, 0)),
+    (pickle.SETITEMS, _item_loader(_BaseLoader.load_setitems, 0)),
+    (pickle.ADDITEMS, _item_loader(_BaseLoader.load_additems, 0)),
+    (pickle.APPEND, _item_loader(_BaseLoader.load_append, 1)),
+    (pickle.SETITEM, _item_loader(_BaseLoader.load_setitem, 2)),
+):
+    CarefulLoader.dispatch[_opcode[0]] = _load

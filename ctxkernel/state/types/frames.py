@@ -1,0 +1,198 @@
+"""How frames and tensors are taken apart and put together: pandas, Arrow, torch. Imports none of them.
+
+Rule 1: their memory is stored as that of arrays is (`state.types.arrays`): once, and shared again.
+Rule 2: pandas keeps in mind which frames share memory, so that a write to one copies first: so must what is restored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.state.types.arrays import Block
+from ctxkernel.state.types.instances import careful
+from ctxkernel.state.types.parts import PARTS, SMALL, Constructors, Reduction
+
+if TYPE_CHECKING:
+    from ctxkernel.state.types.packer import Packer
+    from ctxkernel.state.types.reducers import Kind, Taking
+
+
+def frame(taking: Taking, obj: Any) -> Reduction:
+    """A DataFrame or Series: as pandas stores it, and the attributes that pandas leaves out."""
+    made, args, state, *_ = obj.__reduce_ex__(5)
+    if "_metadata" in state:
+        state["_metadata"] = list(state["_metadata"])  # a list of the class, which all frames have
+    left_out = {name: one for name, one in obj.__dict__.items() if name not in _STORED and name not in state}
+    return made, args, (state, left_out), None, None, PARTS.fill_frame
+
+
+_STORED = frozenset(("_mgr", "_item_cache", "_attrs", "_flags", "_cacher", "_is_copy", "_name"))
+
+
+def frame_block(taking: Taking, obj: Any) -> Reduction:
+    """A block of a frame. Who shares its memory follows from the memory."""
+    _remember(taking.packer, owner_of(obj.values), obj.refs)
+    return PARTS.frame_block, (obj.values, obj.mgr_locs.indexer, obj.ndim)
+
+
+def _remember(packer: Packer, owner: Any, refs: Any) -> None:
+    """Note what pandas keeps of who shares the memory of an object."""
+    with contextlib.suppress(TypeError):  # no weak reference: nothing else can be found to share it
+        packer.references[owner] = refs
+
+
+def owner_of(values: Any) -> Any:
+    """Return the object that owns the memory of an array."""
+    numpy = sys.modules["numpy"]
+    while isinstance(values, numpy.ndarray) and values.base is not None:
+        values = values.base
+    return values
+
+
+def series_manager(taking: Taking, obj: Any) -> Reduction:
+    """What a Series is made of. pandas would store the values alone, and not who else has them."""
+    return type(obj), (obj.blocks[0], obj.axes[0])
+
+
+def index(taking: Taking, obj: Any) -> Reduction:
+    """An Index, which may share its values with a frame."""
+    reduction = obj.__reduce_ex__(5)
+    if getattr(obj, "_references", None) is None or any(one is not None for one in reduction[2:]):
+        return reduction
+    return (*reduction[:2], True, None, None, PARTS.index_references)
+
+
+def arrow_extension(taking: Taking, obj: Any) -> Reduction:
+    """An array of pandas over one of Arrow. pandas would copy its pieces into one."""
+    return PARTS.new, (type(obj),), (dict(obj.__dict__), None, None, None), None, None, PARTS.fill
+
+
+def arrow(taking: Taking, obj: Any) -> Reduction:
+    """An Array of pyarrow: the buffers that it looks into, which others may look into too."""
+    pyarrow = sys.modules["pyarrow"]
+    kind, buffers = obj.type, obj.buffers()
+    if sum(one.size for one in buffers if one is not None) > 2 * obj.nbytes + SMALL:  # a small part of a large array
+        obj = pyarrow.concat_arrays([obj])
+        buffers = obj.buffers()
+    simple = not (kind.num_fields or isinstance(kind, pyarrow.DictionaryType | pyarrow.BaseExtensionType))
+    if not simple or "view" in str(kind) or not all(one is None or one.is_cpu for one in buffers):
+        return careful(taking, obj)
+    # A list of what is missing that lists nothing stays only where its count is said to be unknown.
+    nulls = -1 if buffers and buffers[0] is not None else obj.null_count
+    return PARTS.arrow, (kind, len(obj), nulls, obj.offset, [_arrow_memory(taking, one) for one in buffers])
+
+
+def _arrow_memory(taking: Taking, buffer: Any) -> Any:
+    if buffer is None:
+        return None
+    if not buffer.size:
+        return None, 0, 0
+    held = memory_of(taking.constant, buffer, buffer.address, buffer.size)
+    return held, buffer.address - held.address, buffer.size
+
+
+def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> Block:
+    """Return the memory that holds this part of itself."""
+    found = next((known for known in blocks if size and known.holds(start, start + size)), None)
+    if found is None:
+        blocks.append(found := Block(holder, start, size))
+    return found
+
+
+def tensor(taking: Taking, obj: Any) -> Reduction:
+    """A tensor: its storage is memory that others may look into."""
+    torch = sys.modules["torch"]
+    plain = (
+        type(obj) in (torch.Tensor, torch.nn.Parameter)
+        and obj.device.type == "cpu"
+        and obj.layout is torch.strided
+        and not obj.is_quantized
+        and not obj.is_conj()
+        and not obj.is_neg()
+        and obj.is_leaf
+    )
+    if not plain:
+        return careful(taking, obj)
+    storage = obj.untyped_storage()
+    start, size = storage.data_ptr(), storage.nbytes()
+    held = memory_of(taking.blocks, storage, start, size)
+    shift = start - held.address
+    kind = str(obj.dtype).partition(".")[2]
+    args = (held, shift, size, kind, obj.storage_offset(), tuple(obj.shape), obj.stride(), obj.requires_grad)
+    grad = obj.grad if obj.requires_grad else None
+    members = {name: value for name, value in obj.__dict__.items() if name != "grad"}
+    made = PARTS.tensor, (type(obj) is torch.nn.Parameter, *args)
+    return made if grad is None and not members else (*made, (grad, members), None, None, PARTS.fill_tensor)
+
+
+TABLE: tuple[tuple[str, str, Kind], ...] = (
+    ("pandas._libs.internals", "Block", frame_block),
+    ("pandas", "DataFrame", frame),
+    ("pandas", "Series", frame),
+    ("pandas.core.internals.managers", "SingleBlockManager", series_manager),
+    ("pandas", "Index", index),
+    ("pandas.core.arrays.arrow", "ArrowExtensionArray", arrow_extension),
+    ("pyarrow", "Array", arrow),
+    ("torch", "Tensor", tensor),
+)
+
+
+class FrameParts(Constructors):
+    """The constructors of frames and tensors."""
+
+    def fill_frame(self, frame: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        """Give a frame what pandas stores of it, and its other attributes."""
+        frame.__setstate__(state[0])
+        frame.__dict__.update(state[1])
+
+    def frame_block(self, values: Any, placement: Any, ndim: int) -> Any:
+        """Return a block of a frame, entered with those that share its memory."""
+        internals: Any = importlib.import_module("pandas._libs.internals")
+        made = internals._unpickle_block(values, placement, ndim)
+        refs = self.packer.references.get(owner_of(values))
+        if refs is None:
+            _remember(self.packer, owner_of(values), made.refs)
+        else:
+            refs.add_reference(made)
+            made.refs = refs
+        return made
+
+    def index_references(self, index: Any, _: Any) -> None:
+        """Enter an index with the blocks that share its memory."""
+        owner = owner_of(getattr(index, "_values", None))
+        refs = self.packer.references.get(owner)
+        if refs is None:
+            _remember(self.packer, owner, index._references)
+        else:
+            index._references = refs
+            refs.add_index_reference(index)
+
+    def tensor(
+        self, param: bool, held: Any, shift: int, size: int, kind: str, offset: int, shape: Any, steps: Any, grad: bool
+    ) -> Any:
+        """Return a tensor over memory."""
+        torch: Any = importlib.import_module("torch")
+        flat = torch.from_numpy(held[shift : shift + size]) if size else torch.empty(0, dtype=torch.uint8)
+        made = torch.empty(0, dtype=getattr(torch, kind)).set_(flat.untyped_storage(), offset, shape, steps)
+        if param:
+            return torch.nn.Parameter(made, requires_grad=grad)
+        return made.requires_grad_(grad) if grad else made
+
+    def fill_tensor(self, made: Any, state: tuple[Any, dict[str, Any]]) -> None:
+        """Give a tensor its gradient and attributes."""
+        grad, members = state
+        if grad is not None:
+            made.grad = grad
+        made.__dict__.update(members)
+
+    def arrow(self, kind: Any, length: int, nulls: int, offset: int, memory: list[Any]) -> Any:
+        """Return an Array of pyarrow over memory."""
+        pyarrow: Any = importlib.import_module("pyarrow")
+        buffers = [
+            None if one is None else pyarrow.py_buffer(one[0][one[1] : one[1] + one[2]] if one[2] else b"")
+            for one in memory
+        ]
+        return pyarrow.Array.from_buffers(kind, length, buffers, nulls, offset)

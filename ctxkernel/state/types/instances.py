@@ -1,0 +1,390 @@
+"""How instances of classes that no table names are taken apart and put together.
+
+Rule 1: what the class says itself (`__reduce__`, `__getstate__`, `copyreg`, …) is done, as pickle does it.
+Rule 2: where it says nothing, the instance is its attributes, and what a built-in base holds. These are read by the
+base's own methods and put back by them: no `__setattr__`, `__setitem__` or `__iter__` of the user's runs.
+Rule 3: `object.__reduce_ex__` remembers the names of slots on the class: not on the user's.
+"""
+
+from __future__ import annotations
+
+import collections
+import copyreg
+import enum
+import functools
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.state.base.reflection import (
+    HEAP_TYPE,
+    Plan,
+    class_dict,
+    class_flags,
+    class_module,
+    class_mro,
+    class_qualname,
+    importable,
+    is_kind,
+    python_made,
+)
+from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
+
+if TYPE_CHECKING:
+    from ctxkernel.state.types.reducers import Kind, Taking
+
+_NEWOBJ: Any = copyreg.__newobj__  # type: ignore[attr-defined]
+
+_AS_BASE: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: lambda obj: complex.__add__(obj, 0),
+    str: str.__str__,
+    bytes: lambda obj: bytes.__getitem__(obj, slice(None)),
+    tuple: lambda obj: tuple.__getitem__(obj, slice(None)),
+    frozenset: lambda obj: frozenset(frozenset.__iter__(obj)),
+}
+"""Immutable bases, and how an exact copy of the base's part is made."""
+_FACTORY: Any = collections.defaultdict.__dict__["default_factory"]
+_MOST: Any = collections.deque.__dict__["maxlen"]
+
+
+def _put_ordered(obj: Any, content: dict[Any, Any]) -> None:
+    for key, value in content.items():
+        collections.OrderedDict.__setitem__(obj, key, value)
+
+
+def _put_default(obj: Any, content: tuple[Any, dict[Any, Any]]) -> None:
+    _FACTORY.__set__(obj, content[0])
+    dict.update(obj, content[1])
+
+
+_CONTAINERS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    list: (lambda obj: list.__getitem__(obj, slice(None)), list.extend),
+    collections.OrderedDict: (lambda obj: collections.OrderedDict(collections.OrderedDict.items(obj)), _put_ordered),
+    collections.defaultdict: (lambda obj: (_FACTORY.__get__(obj), dict(dict.items(obj))), _put_default),
+    dict: (lambda obj: dict(dict.items(obj)), dict.update),
+    set: (lambda obj: set(set.__iter__(obj)), set.update),
+    collections.deque: (
+        lambda obj: (_MOST.__get__(obj), list(collections.deque.__iter__(obj))),
+        lambda obj, content: collections.deque.__init__(obj, content[1], content[0]),
+    ),
+    bytearray: (lambda obj: bytearray.__getitem__(obj, slice(None)), bytearray.extend),
+}
+"""Built-in bases whose content is written down, how it is read and put back. The more special ones come first."""
+
+_OF_STATE = frozenset(("__getstate__", "__setstate__"))
+_CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
+
+
+_ROW_ARGS = class_dict(collections.namedtuple("_Row", "field"))["__getnewargs__"].__code__  # noqa: PYI024
+"""What every named tuple has: it says no more than that it is a tuple."""
+
+
+def _customs(cls: type) -> set[str]:
+    """Return what of the pickling protocol the classes above built-in ones define."""
+    # Counter's own way loses attributes.
+    made = [base for base in class_mro(cls) if class_flags(base) & HEAP_TYPE and base is not collections.Counter]
+    found = [(name, class_dict(base).get(name)) for base in made for name in _CUSTOM]
+    return {name for name, one in found if one is not None and getattr(one, "__code__", None) is not _ROW_ARGS}
+
+
+def _registered(cls: type) -> bool:
+    """Say whether `copyreg` has a reducer for `cls`, without asking a metaclass for a hash."""
+    meta = type(cls)
+    if meta is not type and defines(meta, "__hash__", "__eq__"):
+        return any(each is cls for each in copyreg.dispatch_table)
+    return cls in copyreg.dispatch_table
+
+
+def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
+    """Return the reducer for instances of `cls`."""
+    if is_kind(cls, enum.Enum) and (id(cls) in taking.by_value or plan.own):
+        return _enum_member if id(cls) in taking.by_value else _enum_by_name
+    customs = _customs(cls)
+    solid = next(base for base in class_mro(cls) if not python_made(base))
+    known = solid is object or any(is_kind(solid, base) for base in _CONTAINERS) or solid in _AS_BASE
+    if taking.plain and known:
+        customs = set()
+    elif customs and customs <= _OF_STATE and known and plan.own and id(cls) not in taking.own_way:
+        # Its `__getstate__` may leave something out, and all that an instance holds are its attributes.
+        by_attributes = _by_attributes(taking, cls, plan, solid)
+        if by_attributes is not None:
+
+            def reduce(taking: Taking, obj: Any) -> Reduction:
+                taking.by_attributes.append(obj)
+                return by_attributes(taking, obj)
+
+            return reduce
+    if plan.own:
+        for name in sorted({*customs, *(one for one in ("__new__", "__del__") if defines(cls, one))}):
+            taking.runs.setdefault(f"{class_qualname(cls)}.{name}")
+    if (_registered(cls) and not (taking.plain and known)) or customs:
+        return _way_of(plan)
+    if not plan.own and defines(cls, "__del__"):
+        return lambda taking, obj: taking.refuse(obj, "it cleans up when it goes, and a copy of it would do so too")
+    return _by_attributes(taking, cls, plan, solid) or _way_of(plan)
+
+
+def _way_of(plan: Plan) -> Kind:
+    """Return the reducer that asks the class."""
+    own = _careful_own if plan.honest else guarded
+    return own if plan.own else careful
+
+
+def guarded(taking: Taking, obj: Any) -> Reduction:
+    """Refuse an object whose class answers itself for its attributes: to ask it runs code of the user's."""
+    return taking.refuse(obj, "its class answers itself for what it is and has")
+
+
+def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
+    """Return the reducer that stores attributes and what a built-in base holds; None where a base holds more."""
+    if solid is object:
+        return _plain(taking, cls, plan)
+    for base, (read, _) in _CONTAINERS.items():
+        if is_kind(solid, base):
+            return _container(plan, base, read)
+    return _value(plan, solid) if solid in _AS_BASE else None
+
+
+def careful(taking: Taking, obj: Any) -> Reduction:
+    """Do what the class of `obj` says, or what its type does by itself. Raises what that raises."""
+    cls = type(obj)
+    reducer = copyreg.dispatch_table.get(cls) if _registered(cls) else None
+    reduction = checked(taking, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
+    if type(reduction) is tuple and not _holds_all(taking.plan(cls), obj, reduction):
+        taking.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
+        # What it left out could change and nobody would see it.
+        attributes = {str(name): _seen(one, 3) for name, one in taking.plan(cls).attributes(obj)}
+        if len(reduction) == 2:
+            return (*reduction, attributes, None, None, PARTS.skip)
+        if taking.plan(cls).own or class_module(cls) in taking.packer.own_modules:
+            func, args, *rest = reduction
+            return PARTS.made_by, (func, args, attributes), *rest
+    return reduction
+
+
+def _seen(value: Any, depth: int) -> Any:
+    """Return what tells whether a value changed, as plain data: all of it, or its type and length."""
+    if type(value) in _ATOMS:
+        return value
+    if type(value) in (list, tuple, dict, set) and depth and len(value) <= 1000:
+        pairs = value.items() if type(value) is dict else ((one,) for one in value)
+        return [type(value).__name__, *([_seen(one, depth - 1) for one in pair] for pair in pairs)]
+    size = len(value) if type(value) in (list, tuple, dict, set) else 0
+    return [type(value).__name__, size]
+
+
+_ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
+
+
+_TRUSTED = frozenset(
+    ("matplotlib", "polars", "pyarrow", "datetime", "zoneinfo", "decimal", "pathlib", "numpy", "torch", "uuid")
+)
+"""Libraries whose objects store all of their content, or leave out only what belongs to a front end."""
+
+
+def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
+    """Say whether the attributes of an object are in what its class stores of it, as the same objects."""
+    if not python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
+        return True  # to ask an object made in C for its attributes could give it some
+    attributes = [value for name, value in plan.attributes(obj) if not is_cache(name)]
+    if not attributes:
+        return True
+    there: set[int] = set()
+    for one in (one for part in reduction[1:3] for one in (part if type(part) is tuple else (part,))):
+        there.add(id(one))
+        there.update(map(id, dict.values(one) if type(one) is dict else one if type(one) in (list, tuple) else ()))
+    return all(id(one) in there for one in attributes)
+
+
+def is_cache(name: object) -> bool:
+    """Say whether an attribute of a library's object is called what libraries call their caches."""
+    return type(name) is str and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
+
+
+def _careful_own(taking: Taking, obj: Any) -> Reduction:
+    before = [base for base in class_mro(type(obj)) if "__slotnames__" not in class_dict(base)]
+    try:
+        return careful(taking, obj)
+    finally:
+        for base in before:
+            if "__slotnames__" in class_dict(base) and not importable(base):
+                type.__delattr__(base, "__slotnames__")
+
+
+_KNOWN_ITERATORS = frozenset(
+    id(type(one))
+    for one in (iter([]), iter({}.items()), iter(collections.OrderedDict().items()), iter(collections.deque()))
+)
+
+
+def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
+    """Return a reduction that the pickler will not choke on. Raises TypeError for one that is none."""
+    if type(reduction) is str:
+        return _by_name(taking, obj, reduction)
+    if not isinstance(reduction, tuple) or not 2 <= len(reduction) <= 6:
+        raise TypeError(f"its __reduce__ returned {type(reduction).__name__}, not a string or a tuple of 2 to 6")
+    func, args, *rest = reduction
+    if not callable(func) or not isinstance(args, tuple):
+        raise TypeError("its __reduce__ did not return a callable and a tuple of arguments")
+    for at in (1, 2):
+        if len(rest) > at and rest[at] is not None and id(type(rest[at])) not in _KNOWN_ITERATORS:
+            rest[at] = iter(list(rest[at]))  # the user's iterator runs here, where a fault is his
+    if func is _NEWOBJ and (
+        not args or not isinstance(args[0], type) or args[0] is not getattr(obj, "__class__", None)
+    ):
+        func = PARTS.new
+    return (func, args, *rest)
+
+
+def _by_name(taking: Taking, obj: Any, name: str) -> Reduction:
+    module = getattr(obj, "__module__", None)
+    if module is None:
+        of_the_user = ("__main__", "__mp_main__", taking.module)
+        others = [(found, holder) for found, holder in list(sys.modules.items()) if found not in of_the_user]
+        module = next((found for found, holder in others if _reach(holder, name) is obj), None)
+    if module == taking.module:
+        # A name of the user's, perhaps the very one that is stored here: by its attributes then.
+        return PARTS.new, (type(obj),), _state(taking, obj), None, None, PARTS.fill
+    if type(module) is str and _reach(sys.modules.get(module), name) is obj:
+        return name
+    raise TypeError(f"it says that it is {name}, and no module has it under that name")
+
+
+def _reach(found: Any, path: str) -> Any:
+    return functools.reduce(lambda one, part: getattr(one, part, None), path.split("."), found)
+
+
+def _state(taking: Taking, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
+    """Return what `Restorer.fill` takes: the dict, slots, and what a built-in base holds."""
+    plan = taking.plan(type(obj))
+    return plan.dict_of(obj) or None, dict(plan.slots_of(obj)) or None, base, content
+
+
+def _references() -> int:
+    """Return what `sys.getrefcount` says of a `__dict__` that only its object, and one local variable, refer to."""
+    probe: Any = type("Probe", (), {})()
+    probe.x = 1
+    members = probe.__dict__
+    return sys.getrefcount(members)
+
+
+_ALONE = _references()
+
+
+def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
+    get = plan.get_dict
+    new: Any = PARTS.new if defines(cls, "__new__") or not plan.honest else _NEWOBJ
+    args = (cls,)
+    # The unpickler would ask the empty instance for `__setstate__`.
+    asked = defines(cls, "__getattr__", "__getattribute__", "__setstate__")
+    if not plan.slots and get is not None and not asked:
+
+        def reduce(taking: Taking, obj: Any) -> Reduction:
+            members = get(obj)
+            if sys.getrefcount(members) > _ALONE or type(members) is not dict:
+                return PARTS.new, args, members, None, None, PARTS.adopt  # `vars(obj)` has a name of its own
+            return new, args, members or None
+
+        return reduce
+    if not plan.slots and get is None:
+        return lambda taking, obj: (new, args)
+    return lambda taking, obj: (PARTS.new, args, _state(taking, obj), None, None, PARTS.fill)
+
+
+def defines(cls: type, *names: str) -> bool:
+    """Say whether a class statement above `cls`, or its own, has any of these members."""
+    return any(name in class_dict(base) for base in class_mro(cls) if class_flags(base) & HEAP_TYPE for name in names)
+
+
+def _container(plan: Plan, base: type, read: Callable[[Any], Any]) -> Kind:
+    def reduce(taking: Taking, obj: Any) -> Reduction:
+        itself = plan.dict_of(obj) is obj  # `self.__dict__ = self`
+        state = (obj, None, base, read(obj)) if itself else _state(taking, obj, base, read(obj))
+        return PARTS.new, (plan.cls,), state, None, None, PARTS.fill
+
+    return reduce
+
+
+def _value(plan: Plan, base: type) -> Kind:
+    bare = not plan.slots and plan.get_dict is None
+    as_base = _AS_BASE[base]
+
+    def reduce(taking: Taking, obj: Any) -> Reduction:
+        # An exact copy of the base's part: the same object must not come back here.
+        args = (base, plan.cls, as_base(obj))
+        if bare:
+            return PARTS.value, args
+        return PARTS.value, args, _state(taking, obj), None, None, PARTS.fill
+
+    return reduce
+
+
+def _enum_member(taking: Taking, obj: Any) -> Reduction:
+    """A member of an enumeration that is itself in this pack: by its attributes."""
+    cls = type(obj)
+    solid = next((base for base in _AS_BASE if is_kind(cls, base)), object)
+    content = None if solid is object else _AS_BASE[solid](obj)
+    state = taking.plan(cls).dict_of(obj), None, None, None
+    return PARTS.enum_member, (solid, cls, content), state, None, None, PARTS.fill
+
+
+def _enum_by_name(taking: Taking, obj: Any) -> Reduction:
+    """A member of an enumeration of the user's that has a pack of its own: its value may be changed."""
+    cls = type(obj)
+    name = (taking.plan(cls).dict_of(obj) or {}).get("_name_")
+    named = dict.get(class_dict(cls).get("_member_map_", {}), name) is obj
+    return (PARTS.enum_named, (cls, name)) if named else careful(taking, obj)
+
+
+class InstanceParts(Constructors):
+    """The constructors of instances."""
+
+    def enum_named(self, cls: Any, name: str) -> Any:
+        """Return the member of an enumeration."""
+        return class_dict(cls)["_member_map_"][name]
+
+    def new(self, cls: Any, *args: Any) -> Any:
+        """Make an empty instance. Only with arguments by a `__new__` of Python, which may return another instance."""
+        solid: Any = cls if args else next(base for base in class_mro(cls) if not python_made(base))
+        try:
+            return solid.__new__(cls, *args)
+        except TypeError:
+            native: Any = next(base for base in class_mro(cls) if not class_flags(base) & HEAP_TYPE)
+            return native.__new__(cls)
+
+    def made_by(self, func: Any, args: tuple[Any, ...], _: Any) -> Any:
+        """Make an instance as its class says; the rest was stored for comparisons only."""
+        return func(*args)
+
+    def value(self, base: Any, cls: Any, content: Any) -> Any:
+        """Make an instance of a subclass of a built-in immutable, or a member of an enumeration."""
+        return base.__new__(cls) if base is object else base.__new__(cls, content)
+
+    enum_member = value
+
+    def adopt(self, obj: Any, members: Any) -> None:
+        """Make `members` the `__dict__` of `obj`, as an object and not as a copy."""
+        held = (class_dict(base).get("__dict__") for base in class_mro(type(obj)))
+        found = next((one for one in held if type(one) is types.GetSetDescriptorType), None)
+        if found is not None:
+            found.__set__(obj, members)
+        else:
+            obj.__dict__ = members
+
+    def fill(self, obj: Any, state: tuple[Any, ...]) -> None:
+        """Give an instance its attributes, and what a built-in base of it holds."""
+        members, slots, base, content = state
+        if base is not None:
+            _CONTAINERS[base][1](obj, content)
+        if members is obj:
+            self.adopt(obj, members)
+        elif members is not None:
+            Plan(type(obj), False).dict_of(obj).update(members)  # type: ignore[union-attr]
+        for name, value in (slots or {}).items():
+            held = (class_dict(each).get(name) for each in class_mro(type(obj)))
+            member = next((one for one in held if type(one) is types.MemberDescriptorType), None)
+            if member is not None:  # else the library that it is of has no such slot any more
+                member.__set__(obj, value)

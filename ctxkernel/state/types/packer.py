@@ -1,0 +1,444 @@
+"""Packs of values: a stream, and large memory beside it; what two names share, they share again when it is unpacked.
+
+Rule 1: a value that cannot be stored costs its own name; something inside of one becomes a stand-in. Both are said.
+Rule 2: large memory is not copied: `Packed.buffers` are the user's own arrays and must be let go of before the user's
+code runs again (a bytearray cannot be resized while it is looked at).
+Rule 3: packing changes nothing of the user's, and keeps nothing alive but `Packed.buffers` and `Packed.live`.
+
+A stream: magic, version, number of seeds, bytes of the labels; the labels of what it refers to and does not hold; the
+places at which large memory was cut out of the pickle; which buffers the pickle asks for in turn; the pickle of
+`(values, names that are faults)`. The pickle has numbers in the place of labels: equal content gives equal bytes after
+the labels, whatever the labels are (`Packed.body`).
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import gc
+import io
+import itertools
+import operator
+import pickle
+import struct
+import sys
+import types
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from ctxkernel.state.base.reflection import class_qualname
+from ctxkernel.state.base.weak_tables import ById, Named
+from ctxkernel.state.types import fallbacks
+from ctxkernel.state.types.code import Again
+from ctxkernel.state.types.connections import Connection
+from ctxkernel.state.types.object_paths import places
+from ctxkernel.state.types.parts import SEEDS, SMALL, Expired, Lost, OutOfTime, never, part_seed, said
+from ctxkernel.state.types.reducers import Cache, Outcome, Taking
+from ctxkernel.state.types.restorer import Loader, Restorer
+
+__all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
+
+_HEAD = struct.Struct("<4sBBIII")
+_CUT = struct.Struct("<QI")
+_MAGIC = b"ctxp"
+_VERSION = 2
+_SEED = b"\x97\x94\x30"
+"""NEXT_BUFFER, MEMOIZE, POP: takes one seed into the memo."""
+_FRAME = 0x95
+_CULPRITS = 10
+"""Objects that are left out one by one where the pickler itself fails; then every name is tried by itself."""
+_TRIES = _CULPRITS + 5
+
+
+@dataclass(slots=True)
+class Packed(Outcome):
+    """Values as a stream, and what to know about it."""
+
+    stream: bytes = b""
+    parts: tuple[str, ...] = ()
+    """What is not stored inside of values that are: `generator in d['x']`."""
+    again: tuple[Connection, ...] = ()
+    """What of `live` can be connected again once it is gone."""
+    labels: tuple[str, ...] = ()
+    """What the stream refers to: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
+    identities: dict[int, object] = field(default_factory=dict)
+    """What can be changed in place, by id; None for what the pickler stores by itself. Only where it was asked for.
+
+    Valid while `noted` is alive and no code of the user's runs.
+    """
+
+    @property
+    def body(self) -> memoryview:
+        """The part of the stream that depends on the content only."""
+        start = _HEAD.size + _HEAD.unpack_from(self.stream)[3] if self.stream else 0
+        return memoryview(self.stream)[start:]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stream and the buffers."""
+        return len(self.stream) + sum(one.nbytes for one in self.buffers)
+
+
+class _Out:
+    """What the pickler writes to: cuts out large pieces, which it hands over without copying them."""
+
+    def __init__(self, taking: Taking) -> None:
+        self.taking = taking
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.frame = 0
+        self.cuts: list[tuple[int, int]] = []
+
+    def write(self, data: Any) -> int:
+        if self.taking.expired():
+            raise OutOfTime
+        size = len(data)
+        if size < SMALL or _is_frame(data, size) or size == self.frame:
+            self.pieces.append(bytes(data))
+            self.size += size
+            # The pickler in Python writes the head of a frame by itself.
+            self.frame = int.from_bytes(data[1:], "little") if size == 9 and data[0] == _FRAME else 0
+        else:
+            self.cuts.append((self.size, self.taking.buffer(memoryview(data).cast("B"))))
+        return size
+
+
+def _is_frame(data: Any, size: int) -> bool:
+    at = 2 if data[0] == 0x80 else 0
+    return data[at] == _FRAME and int.from_bytes(data[at + 1 : at + 9], "little") + at + 9 == size
+
+
+class _In(io.RawIOBase):
+    """What the unpickler reads from, by a BufferedReader: puts the large pieces back in."""
+
+    def __init__(self, pieces: Iterable[memoryview]) -> None:
+        self._pieces = iter(pieces)
+        self._piece = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        while not self._piece.nbytes:
+            if (piece := next(self._pieces, None)) is None:
+                return 0
+            self._piece = piece
+        size = min(len(into), self._piece.nbytes)
+        into[:size] = self._piece[:size]
+        self._piece = self._piece[size:]
+        return size
+
+
+@dataclass(eq=False, repr=False)
+class Packer:
+    """Packs and unpacks values of one namespace, whose module has the name `module`."""
+
+    namespace: dict[str, Any]
+    _: KW_ONLY
+    module: str = "__main__"
+    is_handle: Callable[[object], bool] = lambda _: False
+
+    def __post_init__(self) -> None:
+        self.cache = Cache()
+        self.own_modules: dict[str, types.ModuleType] = {}
+        """Modules of the user's own, by name: files in his folder."""
+        self.references = ById()
+        """What pandas keeps of who shares a block of memory, by the object that owns the memory."""
+        self.classes = Named()
+        """The user's classes, by uid: a class keeps its own for life; several may have been made of one."""
+        self.tokens = Named()
+        """What has no stored form, by token."""
+        self.labels = Named()
+        """Objects with packs of their own, by label: `shared:<token>`."""
+        self.process = uuid.uuid4().hex[:8]
+        """Begins its tokens: a process that was forked needs another one."""
+        self._count = itertools.count(1)
+        self._found: tuple[object, ...] = (None,) * len(SEEDS)
+        self._memo: dict[int, tuple[int, object]] = {}
+
+    # -- names of objects -------------------------------------------------------------------------
+
+    def uid(self, cls: type) -> str:
+        """Return the uid of a class of the user's."""
+        if (known := self.classes.get(cls)) is None:
+            self.classes.add(known := uuid.uuid4().hex[:16], cls)
+        return known
+
+    def token(self, obj: object) -> str:
+        """Return the token of an object that is alive only: the same one, if it has weak references."""
+        if (known := self.tokens.get(obj)) is None:
+            known = f"{self.process}-{next(self._count)}"
+            with contextlib.suppress(TypeError):
+                self.tokens.add(known, obj)
+        return known
+
+    def adopt_tokens(self, found: Iterable[tuple[str, int, str]]) -> None:
+        """Take over tokens that a forked process gave: token, id, type.
+
+        An id says nothing by itself, so the object is looked for among those that the garbage collector knows.
+        """
+        wanted = {key: (token, kind) for token, key, kind in found if self.tokens.object(token) is None}
+        for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
+            token, kind = wanted[id(obj)]
+            if kind == class_qualname(type(obj)):
+                with contextlib.suppress(TypeError):
+                    self.tokens.add(token, obj)
+
+    def share(self, obj: object) -> None:
+        """Give an object a pack of its own from now on. Raises TypeError without weak references."""
+        if self.labels.get(obj) is None:
+            self.labels.add(f"shared:{self.token(obj)}", obj)
+
+    def part_of(self, label: str) -> Any:
+        """Return what a label stands for: a class, or an object with a pack of its own; None where it is gone."""
+        kind, _, name = label.partition(":")
+        return self.classes.object(name) if kind == "class" else self.labels.object(label)
+
+    # -- packing ----------------------------------------------------------------------------------
+
+    def pack(
+        self,
+        values: Mapping[str, object],
+        *,
+        expired: Expired = never,
+        identities: bool = False,
+        blocks: list[Any] | None = None,
+        plain: bool = False,
+        labels: Collection[str] | None = None,
+    ) -> Packed:
+        """Pack values by name. Raises OutOfTime.
+
+        A name `class:<uid>` stores that class itself, `shared:<token>` that object. `identities`: give those too.
+        `blocks`: memory that earlier packs met at the same moment. `plain`: store instances by their attributes.
+        `labels`: those that objects with packs of their own may have here, by default any.
+        """
+        # A name that is one object with a text in the values would be written as a reference to it, or not.
+        values = {name[:1] + name[1:]: value for name, value in values.items()}
+        blocks = [] if blocks is None else blocks
+        refused: dict[int, str] = {}
+        own_way: set[int] = set()
+        alone: dict[str, str] = {}
+        members: set[int] | None = None
+        culprits: list[object] = []
+        deep = False
+        with _undisturbed():
+            for _ in range(_TRIES):
+                taking = Taking(self, values, expired, plain=plain)
+                taking.blocks, taking.own_way, taking.identify = blocks, own_way, identities
+                taking.refused, taking.members, taking.deep = refused, members, deep
+                if labels is not None:
+                    taking.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
+                out = _Out(taking)
+                try:
+                    pickler = self._dump(taking, out, values)
+                except (OutOfTime, KeyboardInterrupt):
+                    raise
+                except Exception as fault:
+                    culprit = taking.current
+                    if isinstance(fault, RecursionError) and not deep and not taking.recurses(culprit):
+                        deep = True
+                    elif culprit is not None and id(culprit) not in refused and len(culprits) < _CULPRITS:
+                        culprits.append(culprit)  # so that its id stays its own
+                        refused[id(culprit)] = said(fault)
+                    else:
+                        alone |= self._faulty(values, expired, said(fault))
+                        values = {name: value for name, value in values.items() if name not in alone}
+                    continue
+                if taking.targets and members is None:
+                    known = pickler.memo.copy()
+                    members = {id(one) for one in taking.targets if id(one) in known}
+                    del known
+                    continue
+                again = {id(type(one)) for one in taking.by_attributes} - own_way
+                if again and taking.missing:  # a class that says how it is stored may know what to do about these
+                    own_way |= again
+                    continue
+                memo = pickler.memo.copy() if identities else None
+                pickler.clear_memo()
+                return _packed(taking, out, values, alone, memo)
+        reason = "it cannot be stored together with what it shares objects with"
+        return Packed(faults=dict.fromkeys(values, reason) | alone)
+
+    def _dump(self, taking: Taking, out: _Out, values: dict[str, object]) -> Any:
+        make = fallbacks.DeepPickler if taking.deep else _Pickler
+        pickler: Any = make(out, 5, buffer_callback=taking.keep_out)
+        pickler.reducer_override = taking.reduce
+        pickler.memo = dict(self._seeds()) if taking.deep else self._seeds()
+        faults: list[str] = []
+        taking.fault_names = faults
+        taking.temporary |= {id(values), id(faults)}
+        pickler.dump((values, faults))
+        return pickler
+
+    def _seeds(self) -> dict[int, tuple[int, object]]:
+        """Return the memo with which a pickle begins: by id of a seed, its number and itself."""
+        get = self.namespace.get
+        found = (
+            *(self.namespace, builtins.__dict__, part_seed, sys.modules, sys.path, sys.argv),
+            *(get("_ih"), get("_oh"), get("_dh")),
+        )
+        if not all(map(operator.is_, found, self._found)):
+            self._found = found
+            self._memo = {}
+            for at, seed in enumerate(found):
+                one: object = [] if seed is None or id(seed) in self._memo else seed
+                self._memo[id(one)] = at, one
+        return self._memo
+
+    def _faulty(self, values: dict[str, object], expired: Expired, reason: str) -> dict[str, str]:
+        """Return the names that cannot even be packed by themselves; all, where none is to blame."""
+        found: dict[str, str] = {}
+        for name, value in values.items():
+            taking = Taking(self, {name: value}, expired)
+            try:
+                self._dump(taking, _Out(taking), {name: value})
+            except (OutOfTime, KeyboardInterrupt):
+                raise
+            except Exception as fault:
+                found[name] = said(fault)
+        return found or dict.fromkeys(values, reason)
+
+    # -- unpacking --------------------------------------------------------------------------------
+
+    def unpack(
+        self,
+        stream: Any,
+        buffers: Sequence[Any] = (),
+        *,
+        handles: Callable[[str], object] = Lost,
+        live: Callable[[str], object | None] = lambda _: None,
+        lost: Callable[[str], object] = Lost,
+        classes: Callable[[str], object | None] = lambda _: None,
+        shared: Callable[[str], object | None] = lambda _: None,
+        report: list[str] | None = None,
+        trial: bool = False,
+        again: Mapping[str, Again] = types.MappingProxyType({}),
+    ) -> dict[str, object]:
+        """Return the values by name.
+
+        `buffers` are those of the pack, in its order; one that can be written to becomes the memory of what is
+        restored. `classes(uid)` may make a class that is not alive; `shared(label)` gives an object with a pack of its
+        own. What cannot be put together is a stand-in that `lost` makes; `report` is told. A `trial` leaves no trace:
+        classes that it makes are not known by their uid. `again`: by uid, living classes that are to become what the
+        stream has, and take that. Raises ValueError for what is no stream of ours.
+        """
+        opened = Opened(stream)
+        given = handles, live, lost, classes, shared, trial, again, self.classes.names
+        restorer = Restorer(self, opened.labels, buffers, *given)
+        with _undisturbed():
+            values, faults = self._load(restorer, opened)
+        if report is not None:
+            report.extend(restorer.said)
+        stand_ins = {id(one) for one in restorer.stand_ins}
+        return {name: value for name, value in values.items() if name not in faults or id(value) not in stand_ins}
+
+    def _load(self, restorer: Restorer, opened: Opened) -> tuple[dict[str, object], list[str]]:
+        seeds = [restorer.part if seed is part_seed else seed for _, seed in self._seeds().values()]
+
+        def load(kind: Any) -> Any:
+            loader = kind(opened.source(restorer.buffers), buffers=opened.turns(seeds, restorer.buffers))
+            loader.restorer = restorer
+            return loader.load()
+
+        try:
+            return load(Loader)
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException:  # of the user's code, or of a library that is not what it was: the careful way
+            restorer.said.clear()
+            restorer.stand_ins.clear()
+            return load(fallbacks.CarefulLoader)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keep the garbage collector off what is made, hundreds of thousands of objects that all stay.
+
+    And set the recursion limit back where code of the user's, such as a `__reduce__`, changes it.
+    """
+    on, limit = gc.isenabled(), sys.getrecursionlimit()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+        if sys.getrecursionlimit() != limit:
+            sys.setrecursionlimit(limit)
+
+
+class _Pickler(pickle.Pickler):
+    """The C pickler, as a class of its own so that it asks for `reducer_override`."""
+
+
+class Opened:
+    """A stream, taken apart. Raises ValueError for what is no stream of ours."""
+
+    def __init__(self, stream: Any) -> None:
+        whole = memoryview(stream)
+        head = bytes(whole[: _HEAD.size]).ljust(_HEAD.size, b"\0")
+        magic, version, self.seeds, size, cuts, turns = _HEAD.unpack(head)
+        if magic != _MAGIC or version != _VERSION or self.seeds > len(SEEDS):
+            raise ValueError("not a pack that this version can read")
+        self.labels = bytes(whole[_HEAD.size : _HEAD.size + size]).decode().split()
+        """What the numbers in the pickle stand for."""
+        at = _HEAD.size + size
+        self.cuts: list[Any] = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
+        """Places in the pickle, and the buffers that were cut out there."""
+        at += cuts * _CUT.size
+        self.order: tuple[int, ...] = struct.unpack_from(f"<{turns}I", whole, at)
+        """Buffers that the pickle asks for in turn."""
+        self.pickle = whole[at + 4 * turns :]
+
+    def turns(self, seeds: Sequence[Any], buffers: Sequence[Any]) -> Any:
+        """Yield what the unpickler asks for: the seeds, then buffers."""
+        yield from seeds[: self.seeds]
+        for number in self.order:
+            yield buffers[number]
+
+    def source(self, buffers: Sequence[Any]) -> Any:
+        """Return the file that the unpickler reads."""
+        if not self.cuts:
+            return io.BytesIO(_SEED * self.seeds + self.pickle)
+        pieces, start = [memoryview(_SEED * self.seeds)], 0
+        for at, number in self.cuts:
+            pieces += self.pickle[start:at], memoryview(buffers[number]).cast("B")
+            start = at
+        return io.BufferedReader(_In([*pieces, self.pickle[start:]]))
+
+
+def _packed(
+    taking: Taking, out: _Out, values: dict[str, object], alone: dict[str, str], memo: dict[int, Any] | None
+) -> Packed:
+    taking.faults |= alone
+    labels = "\n".join(taking.labels).encode()
+    head = [_HEAD.pack(_MAGIC, _VERSION, len(SEEDS), len(labels), len(out.cuts), len(taking.ordered)), labels]
+    head += [_CUT.pack(*cut) for cut in out.cuts]
+    head.append(struct.pack(f"<{len(taking.ordered)}I", *taking.ordered))
+    parts: Iterable[str] = ()
+    if taking.missing or taking.left_out:
+        parts = places(values, taking.missing, taking.left_out, taking.expired)
+    return Packed(
+        **{name: getattr(taking, name) for name in Outcome.__dataclass_fields__},
+        stream=b"".join([*head, *out.pieces]),
+        parts=tuple(parts),
+        again=_connections(taking, values),
+        labels=tuple(taking.labels),
+        identities=taking.identities(memo) if memo is not None else {},
+    )
+
+
+def _connections(taking: Taking, values: dict[str, object]) -> tuple[Connection, ...]:
+    """Return what can be connected again, with the names and places that refer to it."""
+    if not taking.again:
+        return ()
+    found = {one.token: list(taking.tops.get(id(obj), ())) for obj, one in taking.again}
+    token_of = {id(obj): one.token for obj, one in taking.again}
+    missing = [(obj, token_of.get(id(obj), "")) for obj, _ in taking.missing]
+    for text in places(values, missing, (), taking.expired):
+        token, _, place = text.partition(" in ")
+        if token:
+            found[token].append(place)
+    return tuple(one._replace(places=tuple(found[one.token])) for _, one in taking.again)

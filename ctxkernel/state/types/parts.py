@@ -1,0 +1,143 @@
+"""What taking objects apart and putting them together again have in common.
+
+A stream is a pickle whose constructors are names of `Restorer`'s methods, not of functions in modules: `Part("array")`
+is written as a call of the third seed. These names stay what they are: streams are kept for months. Seeds are objects
+that both sides know: they are in the memo before the first opcode, so that a dict of theirs is never taken for content.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from ctxkernel.state.types.packer import Packer
+
+SMALL = 64 * 1024
+"""Bytes from which on memory stays outside of the stream."""
+
+Reduction = Any
+"""What `__reduce_ex__` may return, or NotImplemented for what the pickler does by itself."""
+
+SEEDS = ("namespace", "builtins", "part", "sys.modules", "sys.path", "sys.argv", "_ih", "_oh", "_dh")
+"""Longer from version to version, never another order."""
+
+
+class OutOfTime(Exception):
+    """The time for this pack is used up."""
+
+
+class Unfinished(OutOfTime):
+    """The time is used up, and the next try begins where this one ended."""
+
+
+class Part:
+    """A constructor in the stream: the method of `Restorer` with this name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *_: Any) -> NoReturn:
+        """Raise TypeError: the pickler asks for something callable, and nobody calls it."""
+        raise TypeError(f"{self.name} is put together by a Restorer")
+
+
+PARTS: Any = types.SimpleNamespace()
+"""Every constructor that reducers write, as an attribute: those that `Restorer` has."""
+
+
+@dataclass
+class Constructors:
+    """A part of `Restorer`: methods that streams call, and what they work with (see `Packer.unpack`)."""
+
+    packer: Packer
+    labels: Sequence[str]
+    """What the numbers in the stream stand for."""
+    buffers: Sequence[Any]
+    handle: Callable[[str], object]
+    _live: Callable[[str], object | None]
+    stand_in: Callable[[str], object]
+    _classes: Callable[[str], object | None]
+    _shared: Callable[[str], object | None]
+    trial: bool
+    """Whether nothing else is to know the classes that are made."""
+    again: Mapping[str, Any]
+    """By uid, an `Again` for each living class that is to become what the stream has."""
+    known: frozenset[str]
+    """Uids of the classes that were alive before."""
+    made: dict[str, type] = field(default_factory=dict[str, type])
+    """By uid, the classes that this stream made."""
+    said: list[str] = field(default_factory=list[str])
+    """What could not be restored as it was."""
+    stand_ins: list[object] = field(default_factory=list[object])
+
+    def living(self, number: int) -> Any:
+        """Return what has this label and is alive still, or None."""
+        return self._live(self.labels[number].removeprefix("live:"))
+
+    def memory(self, data: Any) -> Any:
+        """Return bytes of the stream, or the buffer with that number."""
+        return self.buffers[data] if type(data) is int else data
+
+
+class Lost:
+    """A stand-in for what could not be stored. Says what it is; every use raises RuntimeError with the next move.
+
+    Names with a leading underscore are simply missing, so that displays, copies and `hasattr` go by it.
+    """
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        object.__setattr__(self, "_what", what)
+
+    def __repr__(self) -> str:
+        return f"<lost: {object.__getattribute__(self, '_what')}>"
+
+    def __reduce__(self) -> tuple[type[Lost], tuple[str]]:
+        return Lost, (object.__getattribute__(self, "_what"),)
+
+    def _raise(self, *_: Any, **__: Any) -> NoReturn:
+        what = object.__getattribute__(self, "_what")
+        raise RuntimeError(f"this is only a stand-in for {what}; run the cell that made it again")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._raise()
+
+    __setattr__ = __call__ = __iter__ = __next__ = __len__ = __getitem__ = __setitem__ = __contains__ = _raise
+    __enter__ = __bool__ = __add__ = __sub__ = __mul__ = __truediv__ = __lt__ = __le__ = __gt__ = __ge__ = _raise
+
+
+def part_seed() -> NoReturn:
+    """Stand for `Restorer.part` while a stream is written."""
+    raise TypeError("only in a stream")
+
+
+def never() -> bool:
+    """There is time."""
+    return False
+
+
+Expired = Callable[[], bool]
+
+
+def short(text: object, limit: int = 160) -> str:
+    """Return untrusted text in one line of at most `limit` characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def said(fault: BaseException) -> str:
+    """Return what an exception of the user's says: its type and its text."""
+    try:
+        text = short(fault)
+    except Exception:  # its `__str__` is the user's
+        text = ""
+    name = type(fault).__name__
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,598 @@
+"""How what belongs to the process is taken apart: locks, files, databases, weak references; and plain library types.
+
+Rule 1: what cannot be had again without a side effect or a loss is no copy: it is alive in this process, or lost.
+Rule 2: what is made anew instead of being restored is said (`Taking.note`).
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import ctypes
+import datetime as dt
+import decimal
+import fractions
+import gc
+import importlib
+import io
+import itertools
+import logging
+import math
+import mmap
+import operator
+import os
+import pathlib
+import random
+import re
+import sqlite3
+import stat
+import threading
+import types
+import uuid
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.state.base.reflection import HEAP_TYPE, is_kind, loaded
+from ctxkernel.state.types.instances import careful, defines, kind_of
+from ctxkernel.state.types.parts import PARTS, Constructors, Lost, Reduction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ctxkernel.state.types.reducers import Kind, Taking
+
+
+_STANDARD = tuple(("sys", name) for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"))
+_DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
+_PATHS = (pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
+PLAIN: tuple[type, ...] = (
+    *(complex, range, slice, type(Ellipsis), type(NotImplemented), re.Pattern, decimal.Decimal, fractions.Fraction),
+    *(uuid.UUID, *_DATES, *_PATHS, collections.defaultdict, collections.Counter),
+    *(collections.deque, types.SimpleNamespace, types.GenericAlias, types.UnionType),
+    *(operator.itemgetter, operator.attrgetter, operator.methodcaller),
+)
+"""Exact types that the pickler stores right by itself, and without code of the user's."""
+
+
+def _live(reason: str) -> Callable[[Taking, Any], Reduction]:
+    return lambda taking, obj: taking.refuse(obj, reason)
+
+
+_RUNS = "it is running code, which has no stored form"
+
+
+def _running(taking: Taking, obj: Any) -> Reduction:
+    """A generator or coroutine: alive only. Where it stands and what it holds say whether it ran on."""
+    frame = next((one for name in ("gi_frame", "cr_frame", "ag_frame") if (one := getattr(obj, name, None))), None)
+    referents = itertools.pairwise((None, *gc.get_referents(obj)))
+    # A dict right after the frame is its `f_locals`, which is there once somebody has asked for it.
+    referents = (one for before, one in referents if before is not frame or type(one) is not dict)
+    held = [one for one in referents if type(one) not in (types.FrameType, types.CodeType)]
+    return taking.refuse(obj, _RUNS, [-2 if frame is None else frame.f_lasti, held])
+
+
+def _lock(taking: Taking, obj: Any) -> Reduction:
+    taking.note("lock: a new, open one")
+    held = None
+    if repr(obj).startswith("<locked"):  # that one, where it lives: nobody would let go of a new one
+        token = taking.packer.token(obj)
+        taking.live[token] = obj
+        held = taking.label(f"live:{token}")
+        taking.left_out.append((obj, "a held lock"))
+    return PARTS.lock, ("RLock" if type(obj) is _RLOCK else "Lock", held)
+
+
+_RLOCK = type(threading.RLock())
+
+
+def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction:
+    """An OrderedDict: that of the dict below is another order once something was moved."""
+    order = list(collections.OrderedDict.__iter__(obj))
+    if all(map(operator.is_, order, dict.__iter__(obj))):
+        return NotImplemented
+    return PARTS.ordered, (), (dict(dict.items(obj)), order), None, None, PARTS.fill_ordered
+
+
+def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
+    """Return what an object without a stored form writes into or calls: files in memory, functions of the user's."""
+    found: list[Any] = []
+    todo = gc.get_referents(obj)[:_MOST_REACHED]
+    todo += [held for one in todo if type(one) in (dict, list, tuple) for held in gc.get_referents(one)[:_MOST_REACHED]]
+    for one in todo:
+        kind = type(one)
+        file = one.__self__ if kind is types.BuiltinMethodType else one
+        func = one.__func__ if kind is types.MethodType else one
+        if type(file) in (io.BytesIO, io.StringIO):
+            found.append(file)
+        elif type(func) is types.FunctionType and func.__globals__ is namespace:
+            found.append(one)
+    return found
+
+
+_MOST_REACHED = 100
+
+
+def file(taking: Taking, obj: Any) -> Reduction:
+    """An open file: for reading it is opened again where it stood; any other is alive or lost."""
+    mode = getattr(obj, "mode", None)
+    name = getattr(obj, "name", None)
+    kind = "text" if isinstance(obj, io.TextIOWrapper) else "raw" if isinstance(obj, io.FileIO) else "buffered"
+    named = isinstance(name, str | bytes | os.PathLike)
+    if obj.closed:
+        return PARTS.closed_file, (kind, name if named else None, mode)
+    if not named:
+        return taking.refuse(obj, "it has no name under which it could be opened again")
+    if not isinstance(mode, str):
+        mode = "rb"
+    if any(letter in mode for letter in "wax+"):
+        return taking.refuse(obj, "it is open for writing")
+    path = os.path.abspath(os.fspath(name))
+    known, there = os.fstat(obj.fileno()), os.stat(path)
+    if not stat.S_ISREG(known.st_mode) or (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
+        return taking.refuse(obj, "it is no regular file, or the file under its name is another one")
+    text = (obj.encoding, obj.errors) if isinstance(obj, io.TextIOWrapper) else None
+    return PARTS.file, (kind, path, name, mode, text, obj.tell())
+
+
+def _memory_file(taking: Taking, obj: Any) -> Reduction:
+    if obj.closed:
+        return PARTS.closed_memory, (type(obj),)
+    vars(obj)  # its state has this dict once somebody asked for it
+    return careful(taking, obj)
+
+
+def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
+    """A connection of sqlite3: one in memory with its content, one of a file by its path."""
+    cursor = sqlite3.Connection.cursor(obj)
+    cursor.row_factory = None
+    listed = list(sqlite3.Cursor.execute(cursor, "PRAGMA database_list"))
+    if [row[1] for row in listed if row[1] != "temp"] != ["main"]:
+        return taking.refuse(obj, "other databases are attached to it")
+    settings = (obj.isolation_level, obj.row_factory, obj.text_factory)
+    path = listed[0][2]
+    if obj.in_transaction:
+        taking.note("sqlite3 connection: the open transaction is not restored as one")
+    taking.note("sqlite3 connection: functions that were registered with it are gone")
+    content = None
+    if not path:
+        (pages,) = sqlite3.Cursor.execute(cursor, "PRAGMA page_count").fetchone()
+        content = sqlite3.Connection.serialize(obj) if pages else b""
+    return PARTS.database, (type(obj), path, content, settings)
+
+
+def _weakly(taking: Taking, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
+    """A weak reference or proxy: to what is in this pack it is one again."""
+    if target is not None:
+        taking.targets.append(target)
+    if target is None or taking.members is None:
+        return PARTS.weak, (None, None)
+    if id(target) not in taking.members:
+        return taking.refuse(obj, "it refers weakly to something outside of what is stored with it")
+    return part, (target, *callback)
+
+
+def _weak_proxy(taking: Taking, obj: Any) -> Reduction:
+    return _weakly(taking, obj, obj.__repr__.__self__, PARTS.weak_proxy)
+
+
+def weak_method(taking: Taking, obj: Any) -> Reduction:
+    """A weakref.WeakMethod."""
+    if (bound := obj()) is not None:
+        taking.targets.append(bound.__self__)
+        if id(bound.__self__) in (taking.members or ()):
+            return PARTS.weak_method, (bound,)
+    return PARTS.weak, (None, None)
+
+
+def weak_container(taking: Taking, obj: Any) -> Reduction:
+    """A weak set or dict: with those of its items that are in this pack."""
+    items: list[Any] = [(one, None) for one in obj] if is_kind(type(obj), weakref.WeakSet) else list(obj.items())
+    watched = [pair[is_kind(type(obj), weakref.WeakValueDictionary)] for pair in items]
+    taking.targets.extend(watched)
+    known = taking.members or ()
+    kept = [pair for pair, one in zip(items, watched, strict=True) if id(one) in known]
+    if taking.members is not None and len(kept) < len(items):
+        taking.note(f"{type(obj).__name__}: without what only others hold")
+    return PARTS.weak_container, (type(obj),), kept, None, None, PARTS.fill_weak_container
+
+
+_BUFFER_WORDS = 16
+"""More machine words than a `Py_buffer` has; its first one is the address."""
+_FULL_RO = 0x011C
+
+
+def address(memory: Any) -> int:
+    """Return where the first item of a buffer lies."""
+    found = (ctypes.c_void_p * _BUFFER_WORDS)()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), found, ctypes.c_int(_FULL_RO))
+    at = found[0] or 0
+    ctypes.pythonapi.PyBuffer_Release(found)
+    return at
+
+
+_MEMORY_OF_FILE = type(io.BytesIO().getbuffer().obj)
+
+
+def view(taking: Taking, obj: memoryview) -> Reduction:
+    """A memoryview: of the same object again, the same part of it."""
+    try:
+        below = obj.obj
+    except ValueError:
+        return PARTS.released_memoryview, ()
+    if below is None or obj.ndim == 0 or (obj.ndim > 1 and not obj.c_contiguous):
+        return taking.refuse(obj, "its memory is laid out in a way that cannot be restored")
+    offset = address(obj) - address(below)
+    if type(below) is _MEMORY_OF_FILE:
+        (below,) = gc.get_referents(below)
+    return PARTS.memoryview, (below, offset, obj.format, obj.shape, obj.strides, obj.readonly)
+
+
+def is_anonymous(held: mmap.mmap) -> bool:
+    """Say whether an open mmap is of no file."""
+    try:
+        return not held.closed and held.size() < 0
+    except OSError:
+        return True
+
+
+def anonymous_map(taking: Taking, obj: mmap.mmap) -> Reduction:
+    """An mmap that is of no file."""
+    if not is_anonymous(obj):
+        return taking.refuse(obj, "it maps a file")
+    return PARTS.anonymous_map, (obj[:], obj.tell())
+
+
+_DICT_ITERATORS: dict[type, str] = {type(iter(getattr({}, name)())): name for name in ("keys", "values", "items")}
+
+
+def dict_iterator(taking: Taking, obj: Any) -> Reduction:
+    """An iterator of a dict: the dict, and how far it went. Raises RuntimeError where that has another size now."""
+    held = next((one for one in gc.get_referents(obj) if is_kind(type(one), dict)), dict[Any, Any]())
+    left = operator.length_hint(obj)
+    if not left:
+        obj.__reduce__()
+    size = dict.__len__(held)
+    return PARTS.dict_iterator, (held, _DICT_ITERATORS[type(obj)], size - left, size)
+
+
+def _list_iterator(taking: Taking, obj: Any) -> Reduction:
+    """An iterator of a list, which may lie in that list, or stand where the list has no items any more."""
+    made, args, *index = obj.__reduce__()
+    return (made, args, *index, None, None, PARTS.position) if index else (made, args)
+
+
+def iterator(taking: Taking, obj: Any) -> Reduction:
+    """An iterator of itertools. The interpreter warns that later ones cannot be stored: not the user's concern."""
+    with warnings.catch_warnings(action="ignore"):
+        return careful(taking, obj)
+
+
+def instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Reduction] = careful) -> Kind:
+    """Return a reducer that writes objects which live in a module as their name, and others as `otherwise` does."""
+
+    def reduce(taking: Taking, obj: Any) -> Reduction:
+        for module, name in known:
+            if loaded(module).get(name) is obj:
+                return PARTS.found, (module, name)
+        return otherwise(taking, obj)
+
+    return reduce
+
+
+_open_file = instance_or(*_STANDARD, otherwise=file)
+_field_kind = instance_or(
+    *(("dataclasses", "_FIELD"), ("dataclasses", "_FIELD_CLASSVAR"), ("dataclasses", "_FIELD_INITVAR")),
+    *(("dataclasses", "MISSING"), ("dataclasses", "KW_ONLY"), ("dataclasses", "_HAS_DEFAULT_FACTORY")),
+)
+
+
+def exception(taking: Taking, obj: BaseException) -> Reduction:
+    """An exception with its cause and context, without the frames of its traceback."""
+    cls = type(obj)
+    if defines(cls, "__reduce__", "__reduce_ex__", "__getstate__"):
+        return careful(taking, obj)
+    if obj.__traceback__ is not None:
+        taking.left_out.append((obj, f"the traceback of a {cls.__name__}"))
+    native: Any = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+    args = native.__reduce__(obj)[1]
+    plan = taking.plan(cls)
+    chained = obj.__cause__, obj.__context__, obj.__suppress_context__
+    state = (plan.dict_of(obj) or None, plan.slots_of(obj) or None, *chained, obj.args)
+    return PARTS.exception, (native, cls, args), state, None, None, PARTS.fill_exception
+
+
+def _figure(taking: Taking, obj: Any) -> Reduction:
+    func, args, state, *rest = careful(taking, obj)
+    if isinstance(state, dict):
+        state.pop("_restore_to_pylab", None)  # a restored figure is nobody's current one
+    return (func, args, state, *rest)
+
+
+def _handler(taking: Taking, obj: Any) -> Reduction:
+    """A handler of logging: alive only; where it writes to says whether it changed. The user's own: by attributes."""
+    cls = type(obj)
+    plan = taking.plan(cls)
+    own = plan.own or cls.__module__ in taking.packer.own_modules
+    if own and not is_kind(cls, logging.StreamHandler) and (reduce := kind_of(taking, cls, plan)) is not None:
+        return reduce(taking, obj)
+    held = [vars(obj).get("stream"), vars(obj).get("level"), vars(obj).get("formatter")]
+    return taking.refuse(obj, "a handler of logging belongs to this process", held)
+
+
+def _widget(taking: Taking, obj: Any) -> Reduction:
+    """A widget: alive only; its values say whether it changed."""
+    values = {name: one for name, one in obj._trait_values.items() if _is_simple(one)}
+    listed = [one for by_type in obj._trait_notifiers.values() for observers in by_type.values() for one in observers]
+    observers = [one for one in listed if _is_users(taking, one)]
+    return taking.refuse(obj, "a widget lives with its front end", [values, observers])
+
+
+def _is_users(taking: Taking, observer: Any) -> bool:
+    """Say whether an observer is the user's: what it holds may change with the widget."""
+    if type(observer) is types.FunctionType:
+        return observer.__globals__ is taking.namespace
+    methods = (types.MethodType, types.BuiltinMethodType)
+    owner = getattr(observer, "__self__", None) if type(observer) in methods else None
+    return owner is not None and not is_kind(type(owner), types.ModuleType) and not hasattr(owner, "_trait_notifiers")
+
+
+def _is_simple(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return all(_is_simple(one) for one in value)
+    return type(value) in (bool, int, float, str, type(None))
+
+
+def _callbacks(taking: Taking, obj: Any) -> Reduction:
+    """A registry of callbacks of matplotlib, whose own way of being stored draws a number from its counter."""
+    members = vars(obj)
+    stored = {
+        signal: {cid: proxy() for cid, proxy in known.items() if cid in members["_pickled_cids"]}
+        for signal, known in members["callbacks"].items()
+    }
+    number = int(repr(members["_cid_gen"])[6:-1])
+    return PARTS.new, (type(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
+
+
+def _foreign(taking: Taking, obj: Any) -> Reduction:
+    """Data of ctypes: what lies in the memory of another object, or is an address, is alive only."""
+    if obj._b_base_ is not None or (obj._objects and not obj._b_needsfree_) or isinstance(obj, _POINTERS):
+        return taking.refuse(obj, "it looks into memory that is not its own", [bytes(obj), obj._b_base_, obj._objects])
+    return careful(taking, obj)
+
+
+_POINTERS = (ctypes._Pointer, ctypes.c_void_p, ctypes._CFuncPtr)  # type: ignore[attr-defined]
+
+_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+_ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, type))
+
+KINDS: dict[Any, Kind] = {
+    type(threading.Lock()): _lock,
+    _RLOCK: _lock,
+    collections.OrderedDict: ordered,
+    **dict.fromkeys(_FILES, _open_file),
+    io.BytesIO: _memory_file,
+    io.StringIO: _memory_file,
+    array.array: lambda taking, obj: (PARTS.machine_values, (obj.typecode, taking.data(memoryview(obj).cast("B")))),
+    memoryview: view,
+    mmap.mmap: anonymous_map,
+    random.Random: instance_or(("random", "_inst")),
+    random.SystemRandom: lambda taking, obj: (random.SystemRandom, ()),
+    Lost: lambda taking, obj: (PARTS.stand_in, obj.__reduce__()[1]),
+    weakref.ref: lambda taking, obj: _weakly(taking, obj, obj(), PARTS.weak, obj.__callback__),
+    weakref.WeakMethod: weak_method,
+    **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), _weak_proxy),
+    **dict.fromkeys((weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary), weak_container),
+    weakref.finalize: _live("it is registered with this process"),
+    **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _running),
+    types.FrameType: _live(_RUNS),
+    types.TracebackType: _live("it holds frames of code that ran"),
+    **dict.fromkeys(_ITERTOOLS, iterator),
+    **dict.fromkeys(_DICT_ITERATORS, dict_iterator),
+    **dict.fromkeys((type(iter([])), type(reversed([]))), _list_iterator),
+}
+
+_C_DATA: Any = ctypes.c_int.__mro__[2]
+BELOW: dict[Any, Kind] = {
+    _C_DATA: _foreign,
+    logging.Logger: lambda taking, obj: taking.uses_module("logging") or careful(taking, obj),
+    BaseException: exception,
+    io.TextIOWrapper: _open_file,
+    sqlite3.Connection: database,
+    # It lets go of its function when it ends, at any time.
+    threading.Thread: lambda taking, obj: taking.refuse(obj, "a thread", []),
+}
+
+_PROCESS = "it belongs to this process"
+# The second half is the kernel's own: a copy would take what it runs on away from a kernel that has just started.
+_OF_THE_PROCESS = """
+asyncio.AbstractEventLoop concurrent.futures.Executor concurrent.futures.Future multiprocessing.managers.BaseManager
+multiprocessing.pool.Pool multiprocessing.process.BaseProcess multiprocessing.shared_memory.SharedMemory
+selectors.BaseSelector socket.socket subprocess.Popen
+
+comm.base_comm.BaseComm comm.base_comm.CommManager ctxkernel.kernel.runtime.Runtime ipykernel.iostream.IOPubThread
+ipykernel.kernelbase.Kernel jupyter_client.session.Session tornado.ioloop.IOLoop zmq.eventloop.zmqstream.ZMQStream
+traitlets.config.application.Application zmq.sugar.context.Context zmq.sugar.socket.Socket
+"""
+_ALIVE_ONLY = {
+    _PROCESS: _OF_THE_PROCESS,
+    "it deletes its file when it goes": "tempfile._TemporaryFileWrapper tempfile.SpooledTemporaryFile",
+    "it deletes its folder when it goes": "tempfile.TemporaryDirectory",
+    "it is an open archive": "bz2.BZ2File gzip.GzipFile lzma.LZMAFile tarfile.TarFile zipfile.ZipFile",
+    "it is an open file": "h5py.HLObject",
+}
+"""By reason, the classes whose instances have no stored form."""
+TABLE: tuple[tuple[str, str, Kind], ...] = (
+    *(("dataclasses", name, _field_kind) for name in ("_FIELD_BASE", "_MISSING_TYPE", "_KW_ONLY_TYPE")),
+    ("dataclasses", "_HAS_DEFAULT_FACTORY_CLASS", _field_kind),
+    ("os", "_Environ", instance_or(("os", "environ"), ("os", "environb"))),
+    ("logging", "Handler", _handler),
+    ("_queue", "SimpleQueue", lambda taking, obj: taking.refuse(obj, _PROCESS, gc.get_referents(obj))),
+    *(
+        (module, name, _live(reason))
+        for reason, listed in _ALIVE_ONLY.items()
+        for module, _, name in (one.rpartition(".") for one in listed.split())
+    ),
+    ("ipywidgets", "Widget", _widget),
+    ("IPython.core.interactiveshell", "InteractiveShell", lambda *_: (PARTS.found, ("IPython", "get_ipython", True))),
+    ("ipykernel.iostream", "OutStream", instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
+    ("matplotlib", "RcParams", instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
+    ("matplotlib.figure", "Figure", _figure),
+    ("matplotlib.cbook", "CallbackRegistry", _callbacks),
+)
+
+
+class ThingParts(Constructors):
+    """The constructors of what belongs to the process."""
+
+    ordered = collections.OrderedDict
+    weak_container = operator.call
+    weak_method = weakref.WeakMethod
+    weak_proxy = weakref.proxy
+
+    def found(self, module: str, name: str, call: bool = False) -> Any:
+        """Return what a module has under a name, or what that returns."""
+        one = getattr(importlib.import_module(module), name)
+        return one() if call else one
+
+    def lock(self, kind: str, held: int | None = None) -> Any:
+        """Return a new, open lock; where the stored one was held, that one as long as it lives."""
+        made = None if held is None else self.living(held)
+        if made is None:
+            made = getattr(threading, kind)()
+            if held is not None:
+                self.said.append("a lock that was held comes back open")
+                if not self.trial:  # the stored one is this one from now on, and the same once it is held
+                    self.packer.tokens.replace(self.labels[held].removeprefix("live:"), made)
+        return made
+
+    def dict_iterator(self, held: dict[Any, Any], kind: str, steps: int, size: int = 0) -> Any:
+        """Return an iterator of a dict that went so far."""
+        made = iter(getattr(dict, kind)(held))
+        if sum(1 for _ in itertools.islice(made, steps)) < steps or len(held) < size:
+            self.said.append("an iterator of a dict that holds the iterator comes back at its end")
+        return made
+
+    def position(self, made: Any, index: int) -> None:
+        """Have an iterator of a list go on at an index; it takes none that the list has not, so the list gets that."""
+        held = next(one for one in gc.get_referents(made) if is_kind(type(one), list))
+        size = list.__len__(held)
+        list.extend(held, [None] * (index + 1 - size))
+        made.__setstate__(index)
+        list.__delitem__(held, slice(size, None))
+
+    def fill_ordered(self, made: Any, state: tuple[dict[Any, Any], list[Any]]) -> None:
+        """Give an OrderedDict its items, and their order."""
+        items, order = state
+        made.update(items)
+        for key in order:
+            made.move_to_end(key)
+
+    def file(self, kind: str, path: Any, name: Any, mode: str, text: Any, position: int) -> Any:
+        """Open a file for reading, where it stood. Raises OSError."""
+        opened = _opened(kind, path, name, mode, *(text or ()))
+        opened.seek(position)
+        return opened
+
+    def closed_file(self, kind: str, name: Any, mode: str | None) -> Any:
+        """Return a closed file of that name."""
+        made = _opened(kind, os.devnull, name, mode)
+        made.close()
+        return made
+
+    def closed_memory(self, kind: Any) -> Any:
+        """Return a closed BytesIO or StringIO."""
+        made = kind()
+        made.close()
+        return made
+
+    def database(self, kind: Any, path: str, content: bytes | None, settings: tuple[Any, ...]) -> Any:
+        """Open a database. Raises sqlite3.Error where its file is gone."""
+        if path and not os.path.exists(path):
+            raise FileNotFoundError(path)
+        made = kind(path or ":memory:")
+        if content:
+            sqlite3.Connection.deserialize(made, content)
+        made.isolation_level, made.row_factory, made.text_factory = settings
+        return made
+
+    def weak(self, target: Any, callback: Any) -> Any:
+        """Return a weak reference; to something that is gone where there is no target."""
+        return weakref.ref(set() if target is None else target, callback)
+
+    def fill_weak_container(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
+        """Give a weak set or dict its items."""
+        made.update([key for key, _ in pairs] if isinstance(made, weakref.WeakSet) else pairs)
+
+    def machine_values(self, typecode: str, data: Any) -> Any:
+        """Return an array.array."""
+        made = array.array(typecode)
+        made.frombytes(self.memory(data))
+        return made
+
+    def memoryview(
+        self, below: Any, offset: int, format: Any, shape: tuple[int, ...], strides: tuple[int, ...], readonly: bool
+    ) -> Any:
+        """Return a view of a part of an object's memory."""
+        whole = below.getbuffer() if isinstance(below, io.BytesIO) else memoryview(below)
+        if not whole.c_contiguous:  # all of it
+            return whole.toreadonly() if readonly and not whole.readonly else whole
+        if whole.format != "B" or whole.ndim != 1:
+            whole = whole.cast("B")
+        item = memoryview(b"").cast(format).itemsize if format != "B" else 1
+        if len(shape) == 1:
+            size, step = shape[0], strides[0]
+            low = offset + min(0, (size - 1) * step) if size else offset
+            high = (offset + max(0, (size - 1) * step) + item) if size else offset
+            part = whole[low:high].cast(format) if format != "B" else whole[low:high]
+            if step != item and size:
+                part = part[:: step // item]
+        else:
+            part = whole[offset : offset + item * math.prod(shape)].cast(format, shape)
+        return part.toreadonly() if readonly and not part.readonly else part
+
+    def released_memoryview(self) -> Any:
+        """Return a memoryview that was released."""
+        made = memoryview(b"")
+        made.release()
+        return made
+
+    def anonymous_map(self, content: bytes, position: int) -> Any:
+        """Return an anonymous mmap."""
+        made = mmap.mmap(-1, len(content))
+        made[:] = content
+        made.seek(position)
+        return made
+
+    def exception(self, native: Any, cls: Any, args: tuple[Any, ...]) -> Any:
+        """Return an exception as its built-in base makes it."""
+        made = native.__new__(cls, *args)
+        native.__init__(made, *args)
+        return made
+
+    def fill_exception(self, obj: Any, state: tuple[Any, ...]) -> None:
+        """Give an exception its attributes, cause and context."""
+        members, slots, cause, context, suppress, args = state
+        if members:
+            obj.__dict__.update(members)
+        for name, value in slots or ():
+            object.__setattr__(obj, name, value)
+        obj.__cause__, obj.__context__, obj.__suppress_context__ = cause, context, suppress
+        obj.args = args
+
+
+def _opened(
+    kind: str, path: Any, name: Any, mode: str | None, encoding: str = "utf-8", errors: str | None = None
+) -> Any:
+    """Open a file; `name` and `mode` are what it says of itself."""
+    writing = mode is not None and any(letter in mode for letter in "wax")
+    made: Any = io.FileIO(path, "w" if writing else "r")
+    if name is not None:
+        made.name = name
+    if kind != "raw":
+        made = io.BufferedWriter(made) if writing else io.BufferedReader(made)
+    if kind == "text":
+        made = io.TextIOWrapper(made, encoding=encoding, errors=errors)
+        if mode is not None:
+            made.mode = mode
+    return made

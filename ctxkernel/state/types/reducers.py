@@ -1,0 +1,391 @@
+"""How one pack takes objects apart: which reducer is for which object, and what becomes of what has none.
+
+Rule 1: a fault in the user's code costs the object it is of: a stand-in is written in its place, never less.
+Rule 2: nothing of the user's is changed, not even by what the standard library remembers on a class.
+Rule 3: the C pickler sees exact lists, dicts, tuples, sets, text and numbers by itself; only what else there is comes
+here. So a reducer may be called a million times: the way to it is one look into a dict.
+"""
+
+from __future__ import annotations
+
+import collections
+import copyreg
+import functools
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.state.base.own_modules import IN_PLACE
+from ctxkernel.state.base.reflection import Plan, class_mro, class_qualname, is_any, is_kind, is_own_class, public_name
+from ctxkernel.state.types import arrays, code, connections, frames, instances, process_objects
+from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said, short
+
+if TYPE_CHECKING:
+    from ctxkernel.state.types.packer import Packer
+
+Kind = Callable[["Taking", Any], Reduction] | None
+"""A reducer; None leaves the object to the pickler."""
+
+_WITHOUT_IDENTITY = frozenset(
+    (
+        "own_class",
+        "module",
+        "code",
+        "code_from",
+        "found",
+        "live",
+        "handle",
+        "shared",
+        "nameless_type",
+        "member",
+        "enum_named",
+    )
+)
+"""Constructors of what is looked up, so that it makes no difference who else refers to it."""
+_BUILTIN = (list, dict, set, bytearray, collections.deque, collections.defaultdict, collections.Counter)
+_VALUES: dict[int, type] = {id(Part): Part}
+"""By id: classes whose instances are values, so that it makes no difference whether two are one."""
+_MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNamespace)))
+"""Ids of the exact types that the pickler stores by itself and that can change in place."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The findings of taking objects apart."""
+
+    buffers: list[memoryview] = field(default_factory=list)
+    """Memory of at least 64 KiB each, as bytes, where it lies."""
+    faults: dict[str, str] = field(default_factory=dict)
+    """Names that have no stored form, and why. Unpacking gives them while they are alive (`live`), and else not."""
+    live: dict[str, object] = field(default_factory=dict)
+    """By token, what is not stored but alive in this process."""
+    shared: dict[str, object] = field(default_factory=dict)
+    """By label, the objects that it refers to and that have packs of their own."""
+    deps: set[str] = field(default_factory=set)
+    """Global names that the code in it mentions; `module:<name>` for the user's own modules, `class:<uid>` for classes
+    whose members it refers to by name."""
+    noted: list[object] = field(default_factory=list)
+    """Objects with an identity that matters, of other types than the pickler stores by itself."""
+    unproven: list[tuple[object, str]] = field(default_factory=list)
+    """Objects of which it is not certain that all of them is stored, and why; see `state.checkpoints.copy_check`."""
+    classes: dict[str, type] = field(default_factory=dict)
+    """By uid, the classes of the user's that it refers to."""
+    rebuilt: dict[str, None] = field(default_factory=dict)
+    """What is made anew rather than restored: `lock: a new, open one`."""
+    runs: dict[str, None] = field(default_factory=dict)
+    """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
+
+
+class Taking(Outcome):
+    """What one pack has come to know. `reduce` is the pickler's `reducer_override`."""
+
+    def __init__(self, packer: Packer, values: Mapping[str, object], expired: Expired, *, plain: bool = False) -> None:
+        super().__init__()
+        self.packer = packer
+        self.namespace = packer.namespace
+        self.module = packer.module
+        self.expired = expired
+        self.tops: dict[int, list[str]] = {}
+        """By id of the value of a name: the names."""
+        self.by_value: dict[int, str] = {}
+        """By id: uids of the classes that this pack stores themselves."""
+        self.root: object = None
+        """The object that this pack stores although it is shared."""
+        for name, value in values.items():
+            self.tops.setdefault(id(value), []).append(name)
+            if name.startswith("class:"):
+                self.by_value[id(value)] = name[6:]
+            elif name.startswith("shared:") and self.root is None:
+                self.root = value
+        self.kinds: dict[int, Kind] = dict(_EXACT) if plain else packer.cache.known().copy()
+        self.plans: dict[int, Plan] = {}
+        self.held: list[type] = []
+        """Classes, so that an id stays what it is while the pack is made."""
+        self.ordered: list[int] = []
+        """Which buffers the stream asks for one after the other."""
+        self.refused: dict[int, str] = {}
+        """By id: why an object cannot be stored, as an earlier try found."""
+        self.missing: list[tuple[object, str]] = []
+        """What is not stored, and what it is."""
+        self.left_out: list[tuple[object, str]] = []
+        """What is stored without a part of it, and which."""
+        self.fault_names: list[str] = []
+        """The names of `faults`, in the stream."""
+        self.again: list[tuple[object, connections.Connection]] = []
+        """What is not stored and has a description, from which it can be connected again."""
+        self.members: set[int] | None = None
+        """Ids of the targets of weak references that are in the pack; None until that is known."""
+        self.targets: list[object] = []
+        self.cells: set[int] = set()
+        """Cells whose content comes with a function."""
+        self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
+        """By id: dicts that functions have as their globals and that are copies of the namespace, and what is stored
+        in their place; None where they are stored as they are."""
+        self.blocks: list[Any] = []
+        """Memory that is stored by itself, as arrays met it …"""
+        self.constant: list[Any] = []
+        """… and such that nobody writes to, so that it makes no difference who shares it."""
+        self.current: object = None
+        self.deep = False
+        self._asked = 0
+        self.labels: dict[str, int] = {}
+        """What the stream refers to and does not hold, by its label, with its number in the stream."""
+        self.shares = len(packer.labels) > 0
+        """Whether there are objects with packs of their own."""
+        self.label_of: Callable[[object], str | None] = packer.labels.get
+        """Returns the label of an object that has a pack of its own, None for any other."""
+        self.identify = False
+        """Whether `identities` will be asked for."""
+        self.temporary: set[int] = set()
+        """Ids of containers that were made for this pack: they are gone after it."""
+        self.values: dict[int, type] = {}
+        """As `_VALUES`, for classes of the user's."""
+        self.own_way: set[int] = set()
+        """Ids of classes of the user's that are stored by their `__getstate__`: their attributes alone cannot be."""
+        self.plain = plain
+        """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
+        self.by_attributes: list[object] = []
+        """Instances stored by their attributes although their class has a `__getstate__`."""
+
+    def reduce(self, obj: Any) -> Reduction:
+        """Take one object apart. Raises OutOfTime; KeyboardInterrupt and RecursionError go through."""
+        cls = type(obj)
+        try:
+            kind = self.kinds[id(cls)]
+        except KeyError:
+            kind = self._make_kind(cls, obj)
+        if kind is None:
+            return NotImplemented
+        self.current = obj
+        self._asked += 1
+        if not self._asked & 31 and self.expired():
+            raise OutOfTime
+        if self.refused and id(obj) in self.refused:
+            return self.refuse(obj, self.refused[id(obj)])
+        if self.shares and obj is not self.root and (label := self.label_of(obj)):
+            self.shared[label] = obj
+            return PARTS.shared, (self.label(label),)
+        try:
+            reduction = kind(self, obj)
+            if type(reduction) is tuple and id(cls) not in _VALUES and id(cls) not in self.values:
+                made = reduction[0]
+                if type(made) is not Part or made.name not in _WITHOUT_IDENTITY:
+                    self.noted.append(obj)
+            if self.identify and type(reduction) is tuple:
+                _temporaries(reduction[1:3], self.temporary, 0)
+            return reduction
+        except (OutOfTime, KeyboardInterrupt):
+            raise
+        except RecursionError as fault:
+            if not self.deep:
+                raise  # most likely not of this object's making: it lies deep down
+            return self.refuse(obj, said(fault))
+        except BaseException as fault:  # SystemExit too: the user's code may raise anything
+            return self.refuse(obj, said(fault))
+
+    def recurses(self, obj: object) -> bool:
+        """Say whether the code of `obj` itself knows no end, rather than that it lies deep down."""
+        kind = self.kinds.get(id(type(obj)))
+        try:
+            if kind is not None:
+                kind(self, obj)
+        except Exception as fault:  # or it fails, but not for its depth
+            return isinstance(fault, RecursionError)
+        return False
+
+    def label(self, label: str) -> int:
+        """Return the number by which the stream refers to something outside of it."""
+        return self.labels.setdefault(label, len(self.labels))
+
+    def refuse(
+        self, obj: object, reason: str, held: object = None, found: connections.Description | str | None = None
+    ) -> Reduction:
+        """Write a stand-in for `obj`; a restore in this process takes the object itself while it lives.
+
+        `held` is stored too, for nothing but to see whether it changed. `found`: its description, if it is known.
+        """
+        found = connections.REGISTRY.describe(obj) if found is None else found
+        if type(found) is str and found not in ("", connections.CLOSED):
+            reason = f"{reason}; {found}"
+        what = short(public_name(type(obj), self.module), 80)
+        names = self.tops.get(id(obj), ())
+        self.fault_names.extend(names)
+        self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")
+        self.missing.append((obj, what))
+        held = (process_objects.reached(self.namespace, obj) or None) if held is None else held
+        token = self.packer.token(obj)
+        self.live[token] = obj
+        if type(found) is connections.Description:
+            text = repr(found.value)
+            self.again.append((obj, connections.Connection(token, found.kind, text)))
+            held = held, found.kind, text
+        made = PARTS.live, (self.label(f"live:{token}"), f"{what} ({reason})")
+        return made if held is None else (*made, held, None, None, PARTS.skip)
+
+    def uses_module(self, name: str) -> None:
+        """Note that code of a module can run by what is stored: one of the user's own may change its variables."""
+        if name in self.packer.own_modules or name in IN_PLACE:
+            self.deps.add(f"module:{name}")
+
+    def note(self, text: str) -> None:
+        """Say that something is made anew rather than restored."""
+        self.rebuilt.setdefault(text)
+
+    def buffer(self, memory: memoryview) -> int:
+        """Keep memory outside of the stream; returns its number."""
+        self.buffers.append(memory)
+        return len(self.buffers) - 1
+
+    def data(self, memory: memoryview) -> bytes | int:
+        """Return what the stream holds of memory: all of it where it is small, else the number of a buffer."""
+        return bytes(memory) if memory.nbytes < SMALL else self.buffer(memory)
+
+    def keep_out(self, pickle_buffer: Any) -> bool:
+        """Decide on a buffer that a library hands out: the pickler's `buffer_callback`. True: it goes in-band."""
+        memory = pickle_buffer.raw()
+        if memory.nbytes < SMALL:
+            return True
+        self.ordered.append(self.buffer(memory))
+        return False
+
+    def plan(self, cls: type) -> Plan:
+        """Return how instances of `cls` are read."""
+        if id(cls) not in self.plans:
+            self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
+        return self.plans[id(cls)]
+
+    def identities(self, memo: dict[int, Any]) -> dict[int, object]:
+        """Return what can be changed in place, by id, with None for what the pickler stores by itself.
+
+        `memo` is the pickler's, by id, and nobody else has it. What only the memo holds was made for this pack.
+        """
+        mutable, first, temporary = _MUTABLE, len(SEEDS), self.temporary
+        found = {
+            key: one
+            for key, (number, one) in memo.items()
+            if id(type(one)) in mutable and number >= first and key not in temporary
+        }
+        memo.clear()
+        while alone := [key for key, one in found.items() if sys.getrefcount(one) <= _IN_ONE_DICT]:
+            for key in alone:
+                del found[key]
+        return dict.fromkeys(found) | {id(one): one for one in (*self.noted, *self.targets)}
+
+    def _make_kind(self, cls: type, obj: object) -> Kind:
+        own = is_own_class(cls, self.module)
+        if is_kind(cls, type):
+            kind = code.class_
+        else:
+            kind = self._find_kind(cls, obj, _libraries())
+            if connections.REGISTRY.names(cls):
+                kind = _connection(kind)
+        self.kinds[id(cls)] = kind
+        if self.plain or own or "<locals>" in class_qualname(cls):
+            self.held.append(cls)
+        else:
+            self.packer.cache.add(cls, kind)
+        if is_any(cls, *_VALUE_TYPES):
+            (self.values if own else _VALUES)[id(cls)] = cls
+        return kind
+
+    def _find_kind(self, cls: type, obj: object, libraries: dict[int, Kind]) -> Kind:
+        plan = self.plan(cls)
+        handle = plan.honest and self.packer.is_handle(obj)
+        for table in (libraries, {} if handle else _BELOW):
+            for base in class_mro(cls):
+                kind = table.get(id(base), _MISSING)
+                if kind is not _MISSING:
+                    return kind if plan.honest or not plan.own else instances.guarded
+        if handle:
+            return lambda taking, obj: (PARTS.handle, (obj.obj_id,))
+        return instances.kind_of(self, cls, plan)
+
+
+def _temporaries(parts: Any, found: set[int], depth: int) -> None:
+    """Find the containers in what a reducer returned that nothing else refers to: they were made for it."""
+    for one in parts.values() if type(parts) is dict else parts:
+        kind = type(one)
+        if kind is tuple:
+            if depth < _DEEPEST:
+                _temporaries(one, found, depth + 1)
+        elif (kind is dict or kind is list or kind is set) and sys.getrefcount(one) <= _HELD_ONCE:
+            found.add(id(one))
+            if depth < _DEEPEST and len(one) < _WIDEST:
+                _temporaries(one, found, depth + 1)
+
+
+_HELD_ONCE = next(sys.getrefcount(one) for one in ([],))
+_IN_ONE_DICT = next(sys.getrefcount(one) for _, one in {0: []}.items())
+_DEEPEST = 5
+_WIDEST = 1000
+
+_VALUE_TYPES = (
+    *(("typing", "_BaseGenericAlias"), ("typing", "_SpecialForm"), ("typing", "TypeVar")),
+    *(("numpy", "dtype"), ("numpy", "generic"), ("numpy", "ufunc"), ("enum", "Enum"), ("datetime", "tzinfo")),
+    *(("pandas.api.extensions", "ExtensionDtype"), ("pandas", "Timestamp"), ("pandas", "Timedelta")),
+    *(("pandas", "Period"), ("pandas", "Interval"), ("pandas", "DateOffset"), ("pyarrow", "DataType")),
+    *(("pyarrow", "Array"), ("pyarrow", "ChunkedArray"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch")),
+)
+
+
+class Cache:
+    """Reducers of library classes, which stay what they are until other libraries are there."""
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] = ()
+        """The reducers of libraries, how many `copyreg` has, and the entries of `reconnect`, when these were found."""
+        self._kinds: dict[int, Kind] = {}
+        self._held: list[type] = []
+        """Their classes, so that an id stays what it is."""
+
+    def known(self) -> dict[int, Kind]:
+        """Return the reducers that are known, by id of a class."""
+        now = _libraries(), len(copyreg.dispatch_table), connections.REGISTRY.entries
+        if self._of != now:
+            self._of, self._kinds = now, dict(_EXACT)
+            self._held.clear()
+        return self._kinds
+
+    def add(self, cls: type, kind: Kind) -> None:
+        """Take in the reducer of a class."""
+        self._kinds[id(cls)] = kind
+        self._held.append(cls)
+
+
+_MISSING: Any = object()
+
+
+def _connection(otherwise: Kind) -> Kind:
+    """Return the reducer for a class that an entry of `reconnect` names: its attributes are not stored."""
+
+    def reduce(taking: Taking, obj: Any) -> Reduction:
+        found = connections.REGISTRY.describe(obj)
+        if found not in ("", connections.CLOSED):
+            return taking.refuse(obj, "a connection, which has no stored form", found=found)
+        return NotImplemented if otherwise is None else otherwise(taking, obj)
+
+    return reduce
+
+
+_OWN: dict[type, Kind] = {Part: lambda taking, obj: (part_seed, (obj.name,)), type: code.class_}
+_EXACT: dict[int, Kind] = {id(cls): None for cls in process_objects.PLAIN} | {
+    id(cls): kind for table in (process_objects.KINDS, code.KINDS, _OWN) for cls, kind in table.items()
+}
+_BELOW: dict[int, Kind] = {
+    id(cls): kind for table in (process_objects.BELOW, code.BELOW) for cls, kind in table.items()
+}
+_TABLE: tuple[tuple[str, str, Kind], ...] = (*arrays.TABLE, *frames.TABLE, *process_objects.TABLE)
+_MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
+
+
+def _libraries() -> dict[int, Kind]:
+    """Return the reducers for classes of those libraries that are imported by now, and what is below them."""
+    return _of_imported(tuple(map(sys.modules.__contains__, _MODULES)))
+
+
+@functools.lru_cache(1)
+def _of_imported(_: tuple[bool, ...]) -> dict[int, Kind]:
+    listed = ((getattr(sys.modules.get(module), name, None), kind) for module, name, kind in _TABLE)
+    return {id(cls): kind for cls, kind in listed if isinstance(cls, type)}

@@ -1,0 +1,85 @@
+"""How objects are put together again from a stream.
+
+Rule: a class of the user's is looked for by its uid: alive, then by the caller; never by its name.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from ctxkernel.state.types.arrays import ArrayParts
+from ctxkernel.state.types.code import CodeParts
+from ctxkernel.state.types.frames import FrameParts
+from ctxkernel.state.types.instances import InstanceParts
+from ctxkernel.state.types.parts import PARTS, Part
+from ctxkernel.state.types.process_objects import ThingParts
+
+
+class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
+    """The constructors of one stream; `part` gives them by name."""
+
+    def part(self, name: str) -> Any:
+        """Return a constructor by its name. Raises AttributeError for a name that this version does not know."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self, name)
+
+    def own_class(self, number: int, name: str) -> Any:
+        """Return a class of the user's. Raises LookupError where it is gone."""
+        uid = self.labels[number].removeprefix("class:")
+        found: Any = self.made.get(uid)
+        for look in (self.packer.classes.object, self._classes):
+            found = look(uid) if found is None else found
+        if found is None:
+            raise LookupError(f"the class {name} is gone")
+        return found
+
+    def shared(self, number: int) -> Any:
+        """Return an object that has a pack of its own. Raises LookupError where it is gone."""
+        found = self._shared(self.labels[number])
+        if found is None:
+            raise LookupError("an object that it shares with others is gone")
+        return found
+
+    def skip(self, obj: Any, state: Any) -> None:
+        """Do nothing with what was stored for comparisons only."""
+
+    def live(self, number: int, what: str) -> Any:
+        """Return what is alive still, or a stand-in."""
+        found = self.living(number)
+        return self.lose(what) if found is None else found
+
+    def lose(self, what: str) -> Any:
+        """Return a stand-in."""
+        self.said.append(what)
+        made = self.stand_in(what)
+        self.stand_ins.append(made)
+        return made
+
+
+vars(PARTS).update({name: Part(name) for name in (*dir(Restorer), *Restorer.__dataclass_fields__) if name[0] != "_"})
+
+
+class Loader(pickle.Unpickler):
+    """The C unpickler; names of the namespace's module are looked up in the namespace."""
+
+    restorer: Restorer
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a module has under a name."""
+        return find(self.restorer, super().find_class, module, name)
+
+
+def find(restorer: Restorer, otherwise: Callable[[str, str], Any], module: str, name: str) -> Any:
+    """Return what a module has under a name; the namespace stands for its module."""
+    if module == restorer.packer.module:
+        first, *rest = name.split(".")
+        if first not in restorer.packer.namespace:
+            raise LookupError(f"{name} is not there")
+        found = restorer.packer.namespace[first]
+        for each in rest:
+            found = getattr(found, each)
+        return found
+    return otherwise(module, name)

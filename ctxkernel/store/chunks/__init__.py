@@ -1,0 +1,1 @@
+"""Content-addressed data of checkpoints, in files beside the cache."""

@@ -1,0 +1,235 @@
+"""Manifests of checkpoints, as far as the store looks into them: what builds on what, and which names have which unit.
+
+    {"v": 1, "base": checkpoint id | null, "units": [Unit …], "gone": [name …]}
+    Unit {"n": [name …], "m": {name: why it is not stored}, "p": [part that is not stored …], "j": job, …}
+    results {job: {"units": [Unit …]}}: what the background made of a unit with a job
+
+Rule 1: a manifest is data: nothing here unpickles, and what a unit refers to is asked of `References`.
+Rule 2: a manifest that is not of this form is damaged, and no fault of the reader's: StoreError, with its checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.core.events import Json
+from ctxkernel.core.replay import CheckpointState
+
+if TYPE_CHECKING:
+    from ctxkernel.store.chunks.chunk_store import ChunkStore
+
+FORMAT = 1
+GIVEN_UP = "given up for space"
+"""Begins the reason of data that were taken on purpose: no damage."""
+
+Read = Callable[[str], bytes | memoryview]
+"""Returns the data of an address. Raises StoreError where it is missing or damaged."""
+
+
+def skipped_manifest(why: str) -> dict[str, Json]:
+    """Return the manifest of a checkpoint that was not taken: nothing builds on it, and nothing returns to it."""
+    return {"v": FORMAT, "base": None, "units": [], "gone": [], "skipped": why}
+
+
+References = Callable[[Mapping[str, Any], Read], Iterable[str]]
+"""Returns the addresses that the units of a manifest need, those that only a blob of theirs names included."""
+
+Unit = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """A checkpoint to be stored with the end of its execution."""
+
+    checkpoint_id: str
+    manifest: Mapping[str, Json]
+    nbytes: int = 0
+    """Bytes that it added to what is stored."""
+    format: int = FORMAT
+    state: CheckpointState = "durable"
+    reason: str = ""
+    time_ms: float = 0.0
+    """Time that taking it added to the cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A checkpoint's manifest as it is stored."""
+
+    checkpoint_id: str
+    execution_id: str
+    text: str
+    format: int
+    signed: bool
+    """Whether this user signed it, or has trusted the session when it was there: else its state is not loaded."""
+    results_text: str = ""
+    """What background jobs gave, as JSON; empty where there were none, or they have not ended."""
+
+    def parse(self) -> dict[str, Any]:
+        """Return it as JSON values. Raises StoreError where it is not of the form above."""
+        made = self._json(self.text)
+        if not _is_manifest(made):
+            raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
+        return made
+
+    @property
+    def skipped(self) -> str:
+        """Why no checkpoint was taken; empty where one was. Raises StoreError."""
+        return str(self.parse().get("skipped", "")) if '"skipped"' in self.text else ""
+
+    def results(self) -> dict[str, Any]:
+        """Return job → `{"units": […]}`. Raises StoreError where it is not of the form above."""
+        made = self._json(self.results_text or "{}")
+        if not all(isinstance(one, dict) and _is_manifest(cast("dict[str, Any]", one)) for one in made.values()):
+            raise StoreError(f"what was written in the background for checkpoint {self.checkpoint_id} is damaged")
+        return made
+
+    def _json(self, text: str) -> dict[str, Any]:
+        made = None
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            made = json.loads(text)
+        if not isinstance(made, dict):
+            raise StoreError(f"the manifest of checkpoint {self.checkpoint_id} is damaged")
+        return cast("dict[str, Any]", made)
+
+
+def _is_manifest(made: Mapping[str, Any]) -> bool:
+    based = isinstance(made.get("base"), str | None)
+    units = made.get("units", [])
+    return based and isinstance(units, list) and all(map(_is_unit, cast("list[Any]", units))) and _names(made, "gone")
+
+
+def _is_unit(value: Any) -> bool:
+    unit = cast("dict[str, Any]", value) if isinstance(value, dict) else dict[str, Any]()
+    named = bool(unit.get("n")) and _names(unit, "n") and _names(unit, "p")
+    return named and isinstance(unit.get("m", {}), dict) and isinstance(unit.get("j", ""), str)
+
+
+def _names(made: Mapping[str, Any], key: str) -> bool:
+    listed = made.get(key, [])
+    return isinstance(listed, list) and all(isinstance(one, str) for one in cast("list[Any]", listed))
+
+
+def chain(manifests: Mapping[str, Manifest], execution_id: str) -> list[Manifest]:
+    """Return the manifest of the state after an execution and those that it builds on, newest first.
+
+    `manifests` are by execution. Raises StoreError where one is not there, or is damaged.
+    """
+    found = manifests.get(execution_id)
+    if found is None:
+        raise StoreError(f"there is no checkpoint after {execution_id}")
+    by_id = {one.checkpoint_id: one for one in manifests.values()}
+    out = [found]
+    while (base := out[-1].parse().get("base")) is not None:
+        if base not in by_id or len(out) > len(by_id):
+            raise StoreError(f"checkpoint {out[-1].checkpoint_id} builds on {base}, which is not there")
+        out.append(by_id[base])
+    return out
+
+
+def advance(state: dict[str, T], made: Manifest, facts: Callable[[Unit], Mapping[str, T]]) -> dict[str, T]:
+    """Take a manifest's changes into `state`, in place; `facts` gives names → facts of a unit.
+
+    What a background job gave takes the place of its unit. Raises StoreError where the manifest is damaged.
+    """
+    parsed, results = made.parse(), made.results()
+    for name in parsed.get("gone", ()):
+        state.pop(name, None)
+    for listed in parsed.get("units", ()):
+        for unit in results[listed["j"]].get("units", ()) if listed.get("j") in results else (listed,):
+            found = facts(unit)
+            for name in unit["n"]:
+                if name not in found:
+                    state.pop(name, None)
+            state |= found
+    return state
+
+
+def resolve(newest_first: Sequence[Manifest]) -> dict[str, Unit]:
+    """Return names → units of a state, given its `chain`. Raises StoreError where a manifest is damaged."""
+    units: dict[str, Unit] = {}
+    for one in reversed(newest_first):
+        advance(units, one, lambda unit: dict.fromkeys(unit["n"], unit))
+    return units
+
+
+Lacks = Mapping[str, Mapping[str, str]]
+"""For each name, what of it is not stored, and why: itself, or parts of its value (`name: part`)."""
+
+
+def lacks_of(unit: Unit) -> Lacks:
+    """Return what of a unit is not stored."""
+    why: Mapping[str, Any] = unit.get("m", {})
+    out = {name: {name: str(why[name])} for name in unit["n"] if name in why}
+    for part in unit.get("p", ()):
+        out.setdefault(unit["n"][0], {})[f"{unit['n'][0]}: {part}"] = "cannot be stored"
+    return out
+
+
+def by_reason(found: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return names by what is said of them."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in found.items():
+        reasons.setdefault(why, []).append(name)
+    return reasons
+
+
+def some_gaps(gaps: Mapping[str, str]) -> str:
+    """Return gaps in one line, by their reasons."""
+    found = by_reason(gaps).items()
+    return "; ".join(f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}: {why}" for why, names in found)
+
+
+class Presence:
+    """Looks whether all that checkpoints need is in a chunk store; each address once.
+
+    To be made when their manifests have been read: data are stored before them, so all of theirs can be seen then.
+    """
+
+    def __init__(self, chunks: ChunkStore, references: References, *, verify: bool) -> None:
+        chunks.refresh()
+        self._chunks = chunks
+        self._references = references
+        self._verify = verify
+        """Whether data are read and compared with their addresses, or only looked for."""
+        self._units: dict[int, tuple[Unit, str]] = {}
+        self._look_at: Callable[[str], str] = functools.cache(self._fault_at)
+
+    def gaps(self, state: Mapping[str, Unit]) -> dict[str, str]:
+        """Return the names of a state whose data are not there as they were stored, and why."""
+        return {name: why for name, unit in state.items() if (why := self.fault(unit))}
+
+    def fault(self, unit: Unit) -> str:
+        """Return what is wrong with the data of a unit, or an empty text."""
+        found = self._units.get(id(unit))
+        if found is None:
+            found = self._units[id(unit)] = unit, self._fault_of(unit)
+        return found[1]
+
+    def _fault_of(self, unit: Unit) -> str:
+        if unit.get("j"):
+            return "it was still being written when the kernel ended"
+        try:
+            addresses = list(self._references({"units": [unit]}, self._chunks.read))
+        except StoreError as error:
+            return str(error)
+        except Exception as error:  # a damaged blob: whatever that makes of the reading of it
+            return f"its data cannot be read ({type(error).__name__}: {error})"
+        return next((found for address in addresses if (found := self._look_at(address))), "")
+
+    def _fault_at(self, address: str) -> str:
+        if not self._chunks.has(address):
+            return self._chunks.why_missing(address)
+        if self._verify:
+            try:
+                self._chunks.read(address)
+            except StoreError as error:
+                return str(error)
+        return ""

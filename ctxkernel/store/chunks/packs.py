@@ -1,0 +1,334 @@
+"""Packs: files of chunk data, each with an index of fixed-width records that carry a checksum.
+
+Rule 1: a pack is appended to by the process that made it, and by no other; the next process makes the next pack.
+Rule 2: a record is written after its data: a kill at any instant loses what has no record, and harms nothing.
+Rule 3: whoever appends holds a lock on the pack that ends with its process, so nobody rewrites a pack that grows.
+Rule 4: an index is believed by its checksums only; what it says of data beyond the pack's end is not believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import re
+import struct
+import sys
+import weakref
+from collections.abc import Iterable
+from io import FileIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from ctxkernel.store.chunks.pages import PAGE
+
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # Windows locks ranges, and a locked range cannot be read: packs go without
+    import fcntl
+
+LARGE_BYTES = 64 * 1024
+"""From here on data begin at a page, so that they can be mapped."""
+
+_MAGIC = b"ctxkernel pack1\n"
+_HEADER = struct.Struct("<16sQ")
+"""The format, and a random mark: the number of a pack that was removed is given again."""
+_BODY = struct.Struct("<33s33sBxIQQQ")
+_RECORD = struct.Struct(f"<{_BODY.size}sQ")
+_DEPTH_AT = 66
+_ADDRESS_BYTES = 33
+_NAME = re.compile(r"(\d{6,})\.(pack|index)")
+_OPEN_PACKS = 32
+_MOST_MAPPINGS = 200
+"""Before Python 3.13 a mapping holds a descriptor, of which a process often has 1024."""
+_BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Entry(NamedTuple):
+    """Where a chunk is."""
+
+    address: str
+    base: str
+    """The chunk that it is a delta of, or an empty text."""
+    depth: int
+    """Deltas between it and a chunk that is stored as it is; 0 is such a chunk."""
+    pack: int
+    offset: int
+    stored: int
+    size: int
+    """Bytes of the content; `stored` are those in the pack."""
+
+
+class ReadTo(NamedTuple):
+    """How much of an index was read."""
+
+    mark: int = 0
+    offset: int = 0
+
+
+UNREAD = ReadTo()
+
+
+class ShortPack(OSError):
+    """A pack ends before the data that were asked for."""
+
+
+def entry_of(body: bytes) -> Entry:
+    """Return what a record says."""
+    address, base, depth, pack, offset, stored, size = _BODY.unpack(body)
+    return Entry(address.decode(), base.rstrip(b"\0").decode(), depth, pack, offset, stored, size)
+
+
+def body_of(entry: Entry) -> bytes:
+    """Return the record of an entry."""
+    return _BODY.pack(entry.address.encode(), entry.base.encode(), *entry[2:])
+
+
+def depth_of(body: bytes) -> int:
+    """Return the depth that a record says."""
+    return body[_DEPTH_AT]
+
+
+def pack_path(folder: Path, number: int) -> Path:
+    """Return the file of a pack."""
+    return folder / f"{number:06d}.pack"
+
+
+def index_path(folder: Path, number: int) -> Path:
+    """Return the file of a pack's index."""
+    return folder / f"{number:06d}.index"
+
+
+def listing(folder: Path) -> dict[int, set[str]]:
+    """Return the numbers in a folder, ascending, each with what is there of it: `pack`, `index`. Raises OSError."""
+    found: dict[int, set[str]] = {}
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError):
+        names = os.listdir(folder)
+    for match in filter(None, map(_NAME.fullmatch, names)):
+        found.setdefault(int(match[1]), set()).add(match[2])
+    return dict(sorted(found.items()))
+
+
+def read_index(folder: Path, number: int, known: ReadTo = UNREAD) -> tuple[dict[str, bytes], ReadTo]:
+    """Return ({address: record}, where to go on) of what the index holds after `known`; all where it is another one.
+
+    A torn or damaged record is passed over, and one whose data are beyond the pack's end. Raises OSError.
+    """
+    with index_path(folder, number).open("rb") as file:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+            return {}, UNREAD
+        _, mark = _HEADER.unpack(header)
+        start = max(known.offset, _HEADER.size) if known.mark == mark else _HEADER.size
+        file.seek(start)
+        data = file.read()
+    # After the index: what it spoke of a moment ago is in the pack by now.
+    end_of_pack = pack_path(folder, number).stat().st_size
+    whole = len(data) // _RECORD.size * _RECORD.size
+    seed = mark ^ number
+    found: dict[str, bytes] = {}
+    last = b""
+    for body, checksum in _RECORD.iter_unpack(data[:whole]):
+        if xxh3_64_intdigest(body, seed) == checksum:
+            address = body[:_ADDRESS_BYTES].decode()
+            if address not in found or depth_of(body) <= depth_of(found[address]):
+                found[address] = body
+            last = body
+    if last:
+        end = entry_of(last)
+        if end.offset + end.stored > end_of_pack:  # data lie in the order of their records
+            found = {a: b for a, b in found.items() if (e := entry_of(b)).offset + e.stored <= end_of_pack}
+    return found, ReadTo(mark, start + whole)
+
+
+class PackWriter:
+    """The next pack of a folder, which is made, too, to append to. Ends with `close`, or with its process.
+
+    Raises OSError.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process = os.getpid()
+        self.end = 0
+        """Where the next data go, at the earliest."""
+        self.records = 0
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        number = max(listing(folder), default=0)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
+        while True:
+            number += 1
+            with contextlib.suppress(FileExistsError):
+                data = os.open(pack_path(folder, number), flags, 0o600)
+                break
+        opened = [data]
+        try:
+            if fcntl is not None:  # until the last copy of the descriptor is closed
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(data, fcntl.LOCK_EX)
+            opened.append(index := os.open(index_path(folder, number), flags, 0o600))
+            mark = int.from_bytes(os.urandom(8)) or 1
+            write_all(index, _HEADER.pack(_MAGIC, mark))
+        except BaseException:
+            for descriptor in opened:
+                os.close(descriptor)
+            remove(folder, number)
+            raise
+        self.number = number
+        self._data, self._index, self._seed = data, index, mark ^ number
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the pack is still in the folder: one that was deleted can be written, and never read again."""
+        if os.name == "nt":  # an open file cannot be deleted there
+            return True
+        try:
+            return os.path.samestat(os.stat(pack_path(self.folder, self.number)), os.fstat(self._data))
+        except OSError:
+            return False
+
+    def write(self, data: memoryview | bytes, *, aligned: bool) -> int:
+        """Write data and return their offset. Without `record` they are not there. Raises OSError."""
+        at = -(-self.end // PAGE) * PAGE if aligned else self.end
+        try:
+            os.lseek(self._data, at, os.SEEK_SET)
+            write_all(self._data, data)
+        except BaseException:  # an interrupt too
+            self.take_back()
+            raise
+        return at
+
+    def record(self, entry: Entry) -> bytes:
+        """Say that the data of `entry` are there, and return the record. Raises OSError."""
+        body = body_of(entry)
+        try:
+            write_all(self._index, _RECORD.pack(body, xxh3_64_intdigest(body, self._seed)))
+        except BaseException:
+            self.take_back()
+            raise
+        self.end = entry.offset + entry.stored
+        self.records += 1
+        return body
+
+    def take_back(self) -> None:
+        """Cut off what has no record: the space of a full disk, and half a record."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._data, self.end)
+        end = _HEADER.size + self.records * _RECORD.size
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._index, end)
+            os.lseek(self._index, end, os.SEEK_SET)
+
+    def sync(self) -> None:
+        """Wait until the disk has it. Raises OSError."""
+        os.fsync(self._data)
+        os.fsync(self._index)
+
+    def close(self, *, keep: bool = False) -> None:
+        """Let the files go, and delete them where nothing was recorded, but for `keep`. Twice is as good as once."""
+        data = self._data
+        for descriptor in self.descriptors() if data >= 0 else ():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._data = self._index = -1
+        if data >= 0 and not keep and not self.records and self.process == os.getpid():
+            remove(self.folder, self.number)
+
+    def descriptors(self) -> tuple[int, int]:
+        """Return the descriptors of pack and index."""
+        return self._data, self._index
+
+
+class PackReader:
+    """The packs of a folder, for reading, with a bounded number of descriptors."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[int, FileIO] = {}
+        self._mappings: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+    def read_into(self, number: int, offset: int, view: memoryview) -> None:
+        """Fill `view` from a pack. Raises ShortPack, FileNotFoundError, OSError."""
+        file = self._open(number)
+        done = 0
+        while done < len(view):
+            if hasattr(os, "preadv"):  # a child that the user forked has the same file, and its position
+                got = os.preadv(file.fileno(), [view[done:]], offset + done)
+            else:
+                file.seek(offset + done)
+                got = file.readinto(view[done:])
+            if not got:
+                raise ShortPack(errno.EIO, "it ends too early", str(pack_path(self._folder, number)))
+            done += got
+
+    def map(self, number: int, offset: int, size: int, *, writable: bool) -> memoryview | None:
+        """Return a mapping of data of a pack; what is written to it is private. None where no more can be had.
+
+        Raises ShortPack, FileNotFoundError, OSError.
+        """
+        options: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
+        if not options and len(self._mappings) >= _MOST_MAPPINGS:
+            return None
+        file = self._open(number)
+        before = offset % mmap.ALLOCATIONGRANULARITY
+        access = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
+        try:
+            mapping = mmap.mmap(file.fileno(), before + size, access=access, offset=offset - before, **options)
+        except ValueError as error:
+            raise ShortPack(errno.EIO, str(error), str(pack_path(self._folder, number))) from error
+        self._mappings.add(mapping)
+        return memoryview(mapping)[before : before + size]
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Close some packs."""
+        for number in numbers:
+            if file := self._files.pop(number, None):
+                file.close()
+
+    def close(self) -> None:
+        """Close all packs; mappings stay as long as somebody has them."""
+        self.forget(list(self._files))
+
+    def _open(self, number: int) -> FileIO:
+        file = self._files.pop(number, None)
+        if file is None:
+            file = FileIO(pack_path(self._folder, number), "rb")
+            if len(self._files) >= _OPEN_PACKS:
+                self.forget([next(iter(self._files))])
+        self._files[number] = file  # the last one used is the last one in order
+        return file
+
+
+def remove(folder: Path, number: int) -> None:
+    """Delete a pack, its index first: a pack without one is empty. Never raises OSError."""
+    for path in (index_path(folder, number), pack_path(folder, number)):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def write_all(descriptor: int, data: memoryview | bytes) -> None:
+    """Write all of `data` to a descriptor. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def is_held(folder: Path, number: int) -> bool:
+    """Say whether somebody appends to a pack, where that can be told."""
+    if fcntl is None:
+        return False
+    try:
+        descriptor = os.open(pack_path(folder, number), os.O_RDONLY | _BINARY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError as error:
+        return error.errno in {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,214 @@
+"""How much checkpoint data may take, and what is given up when they take more.
+
+Rule 1: what is small stays: only chunks of 64 KiB and more are given up, and a state that lost some is re-run or named.
+Rule 2: the data of a session whose kernel lives are changed by that kernel only.
+Rule 3: the session that was used longest ago gives first, and in it what is oldest.
+Rule 4: killing the process at any instant leaves every chunk that was to stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Collection, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.store import config
+from ctxkernel.store.chunks import file_contents
+from ctxkernel.store.chunks.chunk_store import CACHE, ChunkStore
+from ctxkernel.store.chunks.packs import LARGE_BYTES, Entry
+from ctxkernel.store.lock import SessionLock, UnlockableError
+
+_GB = 10**9
+_LOW = 0.9
+"""Down to this part of the limit: a little over it must not cost a rewrite of packs at every cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """What one session gave."""
+
+    session_id: str
+    addresses: frozenset[str]
+    bytes: int
+    """Bytes that its folder is smaller by; an estimate where nothing was changed."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `collect` found and did, or would do."""
+
+    limit: int
+    before: int
+    after: int
+    thinned: tuple[Thinned, ...] = ()
+    faults: tuple[str, ...] = ()
+    """Sessions that could not be thinned, and why."""
+    dry_run: bool = False
+
+    @property
+    def enough(self) -> bool:
+        """Whether the data are within the limit now."""
+        return self.after <= self.limit
+
+
+def root_folder(env: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path:
+    """Return the folder of all checkpoint data of this user; it has a folder a session. It need not exist."""
+    env = os.environ if env is None else env
+    if own := env.get(CACHE, "").strip():
+        return Path(own).expanduser() / "checkpoints"
+    home = Path(env.get("HOME") or env.get("USERPROFILE") or Path.home())
+    if platform == "win32":
+        cache = Path(env.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif platform == "darwin":
+        cache = home / "Library" / "Caches"
+    else:
+        cache = Path(env.get("XDG_CACHE_HOME", "").strip() or home / ".cache")
+        if not cache.is_absolute():  # the specification: a relative one is to be ignored
+            cache = home / ".cache"
+    return cache / "ctxkernel" / "checkpoints"
+
+
+def limit_bytes(env: Mapping[str, str] | None = None) -> int:
+    """Return the bytes that all checkpoint data may take, by the user's settings; one that is unusable counts not."""
+    return int(config.read(os.environ if env is None else env).settings.quota_gb * _GB)
+
+
+def usage(root: Path) -> dict[str, int]:
+    """Return the bytes on the disk of each session's folder, by its name. A folder that cannot be read has 0."""
+    try:
+        folders = [folder for folder in root.iterdir() if folder.is_dir() and not folder.is_symlink()]
+    except OSError:
+        return {}
+    return {folder.name: _bytes(folder) for folder in sorted(folders)}
+
+
+def last_use(folder: Path) -> float:
+    """Return when something was last written to a session's folder, in Unix seconds; 0 where it cannot be told."""
+    try:
+        return max((entry.stat().st_mtime for entry in os.scandir(folder)), default=folder.stat().st_mtime)
+    except OSError:
+        return 0.0
+
+
+def collect(
+    root: Path,
+    limit: int,
+    *,
+    live: Collection[str],
+    own: Mapping[str, ChunkStore] | None = None,
+    used: Mapping[str, float] | None = None,
+    keep: Collection[str] = (),
+    dry_run: bool = False,
+    now: float | None = None,
+) -> Report:
+    """Give up large chunks until all sessions together take less than `limit` bytes.
+
+    `live`: ids of the sessions that another kernel writes; they are left alone, and so are those whose folder is
+    locked. `own`: the stores that this process writes, which give last, and which have no job under way. `used`: when a
+    session was used last, in Unix seconds; by default the time of its files. `keep`: addresses that stay. `now`:
+    Unix seconds, for the report.
+    Raises nothing for one session's fault: the report says it.
+    """
+    own, used, now = own or {}, used or {}, time.time() if now is None else now
+    sizes = usage(root)
+    before = total = sum(sizes.values())
+    if total <= limit:
+        return Report(limit, before, total, dry_run=dry_run)
+    target = int(limit * _LOW)
+    ages = {name: used.get(name) or last_use(root / name) for name in sizes}
+    thinned: list[Thinned] = []
+    faults: list[str] = []
+    mine = [name for name in sizes if name in own]
+    others = [name for name in sizes if name not in own and name not in live]
+    for name in (*sorted(others, key=ages.__getitem__), *sorted(mine, key=ages.__getitem__)):
+        if total <= target:
+            break
+        try:
+            with _store(root / name, own.get(name), dry_run=dry_run) as store:
+                # A writer of a kernel that was killed counts on what was there when it began.
+                if store is None or (store.growing and name not in own):
+                    continue
+                addresses, freed = _thin(store, limit, total - target, frozenset(keep), dry_run=dry_run)
+        except (StoreError, OSError) as fault:
+            faults.append(f"{name}: {fault}")
+            continue
+        if not dry_run:
+            freed = sizes[name] - _bytes(root / name)
+        if not addresses and freed <= 0:
+            continue
+        total -= freed
+        days = int(max(0.0, now - ages[name]) // 86400)
+        age = "today" if not days else "a day ago" if days == 1 else f"{days} days ago"
+        why = f"last used {age}; {len(addresses)} large chunks, {freed / 1e6:.0f} MB"
+        thinned.append(Thinned(name, addresses, freed, why))
+    return Report(limit, before, total, tuple(thinned), tuple(faults), dry_run)
+
+
+@contextlib.contextmanager
+def _store(folder: Path, own: ChunkStore | None, *, dry_run: bool) -> Generator[ChunkStore | None]:
+    """Give the store of a session; None where a kernel has it. Raises StoreError, OSError."""
+    if own is not None:
+        yield own
+        return
+    lock: SessionLock | None = None
+    with contextlib.suppress(UnlockableError):  # `live` has to tell then
+        lock = SessionLock.take(folder)
+        if lock is None:
+            yield None
+            return
+    with contextlib.closing(ChunkStore(folder, readonly=dry_run, lock=lock)) as store:
+        yield store
+
+
+def _thin(
+    store: ChunkStore, limit: int, excess: int, keep: frozenset[str], *, dry_run: bool
+) -> tuple[frozenset[str], int]:
+    """Give up chunks of one session; return them and their bytes. Raises StoreError."""
+    chosen: list[str] = []
+    freed = 0
+    for entry in _order(store.entries(), keep):
+        if freed >= excess:
+            break
+        chosen.append(entry.address)
+        freed += entry.stored
+    if freed < excess:
+        freed += file_contents.thin(store.folder, excess - freed, dry_run=dry_run)
+    why = f"to keep all sessions within {limit / _GB:g} GB"
+    return (frozenset(chosen) if dry_run else store.drop(chosen, why)), freed
+
+
+def _order(entries: list[Entry], keep: frozenset[str]) -> list[Entry]:
+    """Return what may go, in the order in which it goes: no chunk before the deltas that build on it."""
+    by_address = {entry.address: entry for entry in entries}
+    stays: set[str] = set()
+    for entry in entries:
+        link = entry if entry.address in keep or entry.size < LARGE_BYTES else None
+        while link is not None and link.address not in stays:
+            stays.add(link.address)
+            link = by_address.get(link.base)
+
+    ranks = {entry.address: age for age, entry in enumerate(entries) if entry.address not in stays}
+    for address in list(ranks):  # a base goes with the last of its deltas
+        link = by_address.get(by_address[address].base)
+        while link is not None:
+            if link.address in ranks:
+                ranks[link.address] = max(ranks[link.address], ranks[address])
+            link = by_address.get(link.base)
+    return sorted((by_address[a] for a in ranks), key=lambda entry: (ranks[entry.address], -entry.depth))
+
+
+def _bytes(folder: Path) -> int:
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # removed since
+                found = entry.stat(follow_symlinks=False)
+                # Blocks where they are told: a hole between two chunks takes no space.
+                total += found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
+    return total

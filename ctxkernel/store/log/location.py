@@ -1,0 +1,192 @@
+"""Where a notebook's session lies, and which of its sessions is whose.
+
+Rule 1: a path is a hint. What a session file holds is asked of the file, never of its name.
+Rule 2: nothing here creates, changes or deletes a session; `prepare_folder` makes the folder round it.
+Rule 3: the environment and the working directory arrive as arguments; None means the process's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+FOLDER = ".ctxkernel"
+OVERRIDE = "CTXKERNEL_SESSION"
+HINT = "JPY_SESSION_NAME"
+CONSOLE = "console"
+"""The name of the session of a kernel that knows no notebook."""
+
+CHECK = "ctxkernel verify"
+"""What a message tells to run on a session that seems damaged."""
+
+_UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
+# JupyterLab asks for a session under `<path>-<uuid>` and moves it afterwards; VS Code uses `<name>-jvsc-<uuid>.ipynb`.
+_AFTER_PATH = re.compile(rf"(?<=\.ipynb)-{_UUID}$", re.IGNORECASE)
+_VSCODE = re.compile(rf"-jvsc-{_UUID}(?=\.ipynb$)", re.IGNORECASE)
+# A drive of a collaborating server (`RTC:notes.ipynb`), but not one of Windows (`C:\notes.ipynb`).
+_DRIVE = re.compile(r"^[A-Za-z]{2,}:(?![/\\]{2})")
+_MOST_NAME_BYTES = 180
+"""`-wal` and `.lock` are appended to a name that file systems bound at 255 bytes."""
+_MOST_SESSIONS = 1000
+
+
+def session_path(notebook: str | None, env: Mapping[str, str], cwd: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of the session of `notebook`, or of the one that the environment hints at.
+
+    In this order: `CTXKERNEL_SESSION` (relative to `cwd`) · `notebook` · `JPY_SESSION_NAME` · `console`.
+    Reads nothing of the session itself; it need not exist.
+    """
+    override = env.get(OVERRIDE, "").strip()
+    if override:
+        return Path(cwd) / Path(override).expanduser()
+    folder, name = _hinted(env.get(HINT, ""), Path(cwd))
+    if notebook:
+        at = Path(cwd) / Path(notebook).expanduser()
+        folder, name = at.parent, at.name
+    return folder / FOLDER / f"{_stem(name)}.sqlite"
+
+
+def notebook_name(notebook: str | None, env: Mapping[str, str], cwd: str | os.PathLike[str]) -> str | None:
+    """Return the file name of the notebook that `session_path` would go by, or None where none is known."""
+    if notebook:
+        return Path(notebook).name
+    name = _hinted(env.get(HINT, ""), Path(cwd))[1]
+    return None if name == CONSOLE else name
+
+
+def notebook_folder(env: Mapping[str, str], cwd: str | os.PathLike[str]) -> Path:
+    """Return the folder of the notebook that the environment hints at; `cwd` where it hints at none."""
+    return Path(cwd) / _hinted(env.get(HINT, ""), Path(cwd))[0]
+
+
+def _hinted(hint: str, cwd: Path) -> tuple[Path, str]:
+    """Return (folder, file name) of the notebook that a server's hint means; (cwd, `console`) where it means none.
+
+    The hint may be absolute, relative to a server's root that is not known here, the name of a console, or
+    a made-up id. A kernel is started in the folder of its notebook, so `cwd` decides where the hint is vague.
+    """
+    hint = _VSCODE.sub("", _AFTER_PATH.sub("", _DRIVE.sub("", hint.strip())))
+    at = Path(hint.replace("\\", "/") if os.name == "nt" else hint)
+    if not hint or not at.name or "\0" in hint:
+        return cwd, CONSOLE
+    here = cwd / at.name
+    if at.is_absolute():
+        # A server that gives its own root and not the notebook's folder names a file that is not there.
+        folder = at.parent if _is_file(at) or (not _is_file(here) and os.path.isdir(at.parent)) else cwd  # noqa: PTH112
+    else:
+        folder = cwd if _is_file(here) or not _is_file(cwd / at) else (cwd / at).parent
+    if at.suffix == ".ipynb" or _is_file(folder / at.name):
+        return folder, at.name
+    return cwd, CONSOLE
+
+
+def _is_file(path: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return path.is_file()
+    return False
+
+
+def _stem(name: str) -> str:
+    """Return the session's name for a notebook's file name; a script that is opened as a notebook keeps its suffix."""
+    stem = name.removesuffix(".ipynb") or name
+    raw = os.fsencode(stem)
+    if len(raw) <= _MOST_NAME_BYTES:
+        return stem
+    return raw[: _MOST_NAME_BYTES - 9].decode("utf-8", "ignore") + "-" + hashlib.sha256(raw).hexdigest()[:8]
+
+
+def siblings(path: Path) -> Iterator[Path]:
+    """Yield `path`, then `<name>-2`, `<name>-3`, … beside it: where a second live kernel goes."""
+    yield path
+    for number in range(2, _MOST_SESSIONS):
+        yield path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def is_named(env: Mapping[str, str]) -> bool:
+    """Whether the user named the session's file, rather than a notebook."""
+    return bool(env.get(OVERRIDE, "").strip())
+
+
+def belongs(path: Path, base: Path, stored_notebook: str | None, *, named: bool = False) -> bool:
+    """Say whether the session file `path`, one of `siblings(base)`, is one of the notebook that `base` is named for.
+
+    `a-2.sqlite` may be the second session of `a.ipynb` or the first of `a-2.ipynb`: the notebook's name in
+    the file decides. A name that fits neither (a renamed notebook, a renamed session) is let in, and so is a
+    `base` that the user `named`.
+    """
+    if not stored_notebook or (named and path == base):
+        return True
+    stored = _stem(stored_notebook)
+    if path == base:
+        return re.fullmatch(re.escape(stored) + r"-\d+", path.stem) is None
+    return stored != path.stem
+
+
+def existing_sessions(base: Path) -> list[Path]:
+    """Return the session files that may be the notebook's, that of `base` first, in order of their numbers."""
+    pattern = re.compile(re.escape(base.stem) + r"-([1-9]\d*)" + re.escape(base.suffix))
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(base.parent)
+    numbered = sorted((int(match[1]), match[0]) for match in filter(None, map(pattern.fullmatch, names)))
+    return [path for path in (base, *(base.with_name(name) for _, name in numbered)) if _is_file(path)]
+
+
+def newest_session(
+    notebook: str | os.PathLike[str] | None, env: Mapping[str, str] | None = None, cwd: str | os.PathLike[str] = "."
+) -> Path | None:
+    """Return the session of `notebook` that was written to last, by the times in its log, or None.
+
+    `CTXKERNEL_SESSION` overrides the notebook's place, as it does for the kernel.
+    A file that cannot be read is passed over; where that leaves none, the first unreadable one is
+    returned, so that whoever reads it can say what is wrong with it.
+    """
+    from ctxkernel.store.log.reader import SessionReader
+
+    env = os.environ if env is None else env
+    base = session_path(None if notebook is None else os.fspath(notebook), env, cwd)
+    best: tuple[float, int, Path] | None = None
+    unreadable: Path | None = None
+    for order, path in enumerate(existing_sessions(base)):
+        try:
+            with SessionReader(path) as reader:
+                if belongs(path, base, reader.notebook, named=is_named(env)):
+                    best = max(best or (float("-inf"), -1, path), (reader.last_write, order, path))
+        except Exception:  # damaged, foreign or from a newer ctxkernel: the next one may be whole
+            unreadable = unreadable or path
+    return best[2] if best else unreadable
+
+
+def prepare_folder(path: Path) -> None:
+    """Make the folder of the session `path`: 0700, and ignored by git where it is ours. Raises OSError."""
+    folder = path.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.name == FOLDER:
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(folder / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write("*\n")
+
+
+def prepare_file(path: Path, *, fresh: bool = False) -> None:
+    """Create an empty session file with mode 0600, or take the others' rights off an existing one.
+
+    Raises OSError; FileExistsError for an existing one where it shall be `fresh`.
+    SQLite gives its `-wal` and `-shm` the mode of the file.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    # Only where it is not there: closing a descriptor of a database drops the locks that SQLite holds on it.
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if fresh:
+            raise
+    with contextlib.suppress(OSError):  # not ours: reading and writing may still be allowed
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            path.chmod(0o600)

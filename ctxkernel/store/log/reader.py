@@ -1,0 +1,452 @@
+"""Reading a session: its timeline, projections and handles, while a kernel writes it or long after.
+
+Rule 1: nothing is written, executed or unpickled, and no lock is taken: a session is data.
+Rule 2: what is read equals what the kernel had (law 3), but for masked credentials.
+Rule 3: a damaged row is read as far as it can be, and named: in the notices of its execution, and in `damage`.
+Each call sees one state of the log, whatever is written meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from ctxkernel.core.errors import BadHistory, CtxError, StoreError
+from ctxkernel.core.events import Event, Json, plain
+from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
+from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog, statement_to_json
+from ctxkernel.core.turn import HandleState
+from ctxkernel.history.events import HistoryEvent
+from ctxkernel.projection.value import Projection, Rebuilder, from_record
+from ctxkernel.store import trust
+from ctxkernel.store.chunks import manifest
+from ctxkernel.store.chunks.manifest import Manifest
+from ctxkernel.store.log import rows, series
+from ctxkernel.store.log.location import CHECK
+from ctxkernel.store.log.session_file import Found, SessionFile
+
+_MOST_TEXTS = 4096
+
+
+class SessionReader(SessionFile):
+    """A session, open for reading. A context manager; raises StoreError where it cannot be read.
+
+    `signer` tells this user's checkpoints from a stranger's (default: by this user's secret). With `before` nothing is
+    seen of that run and of later ones: a kernel that asks what an earlier one left gives its own.
+    """
+
+    def __init__(self, path: Path, *, signer: trust.Signer | None = None, before: int | None = None) -> None:
+        super().__init__(path)
+        self.before = before
+        self._signer = signer
+        self._texts: dict[str, str] = {}
+        self._records: dict[int, dict[str, Json]] = {}
+        """What was read last of projections: each shares most with the one before."""
+        with self.snapshot():
+            meta = {row["key"]: row["value"] for row in self.rows("session")}
+        self.session_id: str = meta.get("id") or ""
+        self.notebook: str | None = meta.get("notebook")
+
+    @property
+    def last_write(self) -> float:
+        """When this log was added to last, by the times in it (Unix seconds)."""
+        query = (
+            "SELECT max(coalesce((SELECT max(started_at) FROM runs), 0),"
+            " coalesce((SELECT started_at FROM executions ORDER BY seq DESC LIMIT 1), 0),"
+            " coalesce((SELECT ended_at FROM endings ORDER BY seq DESC LIMIT 1), 0))"
+        )
+        with self.snapshot():
+            return float(self.select(query)[0][0])
+
+    def timeline(self, all_roots: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - as the command line has it
+        """Return the timeline of the newest kernel start that has statements, or of all (`docs/schemas.md`)."""
+        with self.snapshot():
+            listed = self.statements(all_roots=all_roots)
+            statements = [statement_to_json(one, executions) for one, executions in listed]
+            checkpoints = self.checkpoints(all_roots=all_roots)
+            compared = {one.execution_id: one for one in self.comparisons(all_roots=all_roots)}
+            for statement in statements:
+                for execution in cast("list[dict[str, Json]]", statement["executions"]):
+                    key = str(execution["execution_id"])
+                    if key in checkpoints:
+                        execution["checkpoint"] = _without_id(checkpoints[key])
+                    if key in compared:
+                        execution["comparison"] = {"same": compared[key].same, **_without_id(compared[key])}
+            return {"session": self.session_id, "head": self.head(all_roots=all_roots), "statements": statements}
+
+    def statements(self, *, all_roots: bool = False) -> list[tuple[Statement, tuple[Execution, ...]]]:
+        """Return the statements in order, each with its executions, as the kernel's log had them."""
+        with self.snapshot():
+            runs = self._runs(all_roots)
+            starts = self.rows("executions", f"run IN ({_marks(runs)}) ORDER BY seq", *runs)
+            executions = self._executions(starts) if starts else {}
+            made: list[tuple[Statement, tuple[Execution, ...]]] = []
+            bounds = min(executions, default=0), max(executions, default=-1)
+            for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", *bounds):
+                if of_this := executions.get(row["idx"], []):
+                    told = self.told("statements", row)
+                    made.append((rows.statement_of(row), tuple(_with_notices(one, told) for one in of_this)))
+            return made
+
+    def head(self, *, all_roots: bool = False) -> str | None:
+        """Return the execution that HEAD is at, or None."""
+        moves = self.head_moves(all_roots=all_roots)
+        return moves[-1].to if moves else None
+
+    def _runs(self, all_roots: bool) -> list[int]:  # noqa: FBT001
+        """Return the kernel starts whose statements are asked for: those of the newest root, oldest first.
+
+        A start that resumed, at once or later, goes on in the root of another.
+        """
+        bound = 2**62 if self.before is None else self.before
+        runs: list[int] = [row["run"] for row in self.rows("runs", "run < ? ORDER BY run", bound)]
+        if all_roots:
+            return runs
+        newest = self.select("SELECT run FROM heads WHERE run < ? ORDER BY id DESC LIMIT 1", bound)
+        # Two are of one root where the HEAD of one was ever at an execution of the other.
+        together: dict[int, set[int]] = defaultdict(set)
+        query = "SELECT DISTINCT h.run, e.run FROM heads h JOIN executions e ON e.execution_id = h.execution_id"
+        for run, of in self.select(f"{query} WHERE h.run < ?", bound):
+            together[run].add(of)
+            together[of].add(run)
+        found: set[int] = set()
+        open_ones: set[int] = {newest[0][0] if newest else max(runs, default=0)} & set(runs)
+        while open_ones:
+            run = open_ones.pop()
+            found.add(run)
+            open_ones |= together[run] & set(runs) - found
+        return sorted(found)
+
+    def head_moves(self, *, all_roots: bool = False) -> list[HeadMove]:
+        """Return all that HEAD did, oldest first: it went to each execution that began, and where it was sent."""
+        with self.snapshot():
+            runs = self._runs(all_roots)
+            found = self.rows("heads", f"run IN ({_marks(runs)}) ORDER BY id", *runs)
+        return [HeadMove(row["execution_id"], row["reason"], row["at"]) for row in found]
+
+    def log(self, *, all_roots: bool = False) -> StatementLog:
+        """Return the tree of executions with HEAD, as the kernel had it."""
+        log = StatementLog()
+        with self.snapshot():
+            try:
+                head = self.head(all_roots=all_roots)
+                log.load(self.statements(all_roots=all_roots), head, movers=movers_of(self.marks()))
+            except (CtxError, KeyError) as error:
+                raise StoreError(
+                    f"{self.path}: its executions are no tree ({error}); `{CHECK} {self.path}` says more"
+                ) from error
+        return log
+
+    def marks(self) -> dict[tuple[str, str], Json]:
+        """Return what was said about things of the session: (subject, mark) → value, without what was taken back."""
+        out: dict[tuple[str, str], Json] = {}
+        with self.snapshot():
+            found = self.rows("marks", "1 ORDER BY id")
+        for row in found:
+            with contextlib.suppress(ValueError, TypeError):  # damaged: the row's checksum says so
+                key = row["subject"], row["mark"]
+                out.pop(key, None)  # so that the newest stands last
+                if (value := json.loads(row["value"])) is not None:
+                    out[key] = value
+        return out
+
+    def names(self) -> dict[str, str]:
+        """Return the user's names of states: name → execution. A name that was given twice is the newer one's."""
+        return names_of(self.marks())
+
+    def checkpoints(self, *, all_roots: bool = False) -> dict[str, CheckpointInfo]:
+        """Return the checkpoints by the execution that each was taken after, oldest first."""
+        with self.snapshot():
+            manifests = list(self._manifests(all_roots))
+            states = {row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "1 ORDER BY id")}
+        lacks: dict[str, manifest.Lacks] = {}
+        out: dict[str, CheckpointInfo] = {}
+        for row, made in manifests:
+            cid = made.checkpoint_id
+            last = states.get(cid)
+            state, reason = (last["state"], last["reason"]) if last else ("durable", "")
+            told = " ".join(self.told("checkpoints", row))
+            try:
+                before = dict(lacks.get(made.parse().get("base") or "", {}))
+                lacks[cid] = manifest.advance(before, made, manifest.lacks_of)
+            except StoreError as error:
+                told = told or str(error)
+            if told:
+                state, reason = "damaged", told
+            missing = {name: why for of_name in lacks.get(cid, {}).values() for name, why in of_name.items()}
+            of_it = made.execution_id
+            out[of_it] = CheckpointInfo(cid, of_it, state, row["bytes"] or 0, row["time_ms"] or 0.0, missing, reason)
+        return out
+
+    def all_manifests(self, *, all_roots: bool = False) -> dict[str, Manifest]:
+        """Return the manifests of all checkpoints by their execution, oldest first."""
+        with self.snapshot():
+            return {made.execution_id: made for _, made in self._manifests(all_roots)}
+
+    def _manifests(self, all_roots: bool) -> Iterator[tuple[Found, Manifest]]:  # noqa: FBT001
+        runs = self._runs(all_roots)
+        ids = dict(self.select(f"SELECT seq, execution_id FROM executions WHERE run IN ({_marks(runs)})", *runs))
+        results = {
+            row["checkpoint_id"]: row for row in self.rows("checkpoint_states", "results IS NOT NULL ORDER BY id")
+        }
+        seqs, states = self._trusted()
+        for row in self.rows("checkpoints", "1 ORDER BY seq"):
+            if row["seq"] not in ids:
+                continue
+            cid, text, form = str(row["checkpoint_id"]), str(row["manifest"]), row["format"]
+            parts = trust.checkpoint_parts(self.session_id, cid, text, form)
+            signed = row["seq"] <= seqs or self.signer.is_signed(row["signature"], *parts)
+            given, results_text = results.get(cid), ""
+            if given is not None:
+                results_text = str(given["results"])
+                parts = trust.results_parts(self.session_id, cid, results_text)
+                signed = signed and (given["id"] <= states or self.signer.is_signed(given["signature"], *parts))
+            yield row, Manifest(cid, ids[row["seq"]], text, form, signed, results_text)
+
+    @property
+    def signer(self) -> trust.Signer:
+        """What tells this user's checkpoints from a stranger's."""
+        return self._signer or trust.signer()
+
+    def _trusted(self) -> tuple[int, int]:
+        """Return up to which row of `checkpoints` and of `checkpoint_states` the user has trusted them by word."""
+        word = cast("dict[str, Json]", self.marks().get(("session", "trusted")) or {})
+        try:
+            seqs, states, signature = int(word["checkpoints"]), int(word["states"]), str(word["signature"])
+        except (KeyError, TypeError, ValueError):
+            return 0, 0
+        parts = trust.session_parts(self.session_id, stored_parts(self.select, self.session_id, seqs, states))
+        return (seqs, states) if self.signer.is_signed(signature, *parts) else (0, 0)
+
+    def comparisons(self, *, all_roots: bool = False) -> list[Comparison]:
+        """Return what re-runs were found to differ in, oldest first."""
+        found, names = self._with_executions("divergences", all_roots)
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: the row's checksum says so
+            return rows.comparisons_of(found, names)
+        return []
+
+    def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:  # noqa: FBT001
+        """Return the rows of a table that belong to executions, in order, and the ids of all executions by `seq`."""
+        with self.snapshot():
+            runs = self._runs(all_roots)
+            where = f"seq IN (SELECT seq FROM executions WHERE run IN ({_marks(runs)})) ORDER BY id"
+            found = self.rows(table, where, *runs)
+            return found, dict(self.select("SELECT seq, execution_id FROM executions")) if found else {}
+
+    def records(self, *, all_roots: bool = False) -> dict[str, list[HistoryEvent]]:
+        """Return the model's history: execution → the events that were recorded with it, in order.
+
+        What cannot be read is left out; `verify` names it.
+        """
+        made: dict[str, list[HistoryEvent]] = {}
+        found, names = self._with_executions("history", all_roots)
+        for row in found:
+            with contextlib.suppress(BadHistory, ValueError, TypeError):
+                made.setdefault(names[row["seq"]], []).append(rows.history_event_of(row))
+        return made
+
+    def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
+        """Return the executions of rows of `executions`, by the index of their statement."""
+        first, last = starts[0]["seq"], starts[-1]["seq"]
+        between = "seq BETWEEN ? AND ?"
+        endings = {row["seq"]: row for row in self.rows("endings", between, first, last)}
+        events: dict[int, list[Event]] = defaultdict(list)
+        for row in self.rows("events", between + " AND own = 1 ORDER BY seq, n", first, last):
+            with contextlib.suppress(KeyError, ValueError, TypeError):  # damaged: the row's checksum says so
+                events[row["seq"]].append(rows.event_of(row))
+        artifacts: dict[int, list[Artifact]] = defaultdict(list)
+        for row in self.rows("artifacts", between + " ORDER BY seq, n", first, last):
+            with contextlib.suppress(ValueError, KeyError):
+                text = self._text(row["block"]) if row["block"] is not None else None
+                artifacts[row["seq"]].append(rows.artifact_of(row, text))
+        late: dict[int, dict[str, str]] = defaultdict(lambda: defaultdict(str))
+        for row in self.rows("late_output", between + " ORDER BY seq, n", first, last):
+            late[row["seq"]][row["stream"]] += row["text"]
+        out: dict[int, list[Execution]] = defaultdict(list)
+        for start in starts:
+            seq = start["seq"]
+            statement_id = start["execution_id"].rpartition(".")[0]
+            told = self.told("executions", start)
+            ending = endings.get(seq)
+            try:
+                made = rows.execution_of(start, statement_id, ending, events[seq], artifacts[seq], dict(late[seq]))
+            except (ValueError, TypeError, KeyError):
+                made = replace(rows.execution_of(start, statement_id, None), status="cancelled")
+                told = (*told, f"how {start['execution_id']} ended cannot be read")
+            if ending is not None:
+                told = (*told, *self.told("endings", ending))
+            out[start["idx"]].append(_with_notices(made, told))
+        return out
+
+    def projection(self, statement: str | int | None = None) -> dict[str, Json]:
+        """Return what the model would have been sent after `statement` (`s10`, `10`; None for the newest that has one).
+
+        It is the same to the byte as the kernel's own. Raises StoreError where there is none.
+        """
+        return self.stored_projection(statement).to_json()
+
+    def stored_projection(self, statement: str | int | None = None) -> Projection:
+        """Return the same as a value. Raises StoreError where there is none."""
+        with self.snapshot():
+            seq = self._seq(statement, "projections")
+            if seq is None:
+                raise StoreError(f"{self.path}: {self._why_no_projection(statement)}")
+            try:
+                return from_record(self._record(seq), self._text)
+            except (KeyError, ValueError, TypeError, StoreError) as error:
+                which = f"statement {statement}" if statement is not None else "the newest statement"
+                raise self._damaged(which, error) from error
+
+    def _damaged(self, which: str, error: Exception) -> StoreError:
+        return StoreError(f"{self.path}: the projection of {which} is damaged ({error}); take another's")
+
+    def receipts(self) -> list[tuple[str, str]]:
+        """Return (execution, receipt) of every projection that is stored, oldest first. Raises sqlite3.Error."""
+        query = "SELECT e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq ORDER BY p.seq"
+        return self.select(query)
+
+    def stored_projections(self) -> Iterator[tuple[str, str, Projection | StoreError]]:
+        """Yield (execution, receipt, projection) of all, oldest first, or why one is damaged. Raises sqlite3.Error.
+
+        Each text of a history is read once, not at each projection that has it.
+        """
+        rebuilder = Rebuilder(self._text)
+        query = "SELECT p.seq, e.execution_id, p.receipt FROM projections p JOIN executions e ON e.seq = p.seq"
+        for seq, execution_id, receipt in self.select(f"{query} ORDER BY p.seq"):
+            found: Projection | StoreError
+            try:
+                found = rebuilder.projection(self._record(seq))
+            except (KeyError, ValueError, TypeError, StoreError) as error:
+                found = self._damaged(f"statement {execution_id}", error)
+            yield execution_id, receipt, found
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return every request to a model with its response, oldest first. Raises sqlite3.Error.
+
+        `{execution_id, cell_id, ask_key, round, at, model, receipt}`, and of the response `{status, stop_reason,
+        request_id, usage, cost, body}`, None where there is none.
+        """
+        query = """SELECT e.execution_id, t.cell_id, r.ask_key, r.round, r.at, r.model, r.receipt, a.status,
+            a.stop_reason, a.request_id, a.usage, a.cost, a.body FROM receipts r
+            JOIN executions e ON e.seq = r.seq JOIN statements t ON t.idx = e.idx
+            LEFT JOIN responses a ON a.receipt_id = r.id ORDER BY r.id"""
+        names: str = "execution_id cell_id ask_key round at model receipt status stop_reason request_id usage cost body"
+        made: list[dict[str, Any]] = [dict(zip(names.split(), row, strict=True)) for row in self.select(query)]
+        for one in made:
+            one |= {name: json.loads(one[name]) if one[name] else {} for name in ("usage", "body")}
+        return made
+
+    def _why_no_projection(self, statement: str | int | None) -> str:
+        if statement is None:
+            return "there is no projection of this session; run a cell first"
+        index = int(str(statement).removeprefix("s").partition(".")[0])
+        if not self.rows("statements", "idx = ?", index):
+            return f"there is no statement {statement}; `ctxkernel timeline` lists statements"
+        after = self.rows("statements", "idx > ? AND kind = 'python' ORDER BY idx LIMIT 1", index)
+        what = f"statement {statement} has no projection of its own"
+        return f"{what}; take {after[0]['statement_id']}, the cell after it" if after else f"{what}; take one before it"
+
+    def handles(self, statement: str | int | None = None) -> tuple[HandleState, ...]:
+        """Return the handles as they stood after `statement`: its newest execution, or the one named (`s10.2`)."""
+        with self.snapshot():
+            asked = seq = self._seq(statement, "endings")
+            chain = list[int]()
+            while seq is not None and seq not in chain:
+                ending = self._one("endings", seq)
+                if ending is None or ending["nodes_base"] is None:
+                    break
+                chain.append(seq)
+                seq = ending["nodes_base"]
+            made: dict[str, HandleState] = {}
+            for at in reversed(chain):
+                for row in self.rows("node_states", "seq = ? ORDER BY n", at):
+                    if row["state"] is None:
+                        made.pop(row["obj_id"], None)
+                    else:
+                        made[row["obj_id"]] = rows.handle_of(row, self._text(row["block"]), same_turn=at == asked)
+        return tuple(made.values())
+
+    def _record(self, seq: int) -> dict[str, Json]:
+        chain: list[dict[str, Json]] = []
+        at: int | None = seq
+        while at is not None and at not in self._records:
+            row = self._one("projections", at)
+            if row is None:
+                raise KeyError(f"there is no projection {at}")
+            chain.append(json.loads(row["record"]))
+            at = row["base"]
+        record = chain.pop() if at is None else self._records[at]
+        while chain:
+            record = series.restore(record, chain.pop())
+        self._records = {at: self._records[at], seq: record} if at is not None else {seq: record}
+        return record
+
+    def _seq(self, statement: str | int | None, table: str) -> int | None:
+        """Return the newest execution (of `statement`, or of all) that has a row in `table`."""
+        query = f"SELECT max(t.seq) FROM {table} t JOIN executions e ON e.seq = t.seq WHERE "
+        if statement is None:
+            runs = self._runs(all_roots=False)
+            return self.select(query + f"e.run IN ({_marks(runs)})", *runs)[0][0]
+        digits, dot, run = str(statement).removeprefix("s").partition(".")
+        if not digits.isdecimal() or (dot and not run.isdecimal()):
+            raise StoreError(f"{statement!r} is no statement; give its number, as `10` or `s10`")
+        if dot:
+            return self.select(query + "e.execution_id = ?", f"s{digits}.{run}")[0][0]
+        return self.select(query + "e.idx = ?", int(digits))[0][0]
+
+    def _text(self, address: str) -> str:
+        """Return the text of an address. Raises KeyError."""
+        if address not in self._texts:
+            found = self.rows("blocks", "address = ?", address)
+            if not found:
+                raise KeyError(f"there is no text {address}")
+            if len(self._texts) >= _MOST_TEXTS:
+                self._texts.clear()
+            self._texts[address] = found[0]["text"]
+        return self._texts[address]
+
+    def _one(self, table: str, seq: int | None) -> Found | None:
+        found = self.rows(table, "seq = ?", seq) if seq is not None else []
+        return found[0] if found else None
+
+
+Select = Callable[..., list[tuple[Any, ...]]]
+
+
+def stored_parts(select: Select, session_id: str, seqs: int, states: int) -> Iterator[tuple[str, ...]]:
+    """Yield the parts of the signatures of all checkpoints, and results of theirs, up to these rows."""
+    query = "SELECT checkpoint_id, manifest, format FROM checkpoints WHERE seq <= ? ORDER BY seq"
+    for cid, text, form in select(query, seqs):
+        yield trust.checkpoint_parts(session_id, cid, text, form)
+    query = "SELECT checkpoint_id, results FROM checkpoint_states WHERE id <= ? AND results IS NOT NULL ORDER BY id"
+    for cid, results in select(query, states):
+        yield trust.results_parts(session_id, cid, results)
+
+
+def names_of(marks: Mapping[tuple[str, str], Json]) -> dict[str, str]:
+    """Return name → execution of the marks of a session."""
+    return {value: subject for (subject, mark), value in marks.items() if mark == "name" and isinstance(value, str)}
+
+
+def movers_of(marks: Mapping[tuple[str, str], Json]) -> list[str]:
+    """Return the executions that did nothing but move HEAD."""
+    return [subject for subject, mark in marks if mark == "moved"]
+
+
+def _without_id(fact: CheckpointInfo | Comparison) -> dict[str, Json]:
+    made = plain(fact)
+    del made["execution_id"]
+    return made
+
+
+def _with_notices(execution: Execution, told: Sequence[str]) -> Execution:
+    return replace(execution, notices=(*execution.notices, *told)) if told else execution
+
+
+def _marks(values: Iterable[object]) -> str:
+    return ", ".join("?" for _ in values)

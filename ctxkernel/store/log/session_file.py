@@ -1,0 +1,159 @@
+"""The file under a session's reader: finding a way to open it, one state of it at a time, rows with their checksums.
+
+Rule 1: nothing is written and no lock is taken, whatever state the file and its folder are in.
+Rule 2: a row whose checksum is wrong is given as it is, and named in `damage`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+import weakref
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from ctxkernel.core.errors import StoreError
+from ctxkernel.store.log import migrations, schema
+from ctxkernel.store.log.location import CHECK
+
+Found = dict[str, Any]
+
+
+class SessionFile:
+    """A session file, open for reading. A context manager; raises StoreError where it cannot be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage: list[str] = []
+        """Rows whose checksum was wrong when they were read: `table seq`."""
+        if not path.is_file():
+            raise StoreError(f"{path}: there is no such session; run the notebook on the ctxkernel first")
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._empty: frozenset[str] = frozenset()
+        """Tables that a session of an older version has in another form, and without rows."""
+        self.connection = self._connect()
+        weakref.finalize(self, self.connection.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def _connect(self) -> sqlite3.Connection:
+        wal = self.path.with_name(self.path.name + "-wal")
+        fault: Exception | None = None
+        # Reading beside a writer takes its shared memory, which needs a folder that can be written. In one that cannot
+        # be, a log that nobody has open is read as it is; else a copy of it, in a folder of our own.
+        for options in ("mode=ro", "mode=ro&immutable=1", ""):
+            if "immutable" in options and wal.is_file() and wal.stat().st_size:
+                continue
+            with contextlib.ExitStack() as closing:
+                try:
+                    connection = _open(self.path, options) if options else self._copied(wal)
+                    closing.callback(connection.close)
+                    self._check(connection)
+                except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+                    fault = fault or error
+                else:
+                    closing.pop_all()
+                    return connection
+        raise StoreError(f"{self.path} cannot be read as a session ({fault}); `{CHECK} {self.path}` says more")
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        connection.text_factory = _decoded
+        connection.execute("PRAGMA trusted_schema = OFF")
+        try:
+            version = migrations.version_of(connection)
+        except StoreError as error:
+            raise StoreError(f"{self.path} is no session that can be read here: {error}") from None
+        if version is None:
+            raise StoreError(f"{self.path} is empty: no kernel has begun to write it")
+        self._empty = migrations.unreadable(version)
+
+    def _copied(self, wal: Path) -> sqlite3.Connection:
+        self._scratch = tempfile.TemporaryDirectory(prefix="ctxkernel-read-")
+        copy = Path(self._scratch.name) / "session.sqlite"
+        for _ in range(5):
+            before = _stamp(wal)
+            if wal.is_file():
+                shutil.copyfile(wal, copy.with_name(copy.name + "-wal"))
+            shutil.copyfile(self.path, copy)
+            if _stamp(wal) == before:  # else it was written or folded in meanwhile, and the two may not fit
+                break
+        return _open(copy, "mode=rw")
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Generator[None]:
+        """Read all that is read inside from one state of the log, errors of SQLite's as StoreError."""
+        if self.connection.in_transaction:
+            yield
+            return
+        try:
+            self.connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.connection.execute("ROLLBACK")
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter, where a message of SQLite's quotes damage
+            raise StoreError(f"{self.path} cannot be read ({error}); `{CHECK} {self.path}` says more") from error
+
+    def rows(self, table: str, where: str = "1", *values: schema.Value) -> list[Found]:
+        """Return rows by column name, lone surrogates back in place, and take note of those with a wrong checksum."""
+        return list(self.each(table, where, *values))
+
+    def each(self, table: str, where: str = "1", *values: schema.Value) -> Iterator[Found]:
+        """Yield what `rows` returns, one by one."""
+        if table in self._empty:
+            return
+        columns = schema.COLUMNS[table]
+        counted = table in schema.COUNTED
+        read = ", ".join((*columns, "id") if counted else columns)
+        for raw in self.connection.execute(f"SELECT {read} FROM {table} WHERE {where}", values):
+            row: tuple[Any, ...] = raw
+            if bytes in map(type, raw):
+                row = tuple([_decoded(value) if isinstance(value, bytes) else value for value in raw])
+            found = dict(zip(columns, row, strict=False))
+            if counted:
+                found["id"] = row[-1]
+                row = row[:-1]
+            if schema.row_hash(row[:-1]) != row[-1]:
+                self.damage.append(f"{table} {row[0]}")
+            yield found
+
+    def select(self, query: str, *values: schema.Value) -> list[tuple[Any, ...]]:
+        """Return the rows of a query as they are. Raises sqlite3.Error."""
+        return self.connection.execute(query, values).fetchall()
+
+    def told(self, table: str, row: Found) -> tuple[str, ...]:
+        """Return the notice of a row whose checksum was wrong when it was read; nothing for a sound one."""
+        named = f"{table} {next(iter(row.values()))}"
+        return (f"the stored row ({named}) does not match its checksum",) if named in self.damage else ()
+
+
+def _open(path: Path, options: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None, timeout=5)
+
+
+def _decoded(raw: bytes) -> str:
+    """Decode a text column. A text that is neither UTF-8 nor ours is damaged: its checksum will say so."""
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "replace")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns
+    return None

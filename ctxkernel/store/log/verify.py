@@ -1,0 +1,265 @@
+"""Everything that can be said about the soundness of a session, without writing to it: `ctxkernel verify`.
+
+Rule 1: a finding is a sentence that names the row; where there is none, all was looked at and is sound.
+Rule 2: damage is what is not as it was stored. What was given up on purpose (a checkpoint that was skipped or thinned
+        out), or is not this user's, is told, and is none.
+Rule 3: nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ctxkernel.core.errors import BadHistory, StoreError
+from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.store.chunks import manifest
+from ctxkernel.store.chunks.chunk_store import ChunkStore
+from ctxkernel.store.chunks.manifest import Manifest, Presence, References, Unit
+from ctxkernel.store.log import rows, schema
+from ctxkernel.store.log.reader import SessionReader
+
+_REFERENCES = {
+    "statements.idx": "executions.idx",
+    "executions.execution_id": "executions.parent_execution_id heads.execution_id runs.resumed_from",
+    "executions.seq": "endings.seq late_output.seq checkpoints.seq divergences.seq divergences.against",
+    "endings.seq": "endings.nodes_base events.seq artifacts.seq node_states.seq projections.seq",
+    "blocks.address": "artifacts.block node_states.block",
+    "projections.seq": "projections.base",
+    "runs.run": "statements.run executions.run",
+    "checkpoints.checkpoint_id": "checkpoint_states.checkpoint_id",
+    "receipts.id": "responses.receipt_id",
+}
+"""What other rows refer to, and the columns that do."""
+_MOST = 100
+"""Findings of one kind that are told one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found."""
+
+    path: Path
+    damage: tuple[str, ...] = ()
+    """What is not as it was stored, a sentence each."""
+    remarks: tuple[str, ...] = ()
+    """What the user should know, and is no damage."""
+    session_id: str = ""
+    statements: int = 0
+    projections: int = 0
+    """Projections whose bytes were made again from what is stored, and have the receipts of then."""
+    checkpoints: int = 0
+    lost: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Checkpoints of which nothing can be returned to, by their ids, and why."""
+    gaps: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    """Checkpoints that can be returned to but for some names, by their ids: name → why."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is no damage."""
+        return not self.damage
+
+    @property
+    def restorable(self) -> int:
+        """How many checkpoints can be returned to, as far as was looked."""
+        return self.checkpoints - len(self.lost)
+
+    def lines(self) -> list[str]:
+        """Return the report for people, a line each."""
+        out = [f"damaged: {line}" for line in self.damage]
+        if self.projections:
+            out.append(f"projections: {self.projections} made again from what is stored, byte for byte as they were")
+        if self.checkpoints:
+            whole = f", {self.restorable - len(self.gaps)} of them whole" if self.gaps else ""
+            out.append(f"restorable: {self.restorable} of {self.checkpoints} checkpoints{whole}")
+            damaged = "\n".join(self.damage)
+            without = {one: manifest.some_gaps(names) for one, names in self.gaps.items()}
+            for verb, found in (("cannot", self.lost), ("without", without)):
+                given_up = {one: why for one, why in found.items() if why not in damaged}
+                out += [f"  {_called(ids)} {verb}: {why}" for why, ids in manifest.by_reason(given_up).items()]
+        out += self.remarks
+        many = f"{self.statements} statement{'' if self.statements == 1 else 's'}"
+        out.append(f"{many}, all sound" if self.sound else f"{many} can be read; what is damaged stands above")
+        return out
+
+
+def _called(ids: list[str]) -> str:
+    return f"checkpoint{'s' if len(ids) > 1 else ''} {_few(ids)}"
+
+
+def _few(ids: list[str]) -> str:
+    return ", ".join(ids) if len(ids) <= 6 else f"{', '.join(ids[:3])} … {ids[-1]} ({len(ids)})"
+
+
+def verify(path: Path, chunks: ChunkStore | None = None, references: References | None = None) -> Report:
+    """Look at everything in a session; with `chunks` and `references` at the data of its checkpoints too, all of them.
+
+    Raises StoreError where it cannot be opened at all.
+    """
+    with SessionReader(path) as reader:
+        projections, wrong = _projections(reader)
+        found = [*_structure(reader), *_rows(reader), *_missing(reader), *wrong, *_history(reader)]
+        checkpoints = _Checkpoints()
+        try:
+            checkpoints.look_at_all(reader, chunks, references)
+        except StoreError as error:
+            checkpoints = _Checkpoints()
+            checkpoints.damage.append(f"checkpoints: {error}")
+        found += checkpoints.damage
+        statements = 0
+        try:
+            statements = len(reader.statements(all_roots=True))
+        except StoreError as error:
+            found.append(f"the timeline: {error}")
+        told, remarks, many = tuple(dict.fromkeys(found)), tuple(checkpoints.remarks), len(checkpoints.infos)
+        counted = reader.session_id, statements, projections, many
+        return Report(path, told, remarks, *counted, checkpoints.lost, checkpoints.gaps)
+
+
+def _structure(reader: SessionReader) -> list[str]:
+    try:
+        lines = reader.select(f"PRAGMA integrity_check({_MOST})")
+    except sqlite3.Error as error:
+        lines = [(error,)]
+    return [f"SQLite: {line}" for (line,) in lines if line != "ok"]
+
+
+def _rows(reader: SessionReader) -> Iterator[str]:
+    for table in schema.TABLES:
+        reader.damage.clear()
+        other: list[str] = []
+        try:
+            for row in reader.each(table):
+                if table == "blocks" and rows.address(str(row["text"])) != row["address"]:
+                    other += [row["address"]]
+        except sqlite3.Error as error:
+            yield f"{table}: not all rows can be read ({error})"
+        yield from (f"{one}: the row does not match its checksum" for one in reader.damage[:_MOST])
+        yield from (f"blocks {one}: the text is another" for one in other[:_MOST])
+    reader.damage.clear()
+
+
+def _missing(reader: SessionReader) -> Iterator[str]:
+    references = ((one, *key.split(".")) for key, columns in _REFERENCES.items() for one in columns.split())
+    for one, there, key in references:
+        table, _, column = one.partition(".")
+        named = f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"
+        with contextlib.suppress(sqlite3.Error):  # told by _rows
+            missing = reader.select(f"{named} EXCEPT SELECT {key} FROM {there} LIMIT {_MOST}")
+            yield from (f"{table}: {column} {value} is not in {there}" for (value,) in missing)
+
+
+def _projections(reader: SessionReader) -> tuple[int, list[str]]:
+    """Make every projection again from what is stored; returns how many gave their receipts, and what is wrong."""
+    found: list[str] = []
+    good = 0
+    with contextlib.suppress(sqlite3.Error):  # told by _rows
+        for execution_id, receipt, made in reader.stored_projections():
+            if isinstance(made, StoreError):
+                found.append(str(made))
+            elif made.receipt == receipt:
+                good += 1
+            else:
+                found.append(f"projection after {execution_id}: its bytes give {made.receipt[:19]}, not {receipt[:19]}")
+    return good, found
+
+
+def _history(reader: SessionReader) -> Iterator[str]:
+    """What of the model's history cannot be read."""
+    with contextlib.suppress(sqlite3.Error):  # told by _rows
+        for row in reader.each("history"):
+            try:
+                rows.history_event_of(row)
+            except (BadHistory, ValueError, TypeError) as fault:
+                yield f"history event {row['event_id']}: {fault}"
+
+
+class _Checkpoints:
+    """What is wrong with the checkpoints of a session, and which of them can be returned to."""
+
+    def __init__(self) -> None:
+        self.infos: dict[str, CheckpointInfo] = {}
+        self.damage: list[str] = []
+        self.remarks: list[str] = []
+        self.lost: dict[str, str] = {}
+        self.gaps: dict[str, dict[str, str]] = {}
+        self._damaged: dict[str, str] = {}
+
+    def look_at_all(self, reader: SessionReader, chunks: ChunkStore | None, references: References | None) -> None:
+        """Look at the checkpoints of a session. Raises StoreError where they cannot be read."""
+        with reader.snapshot():
+            self.infos = reader.checkpoints(all_roots=True)
+            self._manifests = reader.all_manifests(all_roots=True)
+        self._presence = Presence(chunks, references, verify=True) if chunks and references else None
+        self._look()
+        self.damage += [
+            f"{_called(ids)} cannot be returned to{' whole' * (ids[0] in self.gaps)}: {why}"
+            for why, ids in manifest.by_reason(self._damaged).items()
+        ]
+        self._signatures(reader)
+
+    def _look(self) -> None:
+        parsed = {one.checkpoint_id: self._parsed(one) for one in self._manifests.values()}
+        waiting = Counter(base for base, _ in parsed.values() if base)
+        states: dict[str, dict[str, str] | str] = {}
+        """The names of a state, each with what is wrong with its data or an empty text; or why there is no state."""
+        for execution_id, made in self._manifests.items():
+            cid, info = made.checkpoint_id, self.infos[execution_id]
+            base, broken = parsed[cid]
+            before = states.get(base, f"it builds on {base}, which is not there") if base else broken or {}
+            state = before if isinstance(before, str) else manifest.advance(dict(before), made, self._faults)
+            if base:
+                waiting[base] -= 1
+                if not waiting[base]:  # else the states of a thousand cells are held at once
+                    states.pop(base, None)
+            if waiting[cid]:
+                states[cid] = state
+            self._judge(info, made, state)
+
+    @staticmethod
+    def _parsed(made: Manifest) -> tuple[str | None, str]:
+        """Return what a manifest builds on, and what is wrong with it or an empty text."""
+        try:
+            made.results()
+            return made.parse().get("base"), ""
+        except StoreError as error:
+            return None, str(error)
+
+    def _faults(self, unit: Unit) -> dict[str, str]:
+        return dict.fromkeys(unit["n"], self._presence.fault(unit) if self._presence is not None else "")
+
+    def _judge(self, info: CheckpointInfo, made: Manifest, state: dict[str, str] | str) -> None:
+        """Take down a checkpoint that cannot be returned to as it was, and whether that is damage."""
+        cid = info.checkpoint_id
+        if isinstance(state, str):
+            self.lost[cid] = self._damaged[cid] = state
+            return
+        gaps = {name: why for name, why in state.items() if why}
+        told = f"{info.state}: {info.reason}" if info.reason else info.state
+        if made.skipped or (self._presence is None and info.state in ("skipped", "thinned", "damaged")):
+            self.lost[cid] = told
+        elif self._presence is None and info.state == "writing":
+            self.lost[cid] = "its data were being written when the kernel ended"
+        elif gaps and len(gaps) == len(state):
+            self.lost[cid] = manifest.some_gaps(gaps) if info.state == "durable" else told
+        elif gaps:
+            self.gaps[cid] = gaps
+        hurt = {name: why for name, why in gaps.items() if not why.startswith(manifest.GIVEN_UP)}
+        if hurt and info.state == "durable":
+            self._damaged[cid] = manifest.some_gaps(hurt)
+
+    def _signatures(self, reader: SessionReader) -> None:
+        unsigned = [one.checkpoint_id for one in self._manifests.values() if not one.signed]
+        many, of = len(unsigned), len(self._manifests)
+        not_loaded = "their state is not loaded unless you say that you trust it"
+        if unsigned and reader.signer.fault:
+            self.remarks.append(f"whose checkpoints these are cannot be told: {reader.signer.fault}")
+        elif unsigned and many == of:
+            self.remarks.append(f"none of its checkpoints is signed by you: {not_loaded}")
+        elif unsigned:
+            added = f"{many} of {of} checkpoints are not signed by you ({_few(unsigned)}): added by someone else"
+            self.remarks.append(f"{added}, or changed; {not_loaded}")
