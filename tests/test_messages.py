@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,10 @@ import pytest
 from frontend.message_types import TARGET, declarations
 from test_panel import Front
 
+from ctxkernel.core import replay, timeline, turn
+from ctxkernel.history import rules
 from ctxkernel.kernel import messages
+from ctxkernel.replay import plan
 
 
 def faults(value: Any, hint: Any, where: str) -> list[str]:
@@ -83,6 +87,29 @@ def test_a_value_of_another_type_is_found(value: Any, hint: Any, fits: bool):
     assert (faults(value, hint, "it") == []) is fits
 
 
+SERIALISED = [
+    (replay.Comparison, messages.Comparison, {"same"}),
+    (replay.Divergence, messages.Divergence, set()),
+    (timeline.ChangeInfo, messages.NameChange, set()),
+    (timeline.ExceptionInfo, messages.Failure, set()),
+    (timeline.NamespaceDiff, messages.NamespaceDiff, set()),
+    (turn.DeltaItem, messages.DeltaItem, set()),
+    (rules.Violation, messages.Violation, {"block", "origin"}),
+    (plan.Plan, messages.Plan, {"action", "text", "nbytes", "again"}),
+    (plan.Load, messages.Load, set()),
+    (plan.Written, messages.WrittenFile, set()),
+    (plan.FileChange, messages.FileChange, set()),
+    (plan.Step, messages.Step, set()),
+]
+"""Dataclasses that are sent as they are, their types, and the fields that are added."""
+
+
+@pytest.mark.parametrize(("kept", "sent", "added"), SERIALISED, ids=[row[1].__name__ for row in SERIALISED])
+def test_a_dataclass_that_is_sent_has_the_fields_of_its_type(kept: Any, sent: Any, added: set[str]):
+    """`plain` makes these messages, so that the type checker cannot compare the two."""
+    assert {field.name for field in dataclasses.fields(kept)} | added == set(sent.__annotations__)
+
+
 CELLS = [
     "import random",
     "data = {'a': [1, 2]}; print(data)",
@@ -111,9 +138,9 @@ def test_what_a_kernel_sends_is_of_the_types(kernel: Any):
     front._told = lambda wanted, seconds=30: told(lambda data: begun.append(data) or wanted(data), seconds)
     rows: list[dict[str, Any]] = []
     for source in CELLS:
-        turn = front.run(source, gesture=source.startswith("%"))
-        rows.append(turn["statement"])
-        found += faults(turn, messages.TurnMessage, f"turn of {source}")
+        told_turn = front.run(source, gesture=source.startswith("%"))
+        rows.append(told_turn["statement"])
+        found += faults(told_turn, messages.TurnMessage, f"turn of {source}")
     found += [fault for one in begun for fault in faults(one, messages.KernelMessage, one["type"])]
     found += faults(front.ask(type="snapshot"), messages.SnapshotMessage, "snapshot")
     for request in ({"action": "goto", "target": "s2"}, {"action": "rerun", "target": "s2"}, {"action": "burn"}):

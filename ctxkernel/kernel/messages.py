@@ -440,6 +440,7 @@ class FileChange(TypedDict):
     name: str
     action: Literal["back", "remove", "stays"]
     statement_id: str
+    size: int
     reason: str
 
 

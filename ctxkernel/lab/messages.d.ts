@@ -402,6 +402,7 @@ export interface FileChange {
   name: string;
   action: 'back' | 'remove' | 'stays';
   statement_id: string;
+  size: number;
   reason: string;
 }
 
