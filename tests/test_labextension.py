@@ -6,19 +6,14 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 import ctxkernel
-from ctxkernel.kernel.display.inline_panel import PARTS, STYLES, renderer
+from ctxkernel.kernel.display.bundle import bundle, modules_of, read_module
+from ctxkernel.kernel.display.inline_panel import APP, STYLES, renderer
 
 LAB = Path(__file__).resolve().parent.parent / "ctxkernel/lab"
 SCRIPTS = sorted((LAB / "app").glob("*.js"))
-
-
-EXPORTED = r"^export (?:async )?(?:function|const|class) (\w+)"
-
-
-def module_of(imported: str) -> str:
-    """The file that an import names."""
-    return imported.removeprefix("./").partition("?")[0]
 
 
 def code(path: Path) -> str:
@@ -34,10 +29,13 @@ def test_front_end_and_kernel_have_one_version():
     in_script = re.search(r"VERSION = '([^']+)'", (LAB / "app/remoteEntry.js").read_text(encoding="utf-8"))
     assert in_script
     assert {package["version"], original["version"], in_script[1]} == {ctxkernel.__version__}
-    # In the address of every module, so that no proxy can mix those of two versions.
+
+
+def test_all_modules_are_imported_from_one_folder():
+    """It is named by the version in a wheel: so the version is in the address of every module."""
     for path in SCRIPTS:
-        imported = re.findall(r"from '(\./[^']+)'", code(path))
-        assert imported == [f"./{module_of(name)}?v={ctxkernel.__version__}" for name in imported], path.name
+        if path.name != "remoteEntry.js":
+            assert {source.parent for source in read_module(path).imports} <= {path.parent}, path.name
 
 
 def test_what_lab_loads_exists_and_is_not_served_as_immutable():
@@ -54,22 +52,22 @@ def test_the_settings_are_those_that_the_plugin_asks_for():
     assert schema["properties"]["autoOpen"]["default"] is True
 
 
+def names_of(fields: str) -> set[str]:
+    """The names of the fields of an object, as `a: b, c: d` has them."""
+    return {field.partition(":")[0].strip() for field in fields.split(",")}
+
+
 def test_every_module_imports_what_it_uses():
     """A name that is not imported is found only when that line runs, maybe in front of a user."""
-    owner = {name: path.name for path in SCRIPTS for name in re.findall(EXPORTED, code(path), re.MULTILINE)}
-    for path in SCRIPTS:
-        text = code(path)
-        imported = {
-            name: module_of(module)
-            for names, module in re.findall(r"import \{([^}]*)\} from '([^']+)'", text)
-            for name in re.split(r"[\s,]+", names.strip(" \n,"))
-        }
-        assert all(owner.get(name) == module for name, module in imported.items()), path.name
-        body = re.sub(r"import \{[^}]*\} from '[^']+';", "", text)
-        called = set(re.findall(r"(?<![\w.])(\w+)\(", body)) & set(owner)
-        own = set(re.findall(r"(?:function|const|let|class) (\w+)", body))
-        assert called <= set(imported) | own | {"createPlugin"}, path.name
-        assert all(re.search(rf"\b{name}\b", body) for name in imported), path.name
+    modules = {path: read_module(path) for path in SCRIPTS if path.name != "remoteEntry.js"}
+    exports = {path: names_of(module.exports) for path, module in modules.items()}
+    for path, module in modules.items():
+        assert all(names_of(names) <= exports[source] for source, names in module.imports.items()), path.name
+        imported = {name for names in module.imports.values() for name in names_of(names)}
+        called = set(re.findall(r"(?<![\w.])(\w+)\(", code(path))) & set().union(*exports.values())
+        own = set(re.findall(r"(?:function|const|let|class) (\w+)", module.code))
+        assert called <= imported | own | {"createPlugin"}, path.name
+        assert all(re.search(rf"\b{name}\b", module.code) for name in imported), path.name
 
 
 def test_the_renderer_stands_alone():
@@ -77,11 +75,40 @@ def test_the_renderer_stands_alone():
     text = renderer()
     assert not re.search(r"^(import|export (?!default))", text, re.MULTILINE)
     assert text.count("export default") == 1
-    names = re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", text, re.MULTILINE)
-    assert len(names) == len(set(names)), "a name twice would make the joined module fail"
     of_lab = {"remoteEntry.js", "plugin.js", "notebook.js", "handleoutput.js"}
-    assert set(PARTS) == {path.name for path in SCRIPTS} - of_lab
+    assert {module.path.name for module in modules_of(APP / "inline.js")} == {path.name for path in SCRIPTS} - of_lab
     assert set(STYLES) == {path.name for path in (LAB / "app").glob("*.css")}
+
+
+def test_a_bundle_has_a_scope_for_each_module(tmp_path: Path):
+    """Two modules may use one name, and import and export under others."""
+    b, a = "const own = 1;\n\nexport { own as one };\n", "const own = other;\n\nexport { own as default };\n"
+    (tmp_path / "b.js").write_text(b, encoding="utf-8")
+    (tmp_path / "a.js").write_text(f"/** A. */\n\nimport {{ one as other }} from './b.js';\n\n{a}", encoding="utf-8")
+
+    first, second, last = bundle(tmp_path / "a.js").replace("\n\n", "\n").split("})();\n")
+
+    assert first == "const $module0 = (() => {\nconst own = 1;\nreturn { one: own };\n"
+    body = "const { one: other } = $module0;\nconst own = other;\nreturn { default: own };\n"
+    assert second == f"const $module1 = (() => {{\n{body}"
+    assert last == "export default $module1.default;\n"
+
+
+REFUSED = [
+    ("an export in the middle", "export const a = 1;\nconst b = 2;\n\nexport { b };\n", "one list"),
+    ("no export", "const b = 2;\n", "one list"),
+    ("a default import", "import b from './b.js';\n\nexport { b };\n", "names in braces"),
+    ("an import of itself", "import { b } from './a.js';\n\nexport { b };\n", "imports itself"),
+]
+
+
+@pytest.mark.parametrize(("what", "text", "why"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_a_module_of_another_form_is_refused(tmp_path: Path, what: str, text: str, why: str):
+    """The bundler reads one form of module, and never guesses."""
+    (tmp_path / "a.js").write_text(text, encoding="utf-8")
+
+    with pytest.raises(ValueError, match=why):
+        list(modules_of(tmp_path / "a.js"))
 
 
 def test_the_commands_of_menus_and_toolbars_are_those_that_the_plugin_adds():

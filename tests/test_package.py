@@ -66,9 +66,20 @@ def test_the_wheel_brings_every_file_of_the_panel(names: set[str]):
 
     assert "package.json" in files
     assert "install.json" in files
-    assert {data(f"labextensions/jupyter-ctxkernel/{file}") for file in files} <= names
+    # What Lab serves has the version in its address, so that no proxy can mix the modules of two versions.
+    of_lab = [file for file in files if not file.startswith("widget/") and not file.endswith(".d.ts")]
+    served = [file.replace("app/", f"app-{__version__}/", 1) for file in of_lab]
+    assert {data(f"labextensions/jupyter-ctxkernel/{file}") for file in served} <= names
+    assert data(f"labextensions/jupyter-ctxkernel/app-{__version__}/render.js") in names
     # `%ctx panel` reads the renderer from the package itself.
     assert {f"ctxkernel/lab/{file}" for file in files} <= names
+
+
+def test_lab_finds_the_entry_of_the_panel(wheel: Path, names: set[str]):
+    with zipfile.ZipFile(wheel) as archive:
+        package = json.loads(archive.read(data("labextensions/jupyter-ctxkernel/package.json")))
+
+    assert data(f"labextensions/jupyter-ctxkernel/{package['jupyterlab']['_build']['load']}") in names
 
 
 def test_the_wheel_brings_the_tour_and_every_module(names: set[str]):

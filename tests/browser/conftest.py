@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import secrets
 import shutil
 import socket
@@ -59,7 +60,8 @@ def jupyter_path(folder: Path) -> Path | None:
     """
     if Path(ctxkernel.__file__).resolve().is_relative_to(ROOT):
         shutil.copytree(ROOT / "kernelspec", folder / "kernels/ctxkernel")
-        shutil.copytree(ROOT / "ctxkernel/lab", folder / "labextensions/jupyter-ctxkernel")
+        lay_out = runpy.run_path(str(ROOT / "hatch_build.py"))["lay_out"]
+        lay_out(ROOT / "ctxkernel/lab", folder / "labextensions/jupyter-ctxkernel", ctxkernel.__version__)
         return folder
     share = Path(sys.prefix) / "share/jupyter"
     for below in ("kernels/ctxkernel/kernel.json", "labextensions/jupyter-ctxkernel/package.json"):
@@ -152,7 +154,8 @@ class Lab:
 
     def file(self, name: str) -> str:
         """Return the address of one of the panel's own files, as Lab serves it."""
-        return f"http://127.0.0.1:{self.port}/lab/extensions/jupyter-ctxkernel/app/{name}?token={self.token}"
+        below = f"jupyter-ctxkernel/app-{ctxkernel.__version__}"
+        return f"http://127.0.0.1:{self.port}/lab/extensions/{below}/{name}?token={self.token}"
 
     def configure(self, plugin: str, settings: dict[str, Any] | None) -> None:
         """Write the user's settings of a plugin; None removes them."""

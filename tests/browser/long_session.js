@@ -1,7 +1,7 @@
 // Mount the renderer with `count` rows; tell how many rows the first paint has, and how many elements the next turn and a return touch.
 async (count) => {
   const loaded = performance.getEntriesByType('resource').map((entry) => entry.name);
-  const { mount } = await import(loaded.find((name) => name.includes('jupyter-ctxkernel/app/render.js')));
+  const { mount } = await import(loaded.find((name) => /jupyter-ctxkernel\/app-[^/]+\/render\.js/.test(name)));
   const host = document.createElement('div');
   host.style.cssText =
     'position: fixed; inset: 0 auto auto 0; z-index: 9999; width: 360px; height: 600px; background: #fff';

@@ -359,7 +359,7 @@ def test_versions_that_differ_are_named_with_the_next_step(new_desk):
     changed = entry.replace(f"VERSION = '{ctxkernel.__version__}'", "VERSION = '0.0.9'")
     assert changed != entry
     desk.page.route(
-        "**/jupyter-ctxkernel/app/remoteEntry.js",
+        "**/jupyter-ctxkernel/app-*/remoteEntry.js",
         lambda route: route.fulfill(body=changed, content_type="text/javascript"),
     )
     desk.open("versions.ipynb", ["a = 1"]).live()

@@ -279,7 +279,7 @@ def test_every_run_has_one_place_in_any_tree(stage):
         head = chance.choice([None, *ids])
         laid = stage.evaluate(
             """async ([ids, parents, head]) => {
-              const { plant, layOut } = await import('/tree.js?v=' + S.snapshot.version);
+              const { plant, layOut } = await import('/tree.js');
               const row = (id, i) => ({ execution_id: id, parent_execution_id: parents[id], started_at: i, index: i });
               const rows = ids.map(row);
               const entries = layOut(plant(rows, head), head, () => true);
@@ -299,7 +299,7 @@ def test_every_run_has_one_place_in_any_tree(stage):
 def test_parents_that_are_unknown_or_go_in_a_circle_do_no_harm(stage):
     """Rows are a stranger's; and kernels that say no parents have one line."""
     lay = """async ([rows, head]) => {
-      const { plant, layOut } = await import('/tree.js?v=' + S.snapshot.version);
+      const { plant, layOut } = await import('/tree.js');
       return layOut(plant(rows), head === 'none' ? undefined : head, () => true)
         .filter((entry) => entry.kind === 'row').map((entry) => entry.key);
     }"""
@@ -332,7 +332,7 @@ def test_re_run_from_a_cell_begins_where_the_cells_above_are_as_last_run(stage):
         path = [{"cell_id": one, "place": i, "kind": "python"} for i, one in enumerate(ran.split())]
         found = stage.evaluate(
             """async ([path, cell]) => {
-              const { startOf } = await import('/tree.js?v=' + S.snapshot.version);
+              const { startOf } = await import('/tree.js');
               return startOf(path, ['a', 'b', 'c'], cell)?.place ?? null;
             }""",
             [path, cell],
@@ -863,7 +863,7 @@ def test_a_text_comes_through_a_command_line_unchanged(stage):
     """Through what IPython fills in and what the kernel splits at; of blanks one is left."""
     found = stage.evaluate(
         """async (texts) => {
-          const { quoted } = await import('/base.js?v=' + S.snapshot.version);
+          const { quoted } = await import('/base.js');
           return texts.map(quoted);
         }""",
         TEXTS,
@@ -1096,7 +1096,7 @@ def test_the_inline_panel_asks_for_plans_and_shows_the_line_to_run(stage):
 # ---------------------------------------------------------------- the notebook's side
 
 HANDS = """async ([statuses, tagged, stopAt]) => {
-  const { NotebookHands } = await import('/notebook.js?v=' + S.snapshot.version);
+  const { NotebookHands } = await import('/notebook.js');
   const sent = [];
   const reply = (what) => {
     sent.push(what);

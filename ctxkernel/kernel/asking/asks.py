@@ -27,6 +27,7 @@ from ctxkernel.agent.turn import Model, Observe, Said, Stopped, Turn
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.timeline import Cost, Execution
 from ctxkernel.history.events import Action, HistoryEvent, UserQuestion, Verdict
+from ctxkernel.kernel import messages
 from ctxkernel.kernel.asking.answer_display import Answers, shown
 from ctxkernel.kernel.asking.connections import Turns
 from ctxkernel.kernel.asking.model_tools import answer
@@ -80,13 +81,13 @@ class Asking:
         self.turn: Turn | None = None
         """The newest turn; it waits for the user where it is parked."""
         self.parked = False
-        self.proposal: dict[str, Any] | None = None
+        self.proposal: messages.Proposal | None = None
         """What waits for the user, as a panel is told it."""
         self.spent: dict[str, Spent] = {}
         """What this kernel's asks have cost, by model."""
         self.sent = False
         """Whether this kernel has sent anything to a model."""
-        self.under_way: dict[str, Any] | None = None
+        self.under_way: messages.Asking | None = None
         """The ask that a model works on now, as a panel is told it."""
         self.ran: list[Execution] = []
         """Cells of the newest turn whose copies in the notebook, which `insert_cells` makes, were not reached yet."""
@@ -254,7 +255,9 @@ class Asking:
     def _tell(self, turn: Turn | None) -> None:
         """Tell the panel which ask is under way."""
         live = turn is not None and turn.live
-        now = {"ask": turn.ask.execution_id, "model": turn.ask.model, "since": time.time()} if turn and live else None
+        now: messages.Asking | None = None
+        if turn is not None and live:
+            now = {"ask": turn.ask.execution_id, "model": turn.ask.model, "since": time.time()}
         if now is not None or self.under_way is not None:
             self.under_way = now
             self._ctx.guard("panel", self._ctx.panel.asking, None)
@@ -533,7 +536,7 @@ class Asking:
         self.proposal = self._card(name, kind, code, told, "waits", max(0, len(self.turn.waiting) - 1))
         self._displays[name] = self._screen.show(shown(self.proposal))
 
-    def _card(self, name: str, kind: str, code: str, told: str, state: str, more: int = 0) -> dict[str, Any]:
+    def _card(self, name: str, kind: str, code: str, told: str, state: str, more: int = 0) -> messages.Proposal:
         assert self.turn is not None
         ask = self.turn.ask.execution_id
         return {

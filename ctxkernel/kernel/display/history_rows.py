@@ -30,6 +30,7 @@ from ctxkernel.history.events import (
     Withdrawal,
 )
 from ctxkernel.history.redact import Redactions
+from ctxkernel.kernel import messages
 from ctxkernel.kernel.commands.projection import content
 from ctxkernel.projection.history import Past
 
@@ -73,7 +74,7 @@ class Recorded:
     asked: bool
     """Whether a condensation was asked for and is still to come."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> messages.History:
         """Return the panel's object of it."""
         return {
             "entries": [self._entry(one) for one in self.entries],
@@ -83,17 +84,19 @@ class Recorded:
             "asked": self.asked,
         }
 
-    def _entry(self, one: Entry) -> dict[str, Any]:
+    def _entry(self, one: Entry) -> messages.Entry:
         match one:
             case Repair():
-                told: dict[str, Any] = {
+                return {
+                    "id": one.event_id,
                     "kind": "repair",
                     "fix": one.fix,
                     "target": one.target_id,
                     "reason": one.reason[:REASON_CHARS],
                 }
             case Condensation():
-                told = {
+                return {
+                    "id": one.event_id,
                     "kind": "condensation",
                     "reason": one.reason[:REASON_CHARS],
                     "events": len(one.forgotten_event_ids),
@@ -103,7 +106,8 @@ class Recorded:
                     "state": "undone" if one.event_id in self.withdrawn else "applied",
                 }
             case Redaction():
-                told = {
+                return {
+                    "id": one.event_id,
                     "kind": "redaction",
                     "target": one.target_id,
                     "by": one.by,
@@ -111,10 +115,14 @@ class Recorded:
                     "state": self.states[one.event_id],
                 }
             case RedactionBatch():
-                told = {"kind": "batch", "redactions": len(one.directive_ids), "reason": one.reason[:REASON_CHARS]}
-        return {"id": one.event_id, **told}
+                return {
+                    "id": one.event_id,
+                    "kind": "batch",
+                    "redactions": len(one.directive_ids),
+                    "reason": one.reason[:REASON_CHARS],
+                }
 
-    def condensed(self, condensation_id: str) -> dict[str, Any]:
+    def condensed(self, condensation_id: str) -> messages.CondensedEvents:
         """Return `{events, more}`: what a condensation stands for. Raises BadCommand where none is called so."""
         found = next((one for one in self.entries if one.event_id == condensation_id), None)
         if not isinstance(found, Condensation):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxkernel._version import __version__
 from ctxkernel.agent.markdown import safe_markdown
@@ -22,6 +22,7 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import DeltaItem, HandleState, OpenTurn, TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
+from ctxkernel.kernel import messages
 from ctxkernel.kernel.commands.classification import moves_head
 from ctxkernel.kernel.commands.projection import stored
 from ctxkernel.kernel.display.history_rows import Recorded, Recording
@@ -30,6 +31,8 @@ from ctxkernel.projection.value import Projection
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
+
+T = TypeVar("T")
 
 TARGET = "ctxkernel.panel"
 PROTOCOL = 1
@@ -43,7 +46,7 @@ TEXT_CHARS = 4000
 CHANGES = 500
 """Blocks of a comparison that are told."""
 ACTIONS = ("goto", "undo", "rerun")
-TAGS = ("ask", "response", "round", "model", "receipt", "request_id", "usage", "stop_reason", "held", "replayed")
+TAGS = tuple(messages.Tags.__annotations__)
 """Tags of a statement of the model that a row tells."""
 
 
@@ -63,12 +66,15 @@ class Said:
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     marks: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def of(self, statement: Statement, execution_id: str) -> dict[str, Any]:
+    def of(self, statement: Statement, execution_id: str) -> messages.Said:
         """Return what a row tells of it; that may change when the row is old."""
         own = {self.marks.get(statement.statement_id), self.marks.get(statement.cell_id or "")}
         return {
             "names": sorted(name for name, where in self.names.items() if where == execution_id),
-            "marks": {what: what in own or statement.tags.get(what) is True for what in ("differs", "asks")},
+            "marks": {
+                "differs": "differs" in own or statement.tags.get("differs") is True,
+                "asks": "asks" in own or statement.tags.get("asks") is True,
+            },
         }
 
 
@@ -88,11 +94,11 @@ class Panel:
         """How many statements it was looked at whether they are answers of a model."""
         self._recorded: Recorded | None = None
         """What had been recorded in the model's history at the last turn."""
-        self._answers: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        self._answers: dict[str, Callable[[Mapping[str, Any]], messages.KernelMessage]] = {
             "snapshot": lambda _: self.snapshot(),
             "plan": self.plan,
-            "events": lambda asked: _answered("events", asked, self._events),
-            "compare": lambda asked: _answered("compare", asked, self._compare),
+            "events": self.events,
+            "compare": self.compare,
         }
         """What a front end may ask for; nothing of it changes anything."""
 
@@ -109,13 +115,13 @@ class Panel:
         comm.on_msg(lambda message: self.answer(comm.send, _data(message)))
         comm.send(self.snapshot())
 
-    def answer(self, send: Callable[[dict[str, Any]], None], asked: Mapping[str, Any]) -> None:
+    def answer(self, send: Callable[[messages.KernelMessage], None], asked: Mapping[str, Any]) -> None:
         """Answer what a front end asks by its comm, or an inline panel by its widget."""
         make = self._answers.get(str(asked.get("type")))
         if make is not None:
             send(make(asked))
 
-    def _control(self, reply: str, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Callable[..., None]:
+    def _control(self, reply: str, make: Callable[[Mapping[str, Any]], messages.KernelMessage]) -> Callable[..., None]:
         """Answer on the control channel: it is served while a cell runs, the comm is not."""
 
         def handle(stream: Any, ident: Any, parent: Any) -> None:
@@ -125,11 +131,22 @@ class Panel:
 
         return handle
 
-    def plan(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def plan(self, asked: Mapping[str, Any]) -> messages.PlanAnswer:
         """Return what a return or a re-run would do, or why it cannot be done. Changes nothing."""
-        return _answered("plan", asked, self._plan)
+        plan, error = _answered(asked, self._plan)
+        return {"type": "plan", "id": asked.get("id"), "plan": plan, "error": error}
 
-    def _plan(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def events(self, asked: Mapping[str, Any]) -> messages.EventsAnswer:
+        """Return what a condensation stands for, or why that cannot be said. Changes nothing."""
+        events, error = _answered(asked, self._events)
+        return {"type": "events", "id": asked.get("id"), "events": events, "error": error}
+
+    def compare(self, asked: Mapping[str, Any]) -> messages.CompareAnswer:
+        """Return how two projections differ, or why that cannot be said. Changes nothing."""
+        compared, error = _answered(asked, self._compare)
+        return {"type": "compare", "id": asked.get("id"), "compare": compared, "error": error}
+
+    def _plan(self, asked: Mapping[str, Any]) -> messages.Plan:
         action, target, upto = asked.get("action"), asked.get("target"), asked.get("upto")
         back = self._ctx.returning
         if action not in ACTIONS or not isinstance(target, str):
@@ -140,16 +157,16 @@ class Panel:
             action, target, before=asked.get("before") is True, upto=upto if isinstance(upto, str) else None
         )
 
-    def _events(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _events(self, asked: Mapping[str, Any]) -> messages.CondensedEvents:
         """Return what a condensation stands for, as it was at the last turn."""
         if self._recorded is None:
             raise BadCommand("nothing is condensed here")
         return self._recorded.condensed(str(asked.get("of")))
 
-    def _compare(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _compare(self, asked: Mapping[str, Any]) -> messages.Compared:
         """Return what is different between the projections after two statements; no `new` is that of the last turn."""
         old, new = self._after(asked.get("old")), self._after(asked.get("new"))
-        found = compare(old, new).to_json()
+        found = cast("messages.Compared", compare(old, new).to_json())
         more = max(0, len(found["changes"]) - CHANGES)
         return {**found, "changes": found["changes"][:CHANGES], "more": more, "sizes": [old.tokens, new.tokens]}
 
@@ -161,7 +178,7 @@ class Panel:
             raise BadCommand("there is no projection yet: run a cell first")
         return last.projection
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: messages.KernelMessage) -> None:
         with self._ctx.capture.ours():
             for comm in tuple(self.comms.values()):
                 comm.send(message)
@@ -209,7 +226,11 @@ class Panel:
             return
         before, said = self._said, self._says()
         self._said = said
-        message = {"type": "turn", "statement": self._row(result.statement, execution, said), **self._state(result)}
+        message: messages.TurnMessage = {
+            "type": "turn",
+            "statement": self._row(result.statement, execution, said),
+            **self._state(result),
+        }
         if result.outside is not None:
             message["outside"] = self._row(*result.outside, said)
         if before != said:
@@ -224,59 +245,63 @@ class Panel:
             # The log has an earlier kernel's executions now, which no front end knows.
             self._send(self.snapshot())
 
-    def _copy(self, statement: Statement, execution: Execution) -> dict[str, Any] | None:
+    def _copy(self, statement: Statement, execution: Execution) -> messages.Copy | None:
         """Return the cell that a front end puts below the ask for what the model said or ran; None for all else."""
         ask = statement.tags.get("ask")
         if statement.author != "model" or not isinstance(ask, str) or statement.tags.get("held"):
             return None
         asked = self._ctx.loop.log.statement(ask.partition(".")[0])
-        copy: dict[str, Any] = {"after": asked.cell_id, "ask": ask, "statement": statement.statement_id, "ends": False}
+        copy: messages.Copy = {
+            "after": asked.cell_id,
+            "ask": ask,
+            "statement": statement.statement_id,
+            "ends": False,
+            "cell_type": "code",
+            "source": statement.source,
+            "outputs": [],
+            "execution_count": None,
+        }
         if statement.kind == "meta":
             records = self._ctx.loop.log.records.get(execution.execution_id, ())
             said = [one for one in records if isinstance(one, (Action, AssistantMessage))]
             if execution.status != "ok" or not any(one.text.strip() for one in said):
                 return None  # it only called, or came to nothing
             calls = any(isinstance(one, Action) for one in said)
-            copy["ends"] = not calls and statement.tags.get("stop_reason") != "pause_turn"
-            source = safe_markdown(statement.source)
-            return {**copy, "cell_type": "markdown", "source": source, "outputs": [], "execution_count": None}
+            ends = not calls and statement.tags.get("stop_reason") != "pause_turn"
+            return {**copy, "ends": ends, "cell_type": "markdown", "source": safe_markdown(statement.source)}
         number = self._ctx.kernel.execution_count - 1
-        outputs = notebook_outputs(execution)
-        return {
-            **copy,
-            "cell_type": "code",
-            "source": statement.source,
-            "outputs": outputs,
-            "execution_count": number,
-        }
+        return {**copy, "outputs": notebook_outputs(execution), "execution_count": number}
 
     def checkpoint(self, info: CheckpointInfo) -> None:
         """The data of a checkpoint have come to the disk, or did not."""
         if not self._watched:
             return
-        message = {"type": "checkpoint", "execution_id": info.execution_id, "checkpoint": _checkpoint(info)}
-        self._send({**message, "storage": self._storage()})
+        told = _checkpoint(info)
+        storage = self._storage()
+        self._send({"type": "checkpoint", "execution_id": info.execution_id, "checkpoint": told, "storage": storage})
 
     def remember(self, comparisons: Iterable[Comparison]) -> None:
         """Take in what an earlier kernel's re-runs came to: the log has their executions, and not this."""
         for one in comparisons:
             self._told.setdefault(one.execution_id, Told(comparison=one))
 
-    def _state(self, result: TurnResult | None) -> dict[str, Any]:
+    def _state(self, result: TurnResult | None) -> messages.State:
         ctx = self._ctx
         projection = result.projection.to_json() if result and result.projection is not None else None
         recorded = self._recorded
-        return {
-            **({"history": recorded.to_json()} if recorded is not None else {}),
+        state: messages.State = {
             "head": ctx.loop.log.head,
             "handles": [handle(state, result.handles) for state in result.handles] if result else [],
-            "deltas": [plain(item) for item in result.deltas] if result else [],
-            "projection": projection,
+            "deltas": [_delta(item) for item in result.deltas] if result else [],
+            "projection": cast("messages.Projection | None", projection),
             "notices": [*ctx.notices.kept, *ctx.guard.lines()],
             "storage": self._storage(),
             "resume": self._resume(),
             "sent": self._sent(),
         }
+        if recorded is not None:
+            state["history"] = recorded.to_json()
+        return state
 
     def _sent(self) -> bool:
         """Whether anything of this session has been sent to a model, by this kernel or by one before it."""
@@ -291,7 +316,7 @@ class Panel:
             )
         return self._was_sent
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> messages.SnapshotMessage:
         """Return all that a panel shows."""
         ctx = self._ctx
         running, said = ctx.turns.running, self._says()
@@ -311,7 +336,7 @@ class Panel:
             **self._state(ctx.turns.last),
             "branches": self._branches(),
             # All that is remembered, where a turn tells its own: a page that was reloaded shows the whole feed.
-            "deltas": [plain(item) for told in tuple(self._told.values()) for item in told.deltas][-DELTAS:],
+            "deltas": [_delta(item) for told in tuple(self._told.values()) for item in told.deltas][-DELTAS:],
         }
 
     # -- rows ---------------------------------------------------------------------------------
@@ -330,9 +355,9 @@ class Panel:
             chosen = ended
         return sorted(chosen, key=_started), len(ended) - len(chosen)
 
-    def _row(self, statement: Statement, execution: Execution, said: Said) -> dict[str, Any]:
+    def _row(self, statement: Statement, execution: Execution, said: Said) -> messages.Row:
         told = self._told.get(execution.execution_id, Told())
-        moved: dict[str, Any] | None = None
+        moved: messages.Move | None = None
         if told.moved is not None:
             moved = {"to": told.moved.to, "reason": told.moved.reason}
         elif execution.status == "ok" and moves_head(statement.source):  # by an earlier kernel
@@ -342,7 +367,7 @@ class Panel:
             **row(statement, execution, told.deltas),
             "moved": moved,
             "checkpoint": _checkpoint(info) if info is not None else None,
-            "comparison": told.comparison and {**plain(told.comparison), "same": told.comparison.same},
+            "comparison": _comparison(told.comparison) if told.comparison is not None else None,
             **said.of(statement, execution.execution_id),
         }
 
@@ -350,40 +375,37 @@ class Panel:
         back = self._ctx.returning
         return Said(back.names(), dict(back.marks)) if back is not None else Said()
 
-    def _amended(self, before: Said, now: Said) -> list[dict[str, Any]]:
+    def _amended(self, before: Said, now: Said) -> list[messages.AmendedRow]:
         """Return what rows that are told already say otherwise now."""
         rows, _ = self._chosen()
         told = [(run.execution_id, before.of(s, run.execution_id), now.of(s, run.execution_id)) for s, run in rows]
         return [{"execution_id": execution_id, **says} for execution_id, said, says in told if says != said]
 
-    def _branches(self) -> list[dict[str, Any]]:
+    def _branches(self) -> list[messages.Branch]:
         return [
             {"leaf": one.leaf, "fork": one.fork, "statements": list(one.statements), "head": one.has_head}
             for one in self._ctx.loop.log.branches()
         ]
 
-    def _resume(self) -> dict[str, Any] | None:
+    def _resume(self) -> messages.Resume | None:
         back = self._ctx.returning
         try:
             return back.resume_offer if back is not None else None
         except Exception:  # what an earlier kernel left cannot be read: nothing to offer, and the rest is told
             return None
 
-    def _storage(self) -> dict[str, Any] | None:
+    def _storage(self) -> messages.Storage | None:
         return self._ctx.health.storage()
 
 
-def _answered(
-    name: str, asked: Mapping[str, Any], make: Callable[[Mapping[str, Any]], dict[str, Any]]
-) -> dict[str, Any]:
-    """Return `{type, id, <name>, error}`: what `make` gives, or why it cannot."""
-    answer: dict[str, Any] = {"type": name, "id": asked.get("id"), name: None, "error": None}
+def _answered(asked: Mapping[str, Any], make: Callable[[Mapping[str, Any]], T]) -> tuple[T | None, str | None]:
+    """Return what `make` gives and None, or None and why it cannot."""
     try:
-        return {**answer, name: make(asked)}
+        return make(asked), None
     except CtxError as refusal:
-        return {**answer, "error": str(refusal)}
+        return None, str(refusal)
     except Exception as fault:  # a fault of ours is told; the kernel goes on
-        return {**answer, "error": f"the answer failed: {type(fault).__name__}: {fault}"}
+        return None, f"the answer failed: {type(fault).__name__}: {fault}"
 
 
 def _data(message: Any) -> Mapping[str, Any]:
@@ -395,7 +417,15 @@ def _started(one: tuple[Statement, Execution]) -> float:
     return one[1].started_at
 
 
-def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
+def _delta(item: DeltaItem) -> messages.DeltaItem:
+    return cast("messages.DeltaItem", plain(item))
+
+
+def _comparison(found: Comparison) -> messages.Comparison:
+    return cast("messages.Comparison", {**plain(found), "same": found.same})
+
+
+def _checkpoint(info: CheckpointInfo) -> messages.Checkpoint:
     return {
         "state": info.state,
         "bytes_new": info.bytes_new,
@@ -405,7 +435,7 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
     }
 
 
-def _begun(turn: OpenTurn) -> dict[str, Any]:
+def _begun(turn: OpenTurn) -> messages.BegunStatement:
     statement = turn.statement
     return {
         "statement_id": statement.statement_id,
@@ -421,11 +451,11 @@ def _begun(turn: OpenTurn) -> dict[str, Any]:
     }
 
 
-def _tags(statement: Statement) -> dict[str, Any]:
-    return {name: statement.tags[name] for name in TAGS if name in statement.tags}
+def _tags(statement: Statement) -> messages.Tags:
+    return cast("messages.Tags", {name: statement.tags[name] for name in TAGS if name in statement.tags})
 
 
-def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...]) -> dict[str, Any]:
+def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...]) -> messages.ExecutionRow:
     """Return the panel's row of one execution."""
     return {
         "statement_id": statement.statement_id,
@@ -448,8 +478,8 @@ def row(statement: Statement, execution: Execution, deltas: tuple[DeltaItem, ...
         "stderr": execution.stderr[:STREAM_CHARS],
         "cut": dict(execution.cut),
         "late": dict(execution.late),
-        "exception": plain(execution.exception),
-        "diff": plain(execution.state_diff),
+        "exception": cast("messages.Failure | None", plain(execution.exception)),
+        "diff": cast("messages.NamespaceDiff", plain(execution.state_diff)),
         "artifacts": [
             {"kind": artifact.kind, "name": artifact.name, "mime": artifact.mime, "size": artifact.size}
             for artifact in execution.artifacts
@@ -478,7 +508,7 @@ def notebook_outputs(execution: Execution) -> list[dict[str, Any]]:
     return outputs
 
 
-def handle(state: HandleState, all_states: tuple[HandleState, ...]) -> dict[str, Any]:
+def handle(state: HandleState, all_states: tuple[HandleState, ...]) -> messages.Handle:
     """Return the panel's view of one handle."""
     names = {other.obj_id: other.name for other in all_states}
     digest = state.digest

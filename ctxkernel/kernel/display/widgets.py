@@ -8,7 +8,6 @@ Rule 3: a widget holds texts and numbers, never a node; no variable of the user'
 from __future__ import annotations
 
 import functools
-import re
 import threading
 import uuid
 from collections import deque
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
+from ctxkernel.kernel import messages
+from ctxkernel.kernel.display.bundle import bundle
 from ctxkernel.kernel.turn.cell import CellRequest
 
 if TYPE_CHECKING:
@@ -40,10 +41,7 @@ QUEUED = 100
 @functools.cache
 def widget_module() -> str:
     """Return the widget's script as one module, without its comments: each widget carries it."""
-    text = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in ("app/base.js", "widget/handle.js"))
-    text = re.sub(r"^import \{[^}]*\} from '[^']+';\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE)
-    return re.sub(r"^\s*(?:/\*\*|\*|//).*\n|^\s+", "", text, flags=re.MULTILINE)
+    return bundle(FOLDER / "widget/handle.js", comments=False)
 
 
 @functools.cache
@@ -69,7 +67,7 @@ def widget_class() -> type[Any]:
     return HandleWidget
 
 
-def facts(node: NodeBase, name: str, *, aside: bool, changed: bool, before: int | None) -> dict[str, Any]:
+def facts(node: NodeBase, name: str, *, aside: bool, changed: bool, before: int | None) -> messages.HandleFacts:
     """Return what a widget shows of a handle besides its text, as JSON values.
 
     `before` is the size of the rendering before the last one, in estimated tokens. A budget of null is `All`.
@@ -141,7 +139,7 @@ class Gestures:
         # Appended to from any thread: a stock kernel may serve comms on a thread of their own.
         self._queue: deque[Gesture] = deque()
 
-    def take(self, obj_id: str, content: object, answer: Callable[[dict[str, Any]], None]) -> None:
+    def take(self, obj_id: str, content: object, answer: Callable[[messages.GestureDone], None]) -> None:
         """Queue what a widget of `obj_id` says; `answer` is sent when it is carried out. Callable from any thread."""
         said: Mapping[str, Any] = content if isinstance(content, dict) else {}
         if said.get("type") != "gesture":

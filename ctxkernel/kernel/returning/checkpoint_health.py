@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.kernel import messages
 from ctxkernel.store.chunks.manifest import CheckpointRow, skipped_manifest
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Health:
             rows.append(("thinned", f"large data of {_some(self._thinned)} were given up for space"))
         return rows
 
-    def storage(self) -> dict[str, Any] | None:
+    def storage(self) -> messages.Storage | None:
         """Return what the foot of the panel says of the data."""
         back = self._ctx.returning
         if back is None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ctxkernel.agent.unfinished import left_open
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.timeline import StatementLog
+from ctxkernel.kernel import messages
 from ctxkernel.kernel.returning.head_trail import Trail
 from ctxkernel.kernel.returning.returns import Job, Returning, Target
 from ctxkernel.state.checkpoints import units
@@ -34,7 +35,7 @@ def find(ctx: Runtime) -> Resumable | None:
     return load_run(path, before=ctx.store.run, chunks=back.chunks, references=units.references)
 
 
-def offer(ctx: Runtime) -> dict[str, Any] | None:
+def offer(ctx: Runtime) -> messages.Resume | None:
     """Return what the panel and `%ctx status` say of it; None where there is nothing, or it is back already."""
     try:
         found = find(ctx)

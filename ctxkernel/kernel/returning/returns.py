@@ -17,13 +17,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
+from ctxkernel.kernel import messages
 from ctxkernel.kernel.commands.classification import on_handles, only_commands
 from ctxkernel.kernel.returning.head_trail import Trail
 from ctxkernel.state.ambient import PARTS, Ambient, passive
@@ -152,7 +153,7 @@ class Returning:
         """Names that a re-run since the last return gave another value, and the cause."""
         self._renamed: dict[str, str] = {}
         """Ids of handles that a re-run since the last return made → those of the first run."""
-        self._offer: tuple[dict[str, Any] | None] | None = None
+        self._offer: tuple[messages.Resume | None] | None = None
         self._resumed = False
         self._entries = connections.REGISTRY.entries
         """How connections are described, as of the last checkpoint."""
@@ -403,15 +404,13 @@ class Returning:
 
         return plan_of(self._ctx, self, job)
 
-    def plan_json(
-        self, action: Action, target: str, *, before: bool = False, upto: str | None = None
-    ) -> dict[str, Any]:
+    def plan_json(self, action: Action, target: str, *, before: bool = False, upto: str | None = None) -> messages.Plan:
         """Return the plan of a command that a panel is about to send. Raises CtxError."""
         from ctxkernel.kernel.commands import navigation
 
         job = navigation.job_of(self._ctx, action, target, before=before, upto=upto)
         plan = self.plan(job)
-        return {**plan.to_json(), "action": action, "text": plan.text()}
+        return cast("messages.Plan", {**plan.to_json(), "action": action, "text": plan.text()})
 
     def differs(self, statement: Statement) -> bool:
         """Whether a re-run of a statement is expected to differ."""
@@ -525,7 +524,7 @@ class Returning:
         return ""
 
     @property
-    def resume_offer(self) -> dict[str, Any] | None:
+    def resume_offer(self) -> messages.Resume | None:
         """What an earlier kernel of this notebook left, where it is not back yet."""
         from ctxkernel.kernel.returning import resume
 
@@ -773,7 +772,7 @@ class Returning:
         """Names of checkpoints → executions."""
         return dict(self.named)
 
-    def storage(self) -> dict[str, Any]:
+    def storage(self) -> messages.CheckpointStorage:
         """What is stored, and what is not durable yet."""
         return {
             "bytes": self.chunks.bytes_stored,

@@ -1,14 +1,20 @@
 /** The part of the section Projection that compares: which blocks came, went and changed since an earlier statement. */
 
-import { blockLink } from './blocks.js?v=0.1.0';
-import { clean, count, dict, foldable, h, headline, keyOf, label, list, number, plural, put } from './base.js?v=0.1.0';
+import { blockLink } from './blocks.js';
+import { askKernel, clean, count, dict, foldable, h, headline, keyOf, label, list, number, plural, put } from './base.js';
+
+/** @import {BlockChange, Compared} from '../messages.js' */
+/** @import {Child} from '../types.js' */
+/** @import {View} from './render.js' */
 
 /** Statements that can be chosen, the newest ones. */
 const CHOICES = 200;
+/** @typedef {keyof typeof SIGNS} Sort how a block differs */
+
 const SIGNS = { gained: '+', lost: '−', changed: '~' };
 
-/** The part, folded until it is asked for. */
-export function drawAgainst(view) {
+/** The part, folded until it is asked for. @param {View} view */
+function drawAgainst(view) {
   return foldable(view.openFolds, 'against', 'Compare with an earlier projection', () => {
     const choices = view.wayToHead
       .map((node) => node.row)
@@ -21,6 +27,11 @@ export function drawAgainst(view) {
     if (!keys.includes(chosen.old)) chosen.old = keys[Math.min(1, keys.length - 1)];
     if (!keys.includes(chosen.new)) chosen.new = '';
     const box = h('div', { class: 'ctxk-against', 'aria-live': 'polite' });
+    /**
+     * @param {'old' | 'new'} which
+     * @param {string} title
+     * @param {string} [first] what stands for no statement
+     */
     const choose = (which, title, first) => {
       const select = h(
         'select',
@@ -61,28 +72,25 @@ export function drawAgainst(view) {
   });
 }
 
+/** @param {View} view @param {HTMLElement} box */
 async function ask(view, box) {
   const chosen = view.against;
   chosen.asked = true;
   const turn = (chosen.turn = {});
-  let answer;
-  try {
-    answer = await view.actions.ask?.('compare', { old: chosen.old, new: chosen.new || null });
-  } catch (error) {
-    answer = { error: `The kernel did not answer: ${error?.message ?? error}` };
-  }
+  const answer = await askKernel(view.actions.ask, 'compare', { old: chosen.old, new: chosen.new || null });
   if (chosen.turn !== turn) return;
   box.replaceChildren();
-  const found = answer?.compare && dict(answer.compare);
-  if (found) put(box, told(view, found));
-  else put(box, h('p', { class: 'ctxk-note' }, answer?.error || 'This panel cannot ask the kernel.'));
+  if ('compare' in answer && answer.compare) put(box, told(view, dict(answer.compare)));
+  else put(box, h('p', { class: 'ctxk-note' }, answer.error || 'The kernel gave no answer.'));
 }
 
+/** @param {View} view @param {Partial<Compared>} found @returns {Child} */
 function told(view, found) {
   const [before, after] = list(found.sizes).map((size) => number(size) ?? 0);
   const [alone, now] = list(found.costs).map((cost) => clean(dict(cost).told));
   const more = number(found.tokens) ?? 0;
   const sign = more > 0 ? '+' : more < 0 ? '−' : '±';
+  /** @type {Record<Sort, Partial<BlockChange>[]>} */
   const groups = { gained: [], lost: [], changed: [] };
   for (const one of list(found.changes).map(dict))
     groups[number(one.before) === null ? 'gained' : number(one.after) === null ? 'lost' : 'changed'].push(one);
@@ -99,7 +107,7 @@ function told(view, found) {
         found.breaks_at ? [', it breaks at ', blockLink(view, found.breaks_at)] : ', nothing differs'
       ])
     ),
-    Object.entries(groups)
+    /** @type {[Sort, Partial<BlockChange>[]][]} */ (Object.entries(groups))
       .filter(([, all]) => all.length)
       .map(([word, all]) =>
         h(
@@ -117,8 +125,10 @@ function told(view, found) {
   ];
 }
 
+/** @param {string} name @param {Child} value */
 const sum = (name, value) => h('div', null, h('dt', null, name), h('dd', null, value));
 
+/** @param {View} view @param {string} sign @param {Partial<BlockChange>} one */
 function change(view, sign, one) {
   const sizes = [one.before, one.after].filter((size) => number(size) !== null).map((size) => `~${count(size)}`);
   return h(
@@ -131,3 +141,5 @@ function change(view, sign, one) {
     h('span', { class: 'ctxk-tokens' }, sizes.join(' → '))
   );
 }
+
+export { drawAgainst };

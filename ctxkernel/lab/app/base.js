@@ -3,17 +3,26 @@
  *
  * Rule 1: every text is untrusted (cells, reprs, exceptions, models). It enters the page as a text node or as the
  *         `title` property, never as HTML, never as an attribute that does something.
- * Rule 2: names are unique over all parts: the inline widget (`%ctx panel`) joins them into one module.
+ * Rule 2: it imports nothing: the output of a handle brings it along.
+ */
+
+/** @import {Answers, Ask, Child, Requests} from '../types.js' */
+/** @import {Row, HandleFacts} from '../messages.js' */
+
+/**
+ * What a row is told apart by; kernels that do not tell executions run each statement once.
+ * @typedef {Partial<Pick<Row, 'execution_id' | 'statement_id' | 'index'>>} Named
  */
 
 /**
  * Make an element. Strings become text nodes; `on*` keys are listeners; the rest of `props` are attributes of OUR making.
- * @param {string} tag
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
  * @param {Record<string, any> | null} [props]
- * @param {...any} children
- * @returns {any}
+ * @param {...Child} children
+ * @returns {HTMLElementTagNameMap[Tag]}
  */
-export function h(tag, props, ...children) {
+function h(tag, props, ...children) {
   const el = document.createElement(tag);
   for (const [key, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || value === false) continue;
@@ -26,9 +35,14 @@ export function h(tag, props, ...children) {
   return el;
 }
 
-/** Append children; nothing for null, undefined and false. */
-export function put(el, ...children) {
-  for (const child of children.flat(Infinity)) {
+/**
+ * Append children; nothing for null, undefined and false.
+ * @template {Node & ParentNode} T
+ * @param {T} el
+ * @param {...Child} children
+ */
+function put(el, ...children) {
+  for (const child of /** @type {any[]} */ (children).flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
     el.append(child instanceof Node ? child : document.createTextNode(clean(child)));
   }
@@ -41,8 +55,11 @@ const ANSI = /[\x1b\x9b](?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\
 // Other control characters, and the bidirectional ones that make code read otherwise than it runs.
 const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f\ufeff]/g;
 
-/** Text as it may be shown: no terminal codes, no invisible tricks; of a line that was overwritten, its last state. */
-export function clean(value) {
+/**
+ * Text as it may be shown: no terminal codes, no invisible tricks; of a line that was overwritten, its last state.
+ * @param {unknown} value
+ */
+function clean(value) {
   if (value === null || value === undefined) return '';
   const text = typeof value === 'string' ? value : String(value);
   return text
@@ -52,16 +69,25 @@ export function clean(value) {
     .replace(CONTROL, '\ufffd');
 }
 
-export const list = (value) => (Array.isArray(value) ? value : []);
-export const dict = (value) => (value && typeof value === 'object' && !Array.isArray(value) ? value : {});
-export const number = (value) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
+/** @template T @param {readonly T[] | null | undefined} value @returns {readonly T[]} */
+const list = (value) => (Array.isArray(value) ? value : []);
+/** @template {object} T @param {T | null | undefined} value @returns {Partial<T>} */
+const dict = (value) => (value && typeof value === 'object' && !Array.isArray(value) ? value : {});
+/** @param {unknown} value */
+const number = (value) => (typeof value === 'number' && Number.isFinite(value) ? value : null);
 const integer = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
-export const count = (value) => integer.format(number(value) ?? 0);
-export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+/** @param {unknown} value */
+const count = (value) => integer.format(number(value) ?? 0);
+/** @param {number} n @param {string} one @param {string} [many] */
+const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-/** Milliseconds for people: `0.4 ms`, `120 ms`, `1.24 s`, `2 m 05 s`, `1 h 02 m`. */
-export function duration(ms) {
-  if (number(ms) === null) return '';
+/**
+ * Milliseconds for people: `0.4 ms`, `120 ms`, `1.24 s`, `2 m 05 s`, `1 h 02 m`.
+ * @param {unknown} value
+ */
+function duration(value) {
+  const ms = number(value);
+  if (ms === null) return '';
   if (ms < 1) return '<1 ms';
   if (ms < 999.5) return `${Math.round(ms)} ms`;
   if (ms < 9995) return `${(ms / 1000).toFixed(2)} s`;
@@ -71,9 +97,10 @@ export function duration(ms) {
   return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, '0')} m`;
 }
 
-/** Bytes for people. */
-export function bytes(n) {
-  if (number(n) === null) return '';
+/** Bytes for people. @param {unknown} value */
+function bytes(value) {
+  let n = number(value);
+  if (n === null) return '';
   const units = ['B', 'KB', 'MB', 'GB', 'TB'];
   let i = 0;
   while (n >= 999.5 && i < units.length - 1) {
@@ -83,12 +110,13 @@ export function bytes(n) {
   return `${i && n < 9.95 ? n.toFixed(1) : Math.round(n)} ${units[i]}`;
 }
 
-/** A time of day, in the reader's zone. */
-export function clock(unix) {
-  if (number(unix) === null) return '';
-  return new Date(unix * 1000).toLocaleTimeString([], { hour12: false });
+/** A time of day, in the reader's zone. @param {unknown} value Unix time */
+function clock(value) {
+  const unix = number(value);
+  return unix === null ? '' : new Date(unix * 1000).toLocaleTimeString([], { hour12: false });
 }
 
+/** @satisfies {Record<string, string[]>} */
 const ICONS = {
   human: ['M8 8a3 3 0 1 0 0-6 3 3 0 0 0 0 6Z', 'M2.5 14a5.5 5.5 0 0 1 11 0Z'],
   model: [
@@ -124,8 +152,10 @@ const ICONS = {
   damaged: ['M8 2.6 14.2 13.4H1.8Zm-.7 4v3.3h1.4V6.6Zm0 4.2v1.4h1.4v-1.4Z']
 };
 
-/** @param {keyof typeof ICONS} name */
-export function icon(name, label) {
+/** @typedef {keyof typeof ICONS} Icon */
+
+/** @param {Icon} name @param {string} [label] */
+function icon(name, label) {
   const ns = 'http://www.w3.org/2000/svg';
   const svg = document.createElementNS(ns, 'svg');
   svg.setAttribute('viewBox', '0 0 16 16');
@@ -147,9 +177,9 @@ export function icon(name, label) {
   return svg;
 }
 
-export const AUTHORS = { human: 'you', model: 'the model', panel: 'the panel', kernel: 'the kernel' };
+const AUTHORS = { human: 'you', model: 'the model', panel: 'the panel', kernel: 'the kernel' };
 
-export const STATUSES = {
+const STATUSES = {
   ok: ['✓', 'ok'],
   error: ['✕', 'error'],
   cancelled: ['■', 'cancelled'],
@@ -157,9 +187,11 @@ export const STATUSES = {
   running: ['●', 'running']
 };
 
-export const statusOf = (row) => (row.status in STATUSES ? row.status : 'ok');
+/** @param {Partial<Row>} row */
+const statusOf = (row) => (row.status && row.status in STATUSES ? row.status : 'ok');
 
-export function badge(kind, glyph, text, title) {
+/** @param {string} kind @param {string} glyph @param {string} text @param {string} [title] */
+function badge(kind, glyph, text, title) {
   return h(
     'span',
     { class: `ctxk-badge ctxk-is-${kind}`, title },
@@ -168,8 +200,11 @@ export function badge(kind, glyph, text, title) {
   );
 }
 
-/** The first line of code that is not blank and not only a comment or a magic's name, if there is one. */
-export function headline(source) {
+/**
+ * The first line of code that is not blank and not only a comment or a magic's name, if there is one.
+ * @param {unknown} source
+ */
+function headline(source) {
   const lines = clean(source)
     .split('\n')
     .map((line) => line.trim())
@@ -177,36 +212,65 @@ export function headline(source) {
   return lines.find((line) => !line.startsWith('#')) ?? lines[0] ?? '(empty)';
 }
 
-/** The run of a statement that a row is about: `s3.2`. Kernels that say no executions run each statement once. */
-export const keyOf = (row) => clean(row?.execution_id ?? `${row?.statement_id ?? '?'}.1`);
+/**
+ * The run of a statement that a row is about: `s3.2`. Kernels that say no executions run each statement once.
+ * @param {Named | null | undefined} row
+ */
+const keyOf = (row) => clean(row?.execution_id ?? `${row?.statement_id ?? '?'}.1`);
 
-/** What a reader calls a row: its statement, and from the second run on which run of it. */
-export function label(row) {
-  const statement = clean(row?.statement_id ?? (number(row?.index) !== null ? `s${row.index}` : '?'));
+/**
+ * What a reader calls a row: its statement, and from the second run on which run of it.
+ * @param {Named | null | undefined} row
+ */
+function label(row) {
+  const statement = clean(row?.statement_id ?? (number(row?.index) !== null ? `s${row?.index}` : '?'));
   const run = keyOf(row);
   return run.endsWith('.1') ? statement : run;
 }
 
-export const atBottom = (el) => el.scrollHeight - el.scrollTop - el.clientHeight < 24;
+/** @param {Element} el */
+const atBottom = (el) => el.scrollHeight - el.scrollTop - el.clientHeight < 24;
 
-export const whenIdle = (job) =>
-  window.requestIdleCallback ? requestIdleCallback(job, { timeout: 300 }) : setTimeout(job, 16);
-export const cancelIdle = (id) => (window.cancelIdleCallback ? cancelIdleCallback(id) : clearTimeout(id));
+/** @param {() => void} job */
+const whenIdle = (job) =>
+  'requestIdleCallback' in window ? requestIdleCallback(job, { timeout: 300 }) : setTimeout(job, 16);
+/** @param {number | undefined} id */
+const cancelIdle = (id) => {
+  if (id === undefined) return;
+  if ('cancelIdleCallback' in window) cancelIdleCallback(id);
+  else clearTimeout(id);
+};
 
-export function bar(share, kind) {
+/** @param {number} share @param {string} kind */
+function bar(share, kind) {
   const inner = h('span', { class: 'ctxk-barfill' });
   inner.style.width = `${Math.max(0, Math.min(100, 100 * share)).toFixed(1)}%`;
   return h('span', { class: `ctxk-bar ctxk-bar-${kind}`, 'aria-hidden': 'true' }, inner);
 }
 
-export const pre = (text) => h('pre', { class: 'ctxk-pre' }, text);
+/** @param {Child} text */
+const pre = (text) => h('pre', { class: 'ctxk-pre' }, text);
+
+/**
+ * The element that a selector finds: all of ours are HTML elements.
+ * @param {ParentNode} root @param {string} selector
+ */
+const find = (root, selector) => /** @type {HTMLElement | null} */ (root.querySelector(selector));
+
+/** @param {ParentNode} root @param {string} selector */
+const findAll = (root, selector) => /** @type {HTMLElement[]} */ ([...root.querySelectorAll(selector)]);
 
 /** Longest text that is drawn whole before the reader asks for the rest. */
 const FOLDED_CHARS = 700;
 const FOLDED_LINES = 10;
 
-/** A text, folded where it is long. `open` has the keys of those that the reader opened. */
-export function foldedText(open, key, raw) {
+/**
+ * A text, folded where it is long. `open` has the keys of those that the reader opened.
+ * @param {Set<string>} open
+ * @param {string} key
+ * @param {unknown} raw
+ */
+function foldedText(open, key, raw) {
   const text = clean(raw);
   const long = text.length > FOLDED_CHARS || text.split('\n').length > FOLDED_LINES;
   const body = pre('');
@@ -226,15 +290,24 @@ export function foldedText(open, key, raw) {
   return text ? [body, long && more] : [];
 }
 
-/** The picture that a model is shown, as it is sent: a PNG or JPEG in base64. Null for anything else. */
-export function pictureOf(source) {
+/**
+ * The picture that a model is shown, as it is sent: a PNG or JPEG in base64. Null for anything else.
+ * @param {HandleFacts['picture'] | undefined} source
+ */
+function pictureOf(source) {
   const { media_type: type, data } = dict(source);
-  if (!['image/png', 'image/jpeg'].includes(type) || !/^[A-Za-z0-9+/=]+$/.test(data ?? '')) return null;
+  if (!type || !['image/png', 'image/jpeg'].includes(type) || !/^[A-Za-z0-9+/=]+$/.test(data ?? '')) return null;
   return h('img', { class: 'ctxk-picture', alt: 'The picture that a model is shown', src: `data:${type};base64,${data}` });
 }
 
-/** A part that opens. `open` has the keys of those that are; `fill` makes what is inside when it is first looked at. */
-export function foldable(open, key, title, fill) {
+/**
+ * A part that opens. `open` has the keys of those that are; `fill` makes what is inside when it is first looked at.
+ * @param {Set<string>} open
+ * @param {string} key
+ * @param {string} title
+ * @param {(box: HTMLElement) => Child} fill
+ */
+function foldable(open, key, title, fill) {
   const box = h('div', { class: 'ctxk-folded' });
   const fold = h('details', { class: 'ctxk-fold' }, h('summary', { 'data-keep': key }, title), box);
   fold.open = open.has(key);
@@ -247,37 +320,68 @@ export function foldable(open, key, title, fill) {
   return fold;
 }
 
-/** Scroll `section` so that `el` stands in its middle. Not scrollIntoView: that may scroll what the panel stands in, too. */
-export function bringToMiddle(section, el) {
+/**
+ * Scroll `section` so that `el` stands in its middle. Not scrollIntoView: that may scroll what the panel stands in, too.
+ * @param {Element} section
+ * @param {Element} el
+ */
+function bringToMiddle(section, el) {
   const [at, seen] = [el.getBoundingClientRect(), section.getBoundingClientRect()];
   section.scrollTop += at.top - seen.top - Math.max(0, (seen.height - at.height) / 2);
 }
 
-/** What a response, or an ask, has cost: `4,120 tokens · $0.0041`. */
-export function spentTold(row) {
+/**
+ * What a response, or an ask, has cost: `4,120 tokens · $0.0041`.
+ * @param {{tokens?: number | null, usd?: number | null}} row
+ */
+function spentTold(row) {
   const [tokens, usd] = [number(row.tokens), number(row.usd)];
   return [tokens ? `${count(tokens)} tokens` : '', usd === null ? '' : `$${usd.toFixed(usd < 1 ? 4 : 2)}`]
     .filter(Boolean)
     .join(' · ');
 }
 
-/** Draw the eye to an element. */
-export function flash(el) {
+/**
+ * Ask the kernel, where the host can. The answer never fails: where there is none, `error` says why.
+ * @template {keyof Requests} Type
+ * @param {Ask | undefined} ask
+ * @param {Type} type
+ * @param {Requests[Type]} request
+ * @returns {Promise<Answers[Type] | {error: string}>}
+ */
+async function askKernel(ask, type, request) {
+  if (!ask) return { error: 'This panel cannot ask the kernel.' };
+  try {
+    return await ask(type, request);
+  } catch (error) {
+    return { error: `The kernel did not answer: ${reasonOf(error)}` };
+  }
+}
+
+/** What an error says. @param {unknown} error */
+const reasonOf = (error) => (error instanceof Error ? error.message : String(error));
+
+/** Draw the eye to an element. @param {HTMLElement} el */
+function flash(el) {
   el.classList.remove('ctxk-flash');
   void el.offsetWidth; // so that it begins anew
   el.classList.add('ctxk-flash');
 }
 
-/** The run, or else the statement, that an id of the model's history belongs to: `s3.1` of `s3.1:4~result`. */
-export const runOf = (id) => clean(id).split(/[:~#]/)[0];
+/**
+ * The run, or else the statement, that an id of the model's history belongs to: `s3.1` of `s3.1:4~result`.
+ * @param {unknown} id
+ */
+const runOf = (id) => clean(id).split(/[:~#]/)[0];
 
 /**
  * A text as one word of a `%ctx` line: what a person types comes through unchanged, but for its line breaks.
  *
  * The kernel splits the line as a shell would; before that IPython fills in `{name}` and `$name`, which must not happen
  * to a text. `$$` stands for `$` only where an even number of `'` follows before the next brace, or the end.
+ * @param {unknown} text
  */
-export function quoted(text) {
+function quoted(text) {
   const line = clean(text).replace(/\s+/g, ' ').trim();
   // What begins with a dash would be read as an option.
   const word = `${line.startsWith('-') ? ' ' : ''}${line.replace(/["\\]/g, '\\$&')}`;
@@ -292,7 +396,8 @@ export function quoted(text) {
   return `"${filled}"`;
 }
 
-export function facts(pairs) {
+/** @param {readonly (readonly any[])[]} pairs names and values */
+function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== '');
   return shown.length
     ? h(
@@ -305,7 +410,8 @@ export function facts(pairs) {
     : null;
 }
 
-export function emptyState(title, text, code) {
+/** @param {string} title @param {string} [text] @param {string} [code] */
+function emptyState(title, text, code) {
   return h(
     'div',
     { class: 'ctxk-empty' },
@@ -315,8 +421,8 @@ export function emptyState(title, text, code) {
   );
 }
 
-/** A line to run, with a button that copies it. */
-export function codeLine(code) {
+/** A line to run, with a button that copies it. @param {string} code */
+function codeLine(code) {
   const copy = h('button', { class: 'ctxk-link', type: 'button', title: 'Copy this line' }, 'copy');
   copy.addEventListener('click', async () => {
     copy.textContent = (await copyText(code)) ? 'copied' : 'not allowed';
@@ -325,7 +431,8 @@ export function codeLine(code) {
   return h('div', { class: 'ctxk-codeline' }, h('code', null, code), copy);
 }
 
-export async function copyText(text) {
+/** @param {string} text */
+async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
@@ -334,4 +441,49 @@ export async function copyText(text) {
   }
 }
 
-export const heading = (text) => h('h4', { class: 'ctxk-h' }, text);
+/** @param {Child} text */
+const heading = (text) => h('h4', { class: 'ctxk-h' }, text);
+
+export {
+  askKernel,
+  reasonOf,
+  find,
+  findAll,
+  h,
+  put,
+  clean,
+  list,
+  dict,
+  number,
+  count,
+  plural,
+  duration,
+  bytes,
+  clock,
+  icon,
+  AUTHORS,
+  STATUSES,
+  statusOf,
+  badge,
+  headline,
+  keyOf,
+  label,
+  atBottom,
+  whenIdle,
+  cancelIdle,
+  bar,
+  pre,
+  foldedText,
+  pictureOf,
+  foldable,
+  bringToMiddle,
+  spentTold,
+  flash,
+  runOf,
+  quoted,
+  facts,
+  emptyState,
+  codeLine,
+  copyText,
+  heading
+};

@@ -9,6 +9,8 @@ import {
   clean,
   count,
   dict,
+  find,
+  findAll,
   flash,
   foldedText,
   h,
@@ -19,10 +21,30 @@ import {
   bringToMiddle,
   quoted,
   runOf
-} from './base.js?v=0.1.0';
+} from './base.js';
+
+/** @import {Block, History, RedactionEntry, Violation} from '../messages.js' */
+/** @import {Child} from '../types.js' */
+/** @import {Item} from './menu.js' */
+/** @import {View} from './render.js' */
+/** @import {Next} from './returning.js' */
+
+/**
+ * What the blocks of one projection are drawn with.
+ * @typedef {object} Drawing
+ * @property {View} view
+ * @property {Map<string, Partial<Violation>[]>} broken violations by block
+ * @property {Map<string, string>} pins reasons by event
+ * @property {Map<string, Partial<RedactionEntry>>} redactions by event
+ * @property {number} widest tokens of the largest block
+ * @property {number} total tokens
+ *
+ * @typedef {{role: string, at: number | null, blocks: Partial<Block>[], tokens: number}} Message
+ * @typedef {'human' | 'model' | 'kernel'} Speaker
+ */
 
 /** Kinds of the history: they stay as they are from turn to turn, while the rest is made anew. */
-export const HISTORY_KINDS = new Set([
+const HISTORY_KINDS = new Set([
   'statement',
   'question',
   'answer',
@@ -36,29 +58,41 @@ export const HISTORY_KINDS = new Set([
 const REDACTABLE = new Set(['statement', 'result']);
 /** Kinds of events that can be pinned. */
 const PINNABLE = new Set(['statement', 'question', 'answer', 'call', 'result']);
+/** @type {Record<string, Speaker>} */
 const SPEAKERS = { statement: 'human', question: 'human', answer: 'model', thinking: 'model', call: 'model' };
 /** Characters of a summary that the kernel takes. */
 const SUMMARY_CHARS = 400;
 
+/** @type {Record<string, string>} */
 const ROLES = { user: 'User message', assistant: 'Assistant message', system: 'System message' };
 
-/** The id of the event that a block shows: blocks of one event are told apart after a `#`. */
+/**
+ * The id of the event that a block shows: blocks of one event are told apart after a `#`.
+ * @param {Partial<Block>} block
+ */
 const eventOf = (block) => clean(block.id).split('#')[0];
 
-/** What is recorded about the events of the history: by event, what is pinned, and the redaction that stands or waits. */
+/**
+ * What is recorded about the events of the history: by event, what is pinned, and the redaction that stands or waits.
+ * @param {History | null} history
+ */
 function marksOf(history) {
   const told = dict(history);
   const redactions = list(told.entries)
-    .map(dict)
-    .filter((one) => one.kind === 'redaction' && ['applied', 'waiting'].includes(one.state));
+    .map((one) => /** @type {Partial<RedactionEntry>} */ (dict(one)))
+    .filter((one) => one.kind === 'redaction' && ['applied', 'waiting'].includes(one.state ?? ''));
   return {
     pins: new Map(list(told.pins).map((one) => [clean(one?.target), clean(one?.reason)])),
     redactions: new Map(redactions.map((one) => [clean(one.target), one]))
   };
 }
 
-/** Blocks put together as the messages that they stand in; `at` is the index in the request, null for the system text. */
+/**
+ * Blocks put together as the messages that they stand in; `at` is the index in the request, null for the system text.
+ * @param {Partial<Block>[]} blocks
+ */
 function messagesOf(blocks) {
+  /** @type {Message[]} */
   const messages = [];
   let at = -1;
   for (const block of blocks) {
@@ -75,8 +109,14 @@ function messagesOf(blocks) {
   return messages;
 }
 
-/** All messages. @param {any} view @param {any[]} blocks @param {Map<string, any[]>} broken violations by block */
-export function drawMessages(view, blocks, broken) {
+/**
+ * All messages.
+ * @param {View} view
+ * @param {Partial<Block>[]} blocks
+ * @param {Map<string, Partial<Violation>[]>} broken violations by block
+ */
+function drawMessages(view, blocks, broken) {
+  /** @type {Drawing} */
   const drawing = {
     view,
     broken,
@@ -86,11 +126,13 @@ export function drawMessages(view, blocks, broken) {
   };
   return messagesOf(blocks).map((message) => {
     const ol = h('ol', { class: 'ctxk-blocks' });
-    const sent = list(dict(list(dict(dict(view.projection).request).messages)[message.at]).content);
-    let speaker = null;
+    const messages = list(dict(dict(view.projection).request).messages);
+    const sent = message.at === null ? [] : list(dict(messages[message.at]).content);
+    let speaker = '';
     for (const [at, block] of message.blocks.entries()) {
-      const by = SPEAKERS[block.kind] ?? 'kernel';
-      ol.append(drawBlock(drawing, block, by, by !== speaker, block.kind === 'picture' ? pictureOf(dict(sent[at]).source) : null));
+      const by = SPEAKERS[block.kind ?? ''] ?? 'kernel';
+      const picture = block.kind === 'picture' ? pictureOf(dict(sent[at]).source) : null;
+      ol.append(drawBlock(drawing, block, by, by !== speaker, picture));
       speaker = by;
     }
     return h(
@@ -109,11 +151,19 @@ export function drawMessages(view, blocks, broken) {
   });
 }
 
+/**
+ * @param {Drawing} drawing
+ * @param {Partial<Block>} block
+ * @param {Speaker} by
+ * @param {boolean} isNew whether another one spoke before
+ * @param {Child} picture
+ */
 function drawBlock(drawing, block, by, isNew, picture) {
   const { view, broken, pins, redactions, widest, total } = drawing;
   const id = String(block.id ?? '');
   const event = eventOf(block);
   const tokens = number(block.tokens) ?? 0;
+  /** @param {string} what */
   const key = (what) => `${id}\0${what}`;
   const isOpen = view.openBlocks.has(key('why'));
   const why = h(
@@ -193,9 +243,10 @@ function drawBlock(drawing, block, by, isNew, picture) {
   return li;
 }
 
-/** Who gave a directive. */
-export const whose = (by) => (by === 'model' ? AUTHORS.model : AUTHORS.human);
+/** Who gave a directive. @param {string | undefined} by */
+const whose = (by) => (by === 'model' ? AUTHORS.model : AUTHORS.human);
 
+/** @param {View} view @param {Partial<Block>} block @param {(what: string) => string} key @param {Item[]} items */
 function moreButton(view, block, key, items) {
   const button = h(
     'button',
@@ -214,10 +265,18 @@ function moreButton(view, block, key, items) {
   return button;
 }
 
-/** What a person can do with a block of the history. */
+/**
+ * What a person can do with a block of the history.
+ * @param {View} view
+ * @param {Partial<Block>} block
+ * @param {string} event
+ * @param {boolean} isPinned
+ * @param {Partial<RedactionEntry> | undefined} redaction
+ */
 function actionsOf(view, block, event, isPinned, redaction) {
   const kind = clean(block.kind);
   if (!block.role || !HISTORY_KINDS.has(kind)) return [];
+  /** @type {Item[]} */
   const items = [];
   if (REDACTABLE.has(kind)) {
     if (redaction) items.push({ text: 'Undo the redaction', icon: 'undo', run: () => undoRedaction(view, redaction) });
@@ -252,14 +311,15 @@ function actionsOf(view, block, event, isPinned, redaction) {
 
 /* ------------------------------------------------------------ gestures */
 
-/** Show the field for the note that is to stand in an output's place. */
+/** Show the field for the note that is to stand in an output's place. @param {View} view @param {string} event */
 function draftRedaction(view, event) {
   view.drafts.set(event, view.drafts.get(event) ?? '');
   view.refresh('projection');
   const block = blockOf(view, event);
-  block?.querySelector('.ctxk-input')?.focus();
+  if (block) find(block, '.ctxk-input')?.focus();
 }
 
+/** @param {View} view @param {string} event */
 function redactForm(view, event) {
   const input = h('input', {
     class: 'ctxk-input',
@@ -269,12 +329,13 @@ function redactForm(view, event) {
     maxlength: SUMMARY_CHARS,
     'data-keep': `${event}\0draft`
   });
-  input.value = view.drafts.get(event);
+  input.value = view.drafts.get(event) ?? '';
   input.addEventListener('input', () => view.drafts.set(event, input.value));
   const close = () => {
     view.drafts.delete(event);
     view.refresh('projection');
-    blockOf(view, event)?.querySelector('.ctxk-blockmore')?.focus();
+    const block = blockOf(view, event);
+    if (block) find(block, '.ctxk-blockmore')?.focus();
   };
   input.addEventListener('keydown', (key) => {
     if (key.key !== 'Escape') return;
@@ -306,19 +367,25 @@ function redactForm(view, event) {
 /**
  * Run a `%ctx` line as a gesture. What it said has the button for what comes next: `back`, the line that takes it back,
  * or `next`. Returns whether it went well.
+ * @param {View} view
+ * @param {string} line
+ * @param {{back?: string, next?: Next | null}} [then]
  */
-export function runLine(view, line, { back = '', next = null } = {}) {
-  const undo = back && { text: 'Undo', run: () => void runLine(view, back) };
-  return view.returning.perform(`%ctx ${line}`, 'Done.', next ?? (undo || null));
+function runLine(view, line, { back = '', next = null } = {}) {
+  const undo = back ? { text: 'Undo', run: () => void runLine(view, back) } : null;
+  return view.returning.perform(`%ctx ${line}`, 'Done.', next ?? undo);
 }
 
-export const undoRedaction = (view, redaction) => runLine(view, `redact --undo ${clean(redaction.id)}`);
-export const undoCondensation = (view, id) => runLine(view, `condense --undo ${clean(id)}`);
-export const setPin = (view, event, on) =>
+/** @param {View} view @param {Partial<RedactionEntry>} redaction */
+const undoRedaction = (view, redaction) => runLine(view, `redact --undo ${clean(redaction.id)}`);
+/** @param {View} view @param {string} id */
+const undoCondensation = (view, id) => runLine(view, `condense --undo ${clean(id)}`);
+/** @param {View} view @param {string} event @param {boolean} on */
+const setPin = (view, event, on) =>
   runLine(view, `${on ? 'pin' : 'unpin'} ${event}`, { back: `${on ? 'unpin' : 'pin'} ${event}` });
 
-/** The button that asks for a condensation. */
-export function condenseButton(view) {
+/** The button that asks for a condensation. @param {View} view */
+function condenseButton(view) {
   return h(
     'button',
     {
@@ -335,8 +402,13 @@ export function condenseButton(view) {
 
 /* ------------------------------------------------------------ where things are */
 
-/** A statement's id, as a button that goes to its row where it is one. */
-export function statementLink(view, id, text = id) {
+/**
+ * A statement's id, as a button that goes to its row where it is one.
+ * @param {View} view
+ * @param {string | undefined} id
+ * @param {string} [text]
+ */
+function statementLink(view, id, text = clean(id)) {
   const run = runOf(id);
   if (!/^s\d+/.test(run)) return h('code', null, id);
   return h(
@@ -352,10 +424,14 @@ export function statementLink(view, id, text = id) {
   );
 }
 
-/** A block's id, as a button that goes to it where it is shown. */
-export function blockLink(view, id) {
+/**
+ * A block's id, as a button that goes to it where it is shown.
+ * @param {View} view
+ * @param {string | null | undefined} id
+ */
+function blockLink(view, id) {
   const shown = list(view.projection?.blocks).some((block) => block?.id === id);
-  if (!shown) return h('code', { class: 'ctxk-blockid' }, id);
+  if (!id || !shown) return h('code', { class: 'ctxk-blockid' }, id);
   return h(
     'button',
     {
@@ -369,11 +445,12 @@ export function blockLink(view, id) {
   );
 }
 
+/** @param {View} view @param {string} id */
 const blockOf = (view, id) =>
-  [...view.sections.projection.querySelectorAll('[data-block]')].find((el) => el.dataset.block === id);
+  findAll(view.sections.projection, '[data-block]').find((el) => el.dataset.block === id);
 
-/** Bring a block into view, with the keyboard. */
-export function goToBlock(view, id) {
+/** Bring a block into view, with the keyboard. @param {View} view @param {string} id */
+function goToBlock(view, id) {
   const el = blockOf(view, id);
   if (!el) return;
   bringToMiddle(view.sections.projection, el);
@@ -382,3 +459,17 @@ export function goToBlock(view, id) {
   // Blocks that come into view get their real heights.
   requestAnimationFrame(() => bringToMiddle(view.sections.projection, el));
 }
+
+export {
+  HISTORY_KINDS,
+  drawMessages,
+  whose,
+  runLine,
+  undoRedaction,
+  undoCondensation,
+  setPin,
+  condenseButton,
+  statementLink,
+  blockLink,
+  goToBlock
+};

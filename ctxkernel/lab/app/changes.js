@@ -1,7 +1,11 @@
 /** The section Changes: the delta feed, grouped by the statement that made them. */
 
-import { emptyState, h, headline } from './base.js?v=0.1.0';
+import { emptyState, h, headline } from './base.js';
 
+/** @import {DeltaItem} from '../messages.js' */
+/** @import {View} from './render.js' */
+
+/** @type {Record<string, string>} */
 const DELTA_WORDS = {
   variable: 'var',
   node: 'handle',
@@ -12,19 +16,20 @@ const DELTA_WORDS = {
   notice: 'note'
 };
 
-/** What each statement changed, the newest first. */
-export function drawChanges(view) {
+/** What each statement changed, the newest first. @param {View} view */
+function drawChanges(view) {
   if (!view.deltas.length)
     return emptyState(
       'No changes yet',
       'Variables, handles and files that a cell changes are listed here, newest first.'
     );
-  /** @type {Map<string, any[]>} */
+  /** @type {Map<string, Partial<DeltaItem>[]>} */
   const groups = new Map();
   for (const item of view.deltas) {
     const id = String(item.statement_id ?? '');
-    if (!groups.has(id)) groups.set(id, []);
-    groups.get(id).push(item);
+    const items = groups.get(id);
+    if (items) items.push(item);
+    else groups.set(id, [item]);
   }
   return [...groups.entries()].reverse().map(([id, items]) => {
     const row = view.rowOf(id);
@@ -46,8 +51,8 @@ export function drawChanges(view) {
             null,
             h(
               'span',
-              { class: `ctxk-kind ctxk-kind-${item.kind in DELTA_WORDS ? item.kind : 'other'}` },
-              DELTA_WORDS[item.kind] ?? item.kind
+              { class: `ctxk-kind ctxk-kind-${item.kind && item.kind in DELTA_WORDS ? item.kind : 'other'}` },
+              DELTA_WORDS[item.kind ?? ''] ?? item.kind
             ),
             h('span', { class: 'ctxk-summary' }, h('code', { class: 'ctxk-subject' }, item.subject), ' ', item.summary)
           )
@@ -56,3 +61,5 @@ export function drawChanges(view) {
     );
   });
 }
+
+export { drawChanges };

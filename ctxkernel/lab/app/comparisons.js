@@ -1,8 +1,14 @@
 /** The section Re-run: what of the last re-run came out as before, what did not, and what that comes from. */
 
-import { clean, count, duration, emptyState, h, headline, label, list, number, plural, pre } from './base.js?v=0.1.0';
-import { verdict } from './timeline.js?v=0.1.0';
+import { clean, count, dict, duration, emptyState, find, h, headline, label, list, number, plural, pre } from './base.js';
+import { verdict } from './timeline.js';
 
+/** @import {Divergence} from '../messages.js' */
+/** @import {Child} from '../types.js' */
+/** @import {View} from './render.js' */
+/** @import {AnyRow} from './tree.js' */
+
+/** @type {Record<string, string>} */
 const KINDS = {
   output: 'output',
   state: 'state',
@@ -14,8 +20,8 @@ const KINDS = {
 /** Excerpts up to this length stand on one line, as `before → after`. */
 const SHORT = 40;
 
-/** The table of all comparisons of the last re-run on the way to HEAD. */
-export function drawComparisons(view) {
+/** The table of all comparisons of the last re-run on the way to HEAD. @param {View} view */
+function drawComparisons(view) {
   const rows = view.compared;
   if (!rows.length)
     return emptyState(
@@ -23,16 +29,18 @@ export function drawComparisons(view) {
       'Choose “Re-run from here” on a statement: what comes out differently is listed here, with what it comes from.'
     );
   const all = rows.map((row) => ({ row, ...verdict(row.comparison) }));
+  /** @param {string} word */
   const of = (word) => all.filter((one) => one.word === word).length;
   const only = h('input', { type: 'checkbox', 'data-part': 'only' });
   only.checked = view.onlyDiffering;
   only.addEventListener('change', () => {
     view.onlyDiffering = only.checked;
     view.refresh('rerun');
-    view.sections.rerun.querySelector('[data-part=only]')?.focus();
+    find(view.sections.rerun, '[data-part=only]')?.focus();
   });
   const shown = view.onlyDiffering ? all.filter((one) => one.word !== 'same') : all;
-  const total = (i) => rows.reduce((sum, row) => sum + (number(list(row.comparison.time_ms)[i]) ?? 0), 0);
+  /** @param {number} i */
+  const total = (i) => rows.reduce((sum, row) => sum + (number(list(row.comparison?.time_ms)[i]) ?? 0), 0);
   return [
     h(
       'div',
@@ -77,8 +85,9 @@ export function drawComparisons(view) {
   ];
 }
 
+/** @param {View} view @param {{row: AnyRow} & ReturnType<typeof verdict>} compared */
 function comparisonRows(view, { row, word, glyph, found }) {
-  const c = row.comparison;
+  const c = dict(row.comparison);
   const [before, after] = list(c.time_ms);
   const go = h(
     'button',
@@ -114,6 +123,7 @@ function comparisonRows(view, { row, word, glyph, found }) {
   );
 }
 
+/** @param {Partial<Divergence>} one @returns {Child} */
 function divergence(one) {
   const [before, after] = [clean(one.before), clean(one.after)];
   const told = clean(one.summary);
@@ -124,7 +134,7 @@ function divergence(one) {
     h(
       'p',
       null,
-      h('span', { class: 'ctxk-tag' }, KINDS[one.kind] ?? one.kind),
+      h('span', { class: 'ctxk-tag' }, KINDS[one.kind ?? ''] ?? one.kind),
       ' ',
       h('code', { class: 'ctxk-subject' }, one.subject),
       ' ',
@@ -151,5 +161,8 @@ function divergence(one) {
   ];
 }
 
+/** @param {string} title @param {string} text */
 const excerpt = (title, text) =>
   h('div', null, h('h4', { class: 'ctxk-h' }, title), text ? pre(text) : h('p', { class: 'ctxk-hint' }, 'nothing'));
+
+export { drawComparisons };

@@ -17,12 +17,22 @@ import {
   pre,
   put,
   spentTold
-} from './base.js?v=0.1.0';
+} from './base.js';
 
-/** One line on what the statement did, after what was said of it: names that came, changed and went; the error; what it left. */
-export function chips(row, first = []) {
+/** @import {Child} from '../types.js' */
+/** @import {NameChange, Size} from '../messages.js' */
+/** @import {AnyRow} from './tree.js' */
+
+/**
+ * One line on what the statement did, after what was said of it: names that came, changed and went; the error; what it left.
+ * @param {AnyRow} row
+ * @param {Child[]} [first]
+ */
+function chips(row, first = []) {
   const diff = dict(row.diff);
+  /** @type {Child[]} */
   const out = [...first];
+  /** @type {[string, string, readonly string[]][]} */
   const sets = [
     ['added', '+', Object.keys(dict(diff.added))],
     ['changed', '~', Object.keys(dict(diff.changed))],
@@ -37,7 +47,7 @@ export function chips(row, first = []) {
   const fresh = new Set(sets[0][2]);
   const nodes = list(row.nodes)
     .map(dict)
-    .filter((n) => !fresh.has(n.name));
+    .filter((n) => !fresh.has(n.name ?? ''));
   for (const n of nodes.slice(0, 6))
     out.push(h('span', { class: 'ctxk-chip ctxk-node', title: `${n.name}: ${n.summary ?? ''}` }, `◇ ${n.name}`));
   if (nodes.length > 6) out.push(h('span', { class: 'ctxk-chip ctxk-node' }, `◇ ${nodes.length - 6} more`));
@@ -70,14 +80,18 @@ export function chips(row, first = []) {
   return h('div', { class: 'ctxk-sub' }, error, out.length > 0 && h('div', { class: 'ctxk-chips' }, out));
 }
 
-/** Fill the details of one statement: what ran, what it said, how it failed, what it changed, what it left. */
-export function fillDetails(el, row) {
+/**
+ * Fill the details of one statement: what ran, what it said, how it failed, what it changed, what it left.
+ * @param {HTMLElement} el
+ * @param {AnyRow} row
+ */
+function fillDetails(el, row) {
   const cut = dict(row.cut);
   const late = dict(row.late);
   const tags = dict(row.tags);
   if (isResponse(row)) put(el, heading('What the model said'), h('p', { class: 'ctxk-said' }, row.source));
   else put(el, heading('Source'), pre(row.source || '(empty)'));
-  for (const stream of ['stdout', 'stderr']) {
+  for (const stream of /** @type {const} */ (['stdout', 'stderr'])) {
     const text = row[stream];
     const lost = number(cut[stream]);
     if (!text && !lost) continue;
@@ -147,7 +161,7 @@ export function fillDetails(el, row) {
       ['run', row.execution_id],
       ['at', clock(row.started_at ?? row.timestamp)],
       ['took', duration(row.time_ms)],
-      ['by', AUTHORS[row.author] ?? row.author],
+      ['by', (row.author && AUTHORS[row.author]) ?? row.author],
       ['of the ask', tags.ask],
       ['model', tags.model],
       ['spent', spentTold(row)],
@@ -161,9 +175,10 @@ export function fillDetails(el, row) {
   );
 }
 
-/** Whether a row is what a model said, in words; its cells are rows of their own. */
-export const isResponse = (row) => row.author === 'model' && row.kind === 'meta' && !dict(row.tags).held;
+/** Whether a row is what a model said, in words; its cells are rows of their own. @param {AnyRow} row */
+const isResponse = (row) => row.author === 'model' && row.kind === 'meta' && !dict(row.tags).held;
 
+/** @param {string} kind @param {string} sign @param {string} name @param {Partial<NameChange>} x */
 function diffLine(kind, sign, name, x) {
   const size = sizeText(x.size);
   const short = [x.before, x.repr].every((text) => clean(text).length <= 36 && !clean(text).includes('\n'));
@@ -185,7 +200,9 @@ function diffLine(kind, sign, name, x) {
   );
 }
 
+/** @param {string | undefined} mime */
 function shortMime(mime) {
+  /** @type {Record<string, string>} */
   const names = {
     'image/png': 'png',
     'image/jpeg': 'jpeg',
@@ -198,13 +215,14 @@ function shortMime(mime) {
     'application/vnd.jupyter.widget-view+json': 'widget'
   };
   return (
-    names[mime] ??
+    names[mime ?? ''] ??
     clean(mime ?? '')
       .replace(/^application\/(vnd\.)?/, '')
       .slice(0, 24)
   );
 }
 
+/** @param {Size | undefined} size */
 function sizeText(size) {
   const s = dict(size);
   return [
@@ -214,3 +232,5 @@ function sizeText(size) {
     .filter(Boolean)
     .join(', ');
 }
+
+export { chips, fillDetails, isResponse };

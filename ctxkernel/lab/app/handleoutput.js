@@ -6,14 +6,25 @@
  * Rule 2: a widget that lives is not drawn anew when the text beside it changes: somebody may have a slider in hand.
  */
 
-export const HANDLE_MIME = 'application/vnd.ctxkernel.handle+json';
+/** @import {MimeModel} from '../jupyterlab.js' */
+/** @import {Link, Parts} from './plugin.js' */
+
+const HANDLE_MIME = 'application/vnd.ctxkernel.handle+json';
 const WIDGET_MIME = 'application/vnd.jupyter.widget-view+json';
 const HTML = 'text/html';
 const NOT_LIVE = 'As it was saved. Run the cell to have it live.';
 
-/** @param {any} lab JupyterLab's parts @param {(node: any) => any} linkOf the notebook that an element stands in */
-export function handleOutput(lab, linkOf) {
+/**
+ * @param {Parts} lab JupyterLab's parts
+ * @param {(node: Node) => Link | null} linkOf the notebook that an element stands in
+ */
+function handleOutput(lab, linkOf) {
   class HandleOutput extends lab.Panel {
+    /** @type {MimeModel | null} */
+    model = null;
+    live = false;
+
+    /** @param {MimeModel} model */
     async renderModel(model) {
       this.model = model;
       if (this.live) return;
@@ -27,13 +38,13 @@ export function handleOutput(lab, linkOf) {
       await this.widget(link, this.model);
     }
 
-    /** The widget, drawn by whatever this notebook draws widgets with. */
+    /** The widget, drawn by whatever this notebook draws widgets with. @param {Link} link @param {MimeModel} model */
     async widget(link, model) {
       this.live = true;
       this.show(link, WIDGET_MIME, model);
     }
 
-    /** Text, and why there is no more. */
+    /** Text, and why there is no more. @param {Link} link @param {MimeModel} model */
     async saved(link, model) {
       await this.show(link, HTML, model);
       const note = new lab.Widget();
@@ -42,6 +53,7 @@ export function handleOutput(lab, linkOf) {
       this.addWidget(note);
     }
 
+    /** @param {Link} link @param {string} mime @param {MimeModel} model */
     show(link, mime, model) {
       for (const one of [...this.widgets]) one.dispose();
       const one = link.notebook.content.rendermime.createRenderer(mime);
@@ -49,6 +61,7 @@ export function handleOutput(lab, linkOf) {
       return one.renderModel(model);
     }
 
+    /** @override @param {unknown} msg */
     onAfterAttach(msg) {
       super.onAfterAttach(msg);
       if (this.model && !this.widgets.length) void this.renderModel(this.model);
@@ -57,13 +70,19 @@ export function handleOutput(lab, linkOf) {
   return new HandleOutput();
 }
 
-/** Whether the kernel of a notebook has that widget; it answers when the cells that it was given have ended. */
+/**
+ * Whether the kernel of a notebook has that widget; it answers when the cells that it was given have ended.
+ * @param {Link} link
+ * @param {string} id
+ */
 async function knows(link, id) {
   try {
     await link.context.ready; // A notebook is drawn before its kernel is found.
-    const { content } = await link.kernel.requestCommInfo({ target_name: 'jupyter.widget' });
-    return id in (content.comms ?? {});
+    const found = await link.kernel?.requestCommInfo({ target_name: 'jupyter.widget' });
+    return id in (found?.content.comms ?? {});
   } catch {
     return false; // There is none, or it went away.
   }
 }
+
+export { HANDLE_MIME, handleOutput };

@@ -1,11 +1,15 @@
 /** The section Handles: what is looked at, how much of it the model sees, and what that costs. */
 
-import { bar, clean, count, dict, emptyState, facts, h, icon, list, number, plural, pre, put } from './base.js?v=0.1.0';
+import { bar, clean, count, dict, emptyState, facts, h, icon, list, number, plural, pre, put } from './base.js';
 
+/** @import {Handle} from '../messages.js' */
+/** @import {View} from './render.js' */
+
+/** @type {Record<string, string>} */
 const LODS = { 0: 'raw', 1: 'structure', 2: 'summary', 3: 'diff' };
 
-/** One card a handle. */
-export function drawHandles(view) {
+/** One card a handle. @param {View} view */
+function drawHandles(view) {
   if (!view.handles.length) {
     return emptyState(
       'No handles yet',
@@ -20,11 +24,13 @@ export function drawHandles(view) {
   );
 }
 
+/** @param {View} view @param {Partial<Handle>} x */
 function drawHandle(view, x) {
   const id = String(x.obj_id ?? x.name);
   const isOpen = view.openHandles.has(id);
   const used = number(x.rendered_tokens) ?? 0;
   const budget = number(x.tokens);
+  const members = list(x.members);
   const paused = String(x.mode ?? '').toLowerCase() === 'paused';
   const body = h('div', { class: 'ctxk-details', hidden: !isOpen });
   const fill = () => {
@@ -88,10 +94,10 @@ function drawHandle(view, x) {
     ),
     budget ? bar(used / budget, used > budget ? 'error' : 'plain') : null,
     x.target &&
-      !list(x.members).length &&
+      !members.length &&
       h('p', { class: 'ctxk-target ctxk-tail', title: x.target }, h('bdi', null, x.target)),
-    list(x.members).length > 0 &&
-      h('p', { class: 'ctxk-target' }, `${plural(x.members.length, 'member')}: ${x.members.join(', ')}`),
+    members.length > 0 &&
+      h('p', { class: 'ctxk-target' }, `${plural(members.length, 'member')}: ${members.join(', ')}`),
     h(
       'p',
       { class: 'ctxk-policy' },
@@ -109,8 +115,11 @@ function drawHandle(view, x) {
   );
 }
 
+/** @param {any} freq */
 function freqText(freq) {
   if (typeof freq === 'string') return freq.toLowerCase();
   const x = dict(freq);
   return clean(x.kind ?? x.name ?? JSON.stringify(freq));
 }
+
+export { drawHandles };

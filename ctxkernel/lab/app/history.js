@@ -9,8 +9,9 @@ import {
   undoCondensation,
   undoRedaction,
   whose
-} from './blocks.js?v=0.1.0';
+} from './blocks.js';
 import {
+  askKernel,
   bringToMiddle,
   clean,
   count,
@@ -20,14 +21,23 @@ import {
   foldable,
   foldedText,
   h,
+  findAll,
   heading,
   list,
   number,
   plural,
   put,
   runOf
-} from './base.js?v=0.1.0';
+} from './base.js';
 
+/** @import {BatchEntry, CondensationEntry, CondensedEvents, Entry, History, PinnedEvent} from '../messages.js' */
+/** @import {RedactionEntry, RepairEntry} from '../messages.js' */
+/** @import {Child} from '../types.js' */
+/** @import {View} from './render.js' */
+
+/** @typedef {{word: string, title: Child, body: Child, undo?: Child}} Drawn how an entry is drawn */
+
+/** @type {Record<string, string>} */
 const STATES = {
   applied: '',
   waiting: 'waits: it takes effect with others, when that pays',
@@ -35,13 +45,15 @@ const STATES = {
   undone: 'taken back'
 };
 
-/** The number of things that the section tells. */
-export const historySize = (history) =>
-  ['entries', 'pins', 'waiting'].reduce((sum, name) => sum + list(dict(history)[name]).length, 0) +
-  (number(dict(history).more) ?? 0);
+/** The number of things that the section tells. @param {History | null} history */
+const historySize = (history) =>
+  list(history?.entries).length +
+  list(history?.pins).length +
+  list(history?.waiting).length +
+  (number(history?.more) ?? 0);
 
-/** All that is recorded, the newest first. */
-export function drawHistory(view) {
+/** All that is recorded, the newest first. @param {View} view */
+function drawHistory(view) {
   const told = view.history && dict(view.history);
   if (!told)
     return emptyState(
@@ -72,7 +84,7 @@ export function drawHistory(view) {
       'ol',
       { class: 'ctxk-entries' },
       list(told.entries)
-        .map(dict)
+        .map((one) => dict(one))
         .reverse()
         .map((one) => drawEntry(view, one))
     ),
@@ -80,6 +92,7 @@ export function drawHistory(view) {
   ];
 }
 
+/** @param {string} title @param {Child[]} items @param {string} [hint] */
 const recordsOf = (title, items, hint = '') =>
   h(
     'section',
@@ -89,6 +102,7 @@ const recordsOf = (title, items, hint = '') =>
     h('ul', { class: 'ctxk-marked' }, items)
   );
 
+/** @param {View} view @param {Partial<PinnedEvent>} one */
 function drawPin(view, one) {
   return h(
     'li',
@@ -99,14 +113,37 @@ function drawPin(view, one) {
   );
 }
 
+/** @param {string} told @param {string} key @param {() => void} onclick @param {string} [text] */
 const undoButton = (told, key, onclick, text = 'Undo') =>
   h('button', { class: 'ctxk-link', type: 'button', 'aria-label': told, 'data-keep': key, onclick }, text);
 
-const DRAW_ENTRY = { repair: ofRepair, condensation: ofCondensation, redaction: ofRedaction, batch: ofBatch };
+/**
+ * How an entry is drawn; one of a kind that this front end does not know, by its reason.
+ * @param {View} view
+ * @param {Partial<Entry>} one
+ * @returns {Drawn}
+ */
+function drawnOf(view, one) {
+  switch (one.kind) {
+    case 'repair':
+      return ofRepair(one);
+    case 'condensation':
+      return ofCondensation(view, one);
+    case 'redaction':
+      return ofRedaction(view, one);
+    case 'batch':
+      return ofBatch(one);
+    default: {
+      const { kind, id, reason } = /** @type {Partial<RepairEntry>} */ (one);
+      return { word: clean(kind), title: clean(id), body: reasonLine(reason) };
+    }
+  }
+}
 
+/** @param {View} view @param {Partial<Entry>} one */
 function drawEntry(view, one) {
-  const state = clean(one.state);
-  const { word, title, undo = null, body } = (DRAW_ENTRY[one.kind] ?? ofUnknown)(view, one);
+  const state = 'state' in one ? clean(one.state) : '';
+  const { word, title, undo, body } = drawnOf(view, one);
   return h(
     'li',
     {
@@ -128,22 +165,25 @@ function drawEntry(view, one) {
   );
 }
 
-const reasonLine = (one) => one.reason && h('p', { class: 'ctxk-muted' }, one.reason);
-const ofUnknown = (view, one) => ({ word: clean(one.kind), title: clean(one.id), body: reasonLine(one) });
+/** @param {string | undefined} reason */
+const reasonLine = (reason) => reason && h('p', { class: 'ctxk-muted' }, reason);
 
-function ofRepair(view, one) {
-  return { word: 'repaired', title: [`${clean(one.fix)} `, h('code', null, one.target)], body: reasonLine(one) };
+/** @param {Partial<RepairEntry>} one @returns {Drawn} */
+function ofRepair(one) {
+  return { word: 'repaired', title: [`${clean(one.fix)} `, h('code', null, one.target)], body: reasonLine(one.reason) };
 }
 
-function ofBatch(view, one) {
+/** @param {Partial<BatchEntry>} one @returns {Drawn} */
+function ofBatch(one) {
   const n = number(one.redactions) ?? 0;
   return {
     word: 'took effect',
     title: plural(n, 'redaction of the model', 'redactions of the model'),
-    body: reasonLine(one)
+    body: reasonLine(one.reason)
   };
 }
 
+/** @param {View} view @param {Partial<RedactionEntry>} one @returns {Drawn} */
 function ofRedaction(view, one) {
   return {
     word: 'redacted',
@@ -156,9 +196,11 @@ function ofRedaction(view, one) {
   };
 }
 
+/** @param {View} view @param {Partial<CondensationEntry>} one @returns {Drawn} */
 function ofCondensation(view, one) {
   const n = number(one.events) ?? 0;
-  if (!n) return { word: 'not condensed', title: '', body: reasonLine(one) };
+  const id = clean(one.id);
+  if (!n) return { word: 'not condensed', title: '', body: reasonLine(one.reason) };
   const range = one.first === one.last ? clean(one.first) : `${clean(one.first)} … ${clean(one.last)}`;
   return {
     word: 'condensed',
@@ -166,44 +208,45 @@ function ofCondensation(view, one) {
     undo:
       one.state === 'undone'
         ? null
-        : undoButton(`Undo the condensation of ${range}`, `undo\0${one.id}`, () => undoCondensation(view, one.id)),
+        : undoButton(`Undo the condensation of ${range}`, `undo\0${one.id}`, () => undoCondensation(view, id)),
     body: [
-      reasonLine(one),
+      reasonLine(one.reason),
       foldedText(view.openBlocks, `${one.id}\0summary`, one.summary),
       foldable(view.openFolds, `events\0${one.id}`, `Open: the ${plural(n, 'event')} it stands for`, (box) => {
-        const known = view.condensed.get(one.id);
-        if (known) return drawEvents(view, one.id, known);
-        void open(view, one.id, box);
+        const known = view.condensed.get(id);
+        if (known) return drawEvents(view, id, known);
+        void open(view, id, box);
         return h('p', { class: 'ctxk-hint' }, 'Asking the kernel…');
       })
     ]
   };
 }
 
-/** Show what a condensation stands for. It never changes, so it is asked for once. */
+/**
+ * Show what a condensation stands for. It never changes, so it is asked for once.
+ * @param {View} view
+ * @param {string} id
+ * @param {HTMLElement} box
+ */
 async function open(view, id, box) {
-  let answer;
-  try {
-    answer = await view.actions.ask?.('events', { of: id });
-  } catch (error) {
-    answer = { error: `The kernel did not answer: ${error?.message ?? error}` };
-  }
-  const found = answer?.events && dict(answer.events);
+  const answer = await askKernel(view.actions.ask, 'events', { of: id });
+  const found = 'events' in answer && answer.events ? dict(answer.events) : null;
   if (found) view.condensed.set(id, found);
   box.replaceChildren();
   put(
     box,
     found
       ? drawEvents(view, id, found)
-      : h('p', { class: 'ctxk-note' }, answer?.error || 'This panel cannot ask the kernel.')
+      : h('p', { class: 'ctxk-note' }, answer.error || 'The kernel gave no answer.')
   );
 }
 
+/** @param {View} view @param {string} id @param {Partial<CondensedEvents>} found @returns {Child} */
 function drawEvents(view, id, found) {
   const more = number(found.more) ?? 0;
   return [
     list(found.events)
-      .map(dict)
+      .map((event) => dict(event))
       .map((event) =>
         h(
           'section',
@@ -216,9 +259,9 @@ function drawEvents(view, id, found) {
   ];
 }
 
-/** Bring an entry into view, with what it stands for open. */
-export function goToEntry(view, id) {
-  const el = [...view.sections.history.querySelectorAll('[data-entry]')].find((one) => one.dataset.entry === id);
+/** Bring an entry into view, with what it stands for open. @param {View} view @param {string} id */
+function goToEntry(view, id) {
+  const el = findAll(view.sections.history, '[data-entry]').find((one) => one.dataset.entry === id);
   if (!el) return void runLine(view, `condense --show ${id}`);
   const fold = el.querySelector('details');
   if (fold) fold.open = true;
@@ -226,3 +269,5 @@ export function goToEntry(view, id) {
   el.focus({ preventScroll: true });
   flash(el);
 }
+
+export { historySize, drawHistory, goToEntry };

@@ -1,31 +1,44 @@
 /** A menu under a button: one for the whole panel, since only one is open at a time. */
 
-import { h, icon } from './base.js?v=0.1.0';
+import { find, findAll, h, icon } from './base.js';
+
+/** @import {Icon} from './base.js' */
 
 /**
  * @typedef {object} Item
  * @property {string} text
  * @property {() => void} run
- * @property {string} [icon]
+ * @property {Icon} [icon]
  * @property {string} [title]
  * @property {boolean} [off] it cannot be chosen now
  * @property {boolean} [checked] makes it a box to tick
  */
 
-export class Menu {
+class Menu {
   /** @param {HTMLElement} root what it lies over */
   constructor(root) {
     this.root = root;
+    /** The button that it is open under … @type {HTMLElement | null} */
+    this.of = null;
+    /** … and the section that the button is in. @type {Element | null} */
+    this.section = null;
     this.box = h('div', { class: 'ctxk-menu', role: 'menu', hidden: true });
     this.box.addEventListener('keydown', (event) => this.key(event));
-    this.scrolled = () => this.of && this.place();
-    this.outside = (event) => {
-      if (!this.box.contains(event.target) && !this.of?.contains(event.target)) this.close(false);
+    this.scrolled = () => this.place();
+    /** @param {PointerEvent} event */
+    this.outside = ({ target }) => {
+      if (target instanceof Node && !this.box.contains(target) && !this.of?.contains(target)) this.close(false);
     };
     root.append(this.box);
   }
 
-  /** Open under `button`, or close where it is open there. @param {Item[]} items @param {string[]} told lines under them */
+  /**
+   * Open under `button`, or close where it is open there.
+   * @param {HTMLElement} button
+   * @param {string} label
+   * @param {Item[]} items
+   * @param {readonly string[]} told lines under them
+   */
   open(button, label, items, told = []) {
     const again = this.of === button;
     this.close(false);
@@ -46,11 +59,12 @@ export class Menu {
     button.setAttribute('aria-expanded', 'true');
     this.box.hidden = false;
     this.place();
-    this.box.querySelector('[role^=menuitem]:not([aria-disabled])')?.focus({ preventScroll: true });
+    find(this.box, '[role^=menuitem]:not([aria-disabled])')?.focus({ preventScroll: true });
     document.addEventListener('pointerdown', this.outside, true);
-    this.section.addEventListener('scroll', this.scrolled, { passive: true });
+    this.section?.addEventListener('scroll', this.scrolled, { passive: true });
   }
 
+  /** @param {Item} item */
   item(item) {
     return h(
       'button',
@@ -69,7 +83,7 @@ export class Menu {
         }
       },
       item.checked === undefined
-        ? icon(item.icon)
+        ? item.icon && icon(item.icon)
         : h('span', { class: 'ctxk-check', 'aria-hidden': 'true' }, item.checked ? '✓' : ''),
       item.text
     );
@@ -77,6 +91,7 @@ export class Menu {
 
   /** Under its button, or over it where there is no room; closed when the button was scrolled away. */
   place() {
+    if (!this.of || !this.section) return;
     const [of, root, seen] = [this.of, this.root, this.section].map((el) => el.getBoundingClientRect());
     if (of.bottom < seen.top || of.top > seen.bottom) return this.close(false);
     const { offsetHeight: height } = this.box;
@@ -85,10 +100,13 @@ export class Menu {
     this.box.style.top = `${under + height <= root.height ? under : over}px`;
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
-    const items = [...this.box.querySelectorAll('[role^=menuitem]')];
-    const at = items.indexOf(document.activeElement);
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1 + items.length, Home: 0, End: items.length - 1 }[event.key];
+    const items = findAll(this.box, '[role^=menuitem]');
+    const at = items.findIndex((item) => item === document.activeElement);
+    /** @type {Record<string, number>} */
+    const places = { ArrowDown: at + 1, ArrowUp: at - 1 + items.length, Home: 0, End: items.length - 1 };
+    const to = places[event.key];
     if (event.key === 'Escape' || event.key === 'Tab') this.close(true);
     else if (to !== undefined) items[to % items.length].focus();
     else if (event.key !== 'Enter' && event.key !== ' ') return;
@@ -97,18 +115,21 @@ export class Menu {
     if (event.key !== 'Enter' && event.key !== ' ') event.preventDefault();
   }
 
+  /** @param {boolean} focus whether the button gets the keyboard */
   close(focus) {
     if (!this.of) return;
     document.removeEventListener('pointerdown', this.outside, true);
-    this.section.removeEventListener('scroll', this.scrolled);
+    this.section?.removeEventListener('scroll', this.scrolled);
     this.box.hidden = true;
     this.of.setAttribute('aria-expanded', 'false');
     if (focus) this.of.focus();
     this.of = null;
   }
 
-  /** `section` is drawn anew: the button of an open menu in it goes. */
+  /** `section` is drawn anew: the button of an open menu in it goes. @param {Element} section */
   leave(section) {
     if (section.contains(this.of)) this.close(false);
   }
 }
+
+export { Menu };

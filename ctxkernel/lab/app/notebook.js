@@ -6,7 +6,15 @@
  * Rule 2: cells run one after the other, each when the one before has ended well, so that a stop is a stop.
  */
 
-export const PROPOSAL_MIME = 'application/vnd.ctxkernel.proposal+json';
+import { list, reasonOf } from './base.js';
+
+/** @import {Cell, CodeCell, Outputs} from '../jupyterlab.js' */
+/** @import {Copy} from '../messages.js' */
+/** @import {Answers, Requests} from '../types.js' */
+/** @import {Link} from './plugin.js' */
+/** @import {Actions} from './render.js' */
+
+const PROPOSAL_MIME = 'application/vnd.ctxkernel.proposal+json';
 /** How often a gesture that was swept away is sent again. */
 const TRIES = 3;
 /** How long an idle kernel may take to answer by the comm before it is asked on its control channel. */
@@ -15,10 +23,8 @@ const ANSWER_MS = 3000;
 /** Errors of a gesture that was carried out: the next cell waits, the user stopped it, the model did not answer. */
 const GOES_ON = new Set(['Waiting', 'KeyboardInterrupt', 'ModelFailure']);
 
-const list = (value) => (Array.isArray(value) ? value : []);
-
-export class NotebookHands {
-  /** @param {any} link of one notebook to its kernel @param {any} CodeCell JupyterLab's */
+class NotebookHands {
+  /** @param {Link} link of one notebook to its kernel @param {CodeCell} CodeCell JupyterLab's */
   constructor(link, CodeCell) {
     this.link = link;
     this.CodeCell = CodeCell;
@@ -26,7 +32,7 @@ export class NotebookHands {
     this.asked = new Map();
   }
 
-  /** The part of the renderer's actions that is ours. */
+  /** The part of the renderer's actions that is ours. @returns {Actions} */
   get actions() {
     return {
       ask: (type, request) => this.ask(type, request),
@@ -41,7 +47,13 @@ export class NotebookHands {
     return this.link.notebook.content;
   }
 
-  /** Ask for something that is only read, a plan say: by the comm, and while a cell runs on the control channel. */
+  /**
+   * Ask for something that is only read, a plan say: by the comm, and while a cell runs on the control channel.
+   * @template {keyof Requests} Type
+   * @param {Type} type
+   * @param {Requests[Type]} request
+   * @returns {Promise<Answers[Type] | {error: string}>}
+   */
   async ask(type, request) {
     const { kernel, comm } = this.link;
     if (!kernel) return { error: 'The notebook has no kernel.' };
@@ -63,7 +75,7 @@ export class NotebookHands {
     return reply?.content?.type === type ? reply.content : { error: 'This kernel cannot tell that.' };
   }
 
-  /** Whether a message that came by the comm is an answer to us; who asked has it then. */
+  /** Whether a message that came by the comm is an answer to us; who asked has it then. @param {any} data */
   answered(data) {
     const resolve = this.asked.get(data?.id);
     resolve?.(data);
@@ -73,15 +85,19 @@ export class NotebookHands {
   /**
    * Run a line as a gesture. Returns whether it went well, and what it said. What it leads to (a cell of the model, an
    * answer) is added to the outputs of `cellId`: a page that was reloaded has no other place for it.
+   * @param {string} code
+   * @param {string} [cellId]
+   * @returns {Promise<{ok: boolean, text: string}>}
    */
   async gesture(code, cellId) {
-    const cell = cellId && this.content.widgets.find((one) => one.model.id === cellId);
+    const cell = cellId ? this.content.widgets.find((one) => one.model.id === cellId) : undefined;
     for (let i = 0; i < TRIES; i += 1) {
       const { kernel } = this.link;
       if (!kernel) return { ok: false, text: 'The notebook has no kernel.' };
       let text = '';
+      /** @type {string | undefined} */
       let status;
-      let ename;
+      let ename = '';
       const sink = cell?.model.type === 'code' ? outputsOf(cell.model.outputs) : null;
       try {
         const future = kernel.requestExecute(
@@ -89,6 +105,7 @@ export class NotebookHands {
           true,
           { ctxkernel: { kind: 'meta' } }
         );
+        /** @type {object | null} */
         let failed = null;
         const error = () => failed && sink?.('error', failed);
         future.onIOPub = (msg) => {
@@ -104,7 +121,7 @@ export class NotebookHands {
         ({ status, ename } = (await future.done).content);
         if (status === 'ok' || GOES_ON.has(ename)) error();
       } catch (error) {
-        return { ok: false, text: `The kernel went away: ${error?.message ?? error}` };
+        return { ok: false, text: `The kernel went away: ${reasonOf(error)}` };
       }
       if (status === 'ok') return { ok: true, text };
       if (status === 'error') return { ok: GOES_ON.has(ename), text };
@@ -112,7 +129,10 @@ export class NotebookHands {
     return { ok: false, text: 'Errors of other cells swept it away; try again.' };
   }
 
-  /** Show what became of a proposal where it was saved: JupyterLab knows only displays that it has seen come. */
+  /**
+   * Show what became of a proposal where it was saved: JupyterLab knows only displays that it has seen come.
+   * @param {Record<string, any> | undefined} data
+   */
   settle(data) {
     const now = data?.[PROPOSAL_MIME];
     if (!now?.id || now.state === 'waits') return;
@@ -130,9 +150,12 @@ export class NotebookHands {
    * Put what the model said or ran below the cell that asked, after what stands there of the same ask; never twice. Where
    * an ask is answered again the same way, its old copies become the new ones. When it is answered its own output is
    * folded, or all of it would stand there twice; JupyterLab unfolds it when the ask is run again.
+   * @param {Copy} copy
    */
   insert(copy) {
-    const { sharedModel } = this.content.model;
+    const { model } = this.content;
+    if (!model) return;
+    const { sharedModel } = model;
     const said = sharedModel.cells.map((cell) => cell.getMetadata('ctxkernel') ?? {});
     if (said.some((one) => one.statement === copy.statement && one.ask === copy.ask)) return;
     let at = sharedModel.cells.findIndex((cell) => cell.getId() === copy.after) + 1;
@@ -152,7 +175,7 @@ export class NotebookHands {
     if (cell_type === 'markdown') this.content.widgets[at].rendered = true;
   }
 
-  /** The notebook's code cells from one on, in order; null where it has none of that id. */
+  /** The notebook's code cells from one on, in order; null where it has none of that id. @param {string} cellId */
   cellsFrom(cellId) {
     const start = this.content.widgets.findIndex((cell) => cell.model.id === cellId);
     if (start < 0) return null;
@@ -167,7 +190,12 @@ export class NotebookHands {
     return this.content.widgets.filter((cell) => cell.model.type === 'code').map((cell) => cell.model.id);
   }
 
-  /** Run cells as JupyterLab does, with what we say in their metadata; their outputs land in them. */
+  /**
+   * Run cells as JupyterLab does, with what we say in their metadata; their outputs land in them.
+   * @param {string[]} ids
+   * @param {(done: number) => void} told
+   * @param {{stopped: boolean}} stop
+   */
   async rerunCells(ids, told, stop) {
     const { notebook, context } = this.link;
     let ran = 0;
@@ -197,14 +225,20 @@ export class NotebookHands {
   }
 }
 
-/** What adds a request's outputs to those of a cell, as JupyterLab does for a cell's own. It says whether a message was one. */
+/**
+ * What adds a request's outputs to those of a cell, as JupyterLab does for a cell's own. It says whether a message was one.
+ * @param {Outputs} outputs
+ * @returns {(type: string, content: any) => boolean}
+ */
 function outputsOf(outputs) {
+  /** @type {Map<string, number>} */
   const places = new Map();
   return (type, content) => {
     const id = content.transient?.display_id;
     const { transient, ...output } = content;
-    if (type === 'update_display_data' && places.has(id))
-      outputs.set(places.get(id), { ...output, output_type: 'display_data' });
+    const place = places.get(id);
+    if (type === 'update_display_data' && place !== undefined)
+      outputs.set(place, { ...output, output_type: 'display_data' });
     else if (['stream', 'display_data', 'execute_result', 'error'].includes(type)) {
       const length = outputs.add({ ...output, output_type: type });
       if (id) places.set(id, length - 1);
@@ -213,4 +247,7 @@ function outputsOf(outputs) {
   };
 }
 
-const tagsOf = (cell) => list(cell.model.getMetadata?.('tags')).map(String);
+/** @param {Cell} cell */
+const tagsOf = (cell) => list(cell.model.getMetadata('tags')).map(String);
+
+export { PROPOSAL_MIME, NotebookHands };

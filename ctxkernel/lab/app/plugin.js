@@ -8,8 +8,38 @@
  * Rule 4: nothing is sent from here but the comm's messages; gestures are execute requests (notebook.js).
  */
 
-import { HANDLE_MIME, handleOutput } from './handleoutput.js?v=0.1.0';
-import { NotebookHands, PROPOSAL_MIME } from './notebook.js?v=0.1.0';
+import { find } from './base.js';
+import { HANDLE_MIME, handleOutput } from './handleoutput.js';
+import { NotebookHands, PROPOSAL_MIME } from './notebook.js';
+import { PROTOCOL, makeCard, mount } from './render.js';
+
+/** @import {Application, CodeCell, Comm, Editors, Executed, Kernel, KernelMessages, LabIcon} from '../jupyterlab.js' */
+/** @import {Message, MimeModel, NotebookActions, NotebookPanel, NotebookTracker, Palette} from '../jupyterlab.js' */
+/** @import {RenderMime, SettingRegistry, Settings, StateDB, Widget as LabWidget} from '../jupyterlab.js' */
+/** @import {Proposal} from '../messages.js' */
+/** @import {Card} from './proposal.js' */
+/** @import {Phase, Tab} from './render.js' */
+
+/**
+ * The parts of JupyterLab that we have.
+ * @typedef {object} Parts
+ * @property {Application} app
+ * @property {NotebookTracker} tracker
+ * @property {Palette | null} palette
+ * @property {SettingRegistry | null} settings
+ * @property {StateDB | null} state
+ * @property {string} version
+ * @property {typeof import('../jupyterlab.js').Widget} Widget
+ * @property {typeof import('../jupyterlab.js').BoxOfWidgets} Panel
+ * @property {LabIcon} LabIcon
+ * @property {KernelMessages} KernelMessage
+ * @property {CodeCell} CodeCell
+ * @property {NotebookActions} NotebookActions
+ * @property {((code: string, el: HTMLElement) => void) | undefined} highlight
+ *
+ * An output that is a proposal; `card` is drawn by the panel of the notebook that it stands in.
+ * @typedef {LabWidget & {proposal: Partial<Proposal> | undefined, card: Card | null, draw(): void}} ProposalOutput
+ */
 
 const ID = 'jupyter-ctxkernel:plugin';
 const PANEL_ID = 'ctxkernel-panel';
@@ -51,9 +81,7 @@ const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width=
  * @param {(name: string) => Promise<any>} shared
  * @param {string} version
  */
-export async function createPlugin(shared, version) {
-  // The same `?v=` as this module's own, so that both are of one version whatever a proxy has kept.
-  const renderer = await import(new URL(`render.js?v=${version}`, import.meta.url).href);
+async function createPlugin(shared, version) {
   const [
     { INotebookTracker, NotebookActions },
     { ICommandPalette },
@@ -94,8 +122,18 @@ export async function createPlugin(shared, version) {
       IRenderMimeRegistry,
       ...[languages.IEditorLanguageRegistry].filter(Boolean)
     ],
+    /**
+     * @param {Application} app
+     * @param {NotebookTracker | null} tracker
+     * @param {Palette | null} palette
+     * @param {SettingRegistry | null} settings
+     * @param {StateDB | null} state
+     * @param {RenderMime | null} rendermime
+     * @param {Editors} [editors]
+     */
     activate(app, tracker, palette, settings, state, rendermime, editors) {
       if (!tracker) return;
+      /** @type {Parts} */
       const lab = {
         app,
         tracker,
@@ -103,7 +141,6 @@ export async function createPlugin(shared, version) {
         settings,
         state,
         version,
-        renderer,
         Widget,
         Panel: BoxOfWidgets,
         LabIcon,
@@ -127,22 +164,35 @@ export async function createPlugin(shared, version) {
   };
 }
 
-/** What adds Python code to an element in JupyterLab's colours, as text; undefined where Lab has none to give. */
+/**
+ * What adds Python code to an element in JupyterLab's colours, as text; undefined where Lab has none to give.
+ * @param {Editors | undefined} editors
+ */
 function highlighter(editors) {
   if (!editors?.highlight) return undefined;
+  const highlight = editors.highlight.bind(editors);
+  /** @param {string} code @param {HTMLElement} el */
   return (code, el) => {
     const whole = document.createTextNode(code);
     el.append(whole);
     const box = document.createElement('code');
-    void Promise.resolve(editors.highlight(code, editors.findByName('python'), box))
+    void Promise.resolve(highlight(code, editors.findByName('python'), box))
       .then(() => box.textContent === code && whole.replaceWith(box))
       .catch(() => {});
   };
 }
 
-/** An output that is a proposal, or what became of one. */
+/** An output that is a proposal, or what became of one. @param {Parts} lab @param {Panel} panel */
 function proposalWidget(lab, panel) {
   class ProposalWidget extends lab.Widget {
+    /** @type {Partial<Proposal> | undefined} */
+    proposal = undefined;
+    /** @type {Card | null} */
+    card = null;
+    /** The notebook's link that the card is for. @type {Link | null} */
+    link = null;
+
+    /** @param {MimeModel} model */
     renderModel(model) {
       this.proposal = model.data[PROPOSAL_MIME];
       this.card = null;
@@ -153,27 +203,30 @@ function proposalWidget(lab, panel) {
     /** The notebook that it stands in may be another one, or not known yet. */
     draw() {
       const link = panel.linkOf(this.node);
-      if (!this.card || this.card.link !== link) {
-        this.card = lab.renderer.makeCard(this.proposal, {
+      if (!this.card || this.link !== link) {
+        this.link = link;
+        this.card = makeCard(this.proposal, {
           decide: (code) => void link?.view.decide(code),
           leave: () => link?.notebook.content.activate(),
           highlight: lab.highlight
         });
-        this.card.link = link;
         this.node.replaceChildren(this.card.el);
       }
       this.card.update(link ? link.view.stands(this.proposal?.id) : { live: null, busy: true, told: '' });
     }
 
+    /** @override */
     onAfterAttach() {
       panel.cards.add(this);
       if (this.proposal) this.draw();
     }
 
+    /** @override */
     onBeforeDetach() {
       panel.cards.delete(this);
     }
 
+    /** @override */
     dispose() {
       panel.cards.delete(this);
       super.dispose();
@@ -194,7 +247,7 @@ function proposalWidget(lab, panel) {
  * Holds: at most one comm is open; messages of an earlier comm are never drawn.
  */
 class Link {
-  /** @param {any} lab @param {any} notebook a NotebookPanel @param {Panel} owner */
+  /** @param {Parts} lab @param {NotebookPanel} notebook @param {Panel} owner */
   constructor(lab, notebook, owner) {
     this.lab = lab;
     this.notebook = notebook;
@@ -205,15 +258,31 @@ class Link {
     this.host.hidden = true;
     /** The user asked for this kernel by command; it need not be a ctxkernel. */
     this.forced = false;
-    /** Whether kernel_info says ctxkernel; null while that is not known. */
+    /** Whether kernel_info says ctxkernel; null while that is not known. @type {boolean | null} */
     this.own = null;
-    /** The kernel that the panel has opened itself for, so that it does so once a kernel. */
+    /**
+     * The kernel that the panel has opened itself for, so that it does so once a kernel.
+     * @type {string | null | undefined}
+     */
     this.openedFor = null;
+    /** @type {Comm | null} */
     this.comm = null;
     this.live = false;
+    this.disposed = false;
+    /** The connection was lost. */
+    this.wasLost = false;
+    /** When this page saw the last cell end. @type {number | null} */
     this.cellEnd = null;
+    /** The name of what the panel says where it is not live. */
+    this.phase = '';
+    /** The hole that a snapshot was asked for. */
+    this.hole = 0;
+    /** The proposal that the keyboard was given to. @type {string | null} */
+    this.offered = null;
+    /** Timers: for the first snapshot, for the next question, for a lost turn, for a lost connection. */
+    this.timer = this.asked = this.settle = this.lost = /** @type {number | undefined} */ (undefined);
     this.hands = new NotebookHands(this, lab.CodeCell);
-    this.view = lab.renderer.mount(this.host, {
+    this.view = mount(this.host, {
       ...this.hands.actions,
       version: lab.version,
       tab: owner.tab,
@@ -229,8 +298,11 @@ class Link {
     this.retitle();
 
     this.onKernel = () => void this.changed();
+    /** @param {unknown} _ @param {string} status */
     this.onStatus = (_, status) => this.status(status);
+    /** @param {unknown} _ @param {string} status */
     this.onConnection = (_, status) => this.connection(status);
+    /** @param {unknown} _ @param {Message} msg */
     this.onMessage = (_, msg) => this.watch(msg);
     this.context.kernelChanged.connect(this.onKernel);
     this.context.statusChanged.connect(this.onStatus);
@@ -265,7 +337,6 @@ class Link {
       return; // Disposed while it started; kernelChanged follows.
     }
     if (this.disposed || kernel !== this.kernel) return;
-    this.language = info.implementation;
     this.own = info.implementation === IMPLEMENTATION;
     if (this.own) {
       this.owner.wants(this);
@@ -279,6 +350,7 @@ class Link {
   /**
    * What kernel_info says, asked on the control channel. A page that comes while a cell runs would otherwise not learn
    * until its end what kernel it has, since Lab asks on the shell channel. Rejects where that is not needed.
+   * @param {Kernel} kernel
    */
   async infoByControl(kernel) {
     await new Promise((resolve) => setTimeout(resolve, SETTLE_MS / 2));
@@ -288,6 +360,7 @@ class Link {
     return reply.content;
   }
 
+  /** @param {Kernel} kernel @param {string} msgType @param {object} [content] */
   controlMessage(kernel, msgType, content = {}) {
     return this.lab.KernelMessage.createMessage({
       msgType,
@@ -327,7 +400,7 @@ class Link {
         if (!this.comm) this.say(this.own ? PHASES.closed() : PHASES.other(name));
       });
     };
-    comm.open({ protocol: this.lab.renderer.PROTOCOL, version: this.lab.version });
+    comm.open({ protocol: PROTOCOL, version: this.lab.version });
     this.expectAnswer();
   }
 
@@ -358,9 +431,10 @@ class Link {
     this.timer = setTimeout(look, step);
   }
 
-  /** A cell runs, so the comm waits in the kernel's queue; its control channel does not. */
+  /** A cell runs, so the comm waits in the kernel's queue; its control channel does not. @param {Comm | null} comm */
   async peek(comm) {
     const kernel = this.kernel;
+    if (!kernel) return;
     try {
       const reply = await kernel.sendControlMessage(this.controlMessage(kernel, CONTROL), true).done;
       if (this.live || this.comm !== comm || reply?.content?.type !== 'snapshot') return;
@@ -400,7 +474,7 @@ class Link {
   ask() {
     if (!this.comm || this.asked) return;
     this.asked = setTimeout(() => {
-      this.asked = null;
+      this.asked = undefined;
       try {
         this.comm?.send({ type: 'snapshot' });
       } catch {
@@ -410,6 +484,7 @@ class Link {
     }, 1000);
   }
 
+  /** @param {string} status */
   status(status) {
     this.view.kernelStatus(status);
     if (status === 'restarting' || status === 'autorestarting') {
@@ -432,6 +507,7 @@ class Link {
     }, SETTLE_MS);
   }
 
+  /** @param {string} status */
   connection(status) {
     if (status === 'connected') {
       if (!this.wasLost) return;
@@ -449,7 +525,10 @@ class Link {
     }
   }
 
-  /** Note when this page sees a cell end, to measure how long its turn takes to be seen; and what became of a proposal. */
+  /**
+   * Note when this page sees a cell end, to measure how long its turn takes to be seen; and what became of a proposal.
+   * @param {Message} msg
+   */
   watch(msg) {
     if (msg.header.msg_type === 'update_display_data') this.hands.settle(msg.content.data);
     if (
@@ -460,6 +539,7 @@ class Link {
       this.cellEnd = performance.now();
   }
 
+  /** @param {{statement_id: string, ended_at: number | null}} mark */
   painted({ statement_id, ended_at }) {
     this.owner.painted(this, statement_id, ended_at);
   }
@@ -473,12 +553,12 @@ class Link {
     this.open();
   }
 
-  /** Forget the comm. `tell` also closes it in the kernel, which must be alive for that. */
+  /** Forget the comm. `tell` also closes it in the kernel, which must be alive for that. @param {boolean} [tell] */
   drop(tell = false) {
     clearTimeout(this.timer);
     clearTimeout(this.asked);
     clearTimeout(this.settle);
-    this.asked = null;
+    this.asked = undefined;
     const comm = this.comm;
     this.comm = null;
     this.live = false;
@@ -491,6 +571,7 @@ class Link {
     }
   }
 
+  /** @param {Phase} phase */
   say(phase) {
     if (this.disposed) return;
     this.view.phase(phase);
@@ -498,7 +579,10 @@ class Link {
     this.phase = phase.name;
   }
 
-  /** Scroll to the cell of that id and select it. Works with windowed notebooks, where most cells have no DOM. */
+  /**
+   * Scroll to the cell of that id and select it. Works with windowed notebooks, where most cells have no DOM.
+   * @param {string} cellId
+   */
   async goto(cellId) {
     const content = this.notebook.content;
     const index = content.widgets.findIndex((cell) => cell.model.id === cellId);
@@ -529,7 +613,7 @@ class Link {
   }
 }
 
-/** What the panel says where it is not live. @type {Record<string, (...args: any[]) => any>} */
+/** What the panel says where it is not live. @satisfies {Record<string, (name: string) => Phase>} */
 const PHASES = {
   connecting: () => ({ name: 'connecting', tone: 'wait', title: 'Connecting to the kernel…' }),
   busy: () => ({
@@ -596,32 +680,46 @@ const PHASES = {
   })
 };
 
-/** Whether two elements are in the outputs of one cell. */
-const sameOutputs = (a, b) => Boolean(b) && b.closest('.jp-OutputArea') === a.closest('.jp-OutputArea');
+/** Whether two elements are in the outputs of one cell. @param {Element} a @param {Element | undefined} b */
+const sameOutputs = (a, b) => b !== undefined && b.closest('.jp-OutputArea') === a.closest('.jp-OutputArea');
 
 /* ---------------------------------------------------------------- the panel */
 
 /** The widget in the right area, and who is shown in it. */
 class Panel {
+  /** @param {Parts} lab */
   constructor(lab) {
     this.lab = lab;
-    /** @type {Map<any, Link>} */
+    /** @type {Map<NotebookPanel, Link>} */
     this.links = new Map();
     this.autoOpen = true;
     this.tab = 'timeline';
-    /** Outputs that are proposals, of all notebooks. */
+    /** JupyterLab has put back its side panels. */
+    this.ready = false;
+    /** The page goes away. */
+    this.leaving = false;
+    this.styled = false;
+    /** The panel was widened once. */
+    this.sized = false;
+    /** @type {Settings | null} */
+    this.settings = null;
+    /** @type {LabWidget | null} */
+    this.widget = null;
+    /** What is shown where no notebook is in front. @type {HTMLElement | null} */
+    this.none = null;
+    /** Outputs that are proposals, of all notebooks. @type {Set<ProposalOutput>} */
     this.cards = new Set();
     /** Shown by a restore or by ourselves: not the user's doing, so not remembered. */
     this.quiet = 0;
   }
 
-  /** The link of the notebook that an element stands in. */
+  /** The link of the notebook that an element stands in. @param {Node} node */
   linkOf(node) {
     for (const link of this.links.values()) if (link.notebook.node.contains(node)) return link;
     return null;
   }
 
-  /** What waits in a notebook, or whether it can be decided now, may have changed. */
+  /** What waits in a notebook, or whether it can be decided now, may have changed. @param {Link} link */
   decides(link) {
     // Asked while the link is still being made: it has nothing yet.
     if (!link.view) return;
@@ -634,14 +732,18 @@ class Panel {
     if (id && link.front) setTimeout(() => this.offer(link, id), 100);
   }
 
-  /** Give the keyboard to what waits, where the user has it nowhere, in the panel, or in that output; never out of an editor. */
+  /**
+   * Give the keyboard to what waits, where the user has it nowhere, in the panel, or in that output; never out of an editor.
+   * @param {Link} link
+   * @param {string} id
+   */
   offer(link, id) {
     if (link.view.proposal()?.id !== id) return;
     const at = document.activeElement;
     const shown = [...this.cards].find(
       (card) => card.proposal?.id === id && link.notebook.node.contains(card.node)
     );
-    if (shown?.node.contains(at) || link.view.card().el.contains(at)) return;
+    if (shown?.node.contains(at) || link.view.card()?.el.contains(at)) return;
     const typing = at?.closest('input, textarea, [contenteditable=true], .jp-Editor, .cm-editor');
     if (typing || (at && at !== document.body && !this.widget?.node.contains(at) && !sameOutputs(at, shown?.node))) return;
     const inPanel = this.widget?.isVisible && (this.widget.node.contains(at) || !shown);
@@ -693,6 +795,7 @@ class Panel {
     this.follow();
   }
 
+  /** @param {NotebookPanel} notebook */
   adopt(notebook) {
     if (!this.ready || this.links.has(notebook) || notebook.isDisposed) return;
     const link = new Link(this.lab, notebook, this);
@@ -719,7 +822,10 @@ class Panel {
     }
   }
 
-  /** A notebook on a ctxkernel is there: open for it, once a kernel, unless the user closed the panel. */
+  /**
+   * A notebook on a ctxkernel is there: open for it, once a kernel, unless the user closed the panel.
+   * @param {Link} link
+   */
   wants(link) {
     if (!this.ready || !link.front) return;
     this.ensure();
@@ -735,26 +841,29 @@ class Panel {
     for (const name of STYLES) {
       const style = document.createElement('link');
       style.rel = 'stylesheet';
-      style.href = new URL(`${name}?v=${this.lab.version}`, import.meta.url).href;
+      style.href = new URL(name, import.meta.url).href;
       document.head.append(style);
     }
   }
 
-  /** Put the widget into the right area; from then on its tab is there. */
+  /** Put the widget into the right area, once; from then on its tab is there. */
   ensure() {
-    if (this.widget) return;
+    if (this.widget) return this.widget;
     const { app, Widget, LabIcon } = this.lab;
     const panel = this;
     class PanelWidget extends Widget {
+      /** @override */
       onAfterShow() {
         panel.visible(true);
       }
+      /** @override */
       onAfterHide() {
         panel.visible(false);
       }
+      /** @override */
       onActivateRequest() {
         // Only asked for by the user (command, click on the tab): the keyboard goes where the eyes are.
-        if (!panel.quiet) this.node.querySelector('.ctxk-host:not([hidden]) [role=tab][aria-selected=true]')?.focus();
+        if (!panel.quiet) find(this.node, '.ctxk-host:not([hidden]) [role=tab][aria-selected=true]')?.focus();
       }
     }
     const widget = new PanelWidget();
@@ -773,12 +882,12 @@ class Panel {
     this.widget = widget;
     this.quietly(() => app.shell.add(widget, 'right', { rank: 120, type: 'ctxkernel' }));
     this.follow();
+    return widget;
   }
 
   show() {
-    this.ensure();
     // Only if it is not there: Notebook 7 takes the second call for a wish to close it.
-    if (!this.widget.isVisible) this.quietly(() => this.lab.app.shell.activateById(PANEL_ID));
+    if (!this.ensure().isVisible) this.quietly(() => this.lab.app.shell.activateById(PANEL_ID));
     setTimeout(() => this.widen(), 0);
   }
 
@@ -786,7 +895,7 @@ class Panel {
   widen() {
     let split = this.widget?.parent;
     while (split && !split.setRelativeSizes) split = split.parent;
-    if (this.sized || !this.widget?.isVisible || !split) return;
+    if (this.sized || !this.widget?.isVisible || !split?.setRelativeSizes || !split.relativeSizes) return;
     this.sized = true;
     this.save();
     const missing = WIDTH - this.widget.node.offsetWidth;
@@ -803,7 +912,7 @@ class Panel {
     this.remember(false);
   }
 
-  /** What happens in here is ours, not the user's. */
+  /** What happens in here is ours, not the user's. @param {() => void} job */
   quietly(job) {
     this.quiet += 1;
     try {
@@ -814,7 +923,10 @@ class Panel {
     }
   }
 
-  /** The widget came or went. Collapsing the right area is closing; showing another panel there is not. */
+  /**
+   * The widget came or went. Collapsing the right area is closing; showing another panel there is not.
+   * @param {boolean} on
+   */
   visible(on) {
     if (this.quiet || this.leaving || !this.ready) return;
     if (on) {
@@ -823,15 +935,19 @@ class Panel {
     } else if (this.lab.app.shell.rightCollapsed) this.remember(false);
   }
 
+  /** @param {boolean} open */
   remember(open) {
     if (this.autoOpen === open) return;
     this.autoOpen = open;
     void this.settings
       ?.set('autoOpen', open)
-      .catch((error) => console.warn('ctxkernel: could not save the setting', error));
+      .catch((/** @type {unknown} */ error) => console.warn('ctxkernel: could not save the setting', error));
   }
 
-  /** The next notebook opens with this tab, where every session has it: an empty one would hide what is there. */
+  /**
+   * The next notebook opens with this tab, where every session has it: an empty one would hide what is there.
+   * @param {Tab} tab
+   */
   setTab(tab) {
     if (tab === 'rerun' || tab === 'history') return;
     this.tab = tab;
@@ -842,15 +958,20 @@ class Panel {
     void this.lab.state?.save(ID, { tab: this.tab, sized: Boolean(this.sized) }).catch(() => {});
   }
 
-  /** State for styles, tests and whoever looks: what the view in front shows. */
+  /** State for styles, tests and whoever looks: what the view in front shows. @param {Link} link */
   mark(link) {
     if (link.front) this.tellCommands();
     if (!this.widget || !link.front) return;
-    this.widget.node.dataset.phase = link.live ? 'live' : (link.phase ?? '');
+    this.widget.node.dataset.phase = link.live ? 'live' : link.phase;
     this.widget.node.dataset.session = link.live ? 'yes' : 'no';
   }
 
-  /** A turn is on the screen: leave when, so that a test can tell how long it took. */
+  /**
+   * A turn is on the screen: leave when, so that a test can tell how long it took.
+   * @param {Link} link
+   * @param {string} statementId
+   * @param {number | null} endedAt
+   */
   painted(link, statementId, endedAt) {
     if (!this.widget || !link.front) return;
     const now = performance.now();
@@ -863,24 +984,28 @@ class Panel {
     dataset.idleAt = link.cellEnd === null ? '' : String(link.cellEnd);
   }
 
-  /** A cell has loaded the extension into a stock kernel, and the panel is being looked at: connect. */
+  /**
+   * A cell has loaded the extension into a stock kernel, and the panel is being looked at: connect.
+   * @param {Executed} executed
+   */
   executed({ notebook, cell, success }) {
     if (!success || !this.widget?.isVisible) return;
-    const source = cell?.model?.sharedModel?.getSource?.() ?? '';
+    const source = cell?.model.sharedModel.getSource() ?? '';
     if (!/%load_ext\s+ctxkernel\b/.test(source)) return;
     for (const link of this.links.values()) if (link.notebook.content === notebook && !link.live) link.reconnect();
   }
 
   commands() {
     const { app, palette } = this.lab;
+    /** @param {string} command @param {string} label @param {() => void} execute */
     const add = (command, label, execute) => {
       app.commands.addCommand(command, { label, execute: () => void execute() });
       palette?.addItem({ command, category: 'ctxkernel' });
     };
     add('ctxkernel:open-panel', 'ctxkernel: Open the panel', () => {
-      this.ensure();
+      const widget = this.ensure();
       this.remember(true);
-      if (this.widget.isVisible) this.widget.activate();
+      if (widget.isVisible) widget.activate();
       else app.shell.activateById(PANEL_ID);
       const link = this.link;
       if (link && !link.live && link.own === false) link.reconnect();
@@ -892,6 +1017,13 @@ class Panel {
     });
     this.decidingCommands();
     const rerunIcon = new this.lab.LabIcon({ name: 'jupyter-ctxkernel:rerun', svgstr: RERUN_ICON });
+    /**
+     * @param {string} command
+     * @param {string} label
+     * @param {string} caption
+     * @param {object | undefined} icon
+     * @param {(link: Link, cellId: string) => void} execute
+     */
     const onCell = (command, label, caption, icon, execute) => {
       app.commands.addCommand(command, {
         // The palette lists it among ours; in a menu of the notebook its place says enough.
@@ -902,9 +1034,10 @@ class Panel {
         isVisible: () => this.cellInReach() !== null,
         execute: () => {
           const cellId = this.cellInReach();
-          if (cellId === null) return;
+          const { link } = this;
+          if (cellId === null || !link) return;
           this.show();
-          execute(this.link.view, cellId, this.link.hands.codeCells);
+          execute(link, cellId);
         }
       });
       palette?.addItem({ command, category: 'ctxkernel', args: { isPalette: true } });
@@ -914,45 +1047,52 @@ class Panel {
       'Re-run from here',
       'Re-run from here (restores the state before this cell)',
       rerunIcon,
-      (view, cellId, all) => void view.rerunFromCell(cellId, all)
+      ({ view, hands }, cellId) => void view.rerunFromCell(cellId, hands.codeCells)
     );
     onCell(
       GO_BACK,
       'Go back to after this cell',
       'Restore the state after this cell as it was when it last ran',
       undefined,
-      (view, cellId) => void view.goBackToCell(cellId)
+      ({ view }, cellId) => void view.goBackToCell(cellId)
     );
     onCell(
       UNDO,
       'Undo the last cell or move',
       'Restore the state before the last cell, or before the last move',
       undefined,
-      (view) => void view.undo()
+      ({ view }) => void view.undo()
     );
   }
 
   /** Commands on what waits: there only while something does. */
   decidingCommands() {
     const { app, palette } = this.lab;
+    /** @param {string} command @param {string} label @param {(card: Card) => void} execute */
     const add = (command, label, execute) => {
       app.commands.addCommand(command, {
         label: `ctxkernel: ${label}`,
         isEnabled: () => {
-          const id = this.link?.view.proposal()?.id;
-          return Boolean(id) && this.link.view.stands(id).live && !this.link.view.stands(id).busy;
+          const { link } = this;
+          const id = link?.view.proposal()?.id;
+          if (!link || !id) return false;
+          const { live, busy } = link.view.stands(id);
+          return Boolean(live) && !busy;
         },
         execute: () => {
           // What is decided on is seen.
           this.show();
           // The palette first gives the keyboard back to where it was.
-          setTimeout(() => this.link && execute(this.link.view), 50);
+          setTimeout(() => {
+            const card = this.link?.view.card();
+            if (card) execute(card);
+          }, 50);
         }
       });
       palette?.addItem({ command, category: 'ctxkernel' });
     };
-    add(APPROVE, 'Approve the proposal', (view) => view.card()?.run());
-    add(REJECT, 'Reject the proposal', (view) => view.card()?.refuse());
+    add(APPROVE, 'Approve the proposal', (card) => card.run());
+    add(REJECT, 'Reject the proposal', (card) => card.refuse());
   }
 
   /** The id of the code cell that is active in the notebook in front, where that one's kernel can go back; else null. */
@@ -968,3 +1108,5 @@ class Panel {
     for (const command of [RERUN, GO_BACK, UNDO]) this.lab.app.commands.notifyCommandChanged(command);
   }
 }
+
+export { Link, createPlugin };

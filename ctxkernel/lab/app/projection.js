@@ -1,7 +1,7 @@
 /** The section Projection: exactly what the model would be sent, block by block, what it costs and what is wrong with it. */
 
-import { drawAgainst } from './against.js?v=0.1.0';
-import { HISTORY_KINDS, blockLink, condenseButton, drawMessages, runLine, statementLink } from './blocks.js?v=0.1.0';
+import { drawAgainst } from './against.js';
+import { HISTORY_KINDS, blockLink, condenseButton, drawMessages, runLine, statementLink } from './blocks.js';
 import {
   clean,
   copyText,
@@ -15,14 +15,19 @@ import {
   plural,
   pre,
   quoted
-} from './base.js?v=0.1.0';
+} from './base.js';
+
+/** @import {Block, LeftOut, Projection, Violation} from '../messages.js' */
+/** @import {View} from './render.js' */
+
+/** @typedef {keyof typeof SHARES} Share */
 
 const COSTS =
   'What sending it would cost, no answer counted, where the one before was sent some minutes ago at most';
 const SHARES = { system: 'system', history: 'history', state: 'state' };
 
-/** The projection: its size and cost, its checks, what was left out, and its messages. */
-export function drawProjection(view) {
+/** The projection: its size and cost, its checks, what was left out, and its messages. @param {View} view */
+function drawProjection(view) {
   const p = view.projection;
   if (!p)
     return emptyState(
@@ -31,6 +36,7 @@ export function drawProjection(view) {
     );
   const blocks = list(p.blocks).map(dict);
   const violations = list(dict(p.report).violations).map(dict);
+  /** @type {Map<string, Partial<Violation>[]>} */
   const broken = new Map();
   for (const one of violations) if (one.block) broken.set(one.block, [...(broken.get(one.block) ?? []), one]);
   return [
@@ -43,24 +49,30 @@ export function drawProjection(view) {
   ];
 }
 
-/** What a projection costs, in the fewest words; empty where the kernel does not say. */
-export function costOf(projection) {
+/**
+ * What a projection costs, in the fewest words; empty where the kernel does not say.
+ * @param {Partial<Projection> | null} projection
+ */
+function costOf(projection) {
   const cost = dict(dict(projection).cost);
   return number(cost.usd) === null ? '' : clean(cost.told);
 }
 
+/** @param {View} view @param {Partial<Projection>} p @param {Partial<Block>[]} blocks */
 function drawMeter(view, p, blocks) {
   const total = number(p.tokens) ?? 0;
   const budget = number(p.budget) ?? 0;
   const request = dict(p.request);
   const cached = sumOf(blocks.filter((block) => block.cached));
   const cost = dict(p.cost);
+  /** @type {Record<Share, (block: Partial<Block>) => boolean>} */
   const isOf = {
     system: (block) => block.kind === 'system',
-    history: (block) => HISTORY_KINDS.has(block.kind),
-    state: (block) => block.kind !== 'system' && !HISTORY_KINDS.has(block.kind)
+    history: (block) => HISTORY_KINDS.has(block.kind ?? ''),
+    state: (block) => block.kind !== 'system' && !HISTORY_KINDS.has(block.kind ?? '')
   };
-  const shares = Object.keys(SHARES).map((name) => [name, sumOf(blocks.filter(isOf[name]))]);
+  const names = /** @type {Share[]} */ (Object.keys(SHARES));
+  const shares = names.map((name) => /** @type {const} */ ([name, sumOf(blocks.filter(isOf[name]))]));
   return h(
     'div',
     { class: 'ctxk-meter' },
@@ -101,9 +113,15 @@ function drawMeter(view, p, blocks) {
   );
 }
 
+/** @param {Partial<Block>[]} blocks */
 const sumOf = (blocks) => blocks.reduce((sum, block) => sum + (number(block.tokens) ?? 0), 0);
 
-/** The budget as a bar, and how much of it each part takes. */
+/**
+ * The budget as a bar, and how much of it each part takes.
+ * @param {(readonly [Share, number])[]} shares
+ * @param {number} budget
+ * @param {boolean} isOver
+ */
 function stack(shares, budget, isOver) {
   const of = Math.max(budget, shares.reduce((sum, [, tokens]) => sum + tokens, 0));
   const el = h('span', { class: `ctxk-bar ctxk-stack${isOver ? ' ctxk-over' : ''}`, 'aria-hidden': 'true' });
@@ -115,7 +133,11 @@ function stack(shares, budget, isOver) {
   return el;
 }
 
-/** What is wrong, each with its block and its statement, both a click away. */
+/**
+ * What is wrong, each with its block and its statement, both a click away.
+ * @param {View} view
+ * @param {Partial<Violation>[]} violations
+ */
 function drawViolations(view, violations) {
   return h(
     'div',
@@ -139,7 +161,11 @@ function drawViolations(view, violations) {
   );
 }
 
-/** What is not in it, with the reasons; of anything else the kernel is asked. */
+/**
+ * What is not in it, with the reasons; of anything else the kernel is asked.
+ * @param {View} view
+ * @param {Partial<LeftOut>[]} left
+ */
 function leftOut(view, left) {
   return foldable(view.openFolds, 'left', `Left out (${count(left.length)})`, () => {
     const input = h('input', {
@@ -176,6 +202,7 @@ function leftOut(view, left) {
   });
 }
 
+/** @param {View} view @param {Partial<Projection>} p */
 function rawRequest(view, p) {
   // Made only when looked at: a request of 32k tokens is a quarter of a megabyte of text.
   const fold = foldable(view.openFolds, 'raw', 'Raw request', () => {
@@ -191,3 +218,5 @@ function rawRequest(view, p) {
   fold.classList.add('ctxk-raw');
   return fold;
 }
+
+export { drawProjection, costOf };

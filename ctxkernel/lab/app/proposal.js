@@ -7,12 +7,14 @@
  * Rule 3: a key that was on its way when the card took the keyboard decides nothing.
  */
 
-import { clean, codeLine, dict, h, icon, number, plural, quoted } from './base.js?v=0.1.0';
+import { clean, codeLine, dict, find, findAll, h, icon, number, plural, quoted } from './base.js';
+
+/** @import {Proposal} from '../messages.js' */
 
 /** How long after it took the keyboard by itself a card runs nothing by Enter. */
 const UNASKED_MS = 700;
 
-/** What a cell is called, and the word for what became of it. */
+/** What a cell is called, and the word for what became of it. @type {Record<string, [string, string]>} */
 const FATES = {
   waits: ['The model proposes a cell', ''],
   approved: ['The model’s cell', ''],
@@ -22,7 +24,13 @@ const FATES = {
   held: ['The model’s cell', 'held: what it had seen changed']
 };
 
+/** @type {Record<string, string>} */
 const SENT = { waits: 'It waits', approved: 'You let it be sent', stopped: 'Not sent' };
+
+/**
+ * @typedef {'look' | 'edit' | 'reject'} Mode
+ * @typedef {{live: boolean | null, busy: boolean, told: string}} Stand `live`: whether it waits; null: not known
+ */
 
 /**
  * What a card needs of where it stands.
@@ -32,20 +40,31 @@ const SENT = { waits: 'It waits', approved: 'You let it be sent', stopped: 'Not 
  * @property {(code: string, el: HTMLElement) => void} [highlight] add code to an element, in colours
  */
 
-export class Card {
-  /** @param {any} proposal @param {CardHost} host */
+class Card {
+  /** @param {Partial<Proposal> | null | undefined} proposal @param {CardHost} host */
   constructor(proposal, host) {
     this.proposal = dict(proposal);
     this.host = host;
-    /** What is open in it: the code as it is, its editor, or the reason of a rejection. */
+    /** What is open in it: the code as it is, its editor, or the reason of a rejection. @type {Mode} */
     this.mode = 'look';
+    /** @type {Stand} */
     this.now = { live: false, busy: false, told: '' };
+    this.foot = h('div', null);
+    this.error = h('p', null);
+    /** The field of the cell, or of the reason. @type {HTMLTextAreaElement | HTMLInputElement | null} */
+    this.field = null;
+    /** What the user typed: the cell … @type {string | undefined} */
+    this.draft = undefined;
+    /** … and the reason. */
+    this.why = '';
+    /** The time from which on the card takes a key. */
+    this.settled = 0;
     this.el = h('div', {
       class: 'ctxk-card-of-model',
       role: 'group',
       tabindex: '0',
       'aria-label': 'The model’s proposal',
-      onkeydown: (event) => this.key(event)
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)
     });
     this.draw();
   }
@@ -54,7 +73,7 @@ export class Card {
     return this.proposal.kind !== 'send';
   }
 
-  /** @param {{live: boolean | null, busy: boolean, told: string}} now `live`: whether it waits; null: not known */
+  /** @param {Stand} now */
   update(now) {
     const was = this.now;
     if (was.live === now.live && was.busy === now.busy && was.told === now.told) return;
@@ -67,7 +86,7 @@ export class Card {
 
   draw() {
     const { proposal, now } = this;
-    const state = Object.hasOwn(FATES, proposal.state) ? proposal.state : 'waits';
+    const state = proposal.state && Object.hasOwn(FATES, proposal.state) ? proposal.state : 'waits';
     const waits = state === 'waits';
     this.el.dataset.state = now.live ? 'waits' : state;
     this.el.tabIndex = now.live ? 0 : -1;
@@ -103,7 +122,8 @@ export class Card {
 
   /** What may change while the card stays as it is. */
   tell() {
-    for (const button of this.foot.querySelectorAll('button[data-decides]')) button.disabled = this.now.busy;
+    for (const button of findAll(this.foot, 'button[data-decides]'))
+      if (button instanceof HTMLButtonElement) button.disabled = this.now.busy;
     this.error.textContent = clean(this.now.told);
     this.error.hidden = !this.now.live || !this.now.told;
   }
@@ -118,22 +138,30 @@ export class Card {
 
   editor() {
     const text = String(this.draft ?? this.proposal.code ?? '');
-    this.field = h('textarea', {
+    const field = h('textarea', {
       class: 'ctxk-cardcode ctxk-edit',
       spellcheck: 'false',
       'aria-label': 'The cell, to be edited',
       rows: Math.min(16, Math.max(3, text.split('\n').length + 1)),
-      oninput: () => (this.draft = this.field.value)
+      oninput: () => (this.draft = field.value)
     });
-    this.field.value = text;
-    return this.field;
+    field.value = text;
+    this.field = field;
+    return field;
   }
 
+  /** @returns {Node[]} */
   buttons() {
     const { decide } = this.host;
     if (!decide) return [this.lines()];
+    /**
+     * @param {string} text
+     * @param {string} title
+     * @param {() => void} run
+     * @param {{class?: string, 'data-decides'?: string, 'data-first'?: string}} [parts]
+     */
     const make = (text, title, run, parts = {}) =>
-      h('button', { class: 'ctxk-button', type: 'button', title, onclick: run, ...parts }, parts.icon && icon(parts.icon), text);
+      h('button', { class: 'ctxk-button', type: 'button', title, onclick: run, ...parts }, text);
     const primary = { class: 'ctxk-button ctxk-primary', 'data-decides': '', 'data-first': '' };
     const plain = { 'data-decides': '' };
     const stop = make('Stop', 'End the ask: nothing of this runs, and the model is not asked again', () => decide('%ctx stop'), {
@@ -151,16 +179,17 @@ export class Card {
         make('Cancel', 'Back to the cell as the model wrote it (Escape)', () => this.open('look'))
       ];
     if (this.mode === 'reject') {
-      this.field = h('input', {
+      const field = h('input', {
         class: 'ctxk-input',
         type: 'text',
         placeholder: 'Why not? The model is told',
         'aria-label': 'Why not: the model is told',
-        oninput: () => (this.why = this.field.value)
+        oninput: () => (this.why = field.value)
       });
-      this.field.value = this.why ?? '';
+      field.value = this.why;
+      this.field = field;
       return [
-        this.field,
+        field,
         make('Reject', 'Do not run it, and tell the model why (Enter)', () => this.reject(), primary),
         make('Cancel', 'Back (Escape)', () => this.open('look'))
       ];
@@ -184,13 +213,13 @@ export class Card {
     );
   }
 
-  /** @param {'look' | 'edit' | 'reject'} mode */
+  /** @param {Mode} mode */
   open(mode) {
     if (!this.now.live || (mode !== 'look' && (this.now.busy || !this.isCell))) return;
     this.mode = mode;
     this.draw();
     if (mode === 'look') this.focus();
-    else this.field.focus();
+    else this.field?.focus();
   }
 
   run() {
@@ -198,12 +227,12 @@ export class Card {
   }
 
   runEdited() {
-    const text = this.field.value;
+    const text = this.field?.value ?? '';
     if (text.trim()) this.decide(text === this.proposal.code ? '%ctx approve' : `%%ctx edit\n${text}`);
   }
 
   reject() {
-    const why = this.field.value.trim();
+    const why = this.field?.value.trim() ?? '';
     this.decide(why ? `%ctx reject ${quoted(why)}` : '%ctx reject');
   }
 
@@ -213,6 +242,7 @@ export class Card {
     else this.decide('%ctx stop');
   }
 
+  /** @param {string} code */
   decide(code) {
     if (this.now.live && !this.now.busy) this.host.decide?.(code);
   }
@@ -220,9 +250,10 @@ export class Card {
   /** Take the keyboard; `unasked` where nobody did anything for it. */
   focus(unasked = false) {
     this.settled = performance.now() + (unasked ? UNASKED_MS : 0);
-    (this.el.querySelector('[data-first]:not(:disabled)') ?? this.el).focus({ preventScroll: unasked });
+    (find(this.el, '[data-first]:not(:disabled)') ?? this.el).focus({ preventScroll: unasked });
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     const { target, key } = event;
     if (!this.now.live || event.isComposing) return;
@@ -236,7 +267,7 @@ export class Card {
       act();
       if (this.mode !== 'look') this.open('look');
       else if (this.host.leave) this.host.leave();
-      else target.blur();
+      else if (target instanceof HTMLElement) target.blur();
     } else if (typing && this.mode === 'edit') {
       event.stopPropagation();
       if (key !== 'Enter' || !(event.shiftKey || event.ctrlKey || event.metaKey)) return;
@@ -250,7 +281,7 @@ export class Card {
     } else if (plainKey && (key === 'Enter' || key === ' ')) {
       // A button is pressed by it, as everywhere; the card itself, and Run, run.
       event.stopPropagation();
-      if (performance.now() < (this.settled ?? 0)) event.preventDefault();
+      if (performance.now() < this.settled) event.preventDefault();
       else if (target === this.el && key === 'Enter' && !event.shiftKey && this.mode === 'look') {
         act();
         this.run();
@@ -261,3 +292,5 @@ export class Card {
     }
   }
 }
+
+export { Card };

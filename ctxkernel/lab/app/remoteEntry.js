@@ -4,15 +4,15 @@
  * Rule 1: a classic script (JupyterLab adds it with a plain <script>), so no static import or export.
  * Rule 2: it does nothing but hand out the plugin; a fault in the plugin must not reach Lab's start.
  * Rule 3: this folder must not be called `static`: Lab serves that one as immutable for a year, and
- *         an upgrade would then run old files. The version in the modules' address does the same
- *         for proxies that ignore `no-cache`, and makes sure that all modules are of one version.
+ *         an upgrade would then run old files. A wheel has the version in the folder's name
+ *         (hatch_build.py), so that no cache can mix the modules of two versions.
  */
 (() => {
   /** The front end's version: equal to ctxkernel's `__version__` and to `package.json` (a test compares them). */
   const VERSION = '0.1.0';
 
   // Taken now: `document.currentScript` is gone once this script has run.
-  const base = document.currentScript.src;
+  const base = /** @type {HTMLScriptElement} */ (document.currentScript).src;
   /** @type {Record<string, Record<string, {get: () => Promise<() => any>, loaded?: any}>>} */
   let scope = {};
 
@@ -29,12 +29,15 @@
 
   window._JUPYTERLAB = window._JUPYTERLAB || {};
   window._JUPYTERLAB['jupyter-ctxkernel'] = {
+    /** @param {typeof scope} shareScope */
     init(shareScope) {
       scope = shareScope;
     },
+    /** @param {string} module */
     async get(module) {
       if (module !== './extension') throw new Error(`jupyter-ctxkernel: no module ${module}`);
-      const { createPlugin } = await import(new URL(`plugin.js?v=${VERSION}`, base).href);
+      /** @type {typeof import('./plugin.js')} */
+      const { createPlugin } = await import(new URL('plugin.js', base).href);
       const plugin = await createPlugin(shared, VERSION);
       return () => ({ __esModule: true, default: plugin });
     }

@@ -16,6 +16,8 @@ import {
   dict,
   duration,
   emptyState,
+  find,
+  findAll,
   h,
   icon,
   keyOf,
@@ -25,23 +27,33 @@ import {
   plural,
   put,
   statusOf
-} from './base.js?v=0.1.0';
-import { goToBlock } from './blocks.js?v=0.1.0';
-import { drawChanges } from './changes.js?v=0.1.0';
-import { drawComparisons } from './comparisons.js?v=0.1.0';
-import { drawHandles } from './handles.js?v=0.1.0';
-import { drawHistory, goToEntry, historySize } from './history.js?v=0.1.0';
-import { Menu } from './menu.js?v=0.1.0';
-import { costOf, drawProjection } from './projection.js?v=0.1.0';
-import { Card } from './proposal.js?v=0.1.0';
-import { Returning } from './returning.js?v=0.1.0';
-import { Timeline, verdict } from './timeline.js?v=0.1.0';
-import { lastRerun, pathTo, plant } from './tree.js?v=0.1.0';
+} from './base.js';
+import { goToBlock } from './blocks.js';
+import { drawChanges } from './changes.js';
+import { drawComparisons } from './comparisons.js';
+import { drawHandles } from './handles.js';
+import { drawHistory, goToEntry, historySize } from './history.js';
+import { Menu } from './menu.js';
+import { costOf, drawProjection } from './projection.js';
+import { Card } from './proposal.js';
+import { Returning } from './returning.js';
+import { Timeline, verdict } from './timeline.js';
+import { lastRerun, pathTo, plant } from './tree.js';
+
+/** @import {Proposal, Resume, Storage, CondensedEvents, DeltaItem, Handle, History} from '../messages.js' */
+/** @import {AskingMessage, BegunStatement, BeginMessage, CheckpointMessage, KernelMessage} from '../messages.js' */
+/** @import {Branch, Projection, ProposalMessage, SnapshotMessage, TurnMessage} from '../messages.js' */
+/** @import {Ask, Child} from '../types.js' */
+/** @import {CardHost} from './proposal.js' */
+/** @import {AnyRow} from './tree.js' */
 
 /** The wire protocol that this file speaks. */
-export const PROTOCOL = 1;
+const PROTOCOL = 1;
 
 const TABS = /** @type {const} */ (['timeline', 'handles', 'projection', 'history', 'changes', 'rerun']);
+/** @typedef {(typeof TABS)[number]} Tab */
+
+/** @type {Record<Tab, string>} */
 const TAB_LABELS = {
   timeline: 'Timeline',
   handles: 'Handles',
@@ -50,6 +62,7 @@ const TAB_LABELS = {
   changes: 'Changes',
   rerun: 'Re-run'
 };
+/** @type {Record<Exclude<Tab, 'timeline'>, (view: View) => Child>} */
 const DRAW = {
   handles: drawHandles,
   projection: drawProjection,
@@ -61,6 +74,8 @@ const DRAW = {
 /** Change items that are kept; a day of work stays well below. */
 const MAX_DELTAS = 2000;
 
+/** @typedef {{cell_id: string, source: string, tags: string[]}} Cell a code cell of the notebook */
+
 /**
  * What the host (JupyterLab plugin or widget) can do for the renderer.
  * @typedef {object} Actions
@@ -69,26 +84,29 @@ const MAX_DELTAS = 2000;
  * @property {() => void} [reconnect]
  * @property {() => void} [close]
  * @property {string} [tab] the section to start with
- * @property {(tab: string) => void} [onTab]
+ * @property {(tab: Tab) => void} [onTab]
  * @property {(mark: {statement_id: string, ended_at: number | null}) => void} [painted] a turn is on the screen
- * @property {(type: 'plan' | 'events' | 'compare', request: Record<string, any>) => Promise<any>} [ask] what a return or a
- *   re-run would do, what a condensation stands for, how two projections differ; executes nothing. The answer has the
- *   field `type` or `error`
+ * @property {Ask} [ask] what a return or a re-run would do, what a condensation stands for, how two projections differ;
+ *   executes nothing
  * @property {(code: string, cellId?: string) => Promise<{ok: boolean, text: string}>} [gesture] run a `%ctx` line as an
  *   execute request; what it leads to is shown by that cell
  * @property {() => void} [interrupt] stop what the kernel does
  * @property {() => void} [decides] what waits for the user, or whether it can be decided now, may have changed
  * @property {(code: string, el: HTMLElement) => void} [highlight] add Python code to an element, in colours
- * @property {(cellId: string) => {cell_id: string, source: string, tags: string[]}[] | null} [cellsFrom] the notebook's
- *   code cells from that one on; null where it has none of that id
+ * @property {(cellId: string) => Cell[] | null} [cellsFrom] the notebook's code cells from that one on; null where it has
+ *   none of that id
  * @property {(ids: string[], told: (done: number) => void, stop: {stopped: boolean}) =>
  *   Promise<{ran: number, failed: string | null}>} [rerunCells] run cells one after the other, up to the first error
  */
 
-/** Split `1.2.3` for comparing; anything else sorts low. */
+/**
+ * Whether version `a` is newer than `b`; a part that is no number counts as 0.
+ * @param {string} a @param {string} b
+ */
 function newer(a, b) {
+  /** @param {string} v */
   const parts = (v) =>
-    String(v)
+    clean(v)
       .split('.')
       .map((p) => parseInt(p, 10) || 0);
   const [x, y] = [parts(a), parts(b)];
@@ -100,9 +118,10 @@ function newer(a, b) {
 
 /**
  * What to say where kernel and front end do not fit; null where they do.
+ * @param {string | null | undefined} mine @param {string | null | undefined} theirs @param {number | null} protocol
  * @returns {{title: string, text: string, command: string} | null}
  */
-export function mismatch(mine, theirs, protocol) {
+function mismatch(mine, theirs, protocol) {
   if (!mine || !theirs || (mine === theirs && protocol === PROTOCOL)) return null;
   const command = 'pip install -U jupyter-ctxkernel';
   const title = 'The panel and the kernel are of different versions';
@@ -127,19 +146,22 @@ export function mismatch(mine, theirs, protocol) {
  * @param {HTMLElement} el
  * @param {Actions} [actions]
  */
-export function mount(el, actions = {}) {
+function mount(el, actions = {}) {
   const view = new View(el, actions);
   return {
+    /** @param {Partial<SnapshotMessage>} msg */
     snapshot: (msg) => view.snapshot(msg),
+    /** @param {Partial<BeginMessage>} msg */
     begin: (msg) => view.begin(msg),
+    /** @param {Partial<TurnMessage>} msg */
     turn: (msg) => view.turn(msg),
-    notice: (msg) => view.notice(msg),
-    /** Any message of the protocol. */
+    /** Any message of the protocol. @param {Partial<KernelMessage> | null | undefined} msg */
     message: (msg) => view.message(msg),
-    /** What the kernel does, in Jupyter's words (`idle`, `busy`, `restarting`, `dead`, …). */
+    /** What the kernel does, in Jupyter's words (`idle`, `busy`, `restarting`, `dead`, …). @param {string} status */
     kernelStatus: (status) => view.kernelStatus(status),
-    /** How the connection stands; `null` when it is live. @type {(p: Phase | null) => void} */
+    /** How the connection stands; `null` when it is live. @param {Phase | null} phase */
     phase: (phase) => view.phase(phase),
+    /** @param {string} text */
     title: (text) => view.title(text),
     /** The panel came to the front: things that only work on a shown element are done again. */
     shown: () => view.shown(),
@@ -147,25 +169,32 @@ export function mount(el, actions = {}) {
     hole: () => view.hole(),
     isRunning: () => view.running !== null,
     dispose: () => view.dispose(),
-    /** Restore the state before a cell and run from there; `ids` are all of the notebook's code cells, in order. */
+    /**
+     * Restore the state before a cell and run from there.
+     * @param {string} cellId @param {string[]} ids all of the notebook's code cells, in order
+     */
     rerunFromCell: (cellId, ids) => view.returning.rerunFromCell(cellId, ids),
-    /** Restore the state after the newest run of a cell on the way to HEAD. */
+    /** Restore the state after the newest run of a cell on the way to HEAD. @param {string} cellId */
     goBackToCell: (cellId) => view.returning.goBackToCell(cellId),
     undo: () => view.returning.undo(),
     /** Whether the kernel can go back at all. */
     canMove: () => view.canMove,
     /** What of the model's waits for the user; null: nothing. */
     proposal: () => view.proposal,
-    /** How the card of a proposal stands. */
+    /** How the card of a proposal stands. @param {string | undefined} id */
     stands: (id) => view.stands(id),
+    /** @param {string} code */
     decide: (code) => view.decide(code),
     /** The card of what waits, to decide on by command. */
     card: () => view.card
   };
 }
 
-/** A proposal, or what became of it, as an output of a cell. */
-export const makeCard = (proposal, host) => new Card(proposal, host);
+/**
+ * A proposal, or what became of it, as an output of a cell.
+ * @param {Partial<Proposal> | null | undefined} proposal @param {CardHost} host
+ */
+const makeCard = (proposal, host) => new Card(proposal, host);
 
 /**
  * What the panel says where there is nothing live to show.
@@ -180,66 +209,95 @@ export const makeCard = (proposal, host) => new Card(proposal, host);
  */
 
 class View {
+  /** @param {HTMLElement} el @param {Actions} actions */
   constructor(el, actions) {
     this.actions = actions;
-    /** @type {Map<string, any>} rows by execution */
+    /** Rows by execution. @type {Map<string, AnyRow>} */
     this.rows = new Map();
     this.tree = plant([]);
-    this.openHandles = new Set();
-    this.openBlocks = new Set();
+    this.openHandles = /** @type {Set<string>} */ (new Set());
+    this.openBlocks = /** @type {Set<string>} */ (new Set());
+    /** @type {string | null} */
     this.session = null;
+    /** The session that the feed is of. @type {string | null | undefined} */
+    this.feedOf = undefined;
+    /** @type {string | null} */
+    this.path = null;
+    /** @type {string | null} */
+    this.version = null;
+    /** @type {number | null} */
+    this.protocol = null;
+    /** @type {string | null} */
+    this.python = null;
+    /** @type {readonly Partial<Handle>[]} */
     this.handles = [];
+    /** @type {Partial<DeltaItem>[]} */
     this.deltas = [];
+    /** @type {Partial<Projection> | null} */
     this.projection = null;
-    /** What was done to the history that the model is shown; null where nothing was. */
+    /** What was done to the history that the model is shown; null where nothing was. @type {History | null} */
     this.history = null;
     /** Folds that are open, by key. */
-    this.openFolds = new Set();
+    this.openFolds = /** @type {Set<string>} */ (new Set());
     /** What the reader has typed into fields of a section, which is drawn anew with each turn. @type {Map<string, string>} */
     this.drafts = new Map();
-    /** What condensations stand for, as far as it was asked for. */
+    /** What condensations stand for, as far as it was asked for. @type {Map<string, Partial<CondensedEvents>>} */
     this.condensed = new Map();
-    /** The two projections that are compared. */
-    this.against = { old: '', new: '', asked: false, turn: null };
+    /** The two projections that are compared, and the newest question. */
+    this.against = { old: '', new: '', asked: false, turn: {} };
+    /** @type {string[]} */
     this.notices = [];
-    this.dismissed = new Set();
+    this.dismissed = /** @type {Set<string>} */ (new Set());
     this.truncated = 0;
+    /** Whether anything was sent to a model; null where no kernel has told yet. @type {boolean | null} */
     this.sent = null;
-    /** HEAD's execution; null is the state before all of them, undefined a kernel that does not say. */
+    /**
+     * HEAD's execution; null is the state before all of them, undefined a kernel that does not say.
+     * @type {string | null | undefined}
+     */
     this.head = undefined;
+    /** HEAD went elsewhere since the timeline was drawn. */
+    this.hasMoved = false;
+    /** @type {readonly Branch[]} */
     this.branches = [];
+    /** @type {Partial<Storage> | null} */
     this.storage = null;
+    /** @type {Partial<Resume> | null} */
     this.resume = null;
+    /** @type {AnyRow[]} */
     this.compared = [];
     this.onlyDiffering = true;
-    /** @type {{statement_id: string, index: any, source: string, since: number} | null} */
+    /** @type {(Partial<BegunStatement> & {since: number}) | null} */
     this.running = null;
-    /** What of the model's waits for the user, and the card that shows it. */
+    /** What of the model's waits for the user, and the card that shows it. @type {Proposal | null} */
     this.proposal = null;
+    /** @type {Card | null} */
     this.card = null;
     /** What was decided is being carried out; why the last decision was refused. */
     this.deciding = false;
     this.refused = '';
-    /** The ask that a model works on now. */
+    /** The ask that a model works on now. @type {{model: string, since: number} | null} */
     this.asking = null;
     this.status = 'unknown';
+    /** @type {Phase | null} */
     this.phaseNow = null;
     this.heading = '';
-    this.stale = new Set(TABS);
+    this.stale = /** @type {Set<Tab>} */ (new Set(TABS));
     this.disposed = false;
+    /** @type {Tab} */
+    this.tab = 'timeline';
+    /** Timers that tell how long what runs, and the ask, has taken. @type {number | undefined} */
+    this.ticker = undefined;
+    /** @type {number | undefined} */
+    this.asker = undefined;
 
-    this.build(el);
-    this.select(TABS.includes(actions.tab) ? actions.tab : 'timeline', false);
-    this.drawHeader();
-  }
+    /* ---------------------------------------------------------- frame */
 
-  /* ------------------------------------------------------------ frame */
-
-  build(el) {
     this.name = h('span', { class: 'ctxk-name' }, 'ctxkernel');
     this.state = h('span', { class: 'ctxk-state' });
     this.total = h('span', { class: 'ctxk-total' });
     this.checks = h('button', { class: 'ctxk-checks', type: 'button', onclick: () => this.showChecks() });
+    this.meter = h('div', { class: 'ctxk-line ctxk-line2' }, this.total, this.checks);
     this.sentLine = h('p', { class: 'ctxk-sent' });
     this.banners = h('div', { class: 'ctxk-banners' });
     this.waits = h('div', { class: 'ctxk-waits', hidden: true });
@@ -252,19 +310,20 @@ class View {
           type: 'button',
           title: 'Stop the ask: interrupts the kernel',
           hidden: true,
-          onclick: () => this.actions.interrupt()
+          onclick: () => this.actions.interrupt?.()
         },
         'Stop'
       );
     this.live = h('div', { class: 'ctxk-sr', role: 'status', 'aria-live': 'polite' });
-    this.tabs = {};
-    this.sections = {};
+    this.tabs = /** @type {Record<Tab, HTMLElement>} */ ({});
+    this.sections = /** @type {Record<Tab, HTMLElement>} */ ({});
+    this.counts = /** @type {Record<Tab, HTMLElement>} */ ({});
     const id = (this.id = `ctxk-${Math.random().toString(36).slice(2)}`);
     const tablist = h('div', {
       class: 'ctxk-tabs',
       role: 'tablist',
       'aria-label': 'Parts of the panel',
-      onkeydown: (e) => this.tabKey(e)
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.tabKey(event)
     });
     const body = h('div', { class: 'ctxk-body' });
     for (const tab of TABS) {
@@ -280,7 +339,7 @@ class View {
           onclick: () => this.select(tab)
         },
         TAB_LABELS[tab],
-        h('span', { class: 'ctxk-count' })
+        (this.counts[tab] = h('span', { class: 'ctxk-count' }))
       );
       this.sections[tab] = h('div', {
         class: `ctxk-section ctxk-${tab}`,
@@ -302,7 +361,7 @@ class View {
           type: 'button',
           title: 'Close the panel',
           'aria-label': 'Close the panel',
-          onclick: () => this.actions.close()
+          onclick: () => this.actions.close?.()
         },
         icon('close')
       );
@@ -313,7 +372,7 @@ class View {
         'header',
         { class: 'ctxk-head' },
         h('div', { class: 'ctxk-line' }, this.name, this.state, this.stop, close),
-        h('div', { class: 'ctxk-line ctxk-line2' }, this.total, this.checks),
+        this.meter,
         this.sentLine
       ),
       this.waits,
@@ -326,13 +385,17 @@ class View {
     this.timeline = new Timeline(this, this.sections.timeline);
     this.returning = new Returning(this);
     el.append(this.root);
+    this.select(TABS.find((tab) => tab === actions.tab) ?? 'timeline', false);
+    this.drawHeader();
   }
 
-  /** Arrow keys move between tabs, as the ARIA pattern for tabs has it. */
+  /** Arrow keys move between tabs, as the ARIA pattern for tabs has it. @param {KeyboardEvent} event */
   tabKey(event) {
     const shown = TABS.filter((name) => !this.tabs[name].hidden);
     const at = shown.indexOf(this.tab);
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: shown.length - 1 }[event.key];
+    /** @type {Record<string, number>} */
+    const places = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: shown.length - 1 };
+    const to = places[event.key];
     if (to === undefined) return;
     event.preventDefault();
     event.stopPropagation();
@@ -341,6 +404,7 @@ class View {
     this.tabs[tab].focus();
   }
 
+  /** @param {Tab} tab @param {boolean} [tell] */
   select(tab, tell = true) {
     this.tab = tab;
     for (const name of TABS) {
@@ -354,7 +418,7 @@ class View {
     this.shown();
   }
 
-  /** Mark sections as out of date and draw the one in front. */
+  /** Mark sections as out of date and draw the one in front. @param {...Tab} tabs */
   refresh(...tabs) {
     for (const tab of tabs) this.stale.add(tab);
     this.drawSection();
@@ -368,7 +432,11 @@ class View {
     if (this.tab !== 'timeline') this.menu.leave(section);
     try {
       if (this.tab === 'timeline') this.timeline.draw(this.hasMoved);
-      else section.replaceChildren(...[DRAW[this.tab](this)].flat(Infinity).filter(Boolean));
+      else {
+        const made = DRAW[this.tab](this);
+        section.replaceChildren();
+        put(section, made);
+      }
     } catch (error) {
       console.error('ctxkernel panel', error);
       section.replaceChildren(
@@ -385,25 +453,26 @@ class View {
   /** The checks that failed, else the projection. */
   showChecks() {
     this.select('projection');
-    const failed = this.sections.projection.querySelector('.ctxk-violations');
+    const failed = find(this.sections.projection, '.ctxk-violations');
     if (!failed) return;
     this.sections.projection.scrollTop = 0;
     failed.focus({ preventScroll: true });
   }
 
+  /** @param {string} id */
   showBlock(id) {
     this.select('projection');
     goToBlock(this, id);
   }
 
-  /** The row of a run in the timeline. */
+  /** The row of a run in the timeline. @param {string} run */
   showRun(run) {
     this.select('timeline');
     if (!this.timeline.goTo(run))
       this.returning.tell(`${run} has no row here: it is older than those shown, or on a branch that is folded.`);
   }
 
-  /** An entry of the history's records. */
+  /** An entry of the history's records. @param {string} id */
   showEntry(id) {
     this.select('history');
     goToEntry(this, id);
@@ -415,12 +484,25 @@ class View {
 
   /* ------------------------------------------------------------ messages */
 
+  /** @param {Partial<KernelMessage> | null | undefined} msg */
   message(msg) {
-    const { snapshot, begin, turn, notice, checkpoint, proposed, asks } = this;
-    const handlers = { snapshot, begin, turn, notice, checkpoint, proposal: proposed, asking: asks };
-    if (Object.hasOwn(handlers, msg?.type)) handlers[msg.type].call(this, msg);
+    switch (msg?.type) {
+      case 'snapshot':
+        return this.snapshot(msg);
+      case 'begin':
+        return this.begin(msg);
+      case 'turn':
+        return this.turn(msg);
+      case 'checkpoint':
+        return this.checkpoint(msg);
+      case 'proposal':
+        return this.proposed(msg);
+      case 'asking':
+        return this.asks(msg);
+    }
   }
 
+  /** @param {Partial<SnapshotMessage>} msg */
   snapshot(msg) {
     this.phaseNow = null;
     this.session = msg.session ?? null;
@@ -450,14 +532,14 @@ class View {
     this.addNotices(msg.notices);
     this.proposed(msg);
     this.asks(msg);
-    // The running statement: its id, or what `begin` says of it (it has no row of its own yet).
-    const running =
-      typeof msg.running === 'string' ? { ...this.rowOf(msg.running), statement_id: msg.running } : msg.running;
+    // What `begin` says of the running statement: it has no row of its own yet.
+    const { running } = msg;
     this.run(null);
     if (running?.statement_id) {
       if (!this.rows.has(keyOf(running))) this.rows.set(keyOf(running), { ...running, status: 'running' });
       // Started before this page knew of it: only the kernel's clock can tell how long ago.
-      this.run(running, number(running.started_at) === null ? 0 : Math.max(0, Date.now() - running.started_at * 1000));
+      const started = number(running.started_at);
+      this.run(running, started === null ? 0 : Math.max(0, Date.now() - started * 1000));
     }
     this.grow();
     this.refresh(...TABS);
@@ -465,6 +547,7 @@ class View {
     this.drawBanners();
   }
 
+  /** @param {Partial<BeginMessage>} msg */
   begin(msg) {
     const s = dict(msg.statement);
     if (!s.statement_id) return;
@@ -478,6 +561,7 @@ class View {
     this.live.textContent = `running ${label(s)}`;
   }
 
+  /** @param {Partial<TurnMessage>} msg */
   turn(msg) {
     const row = dict(msg.statement);
     if (!row.statement_id) return;
@@ -494,7 +578,7 @@ class View {
     if (
       !this.running ||
       this.running.statement_id === row.statement_id ||
-      number(row.index) >= (number(this.running.index) ?? 0)
+      (number(row.index) ?? 0) >= (number(this.running.index) ?? 0)
     )
       this.run(null);
     this.grow();
@@ -508,12 +592,10 @@ class View {
     );
   }
 
-  notice(msg) {
-    this.addNotices([msg?.text]);
-    this.drawBanners();
-  }
-
-  /** A checkpoint became durable, or what is stored changed, after its turn was told. */
+  /**
+   * A checkpoint became durable, or what is stored changed, after its turn was told.
+   * @param {Partial<CheckpointMessage>} msg
+   */
   checkpoint(msg) {
     if (msg.execution_id) this.amend({ execution_id: msg.execution_id, checkpoint: msg.checkpoint });
     if (msg.storage !== undefined) this.storage = msg.storage;
@@ -522,13 +604,16 @@ class View {
     this.returning.draw();
   }
 
-  /** Change some fields of a row that is known. */
+  /** Change some fields of a row that is known. @param {AnyRow} fields */
   amend(fields) {
     const row = this.rows.get(keyOf(fields));
     if (row) this.rows.set(keyOf(row), { ...row, ...fields });
   }
 
-  /** What snapshots and turns say of the state after the newest turn. */
+  /**
+   * What snapshots and turns say of the state after the newest turn.
+   * @param {Partial<SnapshotMessage> | Partial<TurnMessage>} msg
+   */
   takeState(msg) {
     this.handles = list(msg.handles);
     this.projection = msg.projection ?? null;
@@ -536,7 +621,10 @@ class View {
     this.sent = msg.sent ?? this.sent;
   }
 
-  /** Something of the model's waits for the user, or does not any more. */
+  /**
+   * Something of the model's waits for the user, or does not any more.
+   * @param {Partial<Pick<ProposalMessage, 'proposal'>>} msg
+   */
   proposed(msg) {
     const proposal = msg.proposal?.id ? msg.proposal : null;
     if (proposal?.id !== this.proposal?.id) {
@@ -553,12 +641,13 @@ class View {
   get cardHost() {
     const { gesture, highlight } = this.actions;
     return {
-      decide: gesture ? (code) => void this.decide(code) : null,
+      decide: gesture ? (/** @type {string} */ code) => void this.decide(code) : null,
       highlight,
       leave: () => this.tabs[this.tab].focus()
     };
   }
 
+  /** @param {string | undefined} id */
   stands(id) {
     const known = this.sent !== null;
     const live = known ? this.proposal?.id === id && this.phaseNow === null : null;
@@ -567,35 +656,39 @@ class View {
 
   drawCards() {
     this.waits.hidden = !this.card;
-    this.card?.update(this.stands(this.proposal.id));
+    this.card?.update(this.stands(this.proposal?.id));
     this.actions.decides?.();
   }
 
-  /** Decide on what waits; what it leads to is shown by the cell that asked. */
+  /** Decide on what waits; what it leads to is shown by the cell that asked. @param {string} code */
   async decide(code) {
-    if (this.deciding || !this.proposal) return;
+    const { gesture } = this.actions;
+    if (this.deciding || !this.proposal || !gesture) return;
     const { id, ask } = this.proposal;
     this.deciding = true;
     this.refused = '';
     this.drawCards();
-    const result = await this.actions.gesture(code, clean(this.rows.get(clean(ask))?.cell_id) || undefined);
+    const result = await gesture(code, clean(this.rows.get(clean(ask))?.cell_id) || undefined);
     this.deciding = false;
     if (!result.ok && this.proposal?.id === id) this.refused = clean(result.text).trim() || `${code} failed`;
     this.drawCards();
   }
 
-  /** A model works on an ask now, or does not any more. */
+  /** A model works on an ask now, or does not any more. @param {Partial<Pick<AskingMessage, 'asking'>>} msg */
   asks(msg) {
     const asking = msg.asking?.ask ? msg.asking : null;
-    const since = asking && performance.now() - Math.max(0, Date.now() - (number(asking.since) ?? 0) * 1000);
-    this.asking = asking && { model: clean(asking.model), since };
+    const ago = Math.max(0, Date.now() - (number(asking?.since) ?? 0) * 1000);
+    this.asking = asking && { model: clean(asking.model), since: performance.now() - ago };
     if (this.stop) this.stop.hidden = !asking;
     clearInterval(this.asker);
     if (asking) this.asker = setInterval(() => this.drawState(), 250);
     this.drawState();
   }
 
-  /** What snapshots and turns say of returning; a kernel without it says nothing. */
+  /**
+   * What snapshots and turns say of returning; a kernel without it says nothing.
+   * @param {Partial<SnapshotMessage> | Partial<TurnMessage>} msg
+   */
   takeReturning(msg) {
     if (msg.branches) this.branches = list(msg.branches);
     this.storage = msg.storage ?? null;
@@ -631,28 +724,30 @@ class View {
     return this.running !== null || this.status === 'busy' || this.phaseNow !== null || this.returning.rerunning;
   }
 
-  /** The newest run of a statement. */
+  /** The newest run of a statement. @param {string} statementId */
   rowOf(statementId) {
+    /** @type {AnyRow | undefined} */
     let found;
     for (const row of this.rows.values()) if (row.statement_id === statementId) found = row;
     return found;
   }
 
-  verdict(comparison) {
-    return verdict(comparison);
-  }
-
-  /** Each turn repeats the notices that still hold; one that the reader dismissed does not come back. */
+  /**
+   * Each turn repeats the notices that still hold; one that the reader dismissed does not come back.
+   * @param {readonly string[] | undefined} texts
+   */
   addNotices(texts) {
     const fresh = list(texts).filter(Boolean).map(String);
     this.notices = [...new Set([...this.notices, ...fresh])].filter((text) => !this.dismissed.has(text)).slice(-5);
   }
 
+  /** @param {readonly Partial<DeltaItem>[]} items */
   addDeltas(items) {
-    this.deltas.push(...items.map(dict));
+    this.deltas.push(...items.map((item) => dict(item)));
     if (this.deltas.length > MAX_DELTAS) this.deltas.splice(0, this.deltas.length - MAX_DELTAS);
   }
 
+  /** @param {string} status */
   kernelStatus(status) {
     this.status = String(status ?? 'unknown');
     if (['restarting', 'autorestarting', 'dead', 'terminating'].includes(this.status)) {
@@ -675,6 +770,7 @@ class View {
     this.drawCards();
   }
 
+  /** @param {Phase | null} phase */
   phase(phase) {
     this.phaseNow = phase;
     if (phase) {
@@ -687,6 +783,7 @@ class View {
     this.timeline.drawEmpty();
   }
 
+  /** @param {string} text */
   title(text) {
     this.heading = clean(text);
     this.drawHeader();
@@ -700,7 +797,10 @@ class View {
     return at < 0 ? 0 : known[at];
   }
 
-  /** Run `done` when what was just drawn has been painted; at once where the page is in the background. */
+  /**
+   * Run `done` when what was just drawn has been painted; at once where the page is in the background.
+   * @param {() => void} done
+   */
   afterPaint(done) {
     if (document.hidden) return void done();
     requestAnimationFrame(() => {
@@ -725,6 +825,7 @@ class View {
 
   /* ------------------------------------------------------------ header */
 
+  /** @param {Partial<BegunStatement> | null} statement @param {number} [ago] */
   run(statement, ago = 0) {
     clearInterval(this.ticker);
     this.running = statement && { ...statement, since: performance.now() - ago };
@@ -765,7 +866,7 @@ class View {
     this.name.title = clean(
       [
         this.heading,
-        this.session && `session ${typeof this.session === 'string' ? this.session : JSON.stringify(this.session)}`,
+        this.session && `session ${this.session}`,
         this.version && `ctxkernel ${this.version}`,
         this.python && `Python ${this.python}`
       ]
@@ -774,7 +875,7 @@ class View {
     );
     const p = this.projection;
     const live = this.sent !== null;
-    this.total.parentElement.hidden = !live;
+    this.meter.hidden = !live;
     this.total.replaceChildren();
     if (p)
       put(
@@ -808,8 +909,7 @@ class View {
       changes: this.deltas.length,
       rerun: this.compared.filter((row) => verdict(row.comparison).word === 'differs').length
     };
-    for (const tab of TABS)
-      this.tabs[tab].querySelector('.ctxk-count').textContent = counts[tab] ? count(counts[tab]) : '';
+    for (const tab of TABS) this.counts[tab].textContent = counts[tab] ? count(counts[tab]) : '';
     this.tabs.history.hidden = !this.history && this.tab !== 'history';
     this.tabs.rerun.hidden = !this.compared.length && this.tab !== 'rerun';
     this.returning.draw();
@@ -862,6 +962,7 @@ class View {
     this.banners.replaceChildren(...out);
   }
 
+  /** @param {Phase} phase @param {string} cls */
   phaseBox(phase, cls) {
     return h(
       'div',
@@ -876,13 +977,14 @@ class View {
       phase.after && h('p', null, phase.after),
       phase.button &&
         this.actions.reconnect &&
-        h('button', { class: 'ctxk-button', type: 'button', onclick: () => this.actions.reconnect() }, phase.button)
+        h('button', { class: 'ctxk-button', type: 'button', onclick: () => this.actions.reconnect?.() }, phase.button)
     );
   }
 }
 
 /* ---------------------------------------------------------------- parts */
 
+/** @type {Record<string, string>} */
 const PHASE_WORDS = {
   connecting: 'connecting',
   busy: 'busy',
@@ -894,69 +996,35 @@ const PHASE_WORDS = {
   disconnected: 'disconnected'
 };
 
-/** HEAD as a message tells it: an execution's id, null, or undefined where it does not. */
+/**
+ * HEAD as a message tells it: an execution's id, null, or undefined where it does not.
+ * @param {{head?: string | null}} msg
+ */
 const headOf = (msg) => (msg.head === undefined ? undefined : msg.head === null ? null : String(msg.head));
+/** @param {Partial<DeltaItem> | null | undefined} d */
 const deltaKey = (d) => [d?.statement_id, d?.kind, d?.subject, d?.summary].join('\0');
 
-/** Returns what puts the keyboard back where it is in a section that is drawn anew; null where it is not in it. */
+/**
+ * Returns what puts the keyboard back where it is in a section that is drawn anew; null where it is not in it.
+ * @param {HTMLElement} section
+ */
 function keyboardIn(section) {
   const el = document.activeElement;
-  const key = section.contains(el) ? el.dataset.keep : undefined;
+  const key = el instanceof HTMLElement && section.contains(el) ? el.dataset.keep : undefined;
   if (key === undefined) return null;
-  const [start, end] = el.type === 'text' ? [el.selectionStart, el.selectionEnd] : [];
+  const text = el instanceof HTMLInputElement && el.type === 'text' ? el : null;
+  const [start, end] = [text?.selectionStart ?? null, text?.selectionEnd ?? null];
   return () => {
-    const now = [...section.querySelectorAll('[data-keep]')].find((one) => one.dataset.keep === key);
+    const now = findAll(section, '[data-keep]').find((one) => one.dataset.keep === key);
     now?.focus({ preventScroll: true });
-    if (now && start !== undefined) now.setSelectionRange(start, end);
+    if (text && now instanceof HTMLInputElement) now.setSelectionRange(start, end);
   };
 }
 
+/** @param {string | null} session */
 function shortName(session) {
   if (!session) return '';
-  const text = typeof session === 'string' ? session : String(session.name ?? session.id ?? '');
-  return (text.split(/[\\/]/).pop() ?? '').replace(/\.sqlite$/, '');
+  return (clean(session).split(/[\\/]/).pop() ?? '').replace(/\.sqlite$/, '');
 }
 
-/* ---------------------------------------------------------------- the inline widget */
-
-/** How long the kernel may take to answer; it is busy with a cell where it takes longer. */
-const ASK_MS = 10000;
-
-/** anywidget's entry: the trait `state` holds a snapshot; all later messages, and answers, come as custom messages. */
-export default {
-  render({ model, el }) {
-    const host = h('div', { class: 'ctxk-inline' });
-    el.append(host);
-    /** @type {Map<string, (answer: any) => void>} */
-    const asked = new Map();
-    const ask = (type, request) =>
-      new Promise((resolve) => {
-        const id = Math.random().toString(36).slice(2);
-        asked.set(id, resolve);
-        model.send({ type, id, ...request });
-        setTimeout(() => resolve({ error: 'No answer yet: the kernel is busy, or gone.' }), ASK_MS);
-      });
-    // No gestures here: a widget cannot send execute requests. What would be one is shown as a line to run.
-    const view = mount(host, { ask });
-    const whole = () => {
-      const state = model.get('state');
-      if (state && Object.keys(state).length) view.snapshot(state);
-    };
-    const one = (msg) => {
-      const resolve = asked.get(msg?.id);
-      if (resolve) {
-        asked.delete(msg.id);
-        resolve(msg);
-      } else view.message(msg);
-    };
-    model.on('change:state', whole);
-    model.on('msg:custom', one);
-    view.kernelStatus('idle');
-    whole();
-    return () => {
-      model.off('change:state', whole);
-      model.off('msg:custom', one);
-      view.dispose();
-    };
-  }
-};
+export { PROTOCOL, View, mismatch, mount, makeCard };

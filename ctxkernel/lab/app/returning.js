@@ -10,6 +10,7 @@
  */
 
 import {
+  askKernel,
   bytes,
   clean,
   codeLine,
@@ -23,10 +24,51 @@ import {
   label,
   list,
   number,
-  plural
-} from './base.js?v=0.1.0';
-import { checkpointTold } from './timeline.js?v=0.1.0';
-import { startOf } from './tree.js?v=0.1.0';
+  plural,
+  put
+} from './base.js';
+import { checkpointTold, verdict } from './timeline.js';
+import { startOf } from './tree.js';
+
+/** @import {Plan, PlanRequest, Step as ToldStep} from '../messages.js' */
+/** @import {Child} from '../types.js' */
+/** @import {Item} from './menu.js' */
+/** @import {Cell, View} from './render.js' */
+/** @import {AnyRow, TreeNode} from './tree.js' */
+
+/**
+ * A button for what may come next.
+ * @typedef {{text: string, run: () => void}} Next
+ */
+
+/**
+ * A cell or a statement that would run.
+ * @typedef {object} Step
+ * @property {string} [cell_id]
+ * @property {string} id what a reader calls it; empty for one that leaves no statement
+ * @property {string} gist
+ * @property {number | null} expected_s
+ * @property {boolean} [edited]
+ * @property {boolean} asks it asks before it runs again
+ * @property {boolean} [run] it is chosen
+ * @property {boolean} [skipped]
+ * @property {string} [told]
+ */
+
+/**
+ * What a person wants done: the plan is asked for by `request`, and done by `code`.
+ * @typedef {object} Job
+ * @property {string} title
+ * @property {string} [detail]
+ * @property {string | (() => string)} confirm
+ * @property {Omit<PlanRequest, 'type' | 'id'> | null} request null: there is nothing to restore
+ * @property {string | null} code
+ * @property {string} [done] what is said when it is done
+ * @property {Next} [next]
+ * @property {Step[]} [steps] cells of the notebook that run after it
+ * @property {() => unknown} [then]
+ * @property {boolean} [asked] statements that ask run too
+ */
 
 const BUSY = 'A cell is running: wait for its end, or interrupt it.';
 /** The tag of a cell that asks before it runs again. */
@@ -45,9 +87,8 @@ const PATIENCE_MS = 200;
 /** A kernel that becomes idle within this time counts as idle. */
 const SOON_MS = 500;
 
-/** Whether a return may go ahead without asking. */
-export function isTrivial(plan) {
-  const p = dict(plan);
+/** Whether a return may go ahead without asking. @param {Partial<Plan>} p */
+function isTrivial(p) {
   const runs = list(p.statements).some((one) => one?.action !== 'skip');
   const files = list(p.file_changes).some((one) => one?.action !== 'stays');
   const told = [p.connect, p.lost, p.as_now, p.rerun].some((names) => Object.keys(dict(names)).length);
@@ -55,18 +96,32 @@ export function isTrivial(plan) {
   return !costs && (number(p.seconds) ?? Infinity) < AT_ONCE_S;
 }
 
-/** How a row is named in a command: its statement where that means this run of it, else the run. */
-export function targetOf(row, view) {
+/**
+ * How a row is named in a command: its statement where that means this run of it, else the run.
+ * @param {AnyRow} row
+ * @param {View} view
+ */
+function targetOf(row, view) {
+  /** @param {TreeNode} node */
   const isOfIt = (node) => node.row.statement_id === row.statement_id;
   // A statement is its run on the way to HEAD, else its newest.
   const meant = view.wayToHead.findLast(isOfIt) ?? [...view.tree.nodes.values()].findLast(isOfIt);
   return meant && meant.key !== keyOf(row) ? keyOf(row) : String(row.statement_id);
 }
 
-export class Returning {
+class Returning {
+  /** @param {View} view */
   constructor(view) {
     this.view = view;
-    this.turnedDown = new Set();
+    this.turnedDown = /** @type {Set<string>} */ (new Set());
+    /** The newest proposal; null where none is open. @type {object | null} */
+    this.proposal = null;
+    /** What was told stays when a statement begins. */
+    this.keepTold = false;
+    /** Brings the open sheet's buttons up to date. @type {(() => void) | null} */
+    this.relabel = null;
+    /** What had the keyboard before the sheet. @type {Element | null} */
+    this.cameFrom = null;
     /** Cells are being run, one after the other: between two of them the kernel is idle, and still not free. */
     this.rerunning = false;
     this.sheet = h('section', { class: 'ctxk-sheet', role: 'dialog', hidden: true, tabindex: '-1' });
@@ -103,7 +158,7 @@ export class Returning {
     const { view } = this;
     this.foot.hidden = !view.canMove;
     this.undoButton.disabled = view.busy || !view.rows.size;
-    const s = view.storage && dict(view.storage);
+    const s = view.storage;
     const used = number(s?.bytes);
     const quota = number(s?.quota);
     const pending = number(s?.pending_bytes) ?? 0;
@@ -124,8 +179,9 @@ export class Returning {
         .filter(Boolean)
         .join('\n')
     );
-    this.storage.append(
-      ...[
+    put(
+      this.storage,
+      [
         faults.length > 0 && h('span', { class: 'ctxk-faulty' }, `▲ ${clean(faults.join(' · '))}`),
         pending > 0 &&
           h(
@@ -141,17 +197,23 @@ export class Returning {
           bytes(used),
           quota ? h('span', { class: 'ctxk-wide' }, ` of ${bytes(quota)}`) : ''
         )
-      ].filter(Boolean)
+      ]
     );
   }
 
-  /** One line on what was done or what went wrong, until the next statement or until it is dismissed. */
-  tell(text, { tone = 'info', button = null, onclick = null, keep = false } = {}) {
+  /**
+   * One line on what was done or what went wrong, until the next statement or until it is dismissed.
+   * @param {string} text
+   * @param {{tone?: 'info' | 'warn' | 'error', button?: string, onclick?: () => void, keep?: boolean}} [how]
+   */
+  tell(text, { tone = 'info', button = '', onclick = undefined, keep = false } = {}) {
     this.keepTold = keep;
     this.told.hidden = !text;
     this.told.className = `ctxk-told ctxk-tone-${tone}`;
-    if (!text) return this.told.replaceChildren();
-    this.told.replaceChildren(
+    this.told.replaceChildren();
+    if (!text) return;
+    put(
+      this.told,
       h('p', null, text),
       button ? h('button', { class: 'ctxk-link', type: 'button', onclick }, button) : '',
       h(
@@ -175,16 +237,19 @@ export class Returning {
 
   /* ------------------------------------------------------------ the menu of a row */
 
+  /** @param {AnyRow} row @param {HTMLElement} button */
   menu(row, button) {
     const { view } = this;
     const marks = dict(row.marks);
     const isHead = view.head === keyOf(row);
+    /** @param {'differs' | 'asks'} what @param {string} text @param {string} title @returns {Item} */
     const check = (what, text, title) => ({
       text,
       title,
       checked: Boolean(marks[what]),
       run: () => this.mark(row, what, !marks[what])
     });
+    /** @type {Item[]} */
     const items = [
       { text: isHead ? 'You are here' : 'Go back here', icon: 'undo', off: isHead, run: () => this.goBack(row) },
       { text: 'Re-run from here', icon: 'play', run: () => this.rerun(row) },
@@ -202,6 +267,7 @@ export class Returning {
 
   /* ------------------------------------------------------------ what can be done */
 
+  /** @param {AnyRow} row */
   goBack(row) {
     const target = targetOf(row, this.view);
     return this.propose({
@@ -215,6 +281,7 @@ export class Returning {
     });
   }
 
+  /** @param {string} cellId */
   goBackToCell(cellId) {
     const node = this.view.wayToHead.findLast(({ row }) => row.cell_id === cellId);
     if (node) return this.goBack(node.row);
@@ -232,11 +299,15 @@ export class Returning {
     });
   }
 
-  /** From a row on: the notebook's cells as they are now where it has that cell, else the statements of the log. */
+  /**
+   * From a row on: the notebook's cells as they are now where it has that cell, else the statements of the log.
+   * @param {AnyRow} row
+   */
   rerun(row) {
     const cells = row.cell_id ? this.actions.cellsFrom?.(String(row.cell_id)) : null;
     if (cells?.length) return this.rerunCells(row, cells);
     const target = targetOf(row, this.view);
+    /** @type {Job} */
     const job = {
       title: `Re-run from ${label(row)}`,
       detail:
@@ -253,7 +324,11 @@ export class Returning {
     return this.propose(job);
   }
 
-  /** From a cell of the notebook on. `ids` are all its code cells, in order. */
+  /**
+   * From a cell of the notebook on. `ids` are all its code cells, in order.
+   * @param {string} cellId
+   * @param {string[]} ids
+   */
   rerunFromCell(cellId, ids) {
     const cells = this.actions.cellsFrom?.(cellId);
     if (!cells?.length) return null;
@@ -261,39 +336,44 @@ export class Returning {
     return this.rerunCells(startOf(path, ids, cellId), cells);
   }
 
-  /** @param {any} row the run whose state before is restored; null: nothing of these cells has run, so none is */
+  /**
+   * @param {AnyRow | null} row the run whose state before is restored; null: nothing of these cells has run, so none is
+   * @param {Cell[]} cells
+   */
   rerunCells(row, cells) {
-    const target = row && targetOf(row, this.view);
-    const last = new Map(this.view.wayToHead.map(({ row: one }) => [one.cell_id, one]));
+    const target = row === null ? null : targetOf(row, this.view);
+    const last = new Map(this.view.wayToHead.map(({ row: one }) => /** @type {const} */ ([one.cell_id, one])));
     // A cell that itself moves HEAD would carry the re-run off to another state.
     const steps = cells
       .filter((cell) => !MOVES.test(cell.source))
       .map((cell) => {
         const ran = last.get(cell.cell_id);
+        const took = number(ran?.time_ms);
+        const asks = Boolean(dict(ran?.marks).asks) || list(cell.tags).includes(ASKS);
         return {
           cell_id: cell.cell_id,
           id: ran ? label(ran) : COMMAND.test(cell.source) ? '' : 'new',
           gist: headline(cell.source),
-          expected_s: ran && number(ran.time_ms) !== null ? ran.time_ms / 1000 : null,
-          edited: Boolean(ran) && String(ran.source) !== cell.source,
-          asks: Boolean(dict(ran?.marks).asks) || list(cell.tags).includes(ASKS),
-          run: true
+          expected_s: took === null ? null : took / 1000,
+          edited: ran !== undefined && String(ran.source) !== cell.source,
+          asks,
+          run: !asks
         };
       });
-    for (const step of steps) step.run = !step.asks;
     return this.propose({
       title: row ? `Re-run from ${label(row)}` : 'Run from here',
       detail: row
         ? `Restores the state before ${label(row)}, then runs the notebook’s cells from there as they are now.`
         : '',
       confirm: () => `Re-run ${plural(steps.filter((one) => one.run).length, 'cell')}`,
-      request: target && { action: 'goto', target, before: true },
-      code: target && `%ctx goto ${target} --before`,
+      request: target === null ? null : { action: 'goto', target, before: true },
+      code: target === null ? null : `%ctx goto ${target} --before`,
       steps,
       then: () => this.runSteps(steps.filter((one) => one.run))
     });
   }
 
+  /** @param {Step[]} steps */
   async runSteps(steps) {
     const stop = { stopped: false };
     let ran = 0;
@@ -306,11 +386,12 @@ export class Returning {
         },
         keep: true
       });
-    if (!steps.length) return this.tell('No cell was left to run.');
+    const { rerunCells } = this.actions;
+    if (!steps.length || !rerunCells) return this.tell('No cell was left to run.');
     this.rerunning = true;
     told();
-    const result = await this.actions.rerunCells(
-      steps.map((one) => one.cell_id),
+    const result = await rerunCells(
+      steps.map((one) => one.cell_id ?? ''),
       (n) => {
         ran = n;
         if (n < steps.length) told();
@@ -323,12 +404,12 @@ export class Returning {
     if (result.failed) this.tell(`Stopped at an error; ${plural(left, 'cell')} not run.`, { tone: 'error' });
     else if (left) this.tell(`Stopped: ${plural(left, 'cell')} not run.`, { tone: 'warn' });
     else this.toldOfRerun(steps.length);
-    return result;
   }
 
+  /** @param {number} n */
   toldOfRerun(n) {
     const rows = this.view.compared;
-    const differs = rows.filter((row) => row.comparison && this.view.verdict(row.comparison).word === 'differs').length;
+    const differs = rows.filter((row) => row.comparison && verdict(row.comparison).word === 'differs').length;
     this.tell(
       rows.length
         ? `Re-run: ${plural(n, 'cell')}, ${differs ? `${count(differs)} came out differently.` : 'none came out differently.'}`
@@ -337,6 +418,7 @@ export class Returning {
     );
   }
 
+  /** @param {AnyRow} row */
   name(row) {
     const input = h('input', {
       class: 'ctxk-input',
@@ -376,14 +458,19 @@ export class Returning {
     input.focus();
   }
 
-  /** A statement has at most one mark. */
+  /**
+   * A statement has at most one mark.
+   * @param {AnyRow} row
+   * @param {'differs' | 'asks'} what
+   * @param {boolean} on
+   */
   mark(row, what, on) {
     return this.perform(`%ctx mark ${targetOf(row, this.view)} ${on ? what : 'none'}`);
   }
 
   /* ------------------------------------------------------------ plan, sheet, gesture */
 
-  /** Ask for the plan, show it where it has to be asked about, and do it. */
+  /** Ask for the plan, show it where it has to be asked about, and do it. @param {Job} job */
   async propose(job) {
     const turn = (this.proposal = {});
     this.tell('');
@@ -391,28 +478,26 @@ export class Returning {
       if (this.proposal === turn)
         this.show(job.title, [h('p', { class: 'ctxk-hint' }, 'Looking what that takes…')], {});
     }, PATIENCE_MS);
-    let answer = { plan: {}, error: null };
-    try {
-      if (job.request)
-        answer = (await this.actions.ask?.('plan', job.request)) ?? { error: 'This panel cannot ask the kernel.' };
-    } catch (error) {
-      answer = { error: `The kernel did not answer: ${error?.message ?? error}` };
-    }
+    const answer = job.request
+      ? await askKernel(this.actions.ask, 'plan', job.request)
+      : { plan: /** @type {Partial<Plan>} */ ({}), error: null };
     clearTimeout(wait);
     if (this.proposal !== turn) return;
-    if (answer.error || !answer.plan) {
+    const plan = 'plan' in answer && !answer.error ? answer.plan : null;
+    if (!plan) {
       this.show(job.title, [h('p', { class: 'ctxk-note' }, answer.error || 'The kernel gave no plan.')], {
         cancel: 'Close'
       });
       return;
     }
-    const atOnce = !job.steps && isTrivial(answer.plan) && this.actions.gesture && (await this.idle());
+    const { code } = job;
+    const atOnce = code && !job.steps && isTrivial(plan) && this.actions.gesture && (await this.idle());
     if (this.proposal !== turn) return;
     if (atOnce) {
       this.close(false);
-      const files = list(answer.plan.files).length;
+      const files = list(plan.files).length;
       await this.perform(
-        job.code,
+        code,
         files
           ? `${job.done} ${plural(files, 'file')} written since ${files === 1 ? 'stays' : 'stay'} as ${files === 1 ? 'it is' : 'they are'}.`
           : job.done,
@@ -420,8 +505,8 @@ export class Returning {
       );
       return;
     }
-    this.show(job.title, planBody(answer.plan, job), {
-      confirm: typeof job.confirm === 'function' ? job.confirm : () => job.confirm,
+    this.show(job.title, planBody(plan, job), {
+      confirm: job.confirm,
       code: job.code,
       onclick: async () => {
         this.close();
@@ -437,7 +522,12 @@ export class Returning {
     return !this.view.busy;
   }
 
-  /** Send a gesture; what it came to is told, with a button for what may come next. Returns whether it went well. */
+  /**
+   * Send a gesture; what it came to is told, with a button for what may come next. Returns whether it went well.
+   * @param {string} code
+   * @param {string} [done]
+   * @param {Next | null} [next]
+   */
   async perform(code, done = '', next = null) {
     if (!this.actions.gesture) {
       this.show('Run this line in a cell', [codeLine(code)], { cancel: 'Close' });
@@ -454,7 +544,12 @@ export class Returning {
     return result.ok;
   }
 
-  show(title, body, { confirm = null, cancel = 'Cancel', onclick = null, code = null }) {
+  /**
+   * @param {string} title
+   * @param {Child} body
+   * @param {{confirm?: string | (() => string), cancel?: string, onclick?: () => unknown, code?: string | null}} how
+   */
+  show(title, body, { confirm = '', cancel = 'Cancel', onclick = undefined, code = null }) {
     if (this.sheet.hidden) this.cameFrom = document.activeElement;
     const told = typeof confirm === 'function' ? confirm : () => confirm;
     const yes = confirm && h('button', { class: 'ctxk-button ctxk-primary', type: 'button', onclick }, told());
@@ -467,7 +562,9 @@ export class Returning {
     const busy = h('p', { class: 'ctxk-hint', hidden: true }, BUSY);
     const heading = h('h3', { class: 'ctxk-sheettitle', id: `${this.view.id}-sheet` }, title);
     this.sheet.setAttribute('aria-labelledby', heading.id);
-    this.sheet.replaceChildren(
+    this.sheet.replaceChildren();
+    put(
+      this.sheet,
       heading,
       h('div', { class: 'ctxk-sheetbody' }, body),
       busy,
@@ -483,6 +580,7 @@ export class Returning {
     (yes && !yes.disabled && yes.isConnected ? yes : this.sheet).focus();
   }
 
+  /** @param {boolean} [focus] */
   close(focus = true) {
     this.proposal = null;
     if (this.sheet.hidden) return;
@@ -490,7 +588,7 @@ export class Returning {
     this.sheet.hidden = true;
     this.sheet.replaceChildren();
     this.relabel = null;
-    if (focus && inside && this.cameFrom?.isConnected) this.cameFrom.focus();
+    if (focus && inside && this.cameFrom instanceof HTMLElement) this.cameFrom.focus();
   }
 
   /** The kernel became busy or idle. */
@@ -502,14 +600,15 @@ export class Returning {
   /* ------------------------------------------------------------ a session that can be resumed */
 
   resumeBanner() {
-    const offer = this.view.resume && dict(this.view.resume);
+    const offer = this.view.resume;
     if (!offer) return null;
     const key = `${this.view.session}\0${offer.head}\0${offer.at}`;
     if (this.turnedDown.has(key)) return null;
+    const at = number(offer.at);
     const when =
-      number(offer.at) === null
+      at === null
         ? ''
-        : new Date(offer.at * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
+        : new Date(at * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
     const whole = offer.restorable && offer.restorable === offer.head;
     return h(
       'div',
@@ -575,19 +674,19 @@ export class Returning {
 
 /* ---------------------------------------------------------------- the plan as text */
 
-/** What a plan says, part by part; parts that are empty are not there. */
-function planBody(raw, job) {
-  const p = dict(raw);
-  const load = list(p.load).map(dict);
+/** What a plan says, part by part; parts that are empty are not there. @param {Partial<Plan>} p @param {Job} job */
+function planBody(p, job) {
+  const load = list(p.load).map((one) => dict(one));
   const size = load.reduce((sum, one) => sum + (number(one.nbytes) ?? 0), 0);
   const kept = list(p.keep).length;
-  const steps = job.steps ?? list(p.statements).map(stepOf);
+  const steps = job.steps ?? list(p.statements).map((step) => stepOf(dict(step)));
   const again = Object.entries(dict(p.rerun));
   const lost = Object.entries(dict(p.lost));
   const running = job.steps ? steps.reduce((sum, one) => sum + (number(one.expected_s) ?? 0), 0) : 0;
   const seconds = number(p.seconds) === null && !running ? null : (number(p.seconds) ?? 0) + running;
   const changes = list(p.file_changes).map(dict);
   const nothing = !load.length && !list(p.drop).length && !again.length && !lost.length && !changes.length && !Object.keys(dict(p.as_now)).length;
+  /** @param {Child} name @param {Child} said */
   const pair = (name, said) => h('li', null, h('code', null, name), h('span', { class: 'ctxk-muted' }, said));
   return [
     job.detail && h('p', { class: 'ctxk-hint' }, job.detail),
@@ -633,7 +732,7 @@ function planBody(raw, job) {
       'Files written since: they stay as they are',
       'files',
       names([
-        ...list(p.files).map((one) => dict(one).name ?? one),
+        ...list(p.files).map((one) => dict(one).name ?? String(one)),
         ...changes.filter((one) => one.action === 'stays').map((one) => `${one.name}: ${one.reason}`)
       ])
     ),
@@ -647,25 +746,26 @@ function planBody(raw, job) {
   ];
 }
 
-/** A statement of a plan, as the cells of a notebook are told. */
-function stepOf(raw) {
-  const one = dict(raw);
+/** A statement of a plan, as the cells of a notebook are told. @param {Partial<ToldStep>} one @returns {Step} */
+function stepOf(one) {
   return {
-    id: one.statement_id,
+    id: clean(one.statement_id),
     gist: headline(one.source),
-    expected_s: one.action === 'run' ? one.seconds : null,
+    expected_s: one.action === 'run' ? number(one.seconds) : null,
     asks: one.action === 'ask',
     skipped: one.action === 'skip',
     told: one.reason
   };
 }
 
+/** @param {Job} job */
 function askBox(job) {
   const box = h('input', { type: 'checkbox' });
   box.addEventListener('change', () => (job.asked = box.checked));
   return h('label', { class: 'ctxk-filter' }, box, 'also run those that ask first');
 }
 
+/** @param {string} title @param {string} kind @param {HTMLElement[]} items */
 function part(title, kind, items) {
   return items.length
     ? h(
@@ -677,6 +777,7 @@ function part(title, kind, items) {
     : null;
 }
 
+/** @param {readonly string[]} all */
 function names(all) {
   const out = all.slice(0, NAMES).map((name) => h('li', { class: 'ctxk-chip' }, name));
   if (all.length > NAMES)
@@ -690,7 +791,11 @@ function names(all) {
   return out;
 }
 
-/** One statement that would run. Of one that asks, the answer is the box before it; without a tick it is left out. */
+/**
+ * One statement that would run. Of one that asks, the answer is the box before it; without a tick it is left out.
+ * @param {Step} step
+ * @param {Job} job
+ */
 function stepLine(step, job) {
   const box =
     step.asks && job.steps && h('input', { type: 'checkbox', 'aria-label': `Run ${step.id || step.gist} again` });
@@ -707,6 +812,8 @@ function stepLine(step, job) {
       h('code', { class: 'ctxk-src' }, step.gist)
     ),
     tags.map((tag) => h('span', { class: 'ctxk-tag' }, tag)),
-    h('span', { class: 'ctxk-time' }, number(step.expected_s) === null ? '' : duration(step.expected_s * 1000))
+    h('span', { class: 'ctxk-time' }, step.expected_s === null ? '' : duration(step.expected_s * 1000))
   );
 }
+
+export { isTrivial, targetOf, Returning };

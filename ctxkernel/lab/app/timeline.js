@@ -18,6 +18,7 @@ import {
   dict,
   duration,
   emptyState,
+  find,
   flash,
   h,
   headline,
@@ -30,16 +31,22 @@ import {
   spentTold,
   statusOf,
   whenIdle
-} from './base.js?v=0.1.0';
-import { chips, fillDetails, isResponse } from './details.js?v=0.1.0';
-import { layOut, unseen } from './tree.js?v=0.1.0';
+} from './base.js';
+import { chips, fillDetails, isResponse } from './details.js';
+import { layOut, unseen } from './tree.js';
+
+/** @import {Checkpoint, Comparison, Divergence} from '../messages.js' */
+/** @import {Child} from '../types.js' */
+/** @import {Icon} from './base.js' */
+/** @import {View} from './render.js' */
+/** @import {AnyRow, Branch, Entry} from './tree.js' */
 
 const FIRST_ROWS = 60;
 const ROWS_A_STEP = 120;
 /** A copy that is on its way to the disk is told with its size from here on. */
 const LARGE_BYTES = 1e6;
 
-/** How a checkpoint's mark looks and what it means. */
+/** How a checkpoint's mark looks and what it means. @type {Record<string, [Icon, string]>} */
 const CHECKPOINTS = {
   durable: ['durable', 'can be returned to, also after the kernel has ended'],
   partial: ['partial', 'can be returned to, but for what is named here'],
@@ -49,12 +56,16 @@ const CHECKPOINTS = {
   damaged: ['damaged', 'its data are gone or changed']
 };
 
-/** The mark of a checkpoint and what to say of it, line by line; null where there is none. */
-export function checkpointTold(checkpoint) {
+/**
+ * The mark of a checkpoint and what to say of it, line by line; null where there is none.
+ * @param {Partial<Checkpoint> | null | undefined} checkpoint
+ */
+function checkpointTold(checkpoint) {
   if (!checkpoint || typeof checkpoint !== 'object') return null;
   const missing = Object.entries(dict(checkpoint.missing));
-  const state = checkpoint.state === 'durable' && missing.length ? 'partial' : checkpoint.state;
-  const [mark, meaning] = CHECKPOINTS[state] ?? ['skipped', String(state ?? 'unknown')];
+  const state = checkpoint.state === 'durable' && missing.length ? 'partial' : String(checkpoint.state ?? 'unknown');
+  /** @type {[Icon, string]} */
+  const [mark, meaning] = CHECKPOINTS[state] ?? ['skipped', state];
   const size = number(checkpoint.bytes_new);
   const cost = [size ? `${bytes(size)} new` : 'nothing new to store', duration(checkpoint.time_ms)].filter(Boolean);
   return {
@@ -65,36 +76,55 @@ export function checkpointTold(checkpoint) {
       ...missing.slice(0, 8).map(([name, why]) => `not stored: ${name} (${why})`),
       missing.length > 8 && `and ${missing.length - 8} more`,
       mark === 'skipped' || cost.join(' · ')
-    ].filter((line) => line && line !== true)
+    ].flatMap((line) => (typeof line === 'string' && line ? [line] : []))
   };
 }
 
-/** What a comparison came to: `same`, `differs` or `expected`, and the glyph for it. */
-export function verdict(comparison) {
+/**
+ * What a comparison came to: `same`, `differs` or `expected`, and the glyph for it.
+ * @param {Partial<Comparison> | null | undefined} comparison
+ * @returns {{word: 'same' | 'differs' | 'expected', glyph: string, found: Partial<Divergence>[]}}
+ */
+function verdict(comparison) {
   const found = list(comparison?.divergences)
-    .map(dict)
+    .map((one) => dict(one))
     .filter((one) => one.kind !== 'timing');
   const same = typeof comparison?.same === 'boolean' ? comparison.same : !found.length;
   if (same) return { word: 'same', glyph: '=', found };
-  return comparison.expected ? { word: 'expected', glyph: '≈', found } : { word: 'differs', glyph: '≠', found };
+  return comparison?.expected ? { word: 'expected', glyph: '≈', found } : { word: 'differs', glyph: '≠', found };
 }
 
-export class Timeline {
-  /** @param {any} view what it draws: rows, head, actions @param {HTMLElement} section */
+/**
+ * What is drawn of an entry, and all that it was made of.
+ * @typedef {{el: HTMLElement, sign: AnyRow | string, spent: string | undefined, kind: Entry['kind'], stand: string}} Item
+ */
+
+/**
+ * @template {Entry['kind']} Kind
+ * @typedef {Extract<Entry, {kind: Kind}>} EntryOf
+ */
+
+class Timeline {
+  /** @param {View} view what it draws: rows, head, actions @param {HTMLElement} section */
   constructor(view, section) {
     this.view = view;
     this.section = section;
-    /** @type {Map<string, {el: any, row: any}>} what is drawn, by the key of its entry */
+    /** What is drawn, by the key of its entry. @type {Map<string, Item>} */
     this.items = new Map();
     /** Executions whose details are open, and folds; by key, so that a redraw keeps them open. */
-    this.open = new Set();
+    this.open = /** @type {Set<string>} */ (new Set());
+    /** @type {Entry[]} */
     this.entries = [];
-    /** What asks have cost, as it is told; by the ask's run. */
+    /** What asks have cost, as it is told; by the ask's run. @type {Map<string, string>} */
     this.spent = new Map();
     /** Index of the first entry that is drawn. */
     this.first = 0;
     this.stuck = true;
     this.unseen = 0;
+    /** The reader opens or closes a fold. */
+    this.flipping = false;
+    /** @type {number | undefined} */
+    this.idle = undefined;
     this.older = h('p', { class: 'ctxk-hint', hidden: true });
     this.ol = h('ol', { class: 'ctxk-rows' });
     this.empty = h('div', { class: 'ctxk-empty' });
@@ -183,7 +213,7 @@ export class Timeline {
     this.drawMore();
   }
 
-  /** Bring an entry into the middle of what is seen. */
+  /** Bring an entry into the middle of what is seen. @param {string} key */
   lookAt(key) {
     const item = this.items.get(key);
     if (!item || !this.inFront) return;
@@ -191,9 +221,13 @@ export class Timeline {
     bringToMiddle(this.section, item.el);
   }
 
-  /** Show the row of a run, or of a statement's run on the way to HEAD, and put the keyboard there. False: there is none. */
+  /**
+   * Show the row of a run, or of a statement's run on the way to HEAD, and put the keyboard there. False: there is none.
+   * @param {string} run
+   */
   goTo(run) {
-    const is = ({ kind, key, row }) => kind === 'row' && (key === run || row.statement_id === run);
+    /** @param {Entry} entry */
+    const is = (entry) => entry.kind === 'row' && (entry.key === run || entry.row.statement_id === run);
     const index = this.entries.findLastIndex(is);
     if (index < 0 || !this.inFront) return false;
     const { key } = this.entries[index];
@@ -202,8 +236,9 @@ export class Timeline {
       this.place();
     }
     this.lookAt(key);
-    const { el } = this.items.get(key);
-    el.querySelector('[data-part=go]')?.focus({ preventScroll: true });
+    const el = this.items.get(key)?.el;
+    if (!el) return false;
+    find(el, '[data-part=go]')?.focus({ preventScroll: true });
     flash(el);
     // Rows that come into view get their real heights.
     requestAnimationFrame(() => this.lookAt(key));
@@ -221,7 +256,7 @@ export class Timeline {
     }
     let at = this.ol.firstChild;
     for (const el of wanted) {
-      if (el === at) at = at.nextSibling;
+      if (el === at) at = el.nextSibling;
       else this.ol.insertBefore(el, at);
     }
   }
@@ -254,25 +289,27 @@ export class Timeline {
 
   /* ------------------------------------------------------------ entries */
 
-  /** The element of an entry: the one that is there where it shows the same, else a new one. */
+  /** The element of an entry: the one that is there where it shows the same, else a new one. @param {Entry} entry */
   item(entry) {
     const old = this.items.get(entry.key);
     const sign = entry.kind === 'row' ? entry.row : JSON.stringify(this.sign(entry));
     const spent = this.spent.get(entry.key); // grows with each response, while the row of the ask stays
-    let el = old?.el;
-    if (!old || old.sign !== sign || old.spent !== spent || old.kind !== entry.kind) {
-      el = { row: this.row, here: this.here, fold: this.fold, branch: this.branch }[entry.kind].call(this, entry);
+    let item = old;
+    if (!item || item.sign !== sign || item.spent !== spent || item.kind !== entry.kind) {
+      item = { el: this.made(entry), sign, spent, kind: entry.kind, stand: '' };
       if (old?.el.isConnected) {
         // A keyboard that was in the old one goes on in the new one.
-        const part = old.el.contains(document.activeElement) ? document.activeElement.dataset.part : null;
-        old.el.replaceWith(el);
-        if (part) el.querySelector(`[data-part=${part}]`)?.focus();
+        const at = document.activeElement;
+        const part = at instanceof HTMLElement && old.el.contains(at) ? at.dataset.part : null;
+        old.el.replaceWith(item.el);
+        if (part) find(item.el, `[data-part=${part}]`)?.focus();
       }
-      this.items.set(entry.key, { el, sign, spent, kind: entry.kind, stand: '' });
+      this.items.set(entry.key, item);
     }
+    const { el } = item;
+    const depth = 'depth' in entry ? entry.depth : 0;
     // Touched only where it changed: each touch of an attribute costs the page a look at the styles of that row.
-    const item = this.items.get(entry.key);
-    const stand = `${entry.place}|${entry.head}|${entry.depth}`;
+    const stand = entry.kind === 'row' ? `${entry.place}|${entry.head}|${depth}` : `${depth}`;
     if (item.stand === stand) return el;
     item.stand = stand;
     if (entry.kind === 'row') {
@@ -281,11 +318,28 @@ export class Timeline {
       if (entry.head) el.setAttribute('aria-current', 'step');
       else el.removeAttribute('aria-current');
     }
-    el.style.setProperty('--depth', String(Math.min(entry.depth ?? 0, 4)));
+    el.style.setProperty('--depth', String(Math.min(depth, 4)));
     return el;
   }
 
-  /** All that the text of a fold, a branch or `here` is made of. */
+  /** A new element for an entry. @param {Entry} entry */
+  made(entry) {
+    switch (entry.kind) {
+      case 'row':
+        return this.row(entry);
+      case 'here':
+        return this.here(entry);
+      case 'fold':
+        return this.fold(entry);
+      case 'branch':
+        return this.branch(entry);
+    }
+  }
+
+  /**
+   * All that the text of a fold, a branch or `here` is made of.
+   * @param {EntryOf<'here'> | EntryOf<'fold'> | EntryOf<'branch'>} entry
+   */
   sign(entry) {
     if (entry.kind === 'here')
       return [
@@ -298,11 +352,12 @@ export class Timeline {
     const branches = entry.kind === 'fold' ? entry.branches : [entry.branch];
     return [
       entry.open,
-      entry.fork?.key,
+      entry.kind === 'fold' ? entry.fork?.key : undefined,
       branches.map((one) => [one.key, one.size, keyOf(tipOf(one)), tipOf(one).ended_at])
     ];
   }
 
+  /** @param {EntryOf<'here'>} entry */
   here({ head, known, ahead }) {
     const tip = ahead[ahead.length - 1].row;
     const later = plural(ahead.length, 'later statement');
@@ -328,6 +383,7 @@ export class Timeline {
     );
   }
 
+  /** @param {string} key */
   flip(key) {
     if (this.open.has(key)) this.open.delete(key);
     else this.open.add(key);
@@ -337,6 +393,7 @@ export class Timeline {
     this.flipping = false;
   }
 
+  /** @param {string} key @param {boolean} open @param {string} told @param {...Child} inside */
   foldButton(key, open, told, ...inside) {
     return h(
       'button',
@@ -353,6 +410,7 @@ export class Timeline {
     );
   }
 
+  /** @param {EntryOf<'fold'>} entry */
   fold(entry) {
     const { branches, fork } = entry;
     const from = fork ? ` from ${label(fork.row)}` : ', from another start';
@@ -380,6 +438,7 @@ export class Timeline {
     );
   }
 
+  /** @param {EntryOf<'branch'>} entry */
   branch({ branch, open, key }) {
     return h(
       'li',
@@ -399,6 +458,7 @@ export class Timeline {
     );
   }
 
+  /** @param {Branch} branch */
   tipButton(branch) {
     const tip = tipOf(branch);
     return (
@@ -419,6 +479,7 @@ export class Timeline {
 
   /* ------------------------------------------------------------ a row */
 
+  /** @param {EntryOf<'row'>} entry */
   row({ row }) {
     const { view } = this;
     const key = keyOf(row);
@@ -461,7 +522,7 @@ export class Timeline {
           : 'It was not run from a cell. The details have its source.';
     };
     const [glyph, word] = STATUSES[status];
-    const author = row.author in AUTHORS ? row.author : 'human';
+    const author = row.author && row.author in AUTHORS ? row.author : 'human';
     const source = clean(row.source).slice(0, 600);
     const line = h(
       'button',
@@ -501,7 +562,10 @@ export class Timeline {
     );
   }
 
-  /** The last place of a row: the mark of its checkpoint, which is the button for what can be done with that state. */
+  /**
+   * The last place of a row: the mark of its checkpoint, which is the button for what can be done with that state.
+   * @param {AnyRow} row
+   */
   more(row) {
     const told = checkpointTold(row.checkpoint);
     const size = number(row.checkpoint?.bytes_new) ?? 0;
@@ -532,7 +596,7 @@ export class Timeline {
     return button;
   }
 
-  /** Its names and marks: what a person said of it. */
+  /** Its names and marks: what a person said of it. @param {AnyRow} row */
   tags(row) {
     const marks = dict(row.marks);
     const { held, replayed } = dict(row.tags);
@@ -551,20 +615,25 @@ export class Timeline {
   }
 }
 
-/** What the responses to each ask have cost together, by the ask's run. Of an unknown price there is no sum. */
+/**
+ * What the responses to each ask have cost together, by the ask's run. Of an unknown price there is no sum.
+ * @param {Map<string, AnyRow>} rows
+ */
 function spentByAsk(rows) {
+  /** @type {Map<string, {tokens: number, usd: number | null}>} */
   const sums = new Map();
   for (const row of rows.values()) {
-    if (!isResponse(row) || !number(row.tokens)) continue;
+    const own = number(row.tokens);
+    if (!isResponse(row) || !own) continue;
     const ask = clean(dict(row.tags).ask);
     const { tokens, usd } = sums.get(ask) ?? { tokens: 0, usd: 0 };
-    const known = usd !== null && number(row.usd) !== null;
-    sums.set(ask, { tokens: tokens + row.tokens, usd: known ? usd + row.usd : null });
+    const more = number(row.usd);
+    sums.set(ask, { tokens: tokens + own, usd: usd === null || more === null ? null : usd + more });
   }
   return new Map([...sums].map(([ask, sum]) => [ask, spentTold(sum)]));
 }
 
-/** The question of a statement that asks the model; empty where it does not. */
+/** The question of a statement that asks the model; empty where it does not. @param {AnyRow} row */
 function questionOf(row) {
   const [first, ...rest] = clean(row.source).trim().split('\n');
   const asked = /^%%ask\b\s*((?:--\S+\s+)*)(.*)/.exec(first);
@@ -573,7 +642,7 @@ function questionOf(row) {
 
 const DECISION = /^\s*%%?ctx\s+(approve|edit|reject|stop)\b[ \t]*(.*)/;
 
-/** What a statement decided on a cell of the model, in words; empty where it did not. */
+/** What a statement decided on a cell of the model, in words; empty where it did not. @param {AnyRow} row */
 function decisionOf(row) {
   const [, verb, rest] = DECISION.exec(clean(row.source)) ?? [];
   if (!verb) return '';
@@ -583,8 +652,9 @@ function decisionOf(row) {
   return verb === 'edit' ? 'edited, and run so' : 'stopped';
 }
 
-/** What a row is about: code as code, what a person or the model said as words. */
+/** What a row is about: code as code, what a person or the model said as words. @param {AnyRow} row */
 function wordsOf(row) {
+  /** @param {string} text @param {string} kind */
   const words = (text, kind) =>
     h('span', { class: `ctxk-src ctxk-words ctxk-${kind}` }, clean(text).replace(/\s+/g, ' ').trim());
   const [question, decision] = [questionOf(row), decisionOf(row)];
@@ -595,21 +665,28 @@ function wordsOf(row) {
   return h('code', { class: 'ctxk-src' }, headline(row.source));
 }
 
-/** The ask that a row belongs to: of what the model said and ran, and of what was decided on it; else empty. */
+/**
+ * The ask that a row belongs to: of what the model said and ran, and of what was decided on it; else empty.
+ * @param {AnyRow} row
+ * @param {Map<string, AnyRow>} rows
+ * @returns {string}
+ */
 function askOf(row, rows) {
   const at = decisionOf(row) ? rows.get(clean(row.parent_execution_id)) : row;
   if (at && at !== row) return questionOf(at) || askOf(at, rows);
   return clean(dict(row.tags).ask);
 }
 
+/** @param {Branch} branch */
 const tipOf = (branch) => branch.line[branch.line.length - 1].row;
 
-/** `s11 … s20` */
+/** `s11 … s20` @param {Branch} branch */
 function spanOf(branch) {
   const [first, last] = [label(branch.first.row), label(tipOf(branch))];
   return first === last ? first : `${first} … ${last}`;
 }
 
+/** @param {Branch} branch */
 function branchTold(branch) {
   const tip = tipOf(branch);
   return [
@@ -621,6 +698,7 @@ function branchTold(branch) {
     .join(' · ');
 }
 
+/** @param {Comparison | null | undefined} comparison */
 function comparisonMark(comparison) {
   if (!comparison || typeof comparison !== 'object') return null;
   const { word, glyph, found } = verdict(comparison);
@@ -638,3 +716,5 @@ function comparisonMark(comparison) {
     word === 'differs' && causes.length > 0 && h('span', { class: 'ctxk-cause' }, causes[0])
   );
 }
+
+export { checkpointTold, verdict, Timeline };

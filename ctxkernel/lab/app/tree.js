@@ -6,12 +6,21 @@
  * Rule 3: a statement that only moved HEAD, and that nothing follows, is no branch and has no place in the tree.
  */
 
-import { keyOf, list, number } from './base.js?v=0.1.0';
+import { keyOf, list, number } from './base.js';
+
+/** @import {Row, Branch as ToldBranch} from '../messages.js' */
+
+/**
+ * A row as it came: older kernels leave fields out.
+ * @typedef {Partial<Row>} AnyRow
+ * @typedef {{nodes: Map<string, TreeNode>, roots: TreeNode[]}} Tree nodes in the order of time
+ * @typedef {'path' | 'ahead' | 'branch'} Place
+ */
 
 /**
  * @typedef {object} TreeNode
  * @property {string} key an execution's id
- * @property {any} row
+ * @property {AnyRow} row
  * @property {TreeNode | null} parent
  * @property {TreeNode[]} children oldest first
  * @property {number} seq place in the order of time
@@ -19,7 +28,9 @@ import { keyOf, list, number } from './base.js?v=0.1.0';
  * @property {number} size how many rows it and all below it are
  */
 
+/** @param {AnyRow} row */
 const run = (row) => Number(keyOf(row).split('.').pop()) || 1;
+/** @param {AnyRow} a @param {AnyRow} b */
 const byTime = (a, b) =>
   (number(a.started_at) ?? 0) - (number(b.started_at) ?? 0) ||
   (number(a.index) ?? 0) - (number(b.index) ?? 0) ||
@@ -27,11 +38,11 @@ const byTime = (a, b) =>
 
 /**
  * Link rows to a tree.
- * @param {Iterable<any>} rows
+ * @param {Iterable<AnyRow>} rows
  * @param {string | null} [head] a row that stays, even if it only moved HEAD
- * @returns {{nodes: Map<string, TreeNode>, roots: TreeNode[]}} nodes in the order of time
+ * @returns {Tree}
  */
-export function plant(rows, head = null) {
+function plant(rows, head = null) {
   const sorted = [...rows].sort(byTime);
   /** @type {Map<string, TreeNode>} */
   const nodes = new Map();
@@ -39,6 +50,7 @@ export function plant(rows, head = null) {
     const key = keyOf(row);
     nodes.set(key, { key, row, parent: null, children: [], seq: nodes.size, latest: 0, size: 1 });
   }
+  /** @type {TreeNode | null} */
   let before = null;
   for (const node of nodes.values()) {
     const said = node.row.parent_execution_id;
@@ -78,24 +90,35 @@ export function plant(rows, head = null) {
   return { nodes, roots };
 }
 
-/** All nodes at and below some, parents first. */
+/** All nodes at and below some, parents first. @param {TreeNode[]} starts */
 function below(starts) {
   const found = [...starts];
   for (let i = 0; i < found.length; i += 1) for (const child of found[i].children) found.push(child);
   return found;
 }
 
-/** The nodes from a root to that of `head`, oldest first; none where it is not known. */
-export function pathTo(tree, head) {
+/**
+ * The nodes from a root to that of `head`, oldest first; none where it is not known.
+ * @param {Tree} tree
+ * @param {string | null | undefined} head
+ */
+function pathTo(tree, head) {
+  /** @type {TreeNode[]} */
   const path = [];
   for (let node = tree.nodes.get(String(head)) ?? null; node; node = node.parent) path.push(node);
   return path.reverse();
 }
 
-const newest = (nodes) => nodes.reduce((best, node) => (!best || node.latest > best.latest ? node : best), null);
+/** @param {TreeNode[]} nodes */
+const newest = (nodes) =>
+  nodes.reduce(
+    (best, node) => (!best || node.latest > best.latest ? node : best),
+    /** @type {TreeNode | null} */ (null)
+  );
 
-/** From a node on, always to where the latest run is; the node itself is the first. */
-export function lineFrom(node) {
+/** From a node on, always to where the latest run is; the node itself is the first. @param {TreeNode | null} node */
+function lineFrom(node) {
+  /** @type {TreeNode[]} */
   const line = [];
   for (let at = node; at; at = newest(at.children)) line.push(at);
   return line;
@@ -103,7 +126,7 @@ export function lineFrom(node) {
 
 /**
  * What stands in the timeline, from top to bottom.
- * @typedef {{kind: 'row', key: string, row: any, place: 'path' | 'ahead' | 'branch', depth: number, head: boolean}
+ * @typedef {{kind: 'row', key: string, row: AnyRow, place: Place, depth: number, head: boolean}
  *   | {kind: 'here', key: string, head: TreeNode | null, known: boolean, ahead: TreeNode[]}
  *   | {kind: 'fold', key: string, fork: TreeNode | null, branches: Branch[], open: boolean, depth: number}
  *   | {kind: 'branch', key: string, branch: Branch, open: boolean, depth: number}} Entry
@@ -113,18 +136,19 @@ export function lineFrom(node) {
 /**
  * Lay the tree out: the path to HEAD, `here` where that is not the end of its line, what lies ahead; branches folded
  * at their fork.
- * @param {ReturnType<typeof plant>} tree
+ * @param {Tree} tree
  * @param {string | null | undefined} head undefined: not told, so the newest
  * @param {(key: string) => boolean} isOpen whether a fold or a branch is open
  * @returns {Entry[]}
  */
-export function layOut(tree, head, isOpen) {
+function layOut(tree, head, isOpen) {
   /** @type {Entry[]} */
   const out = [];
   const path = head === undefined ? lineFrom(newest(tree.roots)) : pathTo(tree, head);
   const at = path[path.length - 1] ?? null;
   const on = new Set(path);
 
+  /** @param {TreeNode | null} fork @param {TreeNode[]} others @param {number} depth */
   const fold = (fork, others, depth) => {
     if (!others.length) return;
     const branches = [...others]
@@ -140,6 +164,7 @@ export function layOut(tree, head, isOpen) {
       if (shown) lay(branch.line, 'branch', depth + 1);
     }
   };
+  /** @param {TreeNode[]} line @param {Place} place @param {number} depth */
   const lay = (line, place, depth) => {
     line.forEach((node, i) => {
       out.push({ kind: 'row', key: node.key, row: node.row, place, depth, head: node === at });
@@ -174,9 +199,12 @@ export function layOut(tree, head, isOpen) {
  * The rows of the last re-run on the way to HEAD that were compared, oldest first.
  *
  * A re-run begins where it left another branch. What was run after it does not end it.
+ * @param {Tree} tree
+ * @param {string | null | undefined} head
  */
-export function lastRerun(tree, head) {
+function lastRerun(tree, head) {
   const path = head === undefined ? lineFrom(newest(tree.roots)) : pathTo(tree, head);
+  /** @type {AnyRow[]} */
   const found = [];
   for (const node of path.reverse()) {
     if (node.row.comparison) found.push(node.row);
@@ -191,20 +219,28 @@ export function lastRerun(tree, head) {
  *
  * It is the first run of this cell or of one below since those above were last run. Where there is none, the cell's own
  * newest run; null where that is not on the way to HEAD either.
- * @param {any[]} path rows on the way to HEAD, oldest first
+ * @param {AnyRow[]} path rows on the way to HEAD, oldest first
  * @param {string[]} cells ids of the notebook's code cells, in order
  * @param {string} from the id of the cell
  */
-export function startOf(path, cells, from) {
+function startOf(path, cells, from) {
   const start = cells.indexOf(from);
+  /** @type {Map<string | null | undefined, number>} */
   const place = new Map(cells.map((id, i) => [id, i]));
   const runs = path.filter((row) => row.kind !== 'meta' && place.has(row.cell_id));
-  const isAbove = (row) => place.get(row.cell_id) < start;
+  /** @param {AnyRow} row */
+  const isAbove = (row) => (place.get(row.cell_id) ?? start) < start;
   const since = runs.slice(runs.findLastIndex(isAbove) + 1);
   return since[0] ?? runs.findLast((row) => row.cell_id === from) ?? null;
 }
 
-/** Branches that the kernel told of and whose rows this page does not have: too old, or thinned out. */
-export function unseen(tree, branches) {
+/**
+ * Branches that the kernel told of and whose rows this page does not have: too old, or thinned out.
+ * @param {Tree} tree
+ * @param {readonly ToldBranch[]} branches
+ */
+function unseen(tree, branches) {
   return list(branches).filter((branch) => branch && branch.leaf && !tree.nodes.has(String(branch.leaf)));
 }
+
+export { plant, pathTo, lineFrom, layOut, lastRerun, startOf, unseen };

@@ -8,6 +8,11 @@
 
 import { clean, count, h, pictureOf } from '../app/base.js';
 
+/** @import {GestureChange, GestureDone, HandleFacts} from '../messages.js' */
+/** @import {WidgetModel} from '../jupyterlab.js' */
+
+/** @typedef {WidgetModel<{facts: HandleFacts, text: string, own_id: string}>} Model */
+
 /** The budgets that the slider stops at, in tokens; the last stop is no budget. */
 const STOPS = [
   50, 100, 150, 200, 300, 400, 600, 800, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000
@@ -23,21 +28,29 @@ const REST_MS = 300;
 const WAIT_MS = 500;
 
 let made = 0;
-/** The control that has the keyboard: {label, control}. A front end may draw an output anew while somebody is at it. */
+/**
+ * The control that has the keyboard. A front end may draw an output anew while somebody is at it.
+ * @type {{label: string, control: HTMLElement} | null}
+ */
 let held = null;
 
+/** @param {{model: Model, el: HTMLElement}} shown */
 function render({ model, el }) {
-  /** What a person wants and has not been sent, and what is under way: {id, change}. */
+  /** What a person wants and has not been sent … @type {GestureChange | null} */
   let wanted = null;
+  /** … and what is under way. @type {{id: string, change: GestureChange} | null} */
   let sent = null;
   let waits = false;
   let failed = '';
   let dead = false;
-  /** Where a slider stands that somebody has in hand. */
+  /** Where a slider stands that somebody has in hand. @type {GestureChange | null} */
   let moving = null;
   let rest = 0;
   let patience = 0;
-  const calm = () => [rest, patience].forEach(clearTimeout);
+  const calm = () => {
+    clearTimeout(rest);
+    clearTimeout(patience);
+  };
 
   const id = `ctxk-live-${(made += 1)}-${Math.random().toString(36).slice(2, 8)}`;
   const name = h('b', { class: 'ctxk-live-name', id: `${id}-name` });
@@ -79,7 +92,13 @@ function render({ model, el }) {
   mode.addEventListener('click', () => want({ mode: now().mode === 'running' ? 'paused' : 'running' }, 0));
   again.addEventListener('click', () => want({ refresh: true }, 0));
 
-  /** A labelled slider. What it asks for is sent where it is left: a drag that goes on sends nothing. */
+  /**
+   * A labelled slider. What it asks for is sent where it is left: a drag that goes on sends nothing.
+   * @param {string} label
+   * @param {number} from
+   * @param {number} to
+   * @param {(at: number) => GestureChange} asks
+   */
   function slider(label, from, to, asks) {
     const range = { type: 'range', min: from, max: to, step: 1 };
     const input = h('input', { ...range, 'aria-label': label, 'data-control': label, ...OWN_KEYS });
@@ -95,12 +114,15 @@ function render({ model, el }) {
     return { el: h('label', { class: 'ctxk-live-slider' }, h('span', null, label), input, value), input, value };
   }
 
+  /** @param {HTMLElement} input @param {HTMLElement} value @param {string} words */
   function say(input, value, words) {
     value.textContent = words;
     input.setAttribute('aria-valuetext', words);
   }
 
+  /** @param {number} at */
   const levelText = (at) => `${at} ${LEVELS[at] ?? ''}`;
+  /** @param {unknown} tokens */
   const budgetText = (tokens) => (typeof tokens === 'number' ? `${count(tokens)} tokens` : 'no limit');
   /** What is so, with what is wanted on top of it. */
   const now = () => ({ ...model.get('facts'), ...sent?.change, ...wanted, ...moving });
@@ -111,6 +133,7 @@ function render({ model, el }) {
     return typeof own === 'number' && !STOPS.includes(own) ? [...STOPS, own].sort((a, b) => a - b) : STOPS;
   }
 
+  /** @param {GestureChange} asked @param {number} [ms] */
   function want(asked, ms = REST_MS) {
     wanted = { ...wanted, ...asked };
     failed = '';
@@ -132,6 +155,7 @@ function render({ model, el }) {
     draw();
   }
 
+  /** @param {GestureDone | null | undefined} message */
   function answered(message) {
     if (message?.type !== 'done' || !sent || message.id !== sent.id) return;
     clearTimeout(patience);
@@ -159,10 +183,10 @@ function render({ model, el }) {
     const before = typeof facts.before === 'number' ? `~${count(facts.before)} → ` : '';
     set(size, `${before}~${count(facts.used)} tokens`);
     size.title = before ? 'tokens of the rendering, before its last change and now' : 'tokens of the rendering';
-    level.input.value = is.lod;
+    level.input.value = String(is.lod);
     say(level.input, level.value, levelText(is.lod));
-    budget.input.max = budgets.length;
-    budget.input.value = at;
+    budget.input.max = String(budgets.length);
+    budget.input.value = String(at);
     say(budget.input, budget.value, budgetText(is.tokens));
     set(mode, runs ? '❚❚ Pause' : '▶ Run');
     mode.title = runs ? `It is updated after cells (${clean(facts.freq)}); pause it` : 'Have it updated after cells';
@@ -174,7 +198,9 @@ function render({ model, el }) {
     text.classList.toggle('ctxk-live-wrap', facts.lod > 1);
     text.setAttribute('aria-label', `what ${clean(facts.name)} shows`);
     const seen = pictureOf(facts.picture);
-    if (picture.firstChild?.src !== seen?.src) picture.replaceChildren(...(seen ? [seen] : []));
+    const old = picture.firstElementChild;
+    const shown = old instanceof HTMLImageElement ? old.src : undefined;
+    if (shown !== seen?.src) picture.replaceChildren(...(seen ? [seen] : []));
     picture.hidden = !seen;
     last.hidden = !facts.change;
     set(change, clean(facts.change));
@@ -183,7 +209,7 @@ function render({ model, el }) {
     told.classList.toggle('ctxk-live-failed', Boolean(failed) && !dead);
   }
 
-  /** What there is to say of the widget itself. */
+  /** What there is to say of the widget itself. @param {HandleFacts} facts */
   function state(facts) {
     if (dead)
       return 'The kernel that had this handle is gone; this is what it showed last. Run the cell again for a live one.';
@@ -192,7 +218,11 @@ function render({ model, el }) {
     return waits ? 'Waits until the running cell has ended.' : '';
   }
 
-  /** Set a text, where it is another one: what a person has selected stays selected. */
+  /**
+   * Set a text, where it is another one: what a person has selected stays selected.
+   * @param {HTMLElement} one
+   * @param {string} words
+   */
   function set(one, words) {
     if (one.textContent !== words) one.textContent = words;
   }
@@ -214,15 +244,19 @@ function render({ model, el }) {
   model.on('msg:custom', answered);
   model.on('comm_live_update', lives);
   box.addEventListener('focusin', ({ target: control }) => {
-    held = { label: labelOf(control), control };
+    if (control instanceof HTMLElement) held = { label: labelOf(control), control };
   });
   box.addEventListener('focusout', ({ target: control }) => {
     // Not where it was taken out of the page: then the one in its place gets the keyboard.
-    setTimeout(() => control.isConnected && held?.control === control && document.hasFocus() && (held = null), 0);
+    setTimeout(() => {
+      if (held?.control === control && held?.control.isConnected && document.hasFocus()) held = null;
+    }, 0);
   });
   // Save, and run the cell, are the notebook's also from here. The window hears of a key before JupyterLab does.
+  /** @param {KeyboardEvent} event */
   const keys = ({ target: control, ctrlKey, metaKey }) => {
-    if (box.contains(control) && control.matches('[data-control]')) control.toggleAttribute(OWN, !ctrlKey && !metaKey);
+    if (control instanceof Element && box.contains(control) && control.matches('[data-control]'))
+      control.toggleAttribute(OWN, !ctrlKey && !metaKey);
   };
   window.addEventListener('keydown', keys, true);
   el.append(box);
@@ -230,7 +264,8 @@ function render({ model, el }) {
   setTimeout(() => {
     leaveTheText(model.get('own_id'));
     if (!held || held.control.isConnected || document.activeElement !== document.body) return;
-    [level.input, budget.input, mode, again].find((one) => labelOf(one) === held.label)?.focus({ preventScroll: true });
+    const { label } = held;
+    [level.input, budget.input, mode, again].find((one) => labelOf(one) === label)?.focus({ preventScroll: true });
   }, 0);
   void lives();
   return () => {
@@ -246,13 +281,16 @@ function render({ model, el }) {
 /**
  * The classic notebook, opened again, would say of each widget that it is not found, where the text beside it could be
  * read. So there the widget goes as soon as it is drawn from what will be saved.
+ * @param {string} id
  */
 function leaveTheText(id) {
-  for (const cell of globalThis.Jupyter?.notebook?.get_cells?.() ?? [])
+  for (const cell of window.Jupyter?.notebook?.get_cells?.() ?? [])
     for (const { data } of cell.output_area?.outputs ?? []) if (data?.[WIDGET]?.model_id === id) delete data[WIDGET];
 }
 
-/** What tells a control from the others of its widget. */
+/** What tells a control from the others of its widget. @param {HTMLElement} control */
 const labelOf = (control) => control.dataset.control ?? '';
 
-export default { render };
+const widget = { render };
+
+export { widget as default };

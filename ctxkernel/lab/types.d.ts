@@ -1,0 +1,17 @@
+/** Types that the front end's scripts share, beside those of the messages. */
+
+import type { Answer, PlanRequest, EventsRequest, CompareRequest } from './messages.js';
+
+/** A child of an element. Null, undefined and false are left out. */
+export type Child = Node | string | number | boolean | null | undefined | readonly Child[];
+
+/** A request without the fields that the host adds. */
+type Asked<Request> = Omit<Request, 'type' | 'id'>;
+export type Requests = { plan: Asked<PlanRequest>; events: Asked<EventsRequest>; compare: Asked<CompareRequest> };
+export type Answers = { [Type in keyof Requests]: Extract<Answer, { type: Type }> };
+
+/** Asks the kernel; executes nothing. Where there is no answer, `error` says why. */
+export type Ask = <Type extends keyof Requests>(
+  type: Type,
+  request: Requests[Type]
+) => Promise<Answers[Type] | { error: string }>;
