@@ -255,6 +255,24 @@ WIDGET = "import ipywidgets as w\nseen = []\ns = w.IntSlider()\ns.observe(lambda
         "a['f0'][1] == r['f0'] == 5 and not r.__setitem__('f0', 7) and a['f0'][1] == 7",
     ),
     Reported(
+        "records of views with steps, and of a record array, which is of a module that NumPy loads late",
+        (
+            "import numpy as np\na = np.zeros(4, 'i4,f8')\nr = a.view(np.recarray)\nx, y = r[1], a[::-2][1]",
+            "r.f0[:] = 5",
+            "a['f0'] = 9",
+        ),
+        "list(a['f0']) == [0] * 4 and not r.__setitem__(1, (7, 0)) and a['f0'][1] == x['f0'] == y['f0'] == 7",
+        goto="1",
+        forward="list(a['f0']) == [9] * 4 and x['f0'] == y['f0'] == 9 and type(r) is np.recarray",
+    ),
+    Reported(
+        "a record of an array that holds objects",
+        ("import numpy as np\na = np.zeros(3, 'i4,O')\nr = a[1]", "r['f0'] = 5", "a['f0'][1] = 9"),
+        "r['f0'] == 0",
+        ("r",),
+        goto="1",
+    ),
+    Reported(
         "flags.writeable",
         ("import numpy as np\na = np.arange(3)", "a.flags.writeable = False"),
         "a.flags.writeable",

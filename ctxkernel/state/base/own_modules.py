@@ -7,16 +7,20 @@ that its classes hold as data, and those of its functions. What other libraries 
 
 from __future__ import annotations
 
-import os
-import site
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from ctxkernel.state.base.reflection import HEAP_TYPE, class_dict, class_flags, class_module, is_kind, module_dict
+from ctxkernel.state.base.reflection import (
+    HEAP_TYPE,
+    LIBRARY_FOLDERS,
+    class_dict,
+    class_flags,
+    class_module,
+    is_kind,
+    module_dict,
+)
 from ctxkernel.state.base.variables import NOTHING
 
 PREFIX = "module:"
@@ -27,15 +31,11 @@ LOGGING = "logging"
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 
-_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-_LIBRARIES += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).resolve().parents[2])]
-_FOLDERS = tuple({path + os.sep for folder in _LIBRARIES for path in (folder, os.path.realpath(folder))})
-
 
 def is_own(module: types.ModuleType) -> bool:
     """Return whether a module comes from a file of the user, an editable install included."""
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and not file.startswith(_FOLDERS) and not file.startswith("<")
+    return isinstance(file, str) and not file.startswith(LIBRARY_FOLDERS) and not file.startswith("<")
 
 
 class OwnModules:

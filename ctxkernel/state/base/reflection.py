@@ -9,10 +9,16 @@ Rule 3: `isinstance` is not used on a user's object, as it asks `__class__`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+import os
+import site
 import sys
+import sysconfig
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 class_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
@@ -24,6 +30,10 @@ _module_dict: Callable[[types.ModuleType], Any] = vars(types.ModuleType)["__dict
 
 _PLAIN: Any = object.__dict__["__getattribute__"]
 """How attributes are read where no class says otherwise."""
+_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+_LIBRARIES += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).resolve().parents[2])]
+LIBRARY_FOLDERS = tuple({path + os.sep for folder in _LIBRARIES for path in (folder, os.path.realpath(folder))})
+"""Where Python, installed libraries and ctxkernel lie."""
 HEAP_TYPE = 1 << 9
 """Py_TPFLAGS_HEAPTYPE: made at run time, as every class statement does."""
 
@@ -72,9 +82,20 @@ def is_any(cls: type, *named: tuple[str, str]) -> bool:
     return any(isinstance(base, type) and is_kind(cls, base) for base in bases)
 
 
+@functools.cache
+def _deferred(name: str) -> dict[str, Any]:
+    """Import a module that its library loads on first use, as the pickler would. Return its `__dict__`, else empty."""
+    top, _, below = name.partition(".")
+    path = loaded(top).get("__file__")
+    if below and type(path) is str and path.startswith(LIBRARY_FOLDERS):
+        with contextlib.suppress(Exception):
+            return module_dict(importlib.import_module(name))
+    return {}
+
+
 def importable(cls: type) -> bool:
     """Say whether `cls` is what its module holds under its name, so that it is a library's, not the user's."""
-    found: Any = loaded(class_module(cls))
+    found: Any = loaded(class_module(cls)) or _deferred(class_module(cls))
     parts = class_qualname(cls).split(".")
     if "<locals>" in parts:  # made by a function: as importable as that function's module
         return bool(found)
