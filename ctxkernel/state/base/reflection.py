@@ -9,6 +9,7 @@ Rule 3: `isinstance` is not used on a user's object, as it asks `__class__`.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import importlib
@@ -17,7 +18,7 @@ import site
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,8 +94,14 @@ def _deferred(name: str) -> dict[str, Any]:
     return {}
 
 
+DEFINED: dict[str, dict[str, Any]] = {}
+"""What the user's own modules define, by module and path: functions and classes, whatever stands in their places."""
+
+
 def importable(cls: type) -> bool:
     """Say whether `cls` is what its module holds under its name, so that it is a library's, not the user's."""
+    if class_qualname(cls) in (own := DEFINED.get(class_module(cls), {})):
+        return own[class_qualname(cls)] is cls
     found: Any = loaded(class_module(cls)) or _deferred(class_module(cls))
     parts = class_qualname(cls).split(".")
     if "<locals>" in parts:  # made by a function: as importable as that function's module
@@ -231,6 +238,33 @@ class Plan:
         except AttributeError:
             return None
         return members if is_kind(type(members), dict) else None
+
+
+def function_of(member: Any) -> Any:
+    """Return the function of a static method or class method; anything else is returned as it is."""
+    return member.__func__ if type(member) in (staticmethod, classmethod) else member
+
+
+def class_setter(cls: type, name: str) -> Any:
+    """Return `__setattr__` or `__delattr__` of the C code of a metaclass: one of the user's may do anything."""
+    found = (class_dict(base).get(name) for base in class_mro(type(cls)))
+    return next(one for one in found if type(one) is types.WrapperDescriptorType)
+
+
+def registered(cls: type) -> list[type]:
+    """Return the living classes that an abstract class was told of by `register`."""
+    if not is_kind(type(cls), abc.ABCMeta):
+        return []
+    return [one for ref in abc._get_dump(cls)[0] if (one := ref()) is not None]  # type: ignore[attr-defined]
+
+
+def register(cls: type, classes: Iterable[type]) -> None:
+    """Make these the classes that an abstract class was told of."""
+    if is_kind(type(cls), abc.ABCMeta):
+        abc._reset_registry(cls)  # type: ignore[attr-defined]
+        abc._reset_caches(cls)  # type: ignore[attr-defined]
+        for one in classes:
+            abc._abc_register(cls, one)  # type: ignore[attr-defined]
 
 
 _OF_CYTHON = "_common_types_metatype"

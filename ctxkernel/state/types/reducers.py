@@ -31,6 +31,7 @@ Kind = Callable[["Taking", Any], Reduction] | None
 _WITHOUT_IDENTITY = frozenset(
     (
         "own_class",
+        "definition",
         "module",
         "code",
         "code_from",
