@@ -733,6 +733,47 @@ def test_a_rerun_in_a_session_without_data_leaves_the_checkpoints_on(moved, agai
 
 # -- 8: a module of the user's that a cell patches -------------------------------------------------
 
+REACHING = """
+def by_run_cell():
+    from IPython import get_ipython
+    get_ipython().run_cell('log.append(1)')
+def by_main():
+    import __main__
+    __main__.log.append(1)
+def by_frame():
+    import sys
+    sys._getframe(1).f_globals['log'].append(1)
+def maker():
+    def made(): kept.append(1)
+    return made
+kept = []
+"""
+
+
+@rows(
+    Reported(
+        "a macro", ("log = []", "log.append(1)", "%macro -q m 2", "m", "log.append(9)"), "log == [1, 1]", goto="4"
+    ),
+    *(
+        Reported(
+            f"a function of an own module that reaches the notebook {name}",
+            ("log = []", "import helper", f"helper.{name}()", "log.append(9)"),
+            "log == [1]",
+            goto="3",
+        )
+        for name in ("by_run_cell", "by_main", "by_frame")
+    ),
+    Reported(
+        "a function that a function of an own module made",
+        ("import helper\nadd = helper.maker()", "add()", "helper.kept.append(9)"),
+        "helper.kept == [1]",
+    ),
+)
+def test_what_a_cell_runs_that_is_not_in_its_text_comes_back(kernel, row):
+    (kernel.folder / "helper.py").write_text(REACHING)
+    hold(kernel, row)
+
+
 PATCHED = """
 import abc, functools
 def plain(a=[1], *, k={'k': 1}): return 'plain'

@@ -51,6 +51,11 @@ _NOT_OF_A_CLASS = frozenset(
 ).union(("__annotate_func__", _REGISTRY))
 _OF_A_FUNCTION: dict[str, Any] = {"__dict__": {}, "__defaults__": None, "__kwdefaults__": None}
 """Its attributes that hold data, and what they are where nothing is said of them."""
+_REACHES = frozenset(
+    ("run_cell", "run_code", "user_ns", "user_global_ns", "user_module", "f_globals", "f_locals", "__main__")
+).union(("get_objects", "get_referrers"))
+_REACHES_BY_SHELL = frozenset(("ev", "ex", "push", "drop_by_id", "run_line_magic", "run_cell_magic", "run_cell_async"))
+"""Words of code that can reach any variable of the notebook; the second ones where it says `get_ipython`, too."""
 _ABOUT = ""
 """The place of what is known of the module as a whole: when it was loaded again, and the places that were deleted."""
 
@@ -96,6 +101,8 @@ class OwnModule:
         self.name = name
         self._loaded = ""
         """Another text for each time that it was loaded again."""
+        self.reaches = False
+        """Whether one of its functions can reach any variable of the notebook."""
         self._spec: object = NOTHING
         self._defined: dict[str, Any] = {}
         """By place: what is known by its identity, and not stored while it stands there."""
@@ -129,6 +136,9 @@ class OwnModule:
         self._objects[place] = function
         if type(function) is types.FunctionType:
             self._defined[f"{place}.__code__"] = function.__code__
+            words = set(_words(function.__code__))
+            shell = "get_ipython" in words and not words.isdisjoint(_REACHES_BY_SHELL)
+            self.reaches = self.reaches or shell or not words.isdisjoint(_REACHES)
         for name, held in _cells(f"{place}.", function):
             if isinstance(held, (*_BY_IDENTITY, type, types.ModuleType)):
                 self._defined[name] = held
@@ -229,6 +239,16 @@ def _members(prefix: str, cls: type) -> Iterator[tuple[str, Any]]:
             yield prefix + name, value
     if classes := registered(cls):
         yield prefix + _REGISTRY, classes
+
+
+def _words(code: types.CodeType) -> Iterator[str]:
+    """Yield the global names and attributes that code mentions, and `__main__` where it has that as a text."""
+    yield from code.co_names
+    for const in code.co_consts:
+        if type(const) is types.CodeType:
+            yield from _words(const)
+        elif type(const) is str and const == "__main__":
+            yield const
 
 
 def _cells(prefix: str, function: Any) -> Iterator[tuple[str, Any]]:

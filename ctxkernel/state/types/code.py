@@ -70,6 +70,7 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
         name = dict.get(scope, "__name__")
         if type(name) is str and loaded(name) is scope:
             scope = name
+            taking.uses_module(name)
         elif (
             # Only of those that attrs writes nobody else holds the globals: what others share stays shared.
             obj.__code__.co_filename.startswith("<attrs generated ")
