@@ -57,7 +57,9 @@ _REACHES = frozenset(
 _REACHES_BY_SHELL = frozenset(("ev", "ex", "push", "drop_by_id", "run_line_magic", "run_cell_magic", "run_cell_async"))
 """Words of code that can reach any variable of the notebook; the second ones where it says `get_ipython`, too."""
 _ABOUT = ""
-"""The place of what is known of the module as a whole: when it was loaded again, and the places that were deleted."""
+"""The place of the module, which a new process imports to load it, when it was loaded again, and which places were
+deleted."""
+_NOTHING_KNOWN: Any = None, "", ()
 
 
 def is_own(module: types.ModuleType) -> bool:
@@ -166,7 +168,7 @@ class OwnModule:
             found.update(_members(f"{path}.", obj) if is_kind(type(obj), type) else self._attributes(f"{path}.", obj))
         deleted = [place for place in self._defined if place not in found]
         found = {place: value for place, value in found.items() if self._defined.get(place, NOTHING) is not value}
-        return found | {_ABOUT: (self._loaded, deleted)} if self._loaded or deleted else found
+        return found | {_ABOUT: (module, self._loaded, deleted)}
 
     def _attributes(self, prefix: str, function: Any) -> Iterator[tuple[str, Any]]:
         if type(function) is not types.FunctionType:
@@ -185,9 +187,9 @@ class OwnModule:
         now = self.variables()
         if now is NOTHING or self.name in IN_PLACE:
             return
-        none: Any = "", ()
         there, wanted = (
-            {**self._defined, **one, **dict.fromkeys(one.get(_ABOUT, none)[1], NOTHING)} for one in (now, values)
+            {**self._defined, **one, **dict.fromkeys(one.get(_ABOUT, _NOTHING_KNOWN)[2], NOTHING)}
+            for one in (now, values)
         )
         for place in (there.keys() | wanted.keys()) - {_ABOUT}:
             if there.get(place, NOTHING) is not (value := wanted.get(place, NOTHING)):
@@ -195,7 +197,7 @@ class OwnModule:
 
     def is_loaded_again(self, values: Mapping[str, Any] | None) -> bool:
         """Say whether it was loaded again since a state had these values, so that what it defines is not the same."""
-        return values is not None and values.get(_ABOUT, ("",))[0] != self._loaded
+        return values is not None and values.get(_ABOUT, _NOTHING_KNOWN)[1] != self._loaded
 
     def _put(self, place: str, value: Any) -> None:
         """Set what stands in a place; NOTHING removes it."""
