@@ -255,6 +255,24 @@ WIDGET = "import ipywidgets as w\nseen = []\ns = w.IntSlider()\ns.observe(lambda
         "a['f0'][1] == r['f0'] == 5 and not r.__setitem__('f0', 7) and a['f0'][1] == 7",
     ),
     Reported(
+        "records of views with steps, and of a record array, which is of a module that NumPy loads late",
+        (
+            "import numpy as np\na = np.zeros(4, 'i4,f8')\nr = a.view(np.recarray)\nx, y = r[1], a[::-2][1]",
+            "r.f0[:] = 5",
+            "a['f0'] = 9",
+        ),
+        "list(a['f0']) == [0] * 4 and not r.__setitem__(1, (7, 0)) and a['f0'][1] == x['f0'] == y['f0'] == 7",
+        goto="1",
+        forward="list(a['f0']) == [9] * 4 and x['f0'] == y['f0'] == 9 and type(r) is np.recarray",
+    ),
+    Reported(
+        "a record of an array that holds objects",
+        ("import numpy as np\na = np.zeros(3, 'i4,O')\nr = a[1]", "r['f0'] = 5", "a['f0'][1] = 9"),
+        "r['f0'] == 0",
+        ("r",),
+        goto="1",
+    ),
+    Reported(
         "flags.writeable",
         ("import numpy as np\na = np.arange(3)", "a.flags.writeable = False"),
         "a.flags.writeable",
@@ -711,3 +729,126 @@ def test_a_rerun_in_a_session_without_data_leaves_the_checkpoints_on(moved, agai
     assert moved.evaluate("u") == "[1]"
     assert moved.evaluate("sorted(name for name in globals() if len(name) < 3)") == before
     assert " off" not in ran.stdout + ran.stderr
+
+
+# -- 8: a module of the user's that a cell patches -------------------------------------------------
+
+REACHING = """
+def by_run_cell():
+    from IPython import get_ipython
+    get_ipython().run_cell('log.append(1)')
+def by_main():
+    import __main__
+    __main__.log.append(1)
+def by_frame():
+    import sys
+    sys._getframe(1).f_globals['log'].append(1)
+def maker():
+    def made(): kept.append(1)
+    return made
+kept = []
+"""
+
+
+@rows(
+    Reported(
+        "a macro", ("log = []", "log.append(1)", "%macro -q m 2", "m", "log.append(9)"), "log == [1, 1]", goto="4"
+    ),
+    *(
+        Reported(
+            f"a function of an own module that reaches the notebook {name}",
+            ("log = []", "import helper", f"helper.{name}()", "log.append(9)"),
+            "log == [1]",
+            goto="3",
+        )
+        for name in ("by_run_cell", "by_main", "by_frame")
+    ),
+    Reported(
+        "a function that a function of an own module made",
+        ("import helper\nadd = helper.maker()", "add()", "helper.kept.append(9)"),
+        "helper.kept == [1]",
+    ),
+)
+def test_what_a_cell_runs_that_is_not_in_its_text_comes_back(kernel, row):
+    (kernel.folder / "helper.py").write_text(REACHING)
+    hold(kernel, row)
+
+
+PATCHED = """
+import abc, functools
+def plain(a=[1], *, k={'k': 1}): return 'plain'
+def removed(): return 'removed'
+def counted(f):
+    count = 0
+    @functools.wraps(f)
+    def inner():
+        nonlocal count
+        count += 1
+        return count
+    return inner
+@counted
+def wrapped(more=[]): pass
+@functools.singledispatch
+def told(value): return 'any'
+class Shape(abc.ABC): pass
+class Kept:
+    items = [1]
+    def method(self): return 'method'
+    @property
+    def value(self): return 'value'
+    @classmethod
+    def made(cls): return 'made'
+    def __len__(self): return 3
+    class Inner:
+        def deep(self): return 'deep'
+class Replaced:
+    pass
+"""
+PATCHES = {
+    "helper.plain = lambda: 'x'": "helper.plain() == plain() == 'plain'",
+    "plain.__defaults__ = ([5],)": "plain.__defaults__ == ([1],)",
+    "plain.__kwdefaults__['k'] = 2": "plain.__kwdefaults__ == {'k': {'k': 1}}",
+    "plain.cache = {}": "not hasattr(plain, 'cache')",
+    "plain.__code__ = (lambda a=1, *, k=1: 'code').__code__": "plain() == 'plain'",
+    "del helper.removed": "helper.removed() == 'removed'",
+    "helper.new = lambda: 1": "not hasattr(helper, 'new')",
+    "wrapped()": "wrapped() == 1",
+    "wrapped.__wrapped__.__defaults__[0].append(1)": "wrapped.__wrapped__.__defaults__ == ([],)",
+    "told.register(int, lambda value: 'int')": "told(1) == 'any'",
+    "helper.Shape.register(int)": "not issubclass(int, helper.Shape)",
+    "helper.Kept.items = []": "kept.items == [1]",
+    "helper.Kept.method = lambda self: 'x'": "kept.method() == 'method'",
+    "helper.Kept.value = property(lambda self: 'x')": "kept.value == 'value'",
+    "helper.Kept.made = classmethod(lambda cls: 'x')": "helper.Kept.made() == 'made'",
+    "helper.Kept.__len__ = lambda self: 9": "len(kept) == 3",
+    "helper.Kept.new = 1": "not hasattr(kept, 'new')",
+    "helper.Kept.Inner.deep = lambda self: 'x'": "helper.Kept.Inner().deep() == 'deep'",
+    "helper.Replaced = type('Replaced', (replaced,), {'__module__': 'helper'})": "helper.Replaced is replaced",
+}
+
+
+def test_a_module_of_the_users_that_a_cell_patched_is_as_its_file_defines_it(kernel):
+    (kernel.folder / "helper.py").write_text(PATCHED)
+    first = "import helper\nfrom helper import plain, wrapped, told\nkept, replaced = helper.Kept(), helper.Replaced"
+    run_all(kernel, (first, *PATCHES))
+
+    run_all(kernel, ("%ctx goto 1",))
+
+    assert [one for one in PATCHES.values() if not is_true(kernel, one)] == []
+    run_all(kernel, (f"%ctx goto {1 + len(PATCHES)}",))
+    still = "helper.plain() == 'x' and kept.method() == 'x' and issubclass(int, helper.Shape) and len(kept) == 9"
+    assert is_true(kernel, still)
+    assert is_true(kernel, "not hasattr(helper, 'removed') and plain() == 'code' and helper.Replaced is not replaced")
+
+
+def test_a_return_names_a_module_that_was_loaded_again(kernel):
+    """What its file defines is as it is now: a return does not bring back code that the user has edited."""
+    (kernel.folder / "helper.py").write_text("def f(): return 1\n")
+    run_all(kernel, ("import helper, importlib", "x = 1"))
+    (kernel.folder / "helper.py").write_text("def f(): return 'edited'\n")
+    run_all(kernel, ("importlib.reload(helper)",))
+
+    went = kernel.run("%ctx goto 2")
+
+    assert "loaded later, and as it is now: module helper" in went.stdout
+    assert is_true(kernel, "helper.f() == 'edited'")

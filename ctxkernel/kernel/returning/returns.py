@@ -29,7 +29,7 @@ from ctxkernel.kernel.commands.classification import on_handles, only_commands
 from ctxkernel.kernel.returning.head_trail import Trail
 from ctxkernel.state.ambient import PARTS, Ambient, passive
 from ctxkernel.state.base import own_modules
-from ctxkernel.state.base.own_modules import LOGGING, PREFIX, PYPLOT, OwnModules
+from ctxkernel.state.base.own_modules import LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
 from ctxkernel.state.base.variables import NOTHING, some_of
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.restore import Difference, Fetched, Restorer
@@ -168,7 +168,8 @@ class Returning:
         if name.startswith("target:"):
             return self._ctx.loop.graph.targets().get(name[7:], NOTHING)
         if name.startswith(own_modules.PREFIX):
-            return own_modules.variables_of(name)
+            module = self.packer.own_modules.get(name.removeprefix(own_modules.PREFIX))
+            return NOTHING if module is None else module.variables()
         return namespace.get(name, NOTHING)
 
     def _plain(self) -> tuple[dict[str, Any], list[str]]:
@@ -205,10 +206,9 @@ class Returning:
         more = [name for name in more if name != LOGGING or self._logging.own_handlers()]
         if loaded is not self._modules_seen or more:
             self._modules_seen = loaded
-            named = {module.__name__: module for module in loaded} | {name: sys.modules[name] for name in more}
-            for name, module in named.items():
-                if self.packer.own_modules.get(name) is not module:
-                    self.packer.own_modules[name] = module
+            for name in dict.fromkeys((*(module.__name__ for module in loaded), *more)):
+                if name not in known:
+                    known[name] = OwnModule(name)
                     self._ctx.tracker.watch(PREFIX + name)
 
     def _follow_outs(self) -> list[str]:
@@ -286,7 +286,8 @@ class Returning:
                 if number in self._outs:
                     self._outs[number] = id(value)
             elif name.startswith(PREFIX):
-                own_modules.put_back(name, value)
+                module = name.removeprefix(PREFIX)
+                (self.packer.own_modules.get(module) or OwnModule(module)).put_back(value)
             elif ":" not in name:
                 namespace[name] = value
         for name in {*ours, *last}:  # what the user bound to `_` stays; IPython notes its results a second time
@@ -671,7 +672,9 @@ class Returning:
             ctx.tracker.rebase(back)
             self.checkpoints.made_again(back)
         lost |= {name: why for name, why in prepared.plan.lost.items() if name in lost}
-        stay = [name for name in ctx.packer.own_modules if PREFIX + name not in job.difference.target]
+        own = ctx.packer.own_modules
+        stay = [name for name in own if PREFIX + name not in job.difference.target]
+        stay += [name for name in own if own[name].is_loaded_again(fetched.values.get(PREFIX + name))]
         for name in stay:
             ctx.tracker.store_again(PREFIX + name)
         graph = ctx.loop.graph

@@ -1,22 +1,37 @@
 """The user's own modules, and their variables as part of a state.
 
 Own modules are those whose file is neither Python's nor an installed library's.
-A module is a variable of the tracker's, `module:<name>`, whose value is made here: what its names hold, the attributes
-that its classes hold as data, and those of its functions. What other libraries hold is not part of it.
+A module is a variable of the tracker's, `module:<name>`, whose value is made here: how the module differs from what
+its file defines, and the data that its names, classes and functions hold. Other libraries are no part of it.
+
+Rule: a function or class that the file defines is known by its path, whatever a cell has put in its place.
 """
 
 from __future__ import annotations
 
-import os
-import site
+import contextlib
+import functools
 import sys
-import sysconfig
 import types
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxkernel.state.base.reflection import HEAP_TYPE, class_dict, class_flags, class_module, is_kind, module_dict
+from ctxkernel.state.base.reflection import (
+    DEFINED,
+    HEAP_TYPE,
+    LIBRARY_FOLDERS,
+    class_dict,
+    class_flags,
+    class_module,
+    class_qualname,
+    class_setter,
+    function_of,
+    is_kind,
+    module_dict,
+    register,
+    registered,
+)
 from ctxkernel.state.base.variables import NOTHING
 
 PREFIX = "module:"
@@ -24,18 +39,33 @@ PYPLOT = "matplotlib.pyplot"
 """Its open figures are treated as variables of it: what it draws on is shared with the user's names."""
 LOGGING = "logging"
 """So are handlers of the user's own classes: what they hold is shared with his names."""
-_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
-_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
-
-_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-_LIBRARIES += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).resolve().parents[2])]
-_FOLDERS = tuple({path + os.sep for folder in _LIBRARIES for path in (folder, os.path.realpath(folder))})
+_FUNCTIONS = (types.FunctionType, functools._lru_cache_wrapper)
+_BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
+_LAYOUT = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
+_NOT_OF_A_MODULE = frozenset(
+    ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
+).union(("__path__", "__warningregistry__"))
+_REGISTRY = "_abc_impl"
+_NOT_OF_A_CLASS = frozenset(
+    ("__dict__", "__weakref__", "__module__", "__slotnames__", "__annotations__", "__annotations_cache__")
+).union(("__annotate_func__", _REGISTRY))
+_OF_A_FUNCTION: dict[str, Any] = {"__dict__": {}, "__defaults__": None, "__kwdefaults__": None}
+"""Its attributes that hold data, and what they are where nothing is said of them."""
+_REACHES = frozenset(
+    ("run_cell", "run_code", "user_ns", "user_global_ns", "user_module", "f_globals", "f_locals", "__main__")
+).union(("get_objects", "get_referrers"))
+_REACHES_BY_SHELL = frozenset(("ev", "ex", "push", "drop_by_id", "run_line_magic", "run_cell_magic", "run_cell_async"))
+"""Words of code that can reach any variable of the notebook; the second ones where it says `get_ipython`, too."""
+_ABOUT = ""
+"""The place of the module, which a new process imports to load it, when it was loaded again, and which places were
+deleted."""
+_NOTHING_KNOWN: Any = None, "", ()
 
 
 def is_own(module: types.ModuleType) -> bool:
     """Return whether a module comes from a file of the user, an editable install included."""
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and not file.startswith(_FOLDERS) and not file.startswith("<")
+    return isinstance(file, str) and not file.startswith(LIBRARY_FOLDERS) and not file.startswith("<")
 
 
 class OwnModules:
@@ -57,16 +87,6 @@ class OwnModules:
         return self._found
 
 
-def variables_of(name: str) -> Any:
-    """Return what `module:<name>` stands for: a new dict of places and values; NOTHING where it is not loaded."""
-    module = sys.modules.get(name.removeprefix(PREFIX))
-    if module is None:
-        return NOTHING
-    if (objects := IN_PLACE.get(name.removeprefix(PREFIX))) is not None:
-        return objects()
-    return dict(_places(module))
-
-
 def _figures() -> dict[str, Any]:
     managers: dict[int, Any] = sys.modules["matplotlib._pylab_helpers"].Gcf.figs  # type: ignore[attr-defined]
     return {str(number): manager.canvas.figure for number, manager in managers.items()}
@@ -76,42 +96,166 @@ IN_PLACE: dict[str, Callable[[], dict[str, Any]]] = {PYPLOT: _figures}
 """Modules of libraries of which only some objects count; the ambient part of each puts them in place."""
 
 
-def _places(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
-    value: Any
-    for name, value in list(module_dict(module).items()):
-        if type(name) is not str or name.startswith("__"):
-            continue
-        yield name, value
-        own = getattr(value, "__module__", None) == module.__name__ if type(value) is types.FunctionType else False
-        if own and value.__dict__:
-            yield f"{name}.__dict__", value.__dict__
-        if own and value.__defaults__:
-            yield f"{name}.__defaults__", value.__defaults__
-        cls: Any = value if is_kind(type(value), type) else None
-        if cls is not None and class_flags(cls) & HEAP_TYPE and class_module(cls) == module.__name__:
-            for member, held in list(class_dict(cls).items()):
-                if not member.startswith("__") and not isinstance(held, _CODE) and type(held) not in _DESCRIPTORS:
-                    yield f"{name}.{member}", held
+class OwnModule:
+    """One of them: what its file defines, and its variables."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._loaded = ""
+        """Another text for each time that it was loaded again."""
+        self.reaches = False
+        """Whether one of its functions can reach any variable of the notebook."""
+        self._spec: object = NOTHING
+        self._defined: dict[str, Any] = {}
+        """By place: what is known by its identity, and not stored while it stands there."""
+        self._objects: dict[str, Any] = {}
+        """By path: its functions and classes."""
+        if (module := sys.modules.get(name)) is not None and name not in IN_PLACE:
+            self._learn(module)
+
+    def _learn(self, module: types.ModuleType) -> None:
+        self._spec = getattr(module, "__spec__", None)
+        self._defined, self._objects = {}, {}
+        self._learn_members("", module_dict(module).items())
+        DEFINED[self.name] = self._objects
+
+    def _learn_members(self, prefix: str, members: Iterable[tuple[Any, Any]]) -> None:
+        for name, value in list(members):
+            if type(name) is not str or (prefix and name in _NOT_OF_A_CLASS):
+                continue
+            place, inner = prefix + name, function_of(value)
+            is_class = is_kind(type(inner), type) and bool(class_flags(inner) & HEAP_TYPE)
+            if is_class and (class_module(inner), class_qualname(inner)) == (self.name, place):
+                self._objects[place] = self._defined[place] = inner
+                self._learn_members(f"{place}.", class_dict(inner).items())
+            elif isinstance(inner, _FUNCTIONS) and (inner.__module__, inner.__qualname__) == (self.name, place):
+                self._defined[place] = value
+                self._learn_function(place, inner)
+            elif prefix and _is_code(name, value):
+                self._defined[place] = value
+
+    def _learn_function(self, place: str, function: Any) -> None:
+        self._objects[place] = function
+        if type(function) is types.FunctionType:
+            self._defined[f"{place}.__code__"] = function.__code__
+            words = set(_words(function.__code__))
+            shell = "get_ipython" in words and not words.isdisjoint(_REACHES_BY_SHELL)
+            self.reaches = self.reaches or shell or not words.isdisjoint(_REACHES)
+        for name, held in _cells(f"{place}.", function):
+            if isinstance(held, (*_BY_IDENTITY, type, types.ModuleType)):
+                self._defined[name] = held
+            # What a decorator wraps, and the functions that it made.
+            local = type(held) is types.FunctionType and (held.__module__ == self.name or "<" in held.__qualname__)
+            if local and not any(held is known for known in self._objects.values()):
+                self._learn_function(name, held)
+
+    def variables(self) -> Any:
+        """Return a new dict of places and values; NOTHING where the module is not loaded."""
+        module = sys.modules.get(self.name)
+        if module is None:
+            return NOTHING
+        if (objects := IN_PLACE.get(self.name)) is not None:
+            return objects()
+        if getattr(module, "__spec__", None) is not self._spec:
+            self._loaded = uuid.uuid4().hex if self._spec is not NOTHING else ""
+            self._learn(module)
+        found = {
+            name: value
+            for name, value in list(module_dict(module).items())
+            if type(name) is str and name not in _NOT_OF_A_MODULE
+        }
+        for path, obj in self._objects.items():
+            found.update(_members(f"{path}.", obj) if is_kind(type(obj), type) else self._attributes(f"{path}.", obj))
+        deleted = [place for place in self._defined if place not in found]
+        found = {place: value for place, value in found.items() if self._defined.get(place, NOTHING) is not value}
+        return found | {_ABOUT: (module, self._loaded, deleted)}
+
+    def _attributes(self, prefix: str, function: Any) -> Iterator[tuple[str, Any]]:
+        if type(function) is not types.FunctionType:
+            return
+        before, now = self._defined[f"{prefix}__code__"], function.__code__
+        if before is not now and before.co_filename == now.co_filename:  # `%autoreload` read the file again
+            self._defined[f"{prefix}__code__"], self._loaded = now, uuid.uuid4().hex
+        yield f"{prefix}__code__", now
+        yield from _cells(prefix, function)
+        for name in _OF_A_FUNCTION:
+            if value := getattr(function, name):
+                yield prefix + name, value
+
+    def put_back(self, values: Mapping[str, Any]) -> None:
+        """Make its variables those of a state. A module that is not loaded is left alone."""
+        now = self.variables()
+        if now is NOTHING or self.name in IN_PLACE:
+            return
+        there, wanted = (
+            {**self._defined, **one, **dict.fromkeys(one.get(_ABOUT, _NOTHING_KNOWN)[2], NOTHING)}
+            for one in (now, values)
+        )
+        for place in (there.keys() | wanted.keys()) - {_ABOUT}:
+            if there.get(place, NOTHING) is not (value := wanted.get(place, NOTHING)):
+                self._put(place, value)
+
+    def is_loaded_again(self, values: Mapping[str, Any] | None) -> bool:
+        """Say whether it was loaded again since a state had these values, so that what it defines is not the same."""
+        return values is not None and values.get(_ABOUT, _NOTHING_KNOWN)[1] != self._loaded
+
+    def _put(self, place: str, value: Any) -> None:
+        """Set what stands in a place; NOTHING removes it."""
+        path, _, name = place.rpartition(".")
+        if not path:
+            names = module_dict(sys.modules[self.name])
+            if value is NOTHING:
+                names.pop(name, None)
+            else:
+                names[name] = value
+        elif (owner := self._objects.get(path)) is None:
+            return  # the file does not define it any more
+        elif not is_kind(type(owner), type):
+            value = _OF_A_FUNCTION.get(name) if value is NOTHING else value
+            if name.startswith("<"):
+                cells = dict(zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True))
+                if name[1:-1] in cells:  # else its code is another now
+                    cells[name[1:-1]].cell_contents = value
+            elif name == "__dict__":
+                members = dict(value)
+                vars(owner).clear()
+                vars(owner).update(members)
+            else:
+                setattr(owner, name, value)
+        elif name == _REGISTRY:
+            register(owner, [] if value is NOTHING else value)
+        elif value is not NOTHING:
+            class_setter(owner, "__setattr__")(owner, name, value)
+        elif name in class_dict(owner):
+            class_setter(owner, "__delattr__")(owner, name)
 
 
-def put_back(name: str, values: Mapping[str, Any]) -> None:
-    """Make the variables of a module those of a state. A module that is not loaded is left alone."""
-    module = sys.modules.get(name.removeprefix(PREFIX))
-    if module is None or module.__name__ in IN_PLACE:
-        return
-    space = module_dict(module)
-    now = dict(_places(module))
-    for place in now.keys() - values.keys():
-        if "." not in place:
-            space.pop(place, None)
-    for place, value in values.items():
-        if now.get(place, NOTHING) is value:
-            continue
-        owner, _, member = place.partition(".")
-        if not member:
-            space[place] = value
-        elif member == "__dict__":
-            vars(space[owner]).clear()
-            vars(space[owner]).update(value)
-        else:
-            setattr(space[owner], member, value)
+def _is_code(name: str, value: Any) -> bool:
+    """Say whether a member of a class is known by its identity, rather than by what it holds."""
+    return name.startswith("__") or isinstance(value, _BY_IDENTITY) or type(value) in _LAYOUT
+
+
+def _members(prefix: str, cls: type) -> Iterator[tuple[str, Any]]:
+    for name, value in list(class_dict(cls).items()):
+        if name not in _NOT_OF_A_CLASS:
+            yield prefix + name, value
+    if classes := registered(cls):
+        yield prefix + _REGISTRY, classes
+
+
+def _words(code: types.CodeType) -> Iterator[str]:
+    """Yield the global names and attributes that code mentions, and `__main__` where it has that as a text."""
+    yield from code.co_names
+    for const in code.co_consts:
+        if type(const) is types.CodeType:
+            yield from _words(const)
+        elif type(const) is str and const == "__main__":
+            yield const
+
+
+def _cells(prefix: str, function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a function has of the functions around it, but for what is not set yet."""
+    if type(function) is types.FunctionType:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):
+                yield f"{prefix}<{name}>", cell.cell_contents

@@ -9,10 +9,17 @@ Rule 3: `isinstance` is not used on a user's object, as it asks `__class__`.
 
 from __future__ import annotations
 
+import abc
+import contextlib
 import functools
+import importlib
+import os
+import site
 import sys
+import sysconfig
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 class_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
@@ -24,6 +31,10 @@ _module_dict: Callable[[types.ModuleType], Any] = vars(types.ModuleType)["__dict
 
 _PLAIN: Any = object.__dict__["__getattribute__"]
 """How attributes are read where no class says otherwise."""
+_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+_LIBRARIES += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).resolve().parents[2])]
+LIBRARY_FOLDERS = tuple({path + os.sep for folder in _LIBRARIES for path in (folder, os.path.realpath(folder))})
+"""Where Python, installed libraries and ctxkernel lie."""
 HEAP_TYPE = 1 << 9
 """Py_TPFLAGS_HEAPTYPE: made at run time, as every class statement does."""
 
@@ -72,9 +83,26 @@ def is_any(cls: type, *named: tuple[str, str]) -> bool:
     return any(isinstance(base, type) and is_kind(cls, base) for base in bases)
 
 
+@functools.cache
+def _deferred(name: str) -> dict[str, Any]:
+    """Import a module that its library loads on first use, as the pickler would. Return its `__dict__`, else empty."""
+    top, _, below = name.partition(".")
+    path = loaded(top).get("__file__")
+    if below and type(path) is str and path.startswith(LIBRARY_FOLDERS):
+        with contextlib.suppress(Exception):
+            return module_dict(importlib.import_module(name))
+    return {}
+
+
+DEFINED: dict[str, dict[str, Any]] = {}
+"""What the user's own modules define, by module and path: functions and classes, whatever stands in their places."""
+
+
 def importable(cls: type) -> bool:
     """Say whether `cls` is what its module holds under its name, so that it is a library's, not the user's."""
-    found: Any = loaded(class_module(cls))
+    if class_qualname(cls) in (own := DEFINED.get(class_module(cls), {})):
+        return own[class_qualname(cls)] is cls
+    found: Any = loaded(class_module(cls)) or _deferred(class_module(cls))
     parts = class_qualname(cls).split(".")
     if "<locals>" in parts:  # made by a function: as importable as that function's module
         return bool(found)
@@ -210,6 +238,33 @@ class Plan:
         except AttributeError:
             return None
         return members if is_kind(type(members), dict) else None
+
+
+def function_of(member: Any) -> Any:
+    """Return the function of a static method or class method; anything else is returned as it is."""
+    return member.__func__ if type(member) in (staticmethod, classmethod) else member
+
+
+def class_setter(cls: type, name: str) -> Any:
+    """Return `__setattr__` or `__delattr__` of the C code of a metaclass: one of the user's may do anything."""
+    found = (class_dict(base).get(name) for base in class_mro(type(cls)))
+    return next(one for one in found if type(one) is types.WrapperDescriptorType)
+
+
+def registered(cls: type) -> list[type]:
+    """Return the living classes that an abstract class was told of by `register`."""
+    if not is_kind(type(cls), abc.ABCMeta):
+        return []
+    return [one for ref in abc._get_dump(cls)[0] if (one := ref()) is not None]  # type: ignore[attr-defined]
+
+
+def register(cls: type, classes: Iterable[type]) -> None:
+    """Make these the classes that an abstract class was told of."""
+    if is_kind(type(cls), abc.ABCMeta):
+        abc._reset_registry(cls)  # type: ignore[attr-defined]
+        abc._reset_caches(cls)  # type: ignore[attr-defined]
+        for one in classes:
+            abc._abc_register(cls, one)  # type: ignore[attr-defined]
 
 
 _OF_CYTHON = "_common_types_metatype"

@@ -239,7 +239,10 @@ class Checkpointer:
             value = self._value(name)
             token = f"unequal:{name}:{self._packer.token(value)}"
             self._hold(token, value)
-            self._used[token] = self._turns.get(version, self.tracker.turn)
+            turn = self._turns.get(version, self.tracker.turn)
+            if name.startswith("module:"):  # a new dict each time, of the same objects
+                self._used |= {one: turn for one in self._used if one.startswith(f"unequal:{name}:")}
+            self._used[token] = turn
             yield token, version
 
     def _hold(self, token: str, thing: Any) -> None:

@@ -121,6 +121,8 @@ def _make(name: str, labels: Sequence[str], args: tuple[Any, ...]) -> Any:
     if name == "make_class":
         return type(f"own {args[3]}", (_Node,), {"label": args[0], "content": _named(name)(*args)})
     first: Any = args[0] if args else None
+    if name == "definition":
+        return _named(".".join(args))
     if name == "own_class":
         return _named(f"own {args[1]}", labels[int(first)].removeprefix("class:"))
     if name in ("new", "value") and args:

@@ -262,12 +262,21 @@ _WHOLE_MAP = 64 * 1024 * 1024
 
 def record(taking: Taking, obj: Any) -> Reduction:
     """A record of a structured array, which looks into the memory of that array: a view without dimensions."""
-    base = obj.base
-    if type(base) is not _numpy().ndarray or base.dtype.hasobject or not base.flags.forc:
+    if obj.base is None:
         return NotImplemented
-    offset = obj.__array_interface__["data"][0] - _at(base)
-    flat = base.T if base.flags.f_contiguous and not base.flags.c_contiguous else base
-    return PARTS.record, (_numpy().ndarray((), obj.dtype, flat, offset),)
+    if obj.dtype.hasobject:
+        return taking.refuse(obj, "it is a part of an array that holds objects")
+    view = _numpy().asarray(DummyArray({**obj.__array_interface__, "shape": ()}, obj.base))
+    view.dtype = obj.dtype
+    return PARTS.record, (view,)
+
+
+@dataclass(slots=True)
+class DummyArray:
+    """Memory at an address, and whose it is: what NumPy's `as_strided` makes, which `_root` knows by this name."""
+
+    __array_interface__: dict[str, Any]
+    base: Any
 
 
 TABLE: tuple[tuple[str, str, Kind], ...] = (

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.base.reflection import (
+    DEFINED,
     HEAP_TYPE,
     class_dict,
     class_flags,
@@ -36,9 +37,13 @@ from ctxkernel.state.base.reflection import (
     class_mro,
     class_name,
     class_qualname,
+    class_setter,
+    function_of,
     is_kind,
     loaded,
     module_dict,
+    register,
+    registered,
 )
 from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
 
@@ -53,9 +58,8 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
     scope: Any = obj.__globals__
     used: tuple[dict[str, Any], ...] = ()
     module, path = obj.__module__, obj.__qualname__
-    if type(module) is str and module != taking.module and _by_import(module, path, obj):
-        taking.uses_module(module)
-        return NotImplemented
+    if (named := _by_name(taking, module, path, obj)) is not None:
+        return named
     if scope is taking.namespace:
         taking.deps |= code_facts(obj.__code__).names
         owner = _owner(taking, path, obj)
@@ -66,6 +70,7 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
         name = dict.get(scope, "__name__")
         if type(name) is str and loaded(name) is scope:
             scope = name
+            taking.uses_module(name)
         elif (
             # Only of those that attrs writes nobody else holds the globals: what others share stays shared.
             obj.__code__.co_filename.startswith("<attrs generated ")
@@ -107,6 +112,17 @@ def _names(func: types.FunctionType) -> set[str] | None:
 _ANY = frozenset(("eval", "exec", "globals", "locals", "vars", "__import__"))
 
 
+def _by_name(taking: Taking, module: Any, path: Any, obj: object) -> Reduction | None:
+    """Return the name of what a module defines; NotImplemented where the pickler writes it, None for anything else."""
+    if type(module) is not str or type(path) is not str or module == taking.module:
+        return None
+    own = path in DEFINED.get(module, ())
+    if not (DEFINED[module][path] is obj if own else _by_import(module, path, obj)):
+        return None
+    taking.uses_module(module)
+    return (PARTS.definition, (module, path)) if own else NotImplemented
+
+
 def _by_import(module: str, path: str, obj: object) -> bool:
     """Say whether the pickler finds `obj` by its name: it asks as `getattr` does, so nothing may be in between."""
     parts = path.split(".")
@@ -132,11 +148,7 @@ def _owner(taking: Taking, path: str, obj: object) -> type | None:
         found = class_dict(found).get(part) if is_kind(type(found), type) else None
     if not is_kind(type(found), type) or id(found) in taking.by_value:
         return None
-    return found if _function_of(class_dict(found).get(name)) is obj else None
-
-
-def _function_of(member: Any) -> Any:
-    return member.__func__ if type(member) in (staticmethod, classmethod) else member
+    return found if function_of(class_dict(found).get(name)) is obj else None
 
 
 def _held(cell: types.CellType) -> tuple[Any] | None:
@@ -172,7 +184,7 @@ def method(taking: Taking, obj: types.MethodType) -> Reduction:
     cls: Any = owner if is_kind(type(owner), type) else type(owner)
     if type(name) is str and id(cls) not in taking.by_value:
         base = next((base for base in class_mro(cls) if name in class_dict(base)), None)
-        if base is not None and _function_of(class_dict(base)[name]) is func:
+        if base is not None and function_of(class_dict(base)[name]) is func:
             if class_module(base) == taking.module:
                 taking.deps.add(f"class:{taking.packer.uid(base)}")
             return PARTS.bound, (owner, name)
@@ -182,8 +194,8 @@ def method(taking: Taking, obj: types.MethodType) -> Reduction:
 def remembering(taking: Taking, obj: Any) -> Reduction:
     """A function under `functools.lru_cache`: the cache starts empty."""
     module, path = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
-    if type(module) is str and type(path) is str and module != taking.module and _by_import(module, path, obj):
-        return NotImplemented  # the pickler finds it by its `__reduce__`
+    if (named := _by_name(taking, module, path, obj)) is not None:
+        return named
     members = {name: one for name, one in obj.__dict__.items() if name not in ("__wrapped__", "cache_parameters")}
     wrapped = obj.__wrapped__
     if obj.cache_info().currsize:
@@ -230,9 +242,8 @@ def class_(taking: Taking, obj: Any) -> Reduction:
     singleton = _SINGLETONS.get(id(obj))
     if singleton is not None:
         return type, (singleton[0],)
-    if class_module(obj) != taking.module and _by_import(class_module(obj), class_qualname(obj), obj):
-        taking.uses_module(class_module(obj))
-        return NotImplemented
+    if (named := _by_name(taking, class_module(obj), class_qualname(obj), obj)) is not None:
+        return named
     if _NAMELESS.get(class_name(obj)) is obj:
         return PARTS.nameless_type, (class_name(obj),)
     if not class_flags(obj) & HEAP_TYPE:
@@ -269,15 +280,12 @@ def _class_content(taking: Taking, obj: type) -> Reduction:
     names = list(members)
     if names[-1:] == ["__doc__"] and members["__doc__"] is None:
         del members[names.pop()]  # `type` adds it where it did
-    registered: list[Any] = []
-    if is_kind(meta, abc.ABCMeta):
-        registered = [one for ref in abc._get_dump(obj)[0] if (one := ref()) is not None]  # type: ignore[attr-defined]
     bases = type.__dict__["__bases__"].__get__(obj)
     args = (
         *(taking.by_value[id(obj)], meta, class_name(obj), class_qualname(obj), bases, class_module(obj)),
         *(names, _slots(obj), _early(meta, members)),
     )
-    return PARTS.make_class, args, (members, registered), None, None, PARTS.fill_class
+    return PARTS.make_class, args, (members, registered(obj)), None, None, PARTS.fill_class
 
 
 def _members(obj: type) -> dict[str, Any]:
@@ -430,7 +438,7 @@ class CodeParts(Constructors):
 
     def member(self, cls: Any, name: str) -> Any:
         """Return a function that is a member of a class."""
-        return _function_of(self._members_of(cls)[name])
+        return function_of(self._members_of(cls)[name])
 
     def _members_of(self, cls: Any) -> Mapping[str, Any]:
         """Return the members that a class has after the return."""
@@ -442,7 +450,7 @@ class CodeParts(Constructors):
         cls: Any = owner if is_kind(type(owner), type) else type(owner)
         for base in class_mro(cls):
             if name in (members := self._members_of(base)):
-                return types.MethodType(_function_of(members[name]), owner)
+                return types.MethodType(function_of(members[name]), owner)
         raise AttributeError(f"{class_qualname(cls)} has no {name} any more")
 
     def remembering(self, func: Any, size: int | None, typed: bool) -> Any:
@@ -493,6 +501,12 @@ class CodeParts(Constructors):
         """Return a module, imported where it is not yet."""
         return sys.modules.get(name) or importlib.import_module(name)
 
+    def definition(self, module: str, path: str) -> Any:
+        """Return what a module of the user's defines."""
+        if path in (own := DEFINED.get(module, {})):
+            return own[path]
+        return operator.attrgetter(path)(self.module(module))
+
     def make_class(
         self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
     ) -> Any:
@@ -518,21 +532,15 @@ class CodeParts(Constructors):
         uid = next((uid for uid, made in self.made.items() if made is cls), None)
         if uid is None:
             return  # it was made meanwhile, and is whole
-        members, registered = state
+        members, classes = state
         if (again := self.again.get(uid)) is not None and again.cls is cls:
-            again.take(members, registered)
+            again.take(members, classes)
             return
-        # That of C code: a metaclass of the user's may do anything.
-        set_member: Any = next(
-            found
-            for base in class_mro(type(cls))
-            if type(found := class_dict(base).get("__setattr__")) is types.WrapperDescriptorType
-        )
+        set_member = class_setter(cls, "__setattr__")
         for name, value in members.items():
             if class_dict(cls).get(name) is not value:
                 set_member(cls, name, value)
-        for one in registered:
-            abc._abc_register(cls, one)  # type: ignore[attr-defined]
+        register(cls, classes)
 
 
 _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__", "__doc__", "__name__", "__qualname__")
@@ -557,14 +565,14 @@ class Again:
         """Whether instances of a class with these bases and slots are laid out as those of this one."""
         return self.cls.__bases__ == bases and _slots(self.cls) == slots
 
-    def take(self, members: dict[str, Any], registered: list[Any]) -> None:
+    def take(self, members: dict[str, Any], classes: list[Any]) -> None:
         """Take what a stream has."""
         old = _members(self.cls)
         if self._is_enum and old["_member_map_"].keys() != members["_member_map_"].keys():
             return
-        self.members, self._registered = dict(members), registered
+        self.members, self._registered = dict(members), classes
         for name, value in members.items():
-            live, made = _function_of(old.get(name)), _function_of(value)
+            live, made = function_of(old.get(name)), function_of(value)
             if self.alone and type(old.get(name)) is type(value) and _can_become(live, made):
                 self._functions.append((live, made))
                 self.members[name] = old[name]
@@ -593,11 +601,7 @@ class Again:
         for name, value in self.members.items():
             if name not in own and old.get(name) is not value:
                 type.__setattr__(cls, name, value)
-        if is_kind(type(cls), abc.ABCMeta):
-            abc._reset_registry(cls)  # type: ignore[attr-defined]
-            abc._reset_caches(cls)  # type: ignore[attr-defined]
-        for one in self._registered:
-            abc._abc_register(cls, one)  # type: ignore[attr-defined]
+        register(cls, self._registered)
         return True
 
 

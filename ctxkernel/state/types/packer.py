@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+from ctxkernel.state.base.own_modules import OwnModule
 from ctxkernel.state.base.reflection import class_qualname
 from ctxkernel.state.base.weak_tables import ById, Named
 from ctxkernel.state.types import fallbacks
@@ -142,7 +143,7 @@ class Packer:
 
     def __post_init__(self) -> None:
         self.cache = Cache()
-        self.own_modules: dict[str, types.ModuleType] = {}
+        self.own_modules: dict[str, OwnModule] = {}
         """Modules of the user's own, by name: files in his folder."""
         self.references = ById()
         """What pandas keeps of who shares a block of memory, by the object that owns the memory."""

@@ -309,6 +309,11 @@ def _figure(taking: Taking, obj: Any) -> Reduction:
     return (func, args, state, *rest)
 
 
+def _macro(taking: Taking, obj: Any) -> Reduction:
+    taking.deps.add("exec")  # a cell that is its name runs its text
+    return careful(taking, obj)
+
+
 def _handler(taking: Taking, obj: Any) -> Reduction:
     """A handler of logging: alive only; where it writes to says whether it changed. The user's own: by attributes."""
     cls = type(obj)
@@ -438,6 +443,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
     ("ipykernel.iostream", "OutStream", instance_or(*_STANDARD, otherwise=_live(_PROCESS))),
     ("matplotlib", "RcParams", instance_or(("matplotlib", "rcParams"), ("matplotlib", "rcParamsDefault"))),
     ("matplotlib.figure", "Figure", _figure),
+    ("IPython.core.macro", "Macro", _macro),
     ("matplotlib.cbook", "CallbackRegistry", _callbacks),
 )
 

@@ -31,6 +31,7 @@ Kind = Callable[["Taking", Any], Reduction] | None
 _WITHOUT_IDENTITY = frozenset(
     (
         "own_class",
+        "definition",
         "module",
         "code",
         "code_from",
@@ -226,8 +227,11 @@ class Taking(Outcome):
 
     def uses_module(self, name: str) -> None:
         """Note that code of a module can run by what is stored: one of the user's own may change its variables."""
-        if name in self.packer.own_modules or name in IN_PLACE:
+        module = self.packer.own_modules.get(name)
+        if module is not None or name in IN_PLACE:
             self.deps.add(f"module:{name}")
+        if module is not None and module.reaches:
+            self.deps.add("__main__")
 
     def note(self, text: str) -> None:
         """Say that something is made anew rather than restored."""

@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from ctxkernel.state.base.reflection import DEFINED
 from ctxkernel.state.types.arrays import ArrayParts
 from ctxkernel.state.types.code import CodeParts
 from ctxkernel.state.types.frames import FrameParts
@@ -82,4 +83,6 @@ def find(restorer: Restorer, otherwise: Callable[[str, str], Any], module: str, 
         for each in rest:
             found = getattr(found, each)
         return found
+    if name in (own := DEFINED.get(module, {})):
+        return own[name]
     return otherwise(module, name)
