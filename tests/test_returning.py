@@ -439,19 +439,29 @@ def test_a_killed_kernel_comes_back_where_it_was(start_kernel, tmp_path):
         assert not reader.damage
 
 
-def test_a_result_that_replaces_one_of_before_the_resume_comes_back(start_kernel):
-    """A resumed kernel counts its prompts from 1: the third cell's result takes the place of the earlier third one."""
+def test_prompt_numbers_go_on_after_a_resume(start_kernel):
+    """No result takes the place of an earlier one, and the inputs keep the numbers of their prompts."""
     first = start_kernel()
-    run_all(first, "x = [1]", "x", "'old'")
+    run_all(first, "x = [1]; x", "'two'", "y = 3; y")
     first.stop()
     second = start_kernel()
-    run_all(second, "%ctx resume", "y = [2]; y", "'new'", "y.append(3)")
-    place = json.loads(second.run("%ctx branches --json").stdout)[0]["leaf"]
+    assert run_all(second, "%ctx resume").reply["execution_count"] == 1
 
-    run_all(second, "%ctx goto 3")
-    assert second.evaluate("(Out, Out[2] is x, _)") == "({2: [1], 3: 'old'}, True, 'old')"
-    run_all(second, f"%ctx goto {place}")
-    assert second.evaluate("(Out, Out[2] is y, _)") == "({2: [2, 3], 3: 'new'}, True, 'new')"
+    assert run_all(second, "'new'").reply["execution_count"] == 4
+    assert second.evaluate("(Out, In[4:])") == "({1: [1], 2: 'two', 3: 3, 4: 'new'}, [\"'new'\"])"
+    run_all(second, "y = [2]; y", "y.append(3)", "%ctx undo", "%ctx undo", "%ctx undo")
+    assert second.evaluate("Out == {1: [1], 2: 'two', 3: 3} and _3 == 3 and Out[1] is x") == "True"
+
+
+def test_what_a_resume_put_back_is_part_of_the_states_after_it(start_kernel):
+    """The first cell of the new kernel does not take the process as it began for its own state."""
+    first = start_kernel()
+    run_all(first, "import logging; k = logging.getLogger('own'); k.propagate = False; k.setLevel(10)")
+    first.stop()
+    second = start_kernel()
+    run_all(second, "%ctx resume", "pass", "k.setLevel(20)", "%ctx undo")
+
+    assert second.evaluate("(k.propagate, k.level)") == "(False, 10)"
 
 
 def test_a_module_that_a_resume_imports_shares_its_objects_with_names(start_kernel, tmp_path):

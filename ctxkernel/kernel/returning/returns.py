@@ -117,8 +117,8 @@ class Returning:
         self._ambient_known = set(self._ambient_first)
         self.ambient_changed: dict[str, tuple[str, ...]] = {}
         """Execution → parts of the ambient state that it changed."""
-        self._outs: dict[int, int] = {}
-        """Number of an entry of `Out` that is watched → id of its result."""
+        self._outs: set[int] = set()
+        """Numbers of the entries of `Out` that are watched."""
         self._own_modules = OwnModules()
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
@@ -210,10 +210,6 @@ class Returning:
     def _follow_outs(self) -> list[str]:
         """Watch the entries of `Out` that are there now; return the names of those that went away."""
         tracker, outs = self._ctx.tracker, self._ctx.shell.user_ns.get("_oh", {})
-        newest = self._ctx.shell.execution_count - 1
-        if newest in self._outs and newest in outs and self._outs[newest] != id(outs[newest]):
-            tracker.watch_another(f"Out[{newest}]")  # a resumed kernel counts from 1: it replaced an earlier result
-            self._outs[newest], self._last_seen = id(outs[newest]), (0, 0)
         if len(outs) == len(self._outs) and (not outs or next(reversed(outs)) in self._outs):
             return []
         gone = [f"Out[{number}]" for number in self._outs if number not in outs]
@@ -222,7 +218,7 @@ class Returning:
         for number in outs:
             if number not in self._outs:
                 tracker.watch(f"Out[{number}]")
-        self._outs = {number: id(result) for number, result in outs.items()}
+        self._outs = set(outs)
         return gone
 
     def _follow_targets(self) -> list[str]:
@@ -279,8 +275,6 @@ class Returning:
             if name.startswith("Out["):
                 number = int(name[4:-1])
                 outs[number] = namespace[f"_{number}"] = value
-                if number in self._outs:
-                    self._outs[number] = id(value)
             elif name.startswith(PREFIX):
                 own_modules.put_back(name, value)
             elif ":" not in name:
@@ -292,6 +286,14 @@ class Returning:
         # To load a value can import a module of the user's: the tracker packs it together with what shares its objects.
         self._follow_outs()
         self._follow_modules()
+
+    def _count_on(self) -> None:
+        """Have the next prompt follow the results of an earlier kernel, so that none is replaced."""
+        shell = self._ctx.shell
+        skipped = max(0, 1 + max(shell.user_ns.get("_oh", {}), default=0) - shell.execution_count)
+        shell.execution_count += skipped
+        for listed in (shell.history_manager.input_hist_parsed, shell.history_manager.input_hist_raw):
+            listed += [""] * skipped
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -648,6 +650,9 @@ class Returning:
 
             resume.join(ctx, self, job.resumable)
             waited = resume.waited(job.resumable)
+            # As this process began: the states from here on continue those of the earlier one.
+            target = job.difference.target
+            self._ambient_first = {n: one for n, one in self._ambient_first.items() if f"ambient:{n}" not in target}
             self._resumed = True
         mementos = self._mementos_of(job.difference)
         before = {name: self.value(name) for name in fetched.values if ":" not in name}
@@ -656,6 +661,7 @@ class Returning:
         self._adopt_copies(before, fetched.values)
         if job.resumable is not None:
             ctx.configuration.recall(job.resumable.marks)
+            self._count_on()
         back: list[str] = []
         if prepared.plan.rerun:
             from ctxkernel.kernel.returning.return_plans import make_again

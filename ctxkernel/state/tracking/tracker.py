@@ -183,13 +183,6 @@ class NamespaceTracker:
             self._forget(name)
             self.pending.names.discard(name)
 
-    def watch_another(self, name: str) -> None:
-        """Follow another object under a name that is watched; the next checkpoint stores apart what shared with it."""
-        for other in self._dissolve(name):
-            self.store_again(other)
-        self._add(name)
-        self._new.add(name)
-
     def changed_since(self) -> set[str]:
         """Return the names that are not what they were when they were packed last. Changes nothing."""
         if self._verified:
