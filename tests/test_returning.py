@@ -453,6 +453,17 @@ def test_prompt_numbers_go_on_after_a_resume(start_kernel):
     assert second.evaluate("Out == {1: [1], 2: 'two', 3: 3} and _3 == 3 and Out[1] is x") == "True"
 
 
+def test_no_result_is_replaced_after_a_return_to_an_earlier_kernels_branch(start_kernel):
+    """The states of another branch have results with higher numbers than the one that a kernel resumed with."""
+    first = start_kernel()
+    run_all(first, "'one'", "'two'", "'three'", "%ctx goto 1")
+    first.stop()
+    second = start_kernel()
+    run_all(second, "%ctx resume", "'new'", "%ctx goto 3", "'newer'", "'newest'", "%ctx goto 3")
+
+    assert second.evaluate("(Out, _, __)") == "({1: 'one', 2: 'two', 3: 'three'}, 'three', 'two')"
+
+
 def test_what_a_resume_put_back_is_part_of_the_states_after_it(start_kernel):
     """The first cell of the new kernel does not take the process as it began for its own state."""
     first = start_kernel()

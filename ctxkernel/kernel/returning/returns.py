@@ -288,7 +288,7 @@ class Returning:
         self._follow_modules()
 
     def _count_on(self) -> None:
-        """Have the next prompt follow the results of an earlier kernel, so that none is replaced."""
+        """Have the next prompt follow all results, those of an earlier kernel too, so that none is replaced."""
         shell = self._ctx.shell
         skipped = max(0, 1 + max(shell.user_ns.get("_oh", {}), default=0) - shell.execution_count)
         shell.execution_count += skipped
@@ -661,7 +661,7 @@ class Returning:
         self._adopt_copies(before, fetched.values)
         if job.resumable is not None:
             ctx.configuration.recall(job.resumable.marks)
-            self._count_on()
+        self._count_on()
         back: list[str] = []
         if prepared.plan.rerun:
             from ctxkernel.kernel.returning.return_plans import make_again
