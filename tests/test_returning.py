@@ -606,7 +606,7 @@ def test_a_lock_that_was_locked_again_after_a_resume_is_as_it_was(start_kernel, 
 def test_what_a_return_made_again_is_that_of_later_states_too(start_kernel, tmp_path):
     """A return to a state in which nothing else of it is left does not remove it."""
     first = start_kernel(tmp_path)
-    run_all(first, "import threading; k = threading.local()")
+    run_all(first, "from concurrent.futures import Future; k = Future()")
     first.run("k; missing")
     first.stop()
 
@@ -616,7 +616,7 @@ def test_what_a_return_made_again_is_that_of_later_states_too(start_kernel, tmp_
     went = run_all(second, "%ctx goto 2")
 
     assert "as it is now: k" in went.stdout
-    assert second.evaluate("type(k).__name__") == "'_local'"
+    assert second.evaluate("type(k).__name__") == "'Future'"
 
 
 def test_a_generator_that_was_made_again_stays_while_the_earlier_one_lives(kernel):

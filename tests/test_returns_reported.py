@@ -402,6 +402,30 @@ f = Frame({'a': [1, 2]})
 """
 
 
+@rows(
+    Reported(
+        "the values of a thread",
+        ("import threading", "rows = [1]; t = threading.local(); t.rows = rows", "rows.append(2)", "t.new = 1"),
+        "t.rows is rows and vars(t) == {'rows': [1]}",
+        forward="t.rows is rows and vars(t) == {'rows': [1, 2], 'new': 1}",
+    ),
+    Reported(
+        "the default of a context variable",
+        ("import contextvars", "rows = [1]; v = contextvars.ContextVar('v', default=rows)", "rows.append(2)"),
+        "v.get() is rows",
+        ("v",),
+    ),
+    Reported(
+        "the value of a context variable",
+        ("import contextvars", "rows = [1]; v = contextvars.ContextVar('v'); t = v.set(rows)", "rows.append(2)"),
+        "v.get() is rows",
+        ("v",),
+    ),
+)
+def test_what_shares_an_object_with_a_name_comes_back_with_it(kernel, row):
+    hold(kernel, row)
+
+
 def test_a_value_of_a_module_that_does_not_come_back_stays_in_its_module(kernel):
     (kernel.folder / "helper.py").write_text(FORGETS + "p.left_out = 7\nq = 1\n")
     run_all(kernel, ("import helper", "helper.q = 2", "helper.q = 3", "%ctx goto 2"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextvars
 import ctypes
 import datetime as dt
 import decimal
@@ -84,6 +85,20 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
 
 
 _RLOCK = type(threading.RLock())
+
+
+def _thread_local(taking: Taking, obj: Any) -> Reduction:
+    """A `threading.local`: by the attributes that it has in this thread, where no other thread has some."""
+    members = vars(obj)
+    args, *given, spaces = [one for one in gc.get_referents(obj) if type(one) in (tuple, dict)]
+    if given or taking.plan(type(obj)).slots or [*map(id, spaces.values())] != [id(members)]:
+        return taking.refuse(obj, "other threads have values in it", [args, *given, *spaces.values()])
+    return PARTS.new, (type(obj), *args), members or None, None, None, PARTS.update_dict
+
+
+def _context_variable(taking: Taking, obj: Any) -> Reduction:
+    """A variable of the context, alive only: whether its value or default changed is seen."""
+    return taking.refuse(obj, _PROCESS, [obj.get(None), gc.get_referents(obj)])
 
 
 def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction:
@@ -369,6 +384,8 @@ _ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, ty
 KINDS: dict[Any, Kind] = {
     type(threading.Lock()): _lock,
     _RLOCK: _lock,
+    contextvars.ContextVar: _context_variable,
+    contextvars.Token: lambda taking, obj: taking.refuse(obj, _PROCESS, [obj.var, obj.old_value]),
     collections.OrderedDict: ordered,
     **dict.fromkeys(_FILES, _open_file),
     io.BytesIO: _memory_file,
@@ -397,6 +414,7 @@ BELOW: dict[Any, Kind] = {
     _C_DATA: _foreign,
     logging.Logger: lambda taking, obj: taking.uses_module("logging") or careful(taking, obj),
     BaseException: exception,
+    threading.local: _thread_local,
     io.TextIOWrapper: _open_file,
     sqlite3.Connection: database,
     # It lets go of its function when it ends, at any time.
