@@ -421,6 +421,60 @@ f = Frame({'a': [1, 2]})
         "v.get() is rows",
         ("v",),
     ),
+    Reported(
+        "a handler of logging that writes to memory",
+        (
+            "import io, logging",
+            "out = io.StringIO(); h = logging.StreamHandler(out); log = logging.getLogger('own'); log.addHandler(h)",
+            "log.warning('one')",
+            "log.warning('two')",
+        ),
+        "out.getvalue() == 'one\\n' and h.stream is out and log.handlers[0] is h",
+        goto="3",
+        forward="out.getvalue() == 'one\\ntwo\\n' and h.stream is out and log.handlers[0] is h",
+    ),
+    Reported(
+        "a handler of logging that no name holds",
+        (
+            "import io, logging",
+            "log = logging.getLogger('own'); log.addHandler(logging.StreamHandler(io.StringIO()))",
+            "log.warning('one')",
+        ),
+        "log.handlers[0].stream.getvalue() == ''",
+        forward="log.handlers[0].stream.getvalue() == 'one\\n'",
+    ),
+    Reported(
+        "records that a handler of logging keeps",
+        (
+            "import logging.handlers",
+            "log = logging.getLogger('own'); log.addHandler(logging.handlers.MemoryHandler(9))",
+            "log.warning('one')",
+        ),
+        "log.handlers[0].buffer == []",
+        forward="len(log.handlers[0].buffer) == 1",
+    ),
+    Reported(
+        "attributes of a logger",
+        (
+            "import logging; rows = [1]",
+            "log = logging.getLogger('own'); log.rows = rows",
+            "log.rows.append(2); log.propagate = False; log.more = 1",
+        ),
+        "log.rows is rows and rows == [1] and log.propagate and not hasattr(log, 'more')",
+        forward="log.rows is rows and rows == [1, 2] and not log.propagate and log.more == 1",
+    ),
+    Reported(
+        "attributes of a logger that a later cell gave it",
+        ("import logging", "log = logging.getLogger('own')", "log.rows = []"),
+        "not hasattr(log, 'rows')",
+        forward="log.rows == []",
+    ),
+    Reported(
+        "attributes of a logger that `getLogger` does not know",
+        ("import logging", "log = logging.Logger('other')", "log.propagate = False; log.rows = []"),
+        "log.propagate and not hasattr(log, 'rows') and log.manager is logging.root.manager",
+        forward="not log.propagate and log.rows == []",
+    ),
 )
 def test_what_shares_an_object_with_a_name_comes_back_with_it(kernel, row):
     hold(kernel, row)

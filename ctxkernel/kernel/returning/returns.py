@@ -122,7 +122,7 @@ class Returning:
         self._own_modules = OwnModules()
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
-        own_modules.IN_PLACE[LOGGING] = self._logging.own_handlers
+        own_modules.IN_PLACE[LOGGING] = self._logging.own_objects
         self._modules_seen: tuple[Any, ...] = ()
         self._gone: list[str] = []
         """Pseudo-names that went away since the last checkpoint."""
@@ -198,7 +198,7 @@ class Returning:
         loaded = self._own_modules()
         known = self.packer.own_modules
         more = [name for name in (PYPLOT, LOGGING) if name in sys.modules and name not in known]
-        more = [name for name in more if name != LOGGING or self._logging.own_handlers()]
+        more = [name for name in more if name != LOGGING or self._logging.own_objects()]
         if loaded is not self._modules_seen or more:
             self._modules_seen = loaded
             named = {module.__name__: module for module in loaded} | {name: sys.modules[name] for name in more}
@@ -693,7 +693,7 @@ class Returning:
         ctx.tracker.settle_loaded({unit.names for name, unit in target.items() if name.startswith("target:")})
         self._mementos = graph.memento()
         parts = self._ambient_values(job.difference, values)
-        self._adopt_objects(parts, values)
+        self._adopt_objects(parts, values, target)
         if job.target.execution_id is None:
             parts = dict(self._ambient_start)
         gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
@@ -759,14 +759,14 @@ class Returning:
                 elif owner is not None and id(owner) in replaced:
                     live.adopt(token, getattr(replaced[id(owner)], obj.__name__))
 
-    def _adopt_objects(self, parts: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    def _adopt_objects(self, parts: Mapping[str, Any], values: Mapping[str, Any], target: State) -> None:
         """Tell the parts that put figures and handlers in place which ones were loaded."""
         figures = values.get(PREFIX + PYPLOT, {})
         for number, _, token, _ in parts.get("pyplot", ()):
             if str(number) in figures:
                 self._figures.live.adopt(token, figures[str(number)])
-        for token, handler in values.get(PREFIX + LOGGING, {}).items():
-            self._logging.live.adopt(token, handler)
+        if (name := PREFIX + LOGGING) in values or name not in target:
+            self._logging.put_back(values.get(name, {}))
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """What is known of the checkpoint after an execution."""

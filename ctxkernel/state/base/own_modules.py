@@ -23,7 +23,7 @@ PREFIX = "module:"
 PYPLOT = "matplotlib.pyplot"
 """Its open figures are treated as variables of it: what it draws on is shared with the user's names."""
 LOGGING = "logging"
-"""So are handlers of the user's own classes: what they hold is shared with his names."""
+"""So are handlers that are stored, and attributes that the user gave to loggers: his names share what they hold."""
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 

@@ -324,15 +324,33 @@ def _figure(taking: Taking, obj: Any) -> Reduction:
     return (func, args, state, *rest)
 
 
+def is_stored_handler(obj: Any, own: bool) -> bool:
+    """Say whether a handler of logging is stored by its attributes: the user's own, and those that write to memory."""
+    stream = vars(obj).get("stream")
+    buffers = loaded("logging.handlers").get("BufferingHandler")
+    if type(stream) in (io.BytesIO, io.StringIO) or (buffers is not None and is_kind(type(obj), buffers)):
+        return True
+    return own and (stream is None or any(stream is loaded(module).get(name) for module, name in _STANDARD))
+
+
 def _handler(taking: Taking, obj: Any) -> Reduction:
-    """A handler of logging: alive only; where it writes to says whether it changed. The user's own: by attributes."""
+    """A handler of logging: by attributes, or alive only; then its attributes say whether it changed."""
     cls = type(obj)
     plan = taking.plan(cls)
     own = plan.own or cls.__module__ in taking.packer.own_modules
-    if own and not is_kind(cls, logging.StreamHandler) and (reduce := kind_of(taking, cls, plan)) is not None:
+    if is_stored_handler(obj, own) and (reduce := kind_of(taking, cls, plan)) is not None:
         return reduce(taking, obj)
-    held = [vars(obj).get("stream"), vars(obj).get("level"), vars(obj).get("formatter")]
+    held = {name: one for name, one in vars(obj).items() if name != "lock"}
     return taking.refuse(obj, "a handler of logging belongs to this process", held)
+
+
+def _logger(taking: Taking, obj: Any) -> Reduction:
+    """A logger: found by its name; its configuration and attributes are put back by the ambient part of logging."""
+    taking.uses_module("logging")
+    if logging.getLogger(obj.name) is obj:
+        return careful(taking, obj)
+    members = {name: one for name, one in vars(obj).items() if name not in ("_cache", "manager")}
+    return PARTS.new, (type(obj),), {**members, "_cache": {}}, None, None, PARTS.update_dict
 
 
 def _widget(taking: Taking, obj: Any) -> Reduction:
@@ -412,7 +430,7 @@ KINDS: dict[Any, Kind] = {
 _C_DATA: Any = ctypes.c_int.__mro__[2]
 BELOW: dict[Any, Kind] = {
     _C_DATA: _foreign,
-    logging.Logger: lambda taking, obj: taking.uses_module("logging") or careful(taking, obj),
+    logging.Logger: _logger,
     BaseException: exception,
     threading.local: _thread_local,
     io.TextIOWrapper: _open_file,
