@@ -439,6 +439,37 @@ def test_a_killed_kernel_comes_back_where_it_was(start_kernel, tmp_path):
         assert not reader.damage
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("Out.clear()", "del Out[1]", "Out[1] = 9", "Out[77] = 9", "%reset -f out", "%reset -f", "_oh.pop(1)"),
+        *("%reset_selective -f ^_1$", "%xdel _1", "del _1", "_1 = 6", "del _", "_ = [6]", "__ = 6", "exec('_1 = 6')"),
+    ],
+)
+def test_results_and_their_names_come_back(kernel, cell):
+    """`Out`, `_1`, `_` and `__` are those of the state, and IPython goes on to update them."""
+    run_all(kernel, "'zero'", "x = [1]; x", cell, "%ctx undo")
+
+    seen = "(Out, _1, _2, _, __, _ is Out[2] is _2 is x, '_77' in globals(), '_3' in globals())"
+    assert kernel.evaluate(seen) == "({1: 'zero', 2: [1]}, 'zero', [1], [1], 'zero', True, False, False)"
+    run_all(kernel, "'next'")
+    assert kernel.evaluate("(_, __ is x)") == "('next', True)"
+
+
+def test_what_the_user_bound_to_the_name_of_a_result_is_part_of_the_state(kernel):
+    """The names that he bound or deleted are as he left them, and IPython does not update `_` over his value."""
+    run_all(kernel, "'one'", "_ = rows = [5]; _1 = rows", "rows.append(6)", "del _, _1; rows = 0", "'five'")
+
+    run_all(kernel, "%ctx goto 2")
+    assert kernel.evaluate("(_, _ is rows, _1 is rows, Out)") == "([5], True, True, {1: 'one'})"
+    run_all(kernel, "%ctx goto 3", "'more'")
+    assert kernel.evaluate("(_, _ is rows)") == "([5, 6], True)"
+    run_all(kernel, "%ctx goto 4")
+    assert kernel.evaluate("('_' in globals(), '_1' in globals(), Out)") == "(False, False, {1: 'one'})"
+    run_all(kernel, "%ctx goto 1")
+    assert kernel.evaluate("(_, _1, Out)") == "('one', 'one', {1: 'one'})"
+
+
 def test_prompt_numbers_go_on_after_a_resume(start_kernel):
     """No result takes the place of an earlier one, and the inputs keep the numbers of their prompts."""
     first = start_kernel()

@@ -51,7 +51,10 @@ if TYPE_CHECKING:
 Action = Literal["goto", "undo", "rerun", "resume"]
 _LAST = ("_", "__", "___")
 _RESULT = re.compile(r"Out\[(\d+)\]")
+_NUMBERED = re.compile(r"_(\d+)")
 LAST = "ambient:last results"
+_OWN = -1
+"""In the value of `LAST`: what the user bound to this name, or that he deleted it."""
 _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
 _MAKERS = frozenset(("view", "group", "note"))
@@ -126,7 +129,11 @@ class Returning:
         self._modules_seen: tuple[Any, ...] = ()
         self._gone: list[str] = []
         """Pseudo-names that went away since the last checkpoint."""
-        self._last_seen = (0, 0)
+        self._last_seen: tuple[Any, ...] = ()
+        self._own: frozenset[str] = frozenset()
+        """Which of `_`, `__`, `___`, `_1` … the user bound or deleted."""
+        self._bound: frozenset[str] = frozenset()
+        """Those that he bound: they are watched."""
         self._mementos: Mapping[str, Any] = {}
         self._targets: dict[str, int] = {}
         """Pseudo-names of what handles look at, and its id."""
@@ -165,6 +172,8 @@ class Returning:
             return self._ctx.loop.graph.targets().get(name[7:], NOTHING)
         if name.startswith(own_modules.PREFIX):
             return own_modules.variables_of(name)
+        if name not in self._own and _is_of_result(name):
+            return NOTHING
         return namespace.get(name, NOTHING)
 
     def _plain(self) -> tuple[dict[str, Any], list[str]]:
@@ -174,7 +183,7 @@ class Returning:
         gone, self._gone = self._gone, []
         outs = ctx.shell.user_ns.get("_oh", {})
         gone += self._follow_outs()
-        if self._last_seen != (seen := (len(outs), next(reversed(outs), 0))):
+        if self._last_seen != (seen := (len(outs), next(reversed(outs), 0), self._own)):
             self._last_seen = seen
             changed[LAST] = self._last_results(outs)
         mementos = ctx.loop.graph.memento()
@@ -210,16 +219,28 @@ class Returning:
     def _follow_outs(self) -> list[str]:
         """Watch the entries of `Out` that are there now; return the names of those that went away."""
         tracker, outs = self._ctx.tracker, self._ctx.shell.user_ns.get("_oh", {})
-        if len(outs) == len(self._outs) and (not outs or next(reversed(outs)) in self._outs):
-            return []
-        gone = [f"Out[{number}]" for number in self._outs if number not in outs]
+        before, self._own = self._bound, self._own_results(outs)
+        self._bound = self._own & self._ctx.shell.user_ns.keys()
+        gone, more = [*(before - self._bound)], [*(self._bound - before)]
+        if len(outs) != len(self._outs) or (outs and next(reversed(outs)) not in self._outs):
+            gone += [f"Out[{number}]" for number in self._outs if number not in outs]
+            more += [f"Out[{number}]" for number in outs if number not in self._outs]
+            self._outs = set(outs)
         for name in gone:
             tracker.unwatch(name)
-        for number in outs:
-            if number not in self._outs:
-                tracker.watch(f"Out[{number}]")
-        self._outs = set(outs)
+        for name in more:
+            tracker.watch(name)
         return gone
+
+    def _own_results(self, outs: Mapping[int, Any]) -> frozenset[str]:
+        """Return the names of results that stand for something else, or for nothing."""
+        namespace, hook = self._ctx.shell.user_ns, self._ctx.shell.displayhook
+        own = {name for name in _LAST if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING)}
+        if not self._ctx.tracker.may_bind(_NUMBERED):
+            return frozenset(own | {name for name in self._own if name not in _LAST})
+        own |= {name for number, one in outs.items() if namespace.get(name := f"_{number}", NOTHING) is not one}
+        numbers = (found for name in namespace if type(name) is str and (found := _NUMBERED.fullmatch(name)))
+        return frozenset(own | {found[0] for found in numbers if int(found[1]) not in outs})
 
     def _follow_targets(self) -> list[str]:
         """Watch the objects that handles look at now; return the names of those that went away.
@@ -243,10 +264,10 @@ class Returning:
         return gone
 
     def _last_results(self, outs: Mapping[int, Any]) -> dict[str, int]:
-        """Return which entries of `Out` the names `_`, `__` and `___` stand for."""
+        """Return which entries of `Out` the names `_`, `__` and `___` stand for, and which names are the user's own."""
         namespace = self._ctx.shell.user_ns
-        found: dict[str, int] = {}
-        for name in _LAST:
+        found = dict.fromkeys(sorted(self._own), _OWN)
+        for name in [one for one in _LAST if one not in found]:
             value = namespace.get(name, NOTHING)
             for number in reversed(outs):
                 if outs[number] is value:
@@ -261,9 +282,6 @@ class Returning:
         outs = namespace.get("_oh", {})
         # Where these are the same, their entries may be other objects.
         last = values[LAST] if LAST in values else {} if LAST in gone else self._last_results(outs)
-        hook = ctx.shell.displayhook
-        results = {id(one) for one in outs.values()}
-        ours = [n for n in _LAST if (now := namespace.get(n)) is getattr(hook, n, NOTHING) or id(now) in results]
         for name in gone:
             if name.startswith("Out["):
                 number = int(name[4:-1])
@@ -271,6 +289,7 @@ class Returning:
                 namespace.pop(f"_{number}", None)
             elif ":" not in name:
                 namespace.pop(name, None)
+        there = {name for name in self._own if name in namespace}
         for name, value in values.items():
             if name.startswith("Out["):
                 number = int(name[4:-1])
@@ -279,10 +298,20 @@ class Returning:
                 own_modules.put_back(name, value)
             elif ":" not in name:
                 namespace[name] = value
-        for name in {*ours, *last}:  # what the user bound to `_` stays; IPython notes its results a second time
-            result = outs.get(last.get(name, -1), "")
-            ctx.shell.push({name: result}, interactive=False)
-            setattr(hook, name, result)
+        for number in sorted(outs) if any(name.startswith("Out[") for name in values) else ():
+            outs[number] = outs.pop(number)
+        for name in {*_LAST, *self._own, *last}:  # IPython notes its results a second time
+            if last.get(name) == _OWN:
+                if name not in values and name not in there:
+                    namespace.pop(name, None)
+            elif name in _LAST:
+                result = outs.get(last.get(name, -1), "")
+                ctx.shell.push({name: result}, interactive=False)
+                setattr(ctx.shell.displayhook, name, result)
+            elif (number := int(name[1:])) in outs:
+                ctx.shell.push({name: outs[number]}, interactive=False)
+            else:
+                namespace.pop(name, None)
         # To load a value can import a module of the user's: the tracker packs it together with what shares its objects.
         self._follow_outs()
         self._follow_modules()
@@ -796,7 +825,12 @@ def _kept(difference: Difference) -> int:
 
 
 def _is_name(name: str) -> bool:
-    return ":" not in name and not name.startswith("Out[")
+    return ":" not in name and not name.startswith("Out[") and not _is_of_result(name)
+
+
+def _is_of_result(name: str) -> bool:
+    """Return whether IPython gives a name to results: `_`, `_5`."""
+    return name in _LAST or _NUMBERED.fullmatch(name) is not None
 
 
 def _some(names: Sequence[str]) -> str:

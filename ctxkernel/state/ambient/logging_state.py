@@ -23,7 +23,7 @@ _NEW = (0, True, False, [], [])
 _PRISTINE: tuple[Any, ...] = (0, True, False, (), ())
 
 _LOGGER = "logger:"
-_OF_ALL = {*vars(logging.Logger("")), "manager"}
+_OF_ALL = {*vars(logging.root), "manager"}
 
 Logger = logging.Logger | logging.RootLogger
 Config = tuple[int, bool, bool, Sequence[Any], Sequence[Any]]

@@ -19,6 +19,7 @@ cell that touches it, by `verify`, which every return calls, or after `suspect_a
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -167,6 +168,11 @@ class NamespaceTracker:
     def named_nothing(self) -> bool:
         """Whether the last cell mentioned no global name and called no magic."""
         return not self._cell.names and not self._cell.anything and not self._cell.magics
+
+    def may_bind(self, names: re.Pattern[str]) -> bool:
+        """Say whether the last cell may have bound or deleted names of this form."""
+        cell = self._cell
+        return bool(cell.anything or cell.magics or any(map(names.fullmatch, cell.names)))
 
     def watch(self, name: str) -> None:
         """Follow what `extras(name)` gives, as if it were a variable. Never in a diff."""
