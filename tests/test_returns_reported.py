@@ -475,6 +475,57 @@ f = Frame({'a': [1, 2]})
         "log.propagate and not hasattr(log, 'rows') and log.manager is logging.root.manager",
         forward="not log.propagate and log.rows == []",
     ),
+    Reported(
+        "functions of a database",
+        ("import sqlite3", "c = sqlite3.connect(':memory:')", "c.create_function('f', 0, lambda: 1)"),
+        "'f' not in [row[0] for row in c.execute('PRAGMA function_list')]",
+        ("c",),
+    ),
+    Reported(
+        "a cursor of a database",
+        ("import sqlite3", "c = sqlite3.connect(':memory:'); u = c.cursor()", "u.execute('create table t(a)')"),
+        "u.connection is c and u.execute('select count(*) from sqlite_master').fetchall() == [(0,)]",
+    ),
+    Reported(
+        "a cursor that ran a statement",
+        (
+            "import sqlite3",
+            "c = sqlite3.connect(':memory:'); u = c.cursor(); u.execute('create table t(a)')",
+            "c.execute('insert into t values(1)')",
+        ),
+        "u.connection is c",
+        ("u",),
+    ),
+    Reported(
+        "an instance with a finalizer",
+        (
+            "import weakref\nclass A: pass",
+            "rows = []; a = A(); a.rows = rows; seen = []; f = weakref.finalize(a, seen.append, 1)",
+            "rows.append(2); a.x = 1",
+        ),
+        "seen == [] and f.alive and a.rows is rows and not hasattr(a, 'x')",
+        ("a", "f"),
+    ),
+    Reported(
+        "an instance with a finalizer that no name holds",
+        ("import weakref\nclass A: pass", "a = A(); seen = []; weakref.finalize(a, seen.append, 1); 0", "a.x = 1"),
+        "seen == [] and not hasattr(a, 'x')",
+        ("a",),
+    ),
+    Reported(
+        "callbacks of a figure",
+        (
+            "import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt",
+            """
+            fig, ax = plt.subplots(); seen = []
+            c = ax.callbacks.connect('xlim_changed', lambda _: seen.append('x'))
+            d = fig.canvas.mpl_connect('draw_event', lambda _: seen.append('d'))
+            """,
+            "line = ax.plot([1]); fig.canvas.mpl_disconnect(d)",
+        ),
+        "ax.set_xlim(0, 9) and fig.canvas.draw() is None and seen == ['x', 'd']",
+        forward="ax.set_xlim(0, 8) and fig.canvas.draw() is None and set(seen) == {'x'}",
+    ),
 )
 def test_what_shares_an_object_with_a_name_comes_back_with_it(kernel, row):
     hold(kernel, row)

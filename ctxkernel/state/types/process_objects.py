@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import contextvars
 import ctypes
 import datetime as dt
 import decimal
 import fractions
+import functools
 import gc
 import importlib
 import io
@@ -168,12 +170,41 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
     path = listed[0][2]
     if obj.in_transaction:
         taking.note("sqlite3 connection: the open transaction is not restored as one")
-    taking.note("sqlite3 connection: functions that were registered with it are gone")
     content = None
     if not path:
         (pages,) = sqlite3.Cursor.execute(cursor, "PRAGMA page_count").fetchone()
         content = sqlite3.Connection.serialize(obj) if pages else b""
+    if registered := sorted(_registered(obj) - _of_every_database()):
+        return taking.refuse(obj, "functions are registered with it", [registered, path, content, settings])
     return PARTS.database, (type(obj), path, content, settings)
+
+
+def _registered(obj: sqlite3.Connection) -> set[str]:
+    """Return the functions and collations of a connection, and the callbacks that it holds."""
+    cursor = sqlite3.Connection.cursor(obj)
+    cursor.row_factory = None
+    listed = sqlite3.Cursor.execute(cursor, "PRAGMA function_list").fetchall()
+    listed += [row[1:] for row in sqlite3.Cursor.execute(cursor, "PRAGMA collation_list")]
+    known = (obj.row_factory, obj.text_factory)
+    held = [one for one in gc.get_referents(obj) if type(one) in _FUNCTIONS and not any(one is each for each in known)]
+    return {repr(one) for one in [*listed, *(getattr(one, "__qualname__", "") for one in held)]}
+
+
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+
+
+@functools.cache
+def _of_every_database() -> set[str]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as made:
+        return _registered(made)
+
+
+def cursor(taking: Taking, obj: sqlite3.Cursor) -> Reduction:
+    """A cursor of sqlite3: alive only from the first statement on, and seen to change with its connection."""
+    result = [obj.lastrowid, obj.rowcount, obj.description]
+    if result != [None, -1, None]:
+        return taking.refuse(obj, "the result of its last statement has no stored form", [obj.connection, *result])
+    return PARTS.cursor, (type(obj), obj.connection, obj.row_factory, obj.arraysize)
 
 
 def _weakly(taking: Taking, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
@@ -380,11 +411,24 @@ def _callbacks(taking: Taking, obj: Any) -> Reduction:
     """A registry of callbacks of matplotlib, whose own way of being stored draws a number from its counter."""
     members = vars(obj)
     stored = {
-        signal: {cid: proxy() for cid, proxy in known.items() if cid in members["_pickled_cids"]}
+        signal: {
+            cid: func
+            for cid, proxy in known.items()
+            if (func := proxy()) is not None and (cid in members["_pickled_cids"] or not _draws(func))
+        }
         for signal, known in members["callbacks"].items()
     }
     number = int(repr(members["_cid_gen"])[6:-1])
     return PARTS.new, (type(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
+
+
+def _draws(func: Any) -> bool:
+    """Say whether a callback is matplotlib's own, or a front end's: a figure that is loaded gets others."""
+    while type(func) is functools.partial:
+        func = func.func
+    owner = getattr(func, "__self__", None)
+    module = getattr(func if owner is None or is_kind(type(owner), types.ModuleType) else type(owner), "__module__", "")
+    return str(module).partition(".")[0] in ("matplotlib", "mpl_toolkits", "matplotlib_inline", "ipympl")
 
 
 def _foreign(taking: Taking, obj: Any) -> Reduction:
@@ -418,7 +462,7 @@ KINDS: dict[Any, Kind] = {
     weakref.WeakMethod: weak_method,
     **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), _weak_proxy),
     **dict.fromkeys((weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary), weak_container),
-    weakref.finalize: _live("it is registered with this process"),
+    weakref.finalize: lambda taking, obj: taking.refuse(obj, "it is registered with this process", obj.peek()),
     **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _running),
     types.FrameType: _live(_RUNS),
     types.TracebackType: _live("it holds frames of code that ran"),
@@ -435,6 +479,7 @@ BELOW: dict[Any, Kind] = {
     threading.local: _thread_local,
     io.TextIOWrapper: _open_file,
     sqlite3.Connection: database,
+    sqlite3.Cursor: cursor,
     # It lets go of its function when it ends, at any time.
     threading.Thread: lambda taking, obj: taking.refuse(obj, "a thread", []),
 }
@@ -550,6 +595,12 @@ class ThingParts(Constructors):
         if content:
             sqlite3.Connection.deserialize(made, content)
         made.isolation_level, made.row_factory, made.text_factory = settings
+        return made
+
+    def cursor(self, kind: Any, connection: Any, row_factory: Any, arraysize: int) -> Any:
+        """Return a new cursor of a connection."""
+        made = kind(connection)
+        made.row_factory, made.arraysize = row_factory, arraysize
         return made
 
     def weak(self, target: Any, callback: Any) -> Any:
