@@ -516,7 +516,7 @@ class _Walk:
         node.label, node.own, node.edges = "buffer", False, self._each(gc.get_referents(obj)[-1:])
 
     def _local(self, obj: Any, node: Node) -> None:
-        node.label, node.stored = "local", False
+        node.label = "local"
         node.edges = list(self._pairs(obj.__dict__.items()))
 
     def _figure(self, obj: Any, node: Node) -> None:

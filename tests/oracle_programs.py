@@ -313,12 +313,12 @@ random | {x} = random.Random({n}) | random
 npgen | {x} = np.random.default_rng({n}) | np
 hash | {x} = hashlib.sha256(b'{n}') | hashlib !
 context | {x} = decimal.Context(prec={n}) | decimal
-contextvar | {x} = contextvars.ContextVar('v', default=[{n}]) | contextvars !
+contextvar | {x} = contextvars.ContextVar('v', default={list}) | contextvars !
 lock | {x} = threading.Lock() | threading !
 event | {x} = threading.Event() | threading !
 queue | {x} = queue.Queue(); {x}.put([{n}]) | queue !
 squeue | {x} = queue.SimpleQueue(); {x}.put([{n}]) | queue !
-local | {x} = threading.local(); {x}.k = [{n}] | threading !
+local | {x} = threading.local(); {x}.k = {list} | threading
 executor | {x} = ThreadPoolExecutor(1) | ThreadPoolExecutor !
 future | {x} = {executor}.submit(pow, 2, {n}); {x}.result() | ThreadPoolExecutor !
 logger | {x} = logging.getLogger('own{n}'); {x}.handlers[:] = [Keep()]; {x}.propagate = False | Keep

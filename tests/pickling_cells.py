@@ -632,6 +632,15 @@ c = d.columns
 """)
 
 THINGS = rows(r"""
+## values of a thread
+import threading
+class Own(threading.local):
+    kind = 'own'
+    def __init__(self, size): self.size = size
+a = [1]; t = threading.local(); t.rows = a; o = Own(3); o.size = 4; o.rows = a
+=> t.rows is a and vars(t) == {'rows': [1]} and (o.kind, o.size) == ('own', 4) and o.rows is a
+=> (s := [], h := threading.Thread(target=lambda: s.append(o.size)), h.start(), h.join(), s)[-1] == [3]
+=> not hasattr(t, 'other') and type(t) is threading.local
 ## a file that is read
 import pathlib, tempfile
 p = pathlib.Path(tempfile.mkdtemp()) / 'f.txt'; p.write_text('one\ntwo\nthree\n')

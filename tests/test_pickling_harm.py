@@ -91,13 +91,13 @@ def test_odd_classes_are_stored_by_their_attributes(case: str):
 def test_what_is_alive_only_is_a_fault_with_a_reason():
     """Generators, threads, sockets and the like are not stored; in this process their tokens find them again."""
     box = Box("""
-        import socket, sys, tempfile, threading, types
+        import contextvars, socket, sys, tempfile, threading, types
         g = (i for i in range(3)); d = {'x': g, 'y': [1]}; t = threading.Thread(target=print); s = socket.socket()
         f = tempfile.TemporaryFile(); fr = sys._getframe(); m = types.ModuleType('by_hand'); m.f = lambda: 1
         async def co(): pass
-        c = co(); td = tempfile.TemporaryDirectory(); local = threading.local()
+        c = co(); td = tempfile.TemporaryDirectory(); cv = contextvars.ContextVar('cv')
     """)
-    names = ["g", "d", "t", "s", "f", "fr", "m", "c", "td", "local"]
+    names = ["g", "d", "t", "s", "f", "fr", "m", "c", "td", "cv"]
 
     packed = box.pack(*names)
     here = box.packer.unpack(packed.stream, packed.buffers, live=packed.live.get)

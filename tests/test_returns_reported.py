@@ -420,6 +420,135 @@ f = Frame({'a': [1, 2]})
 """
 
 
+@rows(
+    Reported(
+        "the values of a thread",
+        ("import threading", "rows = [1]; t = threading.local(); t.rows = rows", "rows.append(2)", "t.new = 1"),
+        "t.rows is rows and vars(t) == {'rows': [1]}",
+        forward="t.rows is rows and vars(t) == {'rows': [1, 2], 'new': 1}",
+    ),
+    Reported(
+        "the default of a context variable",
+        ("import contextvars", "rows = [1]; v = contextvars.ContextVar('v', default=rows)", "rows.append(2)"),
+        "v.get() is rows",
+        ("v",),
+    ),
+    Reported(
+        "the value of a context variable",
+        ("import contextvars", "rows = [1]; v = contextvars.ContextVar('v'); t = v.set(rows)", "rows.append(2)"),
+        "v.get() is rows",
+        ("v",),
+    ),
+    Reported(
+        "a handler of logging that writes to memory",
+        (
+            "import io, logging",
+            "out = io.StringIO(); h = logging.StreamHandler(out); log = logging.getLogger('own'); log.addHandler(h)",
+            "log.warning('one')",
+            "log.warning('two')",
+        ),
+        "out.getvalue() == 'one\\n' and h.stream is out and log.handlers[0] is h",
+        goto="3",
+        forward="out.getvalue() == 'one\\ntwo\\n' and h.stream is out and log.handlers[0] is h",
+    ),
+    Reported(
+        "a handler of logging that no name holds",
+        (
+            "import io, logging",
+            "log = logging.getLogger('own'); log.addHandler(logging.StreamHandler(io.StringIO()))",
+            "log.warning('one')",
+        ),
+        "log.handlers[0].stream.getvalue() == ''",
+        forward="log.handlers[0].stream.getvalue() == 'one\\n'",
+    ),
+    Reported(
+        "records that a handler of logging keeps",
+        (
+            "import logging.handlers",
+            "log = logging.getLogger('own'); log.addHandler(logging.handlers.MemoryHandler(9))",
+            "log.warning('one')",
+        ),
+        "log.handlers[0].buffer == []",
+        forward="len(log.handlers[0].buffer) == 1",
+    ),
+    Reported(
+        "attributes of a logger",
+        (
+            "import logging; rows = [1]",
+            "log = logging.getLogger('own'); log.rows = rows",
+            "log.rows.append(2); log.propagate = False; log.more = 1",
+        ),
+        "log.rows is rows and rows == [1] and log.propagate and not hasattr(log, 'more')",
+        forward="log.rows is rows and rows == [1, 2] and not log.propagate and log.more == 1",
+    ),
+    Reported(
+        "attributes of a logger that a later cell gave it",
+        ("import logging", "log = logging.getLogger('own')", "log.rows = []"),
+        "not hasattr(log, 'rows')",
+        forward="log.rows == []",
+    ),
+    Reported(
+        "attributes of a logger that `getLogger` does not know",
+        ("import logging", "log = logging.Logger('other')", "log.propagate = False; log.rows = []"),
+        "log.propagate and not hasattr(log, 'rows') and log.manager is logging.root.manager",
+        forward="not log.propagate and log.rows == []",
+    ),
+    Reported(
+        "functions of a database",
+        ("import sqlite3", "c = sqlite3.connect(':memory:')", "c.create_function('f', 0, lambda: 1)"),
+        "'f' not in [row[0] for row in c.execute('PRAGMA function_list')]",
+        ("c",),
+    ),
+    Reported(
+        "a cursor of a database",
+        ("import sqlite3", "c = sqlite3.connect(':memory:'); u = c.cursor()", "u.execute('create table t(a)')"),
+        "u.connection is c and u.execute('select count(*) from sqlite_master').fetchall() == [(0,)]",
+    ),
+    Reported(
+        "a cursor that ran a statement",
+        (
+            "import sqlite3",
+            "c = sqlite3.connect(':memory:'); u = c.cursor(); u.execute('create table t(a)')",
+            "c.execute('insert into t values(1)')",
+        ),
+        "u.connection is c",
+        ("u",),
+    ),
+    Reported(
+        "an instance with a finalizer",
+        (
+            "import weakref\nclass A: pass",
+            "rows = []; a = A(); a.rows = rows; seen = []; f = weakref.finalize(a, seen.append, 1)",
+            "rows.append(2); a.x = 1",
+        ),
+        "seen == [] and f.alive and a.rows is rows and not hasattr(a, 'x')",
+        ("a", "f"),
+    ),
+    Reported(
+        "an instance with a finalizer that no name holds",
+        ("import weakref\nclass A: pass", "a = A(); seen = []; weakref.finalize(a, seen.append, 1); 0", "a.x = 1"),
+        "seen == [] and not hasattr(a, 'x')",
+        ("a",),
+    ),
+    Reported(
+        "callbacks of a figure",
+        (
+            "import matplotlib; matplotlib.use('agg')\nimport matplotlib.pyplot as plt",
+            """
+            fig, ax = plt.subplots(); seen = []
+            c = ax.callbacks.connect('xlim_changed', lambda _: seen.append('x'))
+            d = fig.canvas.mpl_connect('draw_event', lambda _: seen.append('d'))
+            """,
+            "line = ax.plot([1]); fig.canvas.mpl_disconnect(d)",
+        ),
+        "ax.set_xlim(0, 9) and fig.canvas.draw() is None and seen == ['x', 'd']",
+        forward="ax.set_xlim(0, 8) and fig.canvas.draw() is None and set(seen) == {'x'}",
+    ),
+)
+def test_what_shares_an_object_with_a_name_comes_back_with_it(kernel, row):
+    hold(kernel, row)
+
+
 def test_a_value_of_a_module_that_does_not_come_back_stays_in_its_module(kernel):
     (kernel.folder / "helper.py").write_text(FORGETS + "p.left_out = 7\nq = 1\n")
     run_all(kernel, ("import helper", "helper.q = 2", "helper.q = 3", "%ctx goto 2"))

@@ -53,7 +53,10 @@ if TYPE_CHECKING:
 Action = Literal["goto", "undo", "rerun", "resume"]
 _LAST = ("_", "__", "___")
 _RESULT = re.compile(r"Out\[(\d+)\]")
+_NUMBERED = re.compile(r"_(\d+)")
 LAST = "ambient:last results"
+_OWN = -1
+"""In the value of `LAST`: what the user bound to this name, or that he deleted it."""
 _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
 _MAKERS = frozenset(("view", "group", "note"))
@@ -119,16 +122,20 @@ class Returning:
         self._ambient_known = set(self._ambient_first)
         self.ambient_changed: dict[str, tuple[str, ...]] = {}
         """Execution → parts of the ambient state that it changed."""
-        self._outs: dict[int, int] = {}
-        """Number of an entry of `Out` that is watched → id of its result."""
+        self._outs: set[int] = set()
+        """Numbers of the entries of `Out` that are watched."""
         self._own_modules = OwnModules()
         self._logging: Any = next(part for part in PARTS if part.name == "logging")
         self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
-        own_modules.IN_PLACE[LOGGING] = self._logging.own_handlers
+        own_modules.IN_PLACE[LOGGING] = self._logging.own_objects
         self._modules_seen: tuple[Any, ...] = ()
         self._gone: list[str] = []
         """Pseudo-names that went away since the last checkpoint."""
-        self._last_seen = (0, 0)
+        self._last_seen: tuple[Any, ...] = ()
+        self._own: frozenset[str] = frozenset()
+        """Which of `_`, `__`, `___`, `_1` … the user bound or deleted."""
+        self._bound: frozenset[str] = frozenset()
+        """Those that he bound: they are watched."""
         self._mementos: Mapping[str, Any] = {}
         self._targets: dict[str, int] = {}
         """Pseudo-names of what handles look at, and its id."""
@@ -170,6 +177,8 @@ class Returning:
         if name.startswith(own_modules.PREFIX):
             module = self.packer.own_modules.get(name.removeprefix(own_modules.PREFIX))
             return NOTHING if module is None else module.variables()
+        if name not in self._own and _is_of_result(name):
+            return NOTHING
         return namespace.get(name, NOTHING)
 
     def _plain(self) -> tuple[dict[str, Any], list[str]]:
@@ -179,7 +188,7 @@ class Returning:
         gone, self._gone = self._gone, []
         outs = ctx.shell.user_ns.get("_oh", {})
         gone += self._follow_outs()
-        if self._last_seen != (seen := (len(outs), next(reversed(outs), 0))):
+        if self._last_seen != (seen := (len(outs), next(reversed(outs), 0), self._own)):
             self._last_seen = seen
             changed[LAST] = self._last_results(outs)
         mementos = ctx.loop.graph.memento()
@@ -203,7 +212,7 @@ class Returning:
         loaded = self._own_modules()
         known = self.packer.own_modules
         more = [name for name in (PYPLOT, LOGGING) if name in sys.modules and name not in known]
-        more = [name for name in more if name != LOGGING or self._logging.own_handlers()]
+        more = [name for name in more if name != LOGGING or self._logging.own_objects()]
         if loaded is not self._modules_seen or more:
             self._modules_seen = loaded
             for name in dict.fromkeys((*(module.__name__ for module in loaded), *more)):
@@ -214,20 +223,28 @@ class Returning:
     def _follow_outs(self) -> list[str]:
         """Watch the entries of `Out` that are there now; return the names of those that went away."""
         tracker, outs = self._ctx.tracker, self._ctx.shell.user_ns.get("_oh", {})
-        newest = self._ctx.shell.execution_count - 1
-        if newest in self._outs and newest in outs and self._outs[newest] != id(outs[newest]):
-            tracker.watch_another(f"Out[{newest}]")  # a resumed kernel counts from 1: it replaced an earlier result
-            self._outs[newest], self._last_seen = id(outs[newest]), (0, 0)
-        if len(outs) == len(self._outs) and (not outs or next(reversed(outs)) in self._outs):
-            return []
-        gone = [f"Out[{number}]" for number in self._outs if number not in outs]
+        before, self._own = self._bound, self._own_results(outs)
+        self._bound = self._own & self._ctx.shell.user_ns.keys()
+        gone, more = [*(before - self._bound)], [*(self._bound - before)]
+        if len(outs) != len(self._outs) or (outs and next(reversed(outs)) not in self._outs):
+            gone += [f"Out[{number}]" for number in self._outs if number not in outs]
+            more += [f"Out[{number}]" for number in outs if number not in self._outs]
+            self._outs = set(outs)
         for name in gone:
             tracker.unwatch(name)
-        for number in outs:
-            if number not in self._outs:
-                tracker.watch(f"Out[{number}]")
-        self._outs = {number: id(result) for number, result in outs.items()}
+        for name in more:
+            tracker.watch(name)
         return gone
+
+    def _own_results(self, outs: Mapping[int, Any]) -> frozenset[str]:
+        """Return the names of results that stand for something else, or for nothing."""
+        namespace, hook = self._ctx.shell.user_ns, self._ctx.shell.displayhook
+        own = {name for name in _LAST if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING)}
+        if not self._ctx.tracker.may_bind(_NUMBERED):
+            return frozenset(own | {name for name in self._own if name not in _LAST})
+        own |= {name for number, one in outs.items() if namespace.get(name := f"_{number}", NOTHING) is not one}
+        numbers = (found for name in namespace if type(name) is str and (found := _NUMBERED.fullmatch(name)))
+        return frozenset(own | {found[0] for found in numbers if int(found[1]) not in outs})
 
     def _follow_targets(self) -> list[str]:
         """Watch the objects that handles look at now; return the names of those that went away.
@@ -251,10 +268,10 @@ class Returning:
         return gone
 
     def _last_results(self, outs: Mapping[int, Any]) -> dict[str, int]:
-        """Return which entries of `Out` the names `_`, `__` and `___` stand for."""
+        """Return which entries of `Out` the names `_`, `__` and `___` stand for, and which names are the user's own."""
         namespace = self._ctx.shell.user_ns
-        found: dict[str, int] = {}
-        for name in _LAST:
+        found = dict.fromkeys(sorted(self._own), _OWN)
+        for name in [one for one in _LAST if one not in found]:
             value = namespace.get(name, NOTHING)
             for number in reversed(outs):
                 if outs[number] is value:
@@ -269,9 +286,6 @@ class Returning:
         outs = namespace.get("_oh", {})
         # Where these are the same, their entries may be other objects.
         last = values[LAST] if LAST in values else {} if LAST in gone else self._last_results(outs)
-        hook = ctx.shell.displayhook
-        results = {id(one) for one in outs.values()}
-        ours = [n for n in _LAST if (now := namespace.get(n)) is getattr(hook, n, NOTHING) or id(now) in results]
         for name in gone:
             if name.startswith("Out["):
                 number = int(name[4:-1])
@@ -279,24 +293,41 @@ class Returning:
                 namespace.pop(f"_{number}", None)
             elif ":" not in name:
                 namespace.pop(name, None)
+        there = {name for name in self._own if name in namespace}
         for name, value in values.items():
             if name.startswith("Out["):
                 number = int(name[4:-1])
                 outs[number] = namespace[f"_{number}"] = value
-                if number in self._outs:
-                    self._outs[number] = id(value)
             elif name.startswith(PREFIX):
                 module = name.removeprefix(PREFIX)
                 (self.packer.own_modules.get(module) or OwnModule(module)).put_back(value)
             elif ":" not in name:
                 namespace[name] = value
-        for name in {*ours, *last}:  # what the user bound to `_` stays; IPython notes its results a second time
-            result = outs.get(last.get(name, -1), "")
-            ctx.shell.push({name: result}, interactive=False)
-            setattr(hook, name, result)
+        for number in sorted(outs) if any(name.startswith("Out[") for name in values) else ():
+            outs[number] = outs.pop(number)
+        for name in {*_LAST, *self._own, *last}:  # IPython notes its results a second time
+            if last.get(name) == _OWN:
+                if name not in values and name not in there:
+                    namespace.pop(name, None)
+            elif name in _LAST:
+                result = outs.get(last.get(name, -1), "")
+                ctx.shell.push({name: result}, interactive=False)
+                setattr(ctx.shell.displayhook, name, result)
+            elif (number := int(name[1:])) in outs:
+                ctx.shell.push({name: outs[number]}, interactive=False)
+            else:
+                namespace.pop(name, None)
         # To load a value can import a module of the user's: the tracker packs it together with what shares its objects.
         self._follow_outs()
         self._follow_modules()
+
+    def _count_on(self) -> None:
+        """Have the next prompt follow all results, those of an earlier kernel too, so that none is replaced."""
+        shell = self._ctx.shell
+        skipped = max(0, 1 + max(shell.user_ns.get("_oh", {}), default=0) - shell.execution_count)
+        shell.execution_count += skipped
+        for listed in (shell.history_manager.input_hist_parsed, shell.history_manager.input_hist_raw):
+            listed += [""] * skipped
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -651,6 +682,9 @@ class Returning:
 
             resume.join(ctx, self, job.resumable)
             waited = resume.waited(job.resumable)
+            # As this process began: the states from here on continue those of the earlier one.
+            target = job.difference.target
+            self._ambient_first = {n: one for n, one in self._ambient_first.items() if f"ambient:{n}" not in target}
             self._resumed = True
         mementos = self._mementos_of(job.difference)
         before = {name: self.value(name) for name in fetched.values if ":" not in name}
@@ -659,6 +693,7 @@ class Returning:
         self._adopt_copies(before, fetched.values)
         if job.resumable is not None:
             ctx.configuration.recall(job.resumable.marks)
+        self._count_on()
         back: list[str] = []
         if prepared.plan.rerun:
             from ctxkernel.kernel.returning.return_plans import make_again
@@ -692,7 +727,7 @@ class Returning:
         ctx.tracker.settle_loaded({unit.names for name, unit in target.items() if name.startswith("target:")})
         self._mementos = graph.memento()
         parts = self._ambient_values(job.difference, values)
-        self._adopt_objects(parts, values)
+        self._adopt_objects(parts, values, target)
         if job.target.execution_id is None:
             parts = dict(self._ambient_start)
         gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
@@ -758,14 +793,14 @@ class Returning:
                 elif owner is not None and id(owner) in replaced:
                     live.adopt(token, getattr(replaced[id(owner)], obj.__name__))
 
-    def _adopt_objects(self, parts: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    def _adopt_objects(self, parts: Mapping[str, Any], values: Mapping[str, Any], target: State) -> None:
         """Tell the parts that put figures and handlers in place which ones were loaded."""
         figures = values.get(PREFIX + PYPLOT, {})
         for number, _, token, _ in parts.get("pyplot", ()):
             if str(number) in figures:
                 self._figures.live.adopt(token, figures[str(number)])
-        for token, handler in values.get(PREFIX + LOGGING, {}).items():
-            self._logging.live.adopt(token, handler)
+        if (name := PREFIX + LOGGING) in values or name not in target:
+            self._logging.put_back(values.get(name, {}))
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """What is known of the checkpoint after an execution."""
@@ -795,7 +830,12 @@ def _kept(difference: Difference) -> int:
 
 
 def _is_name(name: str) -> bool:
-    return ":" not in name and not name.startswith("Out[")
+    return ":" not in name and not name.startswith("Out[") and not _is_of_result(name)
+
+
+def _is_of_result(name: str) -> bool:
+    """Return whether IPython gives a name to results: `_`, `_5`."""
+    return name in _LAST or _NUMBERED.fullmatch(name) is not None
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ another process is never found, so it is named.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -19,10 +20,14 @@ class LiveObjects:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._process = os.urandom(6).hex()
         self._objects: dict[str, Any] = {}
         self._tokens: dict[int, str] = {}
         self._count = 0
+
+    @functools.cached_property
+    def _process(self) -> str:
+        """Begins its tokens. Made with the first one: a process may be forked from one that imported this."""
+        return os.urandom(6).hex()
 
     def token(self, obj: Any) -> str:
         """Return the token of an object, the same as long as it is in the table."""

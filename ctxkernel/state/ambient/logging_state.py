@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from ctxkernel.state.ambient.live_objects import LiveObjects
 from ctxkernel.state.ambient.part import NotRestored, Part
 from ctxkernel.state.base.own_modules import is_own
+from ctxkernel.state.types.process_objects import is_stored_handler
 
 _STREAMS = ("stdout", "stderr", "__stdout__", "__stderr__")
 _FIELDS = itemgetter("level", "propagate", "disabled", "filters", "handlers")
 _NEW = (0, True, False, [], [])
 _PRISTINE: tuple[Any, ...] = (0, True, False, (), ())
+
+_LOGGER = "logger:"
+_OF_ALL = {*vars(logging.root), "manager"}
 
 Logger = logging.Logger | logging.RootLogger
 Config = tuple[int, bool, bool, Sequence[Any], Sequence[Any]]
@@ -55,14 +59,30 @@ class Logging(Part):
             loggers[name] = [logger.level, logger.propagate, logger.disabled, filters, own]
         return {"disable": logging.root.manager.disable, "loggers": loggers, "handlers": handlers}
 
-    def own_handlers(self) -> dict[str, Any]:
-        """Return the handlers of classes of the user's by token: their attributes belong to the state as well."""
-        return {
+    def own_objects(self) -> dict[str, Any]:
+        """Return what belongs to the state as variables do: stored handlers by token, attributes of loggers by name."""
+        loggers = [(name, one) for name, one in _all() if not name or not _of_library(name)]
+        found: dict[str, Any] = {_LOGGER + name: own for name, one in loggers if (own := _attributes(one))}
+        return found | {
             self.live.token(handler): handler
             for _, logger in _all()
             for handler in logger.handlers
-            if _is_of_user(type(handler)) and not isinstance(handler, logging.StreamHandler)
+            if _is_stored(handler)
         }
+
+    def put_back(self, objects: Mapping[str, Any]) -> None:
+        """Make the attributes of loggers those of `own_objects`, and its handlers those of their tokens."""
+        loggers = {_LOGGER + name: one for name, one in _all() if not name or not _of_library(name)}
+        for name, one in objects.items():
+            if not name.startswith(_LOGGER):
+                self.live.adopt(name, one)
+            elif name not in loggers:
+                loggers[name] = logging.getLogger(name.removeprefix(_LOGGER))
+        for name, logger in loggers.items():
+            if (now := _attributes(logger)) or name in objects:
+                for attribute in now:
+                    del logger.__dict__[attribute]
+                logger.__dict__.update(objects.get(name, {}))
 
     def _note_first(self) -> None:
         self._first |= {name: _config(logger) for name, logger in _all() if name not in self._first}
@@ -124,8 +144,8 @@ class Logging(Part):
             if logger is None or not _same(_config(logger), wanted):
                 yield lambda name=name, wanted=wanted: _configure(name, wanted)
         for token, told in value["handlers"].items():
-            if token in self.live:
-                yield from self._of_handler(self.live.get(token), told)
+            if token in self.live and not _is_stored(handler := self.live.get(token)):
+                yield from self._of_handler(handler, told)
 
     def _found(
         self, name: str, tokens: Sequence[str], now: Sequence[Any], told: dict[str, Any]
@@ -208,6 +228,12 @@ def _configured() -> list[tuple[str, Any]]:
     return [(name, logger) for name, logger in _all() if not name or _FIELDS(logger.__dict__) != _NEW]
 
 
+def _attributes(logger: Logger) -> dict[str, Any]:
+    """Return the attributes that the user gave to a logger."""
+    members = vars(logger)
+    return {name: members[name] for name in members.keys() - _OF_ALL} if len(members) > len(_OF_ALL) - 1 else {}
+
+
 def _config(logger: Logger) -> Config:
     return logger.level, bool(logger.propagate), bool(logger.disabled), [*logger.filters], [*logger.handlers]
 
@@ -232,9 +258,10 @@ def _handler_stamp(handler: Any) -> tuple[object, ...]:
     return (id(handler), handler.level, id(handler.formatter), *aims, [*map(id, handler.filters)])
 
 
-def _is_of_user(cls: type) -> bool:
+def _is_stored(handler: Any) -> bool:
+    cls = type(handler)
     module = sys.modules.get(cls.__module__)
-    return cls.__module__ == "__main__" or (module is not None and is_own(module))
+    return is_stored_handler(handler, cls.__module__ == "__main__" or (module is not None and is_own(module)))
 
 
 def _of_library(name: str) -> bool:

@@ -38,7 +38,7 @@ PREFIX = "module:"
 PYPLOT = "matplotlib.pyplot"
 """Its open figures are treated as variables of it: what it draws on is shared with the user's names."""
 LOGGING = "logging"
-"""So are handlers of the user's own classes: what they hold is shared with his names."""
+"""So are handlers that are stored, and attributes that the user gave to loggers: his names share what they hold."""
 _FUNCTIONS = (types.FunctionType, functools._lru_cache_wrapper)
 _BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, property, staticmethod, classmethod)
 _LAYOUT = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)

@@ -19,6 +19,7 @@ cell that touches it, by `verify`, which every return calls, or after `suspect_a
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -168,6 +169,11 @@ class NamespaceTracker:
         """Whether the last cell mentioned no global name and called no magic."""
         return not self._cell.names and not self._cell.anything and not self._cell.magics
 
+    def may_bind(self, names: re.Pattern[str]) -> bool:
+        """Say whether the last cell may have bound or deleted names of this form."""
+        cell = self._cell
+        return bool(cell.anything or cell.magics or any(map(names.fullmatch, cell.names)))
+
     def watch(self, name: str) -> None:
         """Follow what `extras(name)` gives, as if it were a variable. Never in a diff."""
         if name not in self._variables:
@@ -182,13 +188,6 @@ class NamespaceTracker:
             self._watched.discard(name)
             self._forget(name)
             self.pending.names.discard(name)
-
-    def watch_another(self, name: str) -> None:
-        """Follow another object under a name that is watched; the next checkpoint stores apart what shared with it."""
-        for other in self._dissolve(name):
-            self.store_again(other)
-        self._add(name)
-        self._new.add(name)
 
     def changed_since(self) -> set[str]:
         """Return the names that are not what they were when they were packed last. Changes nothing."""

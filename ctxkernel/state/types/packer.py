@@ -24,19 +24,20 @@ import struct
 import sys
 import types
 import uuid
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ctxkernel.state.base.own_modules import OwnModule
-from ctxkernel.state.base.reflection import class_qualname
+from ctxkernel.state.base.reflection import class_qualname, is_own_class
 from ctxkernel.state.base.weak_tables import ById, Named
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.code import Again
 from ctxkernel.state.types.connections import Connection
 from ctxkernel.state.types.object_paths import places
 from ctxkernel.state.types.parts import SEEDS, SMALL, Expired, Lost, OutOfTime, never, part_seed, said
-from ctxkernel.state.types.reducers import Cache, Outcome, Taking
+from ctxkernel.state.types.reducers import FINALIZED, Cache, Outcome, Taking
 from ctxkernel.state.types.restorer import Loader, Restorer
 
 __all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
@@ -158,6 +159,8 @@ class Packer:
         self._count = itertools.count(1)
         self._found: tuple[object, ...] = (None,) * len(SEEDS)
         self._memo: dict[int, tuple[int, object]] = {}
+        self._registry: tuple[int, object] = 0, None
+        self._targets: list[int] = []
 
     # -- names of objects -------------------------------------------------------------------------
 
@@ -218,7 +221,7 @@ class Packer:
         # A name that is one object with a text in the values would be written as a reference to it, or not.
         values = {name[:1] + name[1:]: value for name, value in values.items()}
         blocks = [] if blocks is None else blocks
-        refused: dict[int, str] = {}
+        refused = dict.fromkeys(self._finalized(), FINALIZED)
         own_way: set[int] = set()
         alone: dict[str, str] = {}
         members: set[int] | None = None
@@ -272,6 +275,16 @@ class Packer:
         taking.temporary |= {id(values), id(faults)}
         pickler.dump((values, faults))
         return pickler
+
+    def _finalized(self) -> list[int]:
+        """Return the ids of instances of the user's classes that have a `weakref.finalize`."""
+        registry: dict[Any, Any] = weakref.finalize._registry  # type: ignore[attr-defined]
+        known = len(registry), next(reversed(registry), None)
+        if known != self._registry:
+            targets = [info.weakref() for info in list(registry.values())]
+            self._registry = known
+            self._targets = [id(one) for one in targets if is_own_class(type(one), self.module)]
+        return self._targets
 
     def _seeds(self) -> dict[int, tuple[int, object]]:
         """Return the memo with which a pickle begins: by id of a seed, its number and itself."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
+import contextvars
 import ctypes
 import datetime as dt
 import decimal
 import fractions
+import functools
 import gc
 import importlib
 import io
@@ -86,6 +89,20 @@ def _lock(taking: Taking, obj: Any) -> Reduction:
 _RLOCK = type(threading.RLock())
 
 
+def _thread_local(taking: Taking, obj: Any) -> Reduction:
+    """A `threading.local`: by the attributes that it has in this thread, where no other thread has some."""
+    members = vars(obj)
+    args, *given, spaces = [one for one in gc.get_referents(obj) if type(one) in (tuple, dict)]
+    if given or taking.plan(type(obj)).slots or [*map(id, spaces.values())] != [id(members)]:
+        return taking.refuse(obj, "other threads have values in it", [args, *given, *spaces.values()])
+    return PARTS.new, (type(obj), *args), members or None, None, None, PARTS.update_dict
+
+
+def _context_variable(taking: Taking, obj: Any) -> Reduction:
+    """A variable of the context, alive only: whether its value or default changed is seen."""
+    return taking.refuse(obj, _PROCESS, [obj.get(None), gc.get_referents(obj)])
+
+
 def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction:
     """An OrderedDict: that of the dict below is another order once something was moved."""
     order = list(collections.OrderedDict.__iter__(obj))
@@ -153,12 +170,41 @@ def database(taking: Taking, obj: sqlite3.Connection) -> Reduction:
     path = listed[0][2]
     if obj.in_transaction:
         taking.note("sqlite3 connection: the open transaction is not restored as one")
-    taking.note("sqlite3 connection: functions that were registered with it are gone")
     content = None
     if not path:
         (pages,) = sqlite3.Cursor.execute(cursor, "PRAGMA page_count").fetchone()
         content = sqlite3.Connection.serialize(obj) if pages else b""
+    if registered := sorted(_registered(obj) - _of_every_database()):
+        return taking.refuse(obj, "functions are registered with it", [registered, path, content, settings])
     return PARTS.database, (type(obj), path, content, settings)
+
+
+def _registered(obj: sqlite3.Connection) -> set[str]:
+    """Return the functions and collations of a connection, and the callbacks that it holds."""
+    cursor = sqlite3.Connection.cursor(obj)
+    cursor.row_factory = None
+    listed = sqlite3.Cursor.execute(cursor, "PRAGMA function_list").fetchall()
+    listed += [row[1:] for row in sqlite3.Cursor.execute(cursor, "PRAGMA collation_list")]
+    known = (obj.row_factory, obj.text_factory)
+    held = [one for one in gc.get_referents(obj) if type(one) in _FUNCTIONS and not any(one is each for each in known)]
+    return {repr(one) for one in [*listed, *(getattr(one, "__qualname__", "") for one in held)]}
+
+
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+
+
+@functools.cache
+def _of_every_database() -> set[str]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as made:
+        return _registered(made)
+
+
+def cursor(taking: Taking, obj: sqlite3.Cursor) -> Reduction:
+    """A cursor of sqlite3: alive only from the first statement on, and seen to change with its connection."""
+    result = [obj.lastrowid, obj.rowcount, obj.description]
+    if result != [None, -1, None]:
+        return taking.refuse(obj, "the result of its last statement has no stored form", [obj.connection, *result])
+    return PARTS.cursor, (type(obj), obj.connection, obj.row_factory, obj.arraysize)
 
 
 def _weakly(taking: Taking, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
@@ -314,15 +360,33 @@ def _macro(taking: Taking, obj: Any) -> Reduction:
     return careful(taking, obj)
 
 
+def is_stored_handler(obj: Any, own: bool) -> bool:
+    """Say whether a handler of logging is stored by its attributes: the user's own, and those that write to memory."""
+    stream = vars(obj).get("stream")
+    buffers = loaded("logging.handlers").get("BufferingHandler")
+    if type(stream) in (io.BytesIO, io.StringIO) or (buffers is not None and is_kind(type(obj), buffers)):
+        return True
+    return own and (stream is None or any(stream is loaded(module).get(name) for module, name in _STANDARD))
+
+
 def _handler(taking: Taking, obj: Any) -> Reduction:
-    """A handler of logging: alive only; where it writes to says whether it changed. The user's own: by attributes."""
+    """A handler of logging: by attributes, or alive only; then its attributes say whether it changed."""
     cls = type(obj)
     plan = taking.plan(cls)
     own = plan.own or cls.__module__ in taking.packer.own_modules
-    if own and not is_kind(cls, logging.StreamHandler) and (reduce := kind_of(taking, cls, plan)) is not None:
+    if is_stored_handler(obj, own) and (reduce := kind_of(taking, cls, plan)) is not None:
         return reduce(taking, obj)
-    held = [vars(obj).get("stream"), vars(obj).get("level"), vars(obj).get("formatter")]
+    held = {name: one for name, one in vars(obj).items() if name != "lock"}
     return taking.refuse(obj, "a handler of logging belongs to this process", held)
+
+
+def _logger(taking: Taking, obj: Any) -> Reduction:
+    """A logger: found by its name; its configuration and attributes are put back by the ambient part of logging."""
+    taking.uses_module("logging")
+    if logging.getLogger(obj.name) is obj:
+        return careful(taking, obj)
+    members = {name: one for name, one in vars(obj).items() if name not in ("_cache", "manager")}
+    return PARTS.new, (type(obj),), {**members, "_cache": {}}, None, None, PARTS.update_dict
 
 
 def _widget(taking: Taking, obj: Any) -> Reduction:
@@ -352,11 +416,24 @@ def _callbacks(taking: Taking, obj: Any) -> Reduction:
     """A registry of callbacks of matplotlib, whose own way of being stored draws a number from its counter."""
     members = vars(obj)
     stored = {
-        signal: {cid: proxy() for cid, proxy in known.items() if cid in members["_pickled_cids"]}
+        signal: {
+            cid: func
+            for cid, proxy in known.items()
+            if (func := proxy()) is not None and (cid in members["_pickled_cids"] or not _draws(func))
+        }
         for signal, known in members["callbacks"].items()
     }
     number = int(repr(members["_cid_gen"])[6:-1])
     return PARTS.new, (type(obj),), {**members, "callbacks": stored, "_func_cid_map": None, "_cid_gen": number}
+
+
+def _draws(func: Any) -> bool:
+    """Say whether a callback is matplotlib's own, or a front end's: a figure that is loaded gets others."""
+    while type(func) is functools.partial:
+        func = func.func
+    owner = getattr(func, "__self__", None)
+    module = getattr(func if owner is None or is_kind(type(owner), types.ModuleType) else type(owner), "__module__", "")
+    return str(module).partition(".")[0] in ("matplotlib", "mpl_toolkits", "matplotlib_inline", "ipympl")
 
 
 def _foreign(taking: Taking, obj: Any) -> Reduction:
@@ -374,6 +451,8 @@ _ITERTOOLS = tuple(one for one in vars(itertools).values() if isinstance(one, ty
 KINDS: dict[Any, Kind] = {
     type(threading.Lock()): _lock,
     _RLOCK: _lock,
+    contextvars.ContextVar: _context_variable,
+    contextvars.Token: lambda taking, obj: taking.refuse(obj, _PROCESS, [obj.var, obj.old_value]),
     collections.OrderedDict: ordered,
     **dict.fromkeys(_FILES, _open_file),
     io.BytesIO: _memory_file,
@@ -388,7 +467,7 @@ KINDS: dict[Any, Kind] = {
     weakref.WeakMethod: weak_method,
     **dict.fromkeys((weakref.ProxyType, weakref.CallableProxyType), _weak_proxy),
     **dict.fromkeys((weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary), weak_container),
-    weakref.finalize: _live("it is registered with this process"),
+    weakref.finalize: lambda taking, obj: taking.refuse(obj, "it is registered with this process", obj.peek()),
     **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _running),
     types.FrameType: _live(_RUNS),
     types.TracebackType: _live("it holds frames of code that ran"),
@@ -400,10 +479,12 @@ KINDS: dict[Any, Kind] = {
 _C_DATA: Any = ctypes.c_int.__mro__[2]
 BELOW: dict[Any, Kind] = {
     _C_DATA: _foreign,
-    logging.Logger: lambda taking, obj: taking.uses_module("logging") or careful(taking, obj),
+    logging.Logger: _logger,
     BaseException: exception,
+    threading.local: _thread_local,
     io.TextIOWrapper: _open_file,
     sqlite3.Connection: database,
+    sqlite3.Cursor: cursor,
     # It lets go of its function when it ends, at any time.
     threading.Thread: lambda taking, obj: taking.refuse(obj, "a thread", []),
 }
@@ -520,6 +601,12 @@ class ThingParts(Constructors):
         if content:
             sqlite3.Connection.deserialize(made, content)
         made.isolation_level, made.row_factory, made.text_factory = settings
+        return made
+
+    def cursor(self, kind: Any, connection: Any, row_factory: Any, arraysize: int) -> Any:
+        """Return a new cursor of a connection."""
+        made = kind(connection)
+        made.row_factory, made.arraysize = row_factory, arraysize
         return made
 
     def weak(self, target: Any, callback: Any) -> Any:

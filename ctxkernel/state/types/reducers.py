@@ -164,7 +164,8 @@ class Taking(Outcome):
         if not self._asked & 31 and self.expired():
             raise OutOfTime
         if self.refused and id(obj) in self.refused:
-            return self.refuse(obj, self.refused[id(obj)])
+            held = self.plan(cls).dict_of(obj) if self.refused[id(obj)] is FINALIZED else None
+            return self.refuse(obj, self.refused[id(obj)], held)
         if self.shares and obj is not self.root and (label := self.label_of(obj)):
             self.shared[label] = obj
             return PARTS.shared, (self.label(label),)
@@ -359,6 +360,7 @@ class Cache:
 
 
 _MISSING: Any = object()
+FINALIZED = "a finalizer is registered for it, which would run when it is replaced"
 
 
 def _connection(otherwise: Kind) -> Kind:
