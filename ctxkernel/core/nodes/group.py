@@ -10,7 +10,7 @@ from ctxkernel.core.errors import BadTarget, CyclicGroup
 from ctxkernel.core.events import Delta, Json
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.nodes.base import (
-    Graph,
+    Door,
     NodeBase,
     TickResult,
     digest_hash,
@@ -42,7 +42,7 @@ class GroupHandle(NodeBase):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Door,
         members: Sequence[object],
         *,
         tokens: object = None,
@@ -67,7 +67,7 @@ class GroupHandle(NodeBase):
         self._update()
 
     @classmethod
-    def blank(cls, graph: Graph, obj_id: str) -> Self:
+    def blank(cls, graph: Door, obj_id: str) -> Self:
         """Return a group without members, for a memento to fill."""
         node = super().blank(graph, obj_id)
         node._members, node._since = [], ("", "")
