@@ -189,7 +189,7 @@ class NodeBase(Identified):
         """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
         raise NotImplementedError
 
-    def _part(self, lod: int, tokens: Budget) -> Rendered:
+    def render_part(self, lod: int, tokens: Budget) -> Rendered:
         """Return the rendering that a group shows of it: text only, a group has no pictures."""
         return self.render(lod, tokens)
 

@@ -246,7 +246,7 @@ class GroupHandle(NodeBase):
     def _member(self, member: NodeBase, level: int, share: Budget) -> tuple[str, int]:
         """Return (text, tokens cut) of a member within its share."""
         if level != 3 or isinstance(member, GroupHandle):
-            shown = member._part(level, share)
+            shown = member.render_part(level, share)
             text, cut = shown.text, shown.cut_tokens
             head, mark = parted(text)
             if mark:  # its own budget counts for nothing here: that of the group shows more, and its place goes on
@@ -307,7 +307,7 @@ class GroupHandle(NodeBase):
     def supposed(self, policy: Mapping[str, Any], instead: Mapping[str, NodeBase]) -> Self:
         """Return a stand-in over the stand-ins of its members, its summary made anew as by the tick; see `NodeBase`."""
         twin = super().supposed(policy, instead)
-        if twin._mode == "running" and any(node.obj_id in instead for node in self.nested()) and twin._update():
+        if twin.mode == "running" and any(node.obj_id in instead for node in self.nested()) and twin._update():
             twin.changed_in = self.graph.statement_id
         return twin
 

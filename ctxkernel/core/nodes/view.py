@@ -306,7 +306,7 @@ class ViewHandle(NodeBase):
             return self._source.render(RenderRequest(level, parse_pos(pos), budget, self._basis))
         return self._rendering(level, budget)
 
-    def _part(self, lod: int, tokens: Budget) -> Rendered:
+    def render_part(self, lod: int, tokens: Budget) -> Rendered:
         """Return its text as a group shows it."""
         return self._source.render(replace(self._request(lod, tokens), pictured=False))
 
