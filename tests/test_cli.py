@@ -23,8 +23,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from ctxkernel._version import __version__
 from ctxkernel.cli import _COMMANDS, checks, kernelspec, lab, main
 from ctxkernel.cli import doctor as doctor_module
-from ctxkernel.cli.output import clip, duration, one_line, safe_block, table
+from ctxkernel.cli.output import clip, safe_block, safe_line, table
 from ctxkernel.cli.read import changed_names, projection_table, timeline_table
+from ctxkernel.core.text import format_duration
 
 
 def write(path: Path, *sources: str, tags: dict[int, list[str]] | None = None) -> Path:
@@ -726,7 +727,7 @@ def test_the_doctor_says_what_checkpoints_take_and_when_it_is_too_much(tmp_path:
     full = checks.check_checkpoints()
 
     assert fine.status == "ok"
-    assert re.fullmatch(r"10\d kB of 20\.0 GB in .*checkpoints", fine.detail)
+    assert re.fullmatch(r"10\d\.\d kB of 20\.0 GB in .*checkpoints", fine.detail)
     assert full.status == "warn"
     assert "ctxkernel gc" in full.next_step
 
@@ -799,16 +800,16 @@ def test_a_table_is_aligned_and_fits_the_terminal(monkeypatch: pytest.MonkeyPatc
 
 
 def test_text_of_a_cell_cannot_command_the_terminal():
-    assert one_line("a\x1b[2J\nb\u202ec") == "a\\u001b[2J b\\u202ec"
+    assert safe_line("a\x1b[2J\nb\u202ec") == "a\\u001b[2J b\\u202ec"
     assert safe_block("a\r\x1b[1m\tb\nc\x07") == "a\n\\u001b[1m\tb\nc\\u0007"
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [(None, ""), (0, "0 ms"), (999.4, "999 ms"), (1200, "1.2 s"), (185_000, "3 min 05 s"), (7_260_000, "2 h 01 min")],
+    ("seconds", "text"),
+    [(0, "0 ms"), (0.9994, "999 ms"), (1.2, "1.2 s"), (59.97, "1 min 00 s"), (185, "3 min 05 s"), (7260, "2 h 01 min")],
 )
-def test_times_are_as_a_person_reads_them(milliseconds: float | None, text: str):
-    assert duration(milliseconds) == text
+def test_times_are_as_a_person_reads_them(seconds: float, text: str):
+    assert format_duration(seconds) == text
 
 
 def test_clipping_counts_columns():

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.cli import Failed, Unusable
-from ctxkernel.cli.output import duration, gist, paint, show, show_json, status_colour, table
+from ctxkernel.cli.output import gist, paint, show, show_json, status_colour, table
+from ctxkernel.core.text import format_duration, plural
 from ctxkernel.store.log.session import SessionReader, newest_session
 
 Json = Mapping[str, Any]
@@ -85,7 +86,10 @@ def timeline_table(value: Json, path: Path, names: Mapping[str, str] | None = No
     columns: list[tuple[str, list[str]]] = [
         ("", [_name(statement, run, value["head"], on_path) for statement, run in runs]),
         ("status", [run["status"] for _, run in runs]),
-        ("time", [duration(run["cost"]["time_ms"]) if run["ended_at"] is not None else "" for _, run in runs]),
+        (
+            "time",
+            [format_duration(run["cost"]["time_ms"] / 1000) if run["ended_at"] is not None else "" for _, run in runs],
+        ),
         ("author", [statement["author"] for statement, _ in runs]),
         ("checkpoint", [_checkpoint(run, named) for _, run in runs]),
         ("re-run", [_comparison(run) for _, run in runs]),
@@ -106,7 +110,7 @@ def timeline_table(value: Json, path: Path, names: Mapping[str, str] | None = No
         dimmed=frozenset(n for n, (_, run) in enumerate(runs) if run["execution_id"] not in on_path),
     )
     failed = sum(run["status"] != "ok" for _, run in runs)
-    summary = f"{len(runs)} executions" if len(runs) != 1 else "1 execution"
+    summary = plural(len(runs), "executions")
     summary += f", {failed} not ok" if failed else ", all ok"
     off = " · (…) is on no way to it" if len(on_path) < len(runs) else ""
     return f"{body}\n\n{summary} · * is HEAD{off} · {path}"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from ctxkernel.core.delta import Feed, format_deltas, format_move, one_line
+from ctxkernel.core.delta import Feed, format_deltas, format_move
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.events import NONE, Event, EventBus, Json, MethodCalled, NodeChanged, StatementExecuted, none
 from ctxkernel.core.jobs import Preparer, Summarise
@@ -40,6 +40,7 @@ from ctxkernel.core.ports import (
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.scheduler import ReadyQueue, Tick, run
 from ctxkernel.core.settings import Settings
+from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import (
     Artifact,
     Author,

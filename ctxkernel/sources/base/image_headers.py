@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ctxkernel.sources.base.rendering import size_of
+from ctxkernel.core.text import format_size
 
 HEADER_BYTES = 64 << 10
 """Most that is read at one place of a file."""
@@ -44,7 +44,7 @@ class Image:
         parts += [part for part in (self.mode, *self.more) if part]
         plain = self.width * self.height * max(self.depth, 8) // 8
         if plain >= _LARGE:
-            parts.append(f"{size_of(plain)} decoded")
+            parts.append(f"{format_size(plain)} decoded")
         return ", ".join(parts)
 
 
