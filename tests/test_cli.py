@@ -24,8 +24,9 @@ from ctxkernel._version import __version__
 from ctxkernel.cli import _COMMANDS, checks, kernelspec, lab, main
 from ctxkernel.cli import doctor as doctor_module
 from ctxkernel.cli.output import clip, safe_block, safe_line, table
-from ctxkernel.cli.read import changed_names, projection_table, timeline_table
+from ctxkernel.cli.read import projection_table, timeline_text
 from ctxkernel.core.text import format_duration
+from ctxkernel.core.timeline_table import changed_names
 
 
 def write(path: Path, *sources: str, tags: dict[int, list[str]] | None = None) -> Path:
@@ -257,10 +258,10 @@ def test_the_timeline_for_people_is_a_table(finished, capsys: pytest.CaptureFixt
     assert main(["timeline", str(finished[0])]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["status", "time", "author", "checkpoint", "names", "source"]
+    assert lines[0].split() == ["at", "author", "status", "time", "checkpoint", "changes", "source"]
     assert lines[1].startswith("s1 ")
     assert "+a +b" in lines[1]
-    assert "~b -a" in lines[2]
+    assert "~b −a" in lines[2]
     assert lines[3].startswith("s3*")
     assert "3 executions, all ok" in lines[-1]
 
@@ -824,13 +825,13 @@ def test_colour_is_for_terminals_only(finished, capsys: pytest.CaptureFixture[st
 
 
 def test_an_empty_session_has_a_sentence():
-    text = timeline_table({"session": "id", "head": None, "statements": []}, Path("x.sqlite"))
+    text = timeline_text({"session": "id", "head": None, "statements": []}, Path("x.sqlite"))
 
     assert text == "No statement in this session (x.sqlite)."
 
 
 def test_names_are_marked_by_what_happened_to_them():
-    assert changed_names({"added": {"a": {}}, "changed": {"b": {}}, "deleted": ["c"]}) == "+a ~b -c"
+    assert changed_names({"added": {"a": {}}, "changed": {"b": {}}, "deleted": ["c"]}) == "+a ~b −c"
 
 
 def test_a_red_projection_says_what_is_wrong_and_what_helps():

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import IO, Any, Literal
 
-from ctxkernel.core.text import align, one_line, plural, strip_ansi
+from ctxkernel.core.text import align, one_line, strip_ansi
 
 Colour = Literal["green", "yellow", "red", "cyan", "dim", "bold"]
 _CODES: dict[str, str] = {"green": "32", "yellow": "33", "red": "31", "cyan": "36", "dim": "2", "bold": "1"}
@@ -56,15 +56,6 @@ def status_colour(status: str) -> Colour | None:
 def safe_line(text: str) -> str:
     """Return `text` on one line, without anything that a terminal would obey."""
     return _escaped(one_line(text, len(text)))
-
-
-def gist(source: str) -> str:
-    """Return a cell in one line: its first line with code, and how many more there are."""
-    lines = [line for line in source.splitlines() if line.strip()]
-    if not lines:
-        return ""
-    first = next((line for line in lines if not line.lstrip().startswith("#")), lines[0])
-    return safe_line(first) + (f" (+{plural(len(lines) - 1, 'lines')})" if lines[1:] else "")
 
 
 def safe_block(text: str) -> str:

@@ -22,7 +22,6 @@ from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, last_line, resumed_at
 from ctxkernel.cli.output import (
     clip,
-    gist,
     has_colour,
     paint,
     safe_block,
@@ -32,9 +31,10 @@ from ctxkernel.cli.output import (
     show_json,
     status_colour,
 )
-from ctxkernel.cli.read import timeline_table
+from ctxkernel.cli.read import timeline_text
 from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
 from ctxkernel.core.text import format_duration, strip_ansi
+from ctxkernel.core.timeline_table import gist
 from ctxkernel.store.log.location import HINT, OVERRIDE
 from ctxkernel.store.log.session import SessionReader, newest_session
 
@@ -53,7 +53,9 @@ class Progress:
 
     def _line(self, number: int, status: str, took: str, source: str) -> str:
         mark = paint(f"{status:<9}", status_colour(status), sys.stderr)
-        return f"[{number:>{len(str(self._cells))}}/{self._cells}] {mark} {took:>9}  {clip(gist(source), 80)}"
+        return (
+            f"[{number:>{len(str(self._cells))}}/{self._cells}] {mark} {took:>9}  {clip(safe_line(gist(source)), 80)}"
+        )
 
     def begin(self, number: int, source: str) -> None:
         """A cell starts."""
@@ -266,5 +268,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(value)
     else:
-        show(timeline_table(value, reader.path))
+        show(timeline_text(value, reader.path))
     return outcome.status

@@ -6,7 +6,6 @@ Rule 2: those in `reading.READING` change nothing.
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 import shlex
@@ -25,8 +24,9 @@ from ctxkernel._version import __version__
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.settings import MODES
-from ctxkernel.core.text import format_duration, format_size, format_table, one_line
+from ctxkernel.core.text import align, format_duration, format_size, format_table
 from ctxkernel.core.timeline import statement_to_json
+from ctxkernel.core.timeline_table import RIGHT, timeline_table
 from ctxkernel.kernel.asking.answer_display import DECIDED, NOTE
 from ctxkernel.kernel.commands import configuration, navigation, projection
 from ctxkernel.kernel.commands.classification import DECIDING, MOVING
@@ -122,37 +122,16 @@ def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
     statements = list(log)
     if not statements:
         return Shown("no statement yet: run a cell")
-    rows = [["", "", "at", "author", "status", "ms", "state", "changes", "source"]]
+    latest = statements[-limit:]
+    shown: list[dict[str, Any]] = [statement_to_json(one, log.executions(one.statement_id)) for one in latest]
+    for run in (run for one in shown for run in one["executions"]):
+        info = ctx.health.info(run["execution_id"])
+        run["checkpoint"] = info and {"state": info.state, "missing": info.missing}
     here = {execution.execution_id for _, execution in log.path()}
-    names = {where: name for name, where in ctx.returning.named.items()} if ctx.returning is not None else {}
-    for statement in statements[-limit:]:
-        runs = log.executions(statement.statement_id)
-        for run in runs:
-            diff = run.state_diff
-            marks = [
-                *(f"+{name}" for name in diff.added),
-                *(f"~{name}" for name in diff.changed),
-                *(f"−{name}" for name in diff.deleted),
-            ]
-            clock = datetime.datetime.fromtimestamp(run.started_at).strftime("%H:%M:%S")
-            info = ctx.health.info(run.execution_id)
-            rows.append(
-                [
-                    "*" if run.execution_id == log.head else "" if run.execution_id in here else "·",
-                    statement.statement_id if len(runs) == 1 else run.execution_id,
-                    clock,
-                    statement.author,
-                    run.status,
-                    f"{run.cost.time_ms:.0f}",
-                    names.get(run.execution_id) or ("" if info is None or info.state == "durable" else info.state),
-                    one_line(" ".join(marks), 40),
-                    one_line(statement.source, 60),
-                ]
-            )
+    made = timeline_table(shown, log.head, here, ctx.returning.named if ctx.returning is not None else {})
     older = len(statements) - limit
     head = f"… {older} older; %ctx timeline {len(statements)} shows all\n" if older > 0 else ""
-    aside = any(row[0] == "·" for row in rows)
-    return Shown(head + format_table(rows) + ("\n* is HEAD, · is on another branch" if aside else ""))
+    return Shown(head + "\n".join(align(made.rows, right=RIGHT)) + f"\n{made.legend()}")
 
 
 def _show(ctx: Runtime, args: Sequence[str]) -> Shown:
