@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import xxhash
 
+from ctxkernel.core.image_headers import Image, read_image
 from ctxkernel.core.text import format_size
-from ctxkernel.sources.base.image_headers import Image, read_image
 
 WHOLE_BYTES = 4 << 20
 """Largest file that is held as a whole."""
