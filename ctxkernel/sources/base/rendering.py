@@ -21,10 +21,10 @@ from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
+from ctxkernel.core.reflection import type_name
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
 from ctxkernel.sources.base.positions import find_name, find_pattern, no_place, pattern_of
-from ctxkernel.sources.base.saferepr import type_name
 from ctxkernel.sources.base.scroll_steps import moved
 
 PAST_END = " (the position is past the end)"

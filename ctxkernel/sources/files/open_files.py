@@ -23,9 +23,9 @@ from typing import Any, BinaryIO
 
 import xxhash
 
+from ctxkernel.core.reflection import attributes, is_a
 from ctxkernel.core.text import format_size
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Binary, Gone, Text, open_regular, reason_of, text_of
-from ctxkernel.sources.base.saferepr import attributes, is_a
 from ctxkernel.sources.files.files import FileSource
 
 Opener = Callable[[BinaryIO], Any]

@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, defines, is_a, type_name
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.rendering import titled
-from ctxkernel.sources.base.saferepr import attributes, brief, defines, is_a, type_name
 from ctxkernel.sources.objects.facts import FactsSource, within
 
 _NODES = 300

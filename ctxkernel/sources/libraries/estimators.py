@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, is_a, type_name
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.rendering import titled
-from ctxkernel.sources.base.saferepr import attributes, brief, is_a, type_name
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.columns import cell, modules
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, type_name
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.rendering import Place, titled
-from ctxkernel.sources.base.saferepr import attributes, brief, type_name
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.arrays import array_window
 from ctxkernel.sources.tables.column_stats import numbers

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes
 from ctxkernel.core.text import format_size, one_line
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.rendering import titled
-from ctxkernel.sources.base.saferepr import attributes, brief
 from ctxkernel.sources.base.thumbnails import scaled
 from ctxkernel.sources.objects.drawing import NotDrawn
 from ctxkernel.sources.objects.pictured import PicturedSource

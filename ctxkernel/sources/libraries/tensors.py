@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, type_name
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.rendering import BaseSource, titled
-from ctxkernel.sources.base.saferepr import attributes, brief, type_name
 from ctxkernel.sources.objects.facts import FactsSource, array_line
 from ctxkernel.sources.tables.arrays import ArraySource
 

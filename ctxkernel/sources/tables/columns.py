@@ -14,7 +14,7 @@ from typing import Any
 
 import xxhash
 
-from ctxkernel.sources.base.saferepr import brief
+from ctxkernel.core.descriptions import brief
 
 HASH_BYTES = 64 << 20
 """Data of up to so many bytes is hashed whole when it is rendered."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import xxhash
 
+from ctxkernel.core.descriptions import brief
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import Names, Place, titled
-from ctxkernel.sources.base.saferepr import brief
 from ctxkernel.sources.objects.facts import FactsSource, within
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cell
 from ctxkernel.sources.tables.frames import EXACT_CELLS

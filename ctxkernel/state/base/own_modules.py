@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ctxkernel.state.base.reflection import HEAP_TYPE, class_dict, class_flags, class_module, is_kind, module_dict
+from ctxkernel.core.reflection import HEAP_TYPE, class_dict, class_flags, class_module, is_kind, module_dict
 from ctxkernel.state.base.variables import NOTHING
 
 PREFIX = "module:"

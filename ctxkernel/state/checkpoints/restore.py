@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxkernel.core.errors import CtxError
+from ctxkernel.core.reflection import is_any
 from ctxkernel.core.text import format_size
-from ctxkernel.state.base.reflection import is_any
 from ctxkernel.state.base.variables import NOTHING
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import PLAIN, Checkpointer

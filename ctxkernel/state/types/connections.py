@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ctxkernel.core.reflection import class_module, class_mro, class_qualname, loaded
 from ctxkernel.core.text import one_line
 from ctxkernel.projection.secrets import mask
-from ctxkernel.state.base.reflection import class_module, class_mro, class_qualname, loaded
 from ctxkernel.state.types.parts import said
 
 _SECRET = re.compile(r"(?i)secret|passw|passphrase|pwd|credential|token|(api|access|private|account)_?key")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any, ClassVar
 
+from ctxkernel.core.reflection import class_dict, class_mro, class_qualname, is_kind
 from ctxkernel.core.text import one_line
-from ctxkernel.state.base.reflection import class_dict, class_mro, class_qualname, is_kind
 from ctxkernel.state.types.parts import said
 from ctxkernel.state.types.restorer import Restorer, find
 

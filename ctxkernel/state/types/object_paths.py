@@ -10,8 +10,8 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from ctxkernel.core.reflection import Plan, is_kind
 from ctxkernel.core.text import one_line
-from ctxkernel.state.base.reflection import Plan, is_kind
 
 _MOST = 50_000
 _DEEP = 6

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.core.reflection import Plan, class_mro, class_qualname, is_any, is_kind, is_own_class, public_name
 from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
-from ctxkernel.state.base.reflection import Plan, class_mro, class_qualname, is_any, is_kind, is_own_class, public_name
 from ctxkernel.state.types import arrays, code, connections, frames, instances, process_objects
 from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said
 
