@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
+from ctxkernel.core.text import one_line
 from ctxkernel.history.events import Action, CondensationRequest, HistoryEvent, Observation, OutputStatus, nth
 from ctxkernel.history.redact import Redactions
 from ctxkernel.history.redact_tool import answer as answer_redact

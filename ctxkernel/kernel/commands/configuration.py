@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, BadPolicy, CtxError
 from ctxkernel.core.settings import DEFAULTS, EXTRACTIVE, SPECS, Settings, Value, allowed, checked, from_text, shown
-from ctxkernel.core.turn import Turn, aligned
+from ctxkernel.core.text import format_table, one_line
+from ctxkernel.core.turn import Turn
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Condensations, OwnProperty, Property, with_extensions
@@ -183,7 +183,7 @@ def configure(ctx: Runtime, args: Sequence[str]) -> str:
         for name, spec in SPECS.items():
             when = "; at start only" if spec.at_start else ""
             rows.append([name, shown(name, _value(held, name)), held.origin(name), spec.about + when])
-        lines = [aligned(rows), *(f"notice: {one}" for one in held.notices)]
+        lines = [format_table(rows), *(f"notice: {one}" for one in held.notices)]
         lines.append(f"%ctx config NAME VALUE sets one for this session; {config.user_file()} for all")
         return "\n".join(lines)
     name, *rest = args
@@ -237,7 +237,7 @@ def properties(ctx: Runtime, args: Sequence[str]) -> str:
     match args:
         case []:
             numbered = [[str(number), *row] for number, row in enumerate(before, 1)]
-            return aligned([["", "property", "", "what it does"], *numbered])
+            return format_table([["", "property", "", "what it does"], *numbered])
         case ["on", *words] if words:
             for word in words:
                 _switch_on(held, word)
@@ -257,7 +257,7 @@ def properties(ctx: Runtime, args: Sequence[str]) -> str:
             raise BadCommand(
                 "%ctx properties [on tokens=N | depth=N | message_pairing] [off …] [add NAME | remove NAME]"
             )
-    return aligned([row for row in _rows(held) if row not in before]) or "nothing is other than before"
+    return format_table([row for row in _rows(held) if row not in before]) or "nothing is other than before"
 
 
 def _rows(held: Configuration) -> list[list[str]]:

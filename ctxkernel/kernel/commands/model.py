@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.asks import Bounds, Spent
 from ctxkernel.agent.turn import Turn, source
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, BadPolicy
 from ctxkernel.core.settings import MODES, from_text
-from ctxkernel.core.turn import aligned
+from ctxkernel.core.text import format_table, one_line
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.events import Verdict
 from ctxkernel.kernel.asking.answer_display import DECIDED
@@ -224,7 +223,7 @@ def cost(ctx: Runtime, args: Sequence[str]) -> str:
     rows = [["model", "spent"], *([name, one.told()] for name, one in spent.items())]
     if len(spent) > 1:
         rows.append(["all", sum(spent.values(), Spent()).told()])
-    return aligned(rows)
+    return format_table(rows)
 
 
 def summaries(ctx: Runtime, args: Sequence[str]) -> str:

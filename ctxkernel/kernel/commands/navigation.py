@@ -11,10 +11,10 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, StoreError
+from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import HandleState, aligned
+from ctxkernel.core.turn import HandleState
 from ctxkernel.kernel.commands.classification import moves_head
 from ctxkernel.store.log.session import SessionReader
 
@@ -196,7 +196,7 @@ def branches(ctx: Runtime, args: Sequence[str]) -> str:
                 one_line(last.source, 60),
             ]
         )
-    return aligned(rows) + "\n* has HEAD; %ctx goto N goes to a statement of any branch"
+    return format_table(rows) + "\n* has HEAD; %ctx goto N goes to a statement of any branch"
 
 
 def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
@@ -205,7 +205,7 @@ def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
     if not args:
         if not back.named:
             return "no state has a name; %ctx checkpoint NAME names the one after the last statement"
-        return aligned([["name", "after"], *([name, where] for name, where in back.named.items())])
+        return format_table([["name", "after"], *([name, where] for name, where in back.named.items())])
     name = args[0]
     if len(args) > 2 or not re.fullmatch(r"[^\W\d][\w-]*", name) or re.fullmatch(r"s\d+(\.\d+)?", name):
         raise BadCommand(f"%ctx checkpoint {' '.join(args)}: use one word that begins with a letter, such as `fitted`")

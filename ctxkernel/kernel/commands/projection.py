@@ -15,14 +15,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase, ViewHandle
 from ctxkernel.core.nodes.stand_ins import suppose
 from ctxkernel.core.nodes.states import handle_state
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import HandleState, Turn, aligned
+from ctxkernel.core.text import format_table, one_line
+from ctxkernel.core.turn import HandleState, Turn
 from ctxkernel.history.events import (
     RESULTS,
     Action,
@@ -103,7 +103,7 @@ def projection(ctx: Runtime, args: Sequence[str]) -> str:
     sent = "" if ctx.asked is not None and ctx.asked.spent else " (nothing was)"
     lines = [
         f"what {ctx.settings.model} would be sent{sent}: {size}, receipt {found.receipt[:19]}",
-        aligned(rows),
+        format_table(rows),
     ]
     lines += [f"left out {item.id}: {item.why}" for item in found.left_out]
     lines += [f"red: {one.told()}" for one in found.violations]
@@ -307,7 +307,7 @@ def comparison_text(found: Comparison, old: str, new: str, before: int, after: i
         sizes = " → ".join(f"~{size:,}" for size in (one.before, one.after) if size is not None)
         rows.append([sign, one.id, one.kind, one.origin, sizes])
     if rows:
-        lines.append(aligned([["", "block", "kind", "from", "tokens"], *rows]))
+        lines.append(format_table([["", "block", "kind", "from", "tokens"], *rows]))
     if len(found.changes) > TEXT_LINES:
         lines.append(f"… {len(found.changes) - TEXT_LINES} more; --json has all")
     return "\n".join(lines)
@@ -522,7 +522,7 @@ def condense(ctx: Runtime, args: Sequence[str]) -> str:
     if "--list" in flags:
         rows = [["condensation", "events", "why"]]
         rows += [[one.event_id, str(len(one.forgotten_event_ids)), one.reason or "asked for"] for one in made]
-        return aligned(rows)
+        return format_table(rows)
     chosen = made[-1]
     if rest:
         named = [one for one in made if rest[0] in (one.event_id, one.event_id.partition(".")[0])]
@@ -559,7 +559,7 @@ def redact(ctx: Runtime, args: Sequence[str]) -> str:
             return "nothing is redacted"
         rows = [["directive", "output", "by", "summary"]]
         rows += [[one.event_id, one.target_id, one.by, one_line(one.summary_text, 60)] for one in live.values()]
-        return aligned(rows)
+        return format_table(rows)
     if not rest:
         raise BadCommand("%ctx redact N SUMMARY: which statement or event, and what mattered in its output?")
     _apart(ctx, rest[0])

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
+from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel import messages
@@ -759,9 +760,7 @@ class Returning:
         told += [f"not restored: {name} ({why})" for name, why in told_lost.items()]
         told += [f"as it is now: {name} ({why})" for name, why in as_now.items()]
         if later := [name for name in stay if name not in own_modules.IN_PLACE]:
-            told.append(
-                f"loaded later, and as it is now: module {', '.join(later[:8])}{' …' if len(later) > 8 else ''}"
-            )
+            told.append(f"loaded later, and as it is now: module {join_names(later)}")
         told += [*filter(None, [prepared.plan.files_that_stay()]), *notices, *waited]
         if job.as_json and not job.statements:
             whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}
@@ -839,4 +838,4 @@ def _is_of_result(name: str) -> bool:
 
 
 def _some(names: Sequence[str]) -> str:
-    return f" ({', '.join(names[:8])}{' …' if len(names) > 8 else ''})" if names else ""
+    return f" ({join_names(names)})" if names else ""

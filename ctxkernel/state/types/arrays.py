@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from xxhash import xxh3_64_hexdigest
 
-from ctxkernel.state.base.reflection import class_dict, class_mro, is_kind, loaded
+from ctxkernel.core.reflection import class_dict, class_mro, is_kind, loaded
 from ctxkernel.state.types.instances import careful
 from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
 from ctxkernel.state.types.process_objects import instance_or, is_anonymous

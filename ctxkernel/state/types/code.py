@@ -27,8 +27,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.base.reflection import (
+from ctxkernel.core.reflection import (
     DEFINED,
     HEAP_TYPE,
     class_dict,
@@ -45,6 +44,7 @@ from ctxkernel.state.base.reflection import (
     register,
     registered,
 )
+from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
 
 if TYPE_CHECKING:

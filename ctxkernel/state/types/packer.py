@@ -29,8 +29,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+from ctxkernel.core.reflection import class_qualname, is_own_class
 from ctxkernel.state.base.own_modules import OwnModule
-from ctxkernel.state.base.reflection import class_qualname, is_own_class
 from ctxkernel.state.base.weak_tables import ById, Named
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.code import Again

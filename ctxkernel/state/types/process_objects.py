@@ -36,7 +36,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.state.base.reflection import HEAP_TYPE, is_kind, loaded
+from ctxkernel.core.reflection import HEAP_TYPE, is_kind, loaded
 from ctxkernel.state.types.instances import careful, defines, kind_of
 from ctxkernel.state.types.parts import PARTS, Constructors, Lost, Reduction
 

@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.core.reflection import Plan, class_mro, class_qualname, is_any, is_kind, is_own_class, public_name
+from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
-from ctxkernel.state.base.reflection import Plan, class_mro, class_qualname, is_any, is_kind, is_own_class, public_name
 from ctxkernel.state.types import arrays, code, connections, frames, instances, process_objects
-from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said, short
+from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said
 
 if TYPE_CHECKING:
     from ctxkernel.state.types.packer import Packer
@@ -211,7 +212,7 @@ class Taking(Outcome):
         found = connections.REGISTRY.describe(obj) if found is None else found
         if type(found) is str and found not in ("", connections.CLOSED):
             reason = f"{reason}; {found}"
-        what = short(public_name(type(obj), self.module), 80)
+        what = one_line(public_name(type(obj), self.module), 80)
         names = self.tops.get(id(obj), ())
         self.fault_names.extend(names)
         self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")
