@@ -42,7 +42,8 @@ _PORT_TAKEN = "Address already in use"
 _ABOUT = (
     "(lambda ctx: __import__('json').dumps("
     "{'off': {'everything': 'the session could not be begun'}} if ctx is None else "
-    "{'session': str(ctx.store.path or ''), 'off': ctx.guard.off, 'notices': ctx.notices, 'head': ctx.loop.log.head})"
+    "{'session': str(ctx.store.path or ''), 'off': ctx.guard.off, "
+    "'notices': ctx.notices.kept, 'head': ctx.loop.log.head})"
     ")(get_ipython().kernel.ctx)"
 )
 
