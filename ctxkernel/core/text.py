@@ -7,8 +7,9 @@ Rule 2: one function for each format: no other module formats sizes, durations, 
 from __future__ import annotations
 
 import datetime
+import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 _CONTROL_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-_a-z])")
 """CSI sequences, OSC sequences up to their end, other escapes of two characters. Of an OSC sequence without its end
@@ -103,3 +104,9 @@ def align(
 def format_table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of equal length as text in columns."""
     return "\n".join(align(rows))
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean …?)` if something like `word` is known; else an empty text."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f" (did you mean {near[0]}?)" if near else ""

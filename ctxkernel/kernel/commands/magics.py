@@ -29,10 +29,10 @@ from ctxkernel.core.timeline import statement_to_json
 from ctxkernel.core.timeline_table import RIGHT, timeline_table
 from ctxkernel.kernel.asking.answer_display import DECIDED, NOTE
 from ctxkernel.kernel.commands import configuration, navigation, projection
-from ctxkernel.kernel.commands.classification import DECIDING, MOVING
 from ctxkernel.kernel.commands.handle_magics import handle_line, matcher, paths_from
 from ctxkernel.kernel.commands.position_names import fitting, place_names
 from ctxkernel.kernel.display import widgets
+from ctxkernel.kernel.turn.classification import DECIDING, MOVING
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -351,7 +351,7 @@ OF_THE_PERSON = MOVING | DECIDING | {"mode", "model", "config", "properties", "p
 
 def _command(name: str) -> Command:
     if name not in COMMANDS:
-        raise BadCommand(f"%ctx has no {name!r}{projection.close(name, COMMANDS)}; %ctx help lists what there is")
+        raise BadCommand(f"%ctx has no {name!r}{projection.suggest(name, COMMANDS)}; %ctx help lists what there is")
     return COMMANDS[name]
 
 
@@ -428,8 +428,9 @@ def _refusing(run: Callable[[], Any]) -> Any:
 
 
 def register(ctx: Runtime) -> None:
-    """Give the shell `%ctx`, its `?` help and its completion."""
+    """Give the shell `%ctx`, its `?` help and its completion; gestures become its commands."""
     shell = ctx.shell
+    ctx.gestures.dispatch = lambda line: dispatch(ctx, line)
 
     def ctx_magic(line: str, cell: str | None = None) -> None:
         shown = _refusing(lambda: dispatch(ctx, line) if cell is None else _with_body(ctx, line, cell))

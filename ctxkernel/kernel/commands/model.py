@@ -17,11 +17,10 @@ from ctxkernel.agent.asks import Bounds, Spent
 from ctxkernel.agent.turn import Turn, source
 from ctxkernel.core.errors import BadCommand, BadPolicy
 from ctxkernel.core.settings import MODES, from_text
-from ctxkernel.core.text import format_table, one_line
+from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.events import Verdict
 from ctxkernel.kernel.asking.answer_display import DECIDED
-from ctxkernel.kernel.commands.projection import close
 from ctxkernel.projection.prices import price_of
 from ctxkernel.projection.secrets import mask
 
@@ -63,7 +62,7 @@ def _options(line: str) -> tuple[dict[str, str], list[str]]:
     while words and words[0].startswith("--"):
         name, sign, value = words.pop(0).partition("=")
         if name not in OPTIONS:
-            raise BadCommand(f"%%ask has no option {name}{close(name, OPTIONS)}; {USAGE}")
+            raise BadCommand(f"%%ask has no option {name}{suggest(name, OPTIONS)}; {USAGE}")
         if name == "--again":
             given[name] = "yes"
             continue

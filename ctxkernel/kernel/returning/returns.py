@@ -17,17 +17,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.text import join_names
-from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel import messages
-from ctxkernel.kernel.commands.classification import on_handles, only_commands
 from ctxkernel.kernel.returning.head_trail import Trail
+from ctxkernel.kernel.returning.targets import Action, Job, Target
+from ctxkernel.kernel.turn.classification import on_handles, only_commands
 from ctxkernel.state.ambient import PARTS, Ambient, passive
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.own_modules import LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
@@ -42,7 +43,6 @@ from ctxkernel.store.chunks.background import Background
 from ctxkernel.store.chunks.chunk_store import ChunkStore, stream_address
 from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.log import origin
-from ctxkernel.store.log.resume import Resumable
 from ctxkernel.store.log.session import CheckpointRow
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from ctxkernel.replay.divergence import DivergenceSettings
     from ctxkernel.replay.plan import Plan
 
-Action = Literal["goto", "undo", "rerun", "resume"]
 _LAST = ("_", "__", "___")
 _RESULT = re.compile(r"Out\[(\d+)\]")
 _NUMBERED = re.compile(r"_(\d+)")
@@ -63,38 +62,6 @@ _MOST_TOUCHED = 200
 _MAKERS = frozenset(("view", "group", "note"))
 _LAST_SECONDS = 5.0
 """What the end of a kernel waits for data that are still being written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A place in the timeline to return to."""
-
-    execution_id: str | None
-    """None is the state before all statements."""
-    told: str
-    """How the user knows it: `s10`, `before s10`, `fitted`."""
-
-
-@dataclass(slots=True)
-class Job:
-    """A return that a cell asked for."""
-
-    action: Action
-    target: Target
-    difference: Difference
-    statements: tuple[tuple[Statement, Execution], ...] = ()
-    """What runs again afterwards."""
-    at: int | None = None
-    """Where on HEAD's trail an undo goes."""
-    as_json: bool = False
-    lose: frozenset[str] = frozenset()
-    """Names that may be lost, as their data are missing."""
-    confirmed: bool = False
-    """Statements that are marked as ones that ask may run."""
-    resumable: Resumable | None = None
-    """What an earlier kernel left, that this one goes on with …"""
-    log: StatementLog | None = None
-    """… and its timeline."""
 
 
 @dataclass(slots=True)
@@ -439,9 +406,9 @@ class Returning:
 
     def plan_json(self, action: Action, target: str, *, before: bool = False, upto: str | None = None) -> messages.Plan:
         """Return the plan of a command that a panel is about to send. Raises CtxError."""
-        from ctxkernel.kernel.commands import navigation
+        from ctxkernel.kernel.returning.jobs import job_of
 
-        job = navigation.job_of(self._ctx, action, target, before=before, upto=upto)
+        job = job_of(self._ctx, action, target, before=before, upto=upto)
         plan = self.plan(job)
         return cast("messages.Plan", {**plan.to_json(), "action": action, "text": plan.text()})
 
