@@ -94,9 +94,10 @@ def test_handlers_and_levels_go_back_and_forward():
     assert part.matches(after)
 
 
-def test_a_handler_s_target_level_and_formatter_go_back_and_forward():
+def test_a_handler_s_target_level_and_formatter_go_back_and_forward(tmp_path):
+    """Of a handler that writes to a file; one that writes to memory is stored with its stream."""
     part = Logging()
-    first, second = io.StringIO(), io.StringIO()
+    first, second = (tmp_path / "first.txt").open("w"), (tmp_path / "second.txt").open("w")
     handler = logging.StreamHandler(first)
     logging.getLogger("notebook.app").addHandler(handler)
     before = part.capture()
@@ -133,11 +134,11 @@ def test_a_file_handler_whose_file_was_closed_goes_on_writing(tmp_path):
     logger.warning("two")
 
     assert (tmp_path / "log.txt").read_text() == "one\ntwo\n"
-    stream = io.StringIO()
+    stream = (tmp_path / "plain.txt").open("w")
     plain = logging.StreamHandler(stream)
     logger.addHandler(plain)
     with_plain = part.capture()
-    plain.setStream(io.StringIO())
+    plain.setStream((tmp_path / "other.txt").open("w"))
     stream.close()
     with pytest.raises(NotRestored, match="StreamHandler: its stream was closed since"):
         part.restore(with_plain)

@@ -272,7 +272,7 @@ def test_too_many_jobs_are_refused_after_a_bounded_wait(background):
 def test_a_job_is_refused_where_memory_is_short(background, monkeypatch):
     monkeypatch.setattr(module, "free_memory", lambda: 100 * 1024 * 1024)
 
-    assert "too few to write 50 MB" in background.submit(puts(b"x"), nbytes=50 << 20).fault
+    assert "too few to write 52.4 MB" in background.submit(puts(b"x"), nbytes=50 << 20).fault
     assert run(background, puts(b"x"), nbytes=10 << 20).fault == ""
 
 

@@ -75,7 +75,7 @@ def test_the_session_used_longest_ago_gives_first_and_the_newest_nothing(root):
     assert there(root, "b-old", *old) == [False] * 4
     assert there(root, "c-middle", *middle) == [False, True, True, True]  # the oldest of them
     assert there(root, "a-new", *new) == [True] * 4
-    assert report.thinned[0].why == "last used 30 days ago; 4 large chunk_store, 4 MB"
+    assert report.thinned[0].why == "last used 30 days ago; 4 large chunks, 4.2 MB"
 
 
 def test_small_chunks_stay(root):

@@ -23,8 +23,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from ctxkernel._version import __version__
 from ctxkernel.cli import _COMMANDS, checks, kernelspec, lab, main
 from ctxkernel.cli import doctor as doctor_module
-from ctxkernel.cli.output import clip, duration, one_line, safe_block, table
-from ctxkernel.cli.read import changed_names, projection_table, timeline_table
+from ctxkernel.cli.output import clip, safe_block, safe_line, table
+from ctxkernel.cli.read import projection_table, timeline_text
+from ctxkernel.core.text import format_duration
+from ctxkernel.core.timeline_table import changed_names
 
 
 def write(path: Path, *sources: str, tags: dict[int, list[str]] | None = None) -> Path:
@@ -256,10 +258,10 @@ def test_the_timeline_for_people_is_a_table(finished, capsys: pytest.CaptureFixt
     assert main(["timeline", str(finished[0])]) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["status", "time", "author", "checkpoint", "names", "source"]
+    assert lines[0].split() == ["at", "author", "status", "time", "checkpoint", "changes", "source"]
     assert lines[1].startswith("s1 ")
     assert "+a +b" in lines[1]
-    assert "~b -a" in lines[2]
+    assert "~b −a" in lines[2]
     assert lines[3].startswith("s3*")
     assert "3 executions, all ok" in lines[-1]
 
@@ -726,7 +728,7 @@ def test_the_doctor_says_what_checkpoints_take_and_when_it_is_too_much(tmp_path:
     full = checks.check_checkpoints()
 
     assert fine.status == "ok"
-    assert re.fullmatch(r"10\d kB of 20\.0 GB in .*checkpoints", fine.detail)
+    assert re.fullmatch(r"10\d\.\d kB of 20\.0 GB in .*checkpoints", fine.detail)
     assert full.status == "warn"
     assert "ctxkernel gc" in full.next_step
 
@@ -799,16 +801,16 @@ def test_a_table_is_aligned_and_fits_the_terminal(monkeypatch: pytest.MonkeyPatc
 
 
 def test_text_of_a_cell_cannot_command_the_terminal():
-    assert one_line("a\x1b[2J\nb\u202ec") == "a\\u001b[2J b\\u202ec"
+    assert safe_line("a\x1b[2J\nb\u202ec") == "a\\u001b[2J b\\u202ec"
     assert safe_block("a\r\x1b[1m\tb\nc\x07") == "a\n\\u001b[1m\tb\nc\\u0007"
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [(None, ""), (0, "0 ms"), (999.4, "999 ms"), (1200, "1.2 s"), (185_000, "3 min 05 s"), (7_260_000, "2 h 01 min")],
+    ("seconds", "text"),
+    [(0, "0 ms"), (0.9994, "999 ms"), (1.2, "1.2 s"), (59.97, "1 min 00 s"), (185, "3 min 05 s"), (7260, "2 h 01 min")],
 )
-def test_times_are_as_a_person_reads_them(milliseconds: float | None, text: str):
-    assert duration(milliseconds) == text
+def test_times_are_as_a_person_reads_them(seconds: float, text: str):
+    assert format_duration(seconds) == text
 
 
 def test_clipping_counts_columns():
@@ -823,13 +825,13 @@ def test_colour_is_for_terminals_only(finished, capsys: pytest.CaptureFixture[st
 
 
 def test_an_empty_session_has_a_sentence():
-    text = timeline_table({"session": "id", "head": None, "statements": []}, Path("x.sqlite"))
+    text = timeline_text({"session": "id", "head": None, "statements": []}, Path("x.sqlite"))
 
     assert text == "No statement in this session (x.sqlite)."
 
 
 def test_names_are_marked_by_what_happened_to_them():
-    assert changed_names({"added": {"a": {}}, "changed": {"b": {}}, "deleted": ["c"]}) == "+a ~b -c"
+    assert changed_names({"added": {"a": {}}, "changed": {"b": {}}, "deleted": ["c"]}) == "+a ~b −c"
 
 
 def test_a_red_projection_says_what_is_wrong_and_what_helps():

@@ -121,7 +121,7 @@ def test_the_timeline_marks_what_head_did_not_come_by(branched: Path, capsys):
 
     first = [line.split()[0] for line in out.splitlines()[1:8]]
     assert first == ["s1", "s2", "(s3)", "(s4)", "(s5)", "s6", "s7*"]
-    assert "(…) is on no way to it" in out
+    assert "(…) is on another branch" in out
 
 
 def test_the_timeline_says_which_states_can_be_returned_to_and_their_names(branched: Path, capsys):

@@ -576,7 +576,7 @@ def test_the_place_of_a_difference_in_a_long_text_is_told():
     old = "\n".join(map(str, range(1000)))
     [one] = printed(old, old.replace("\n700\n", "\n-7\n").replace("\n800\n", "\n-8\n"))
 
-    assert one.summary == "2 of 1000 lines differ, first 701: 700 → -7"
+    assert one.summary == "2 of 1,000 lines differ, first 701: 700 → -7"
     assert one.before.startswith("699\n700\n701")
     assert len(one.before) <= 400 and len(one.summary) <= 200
 

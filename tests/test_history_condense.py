@@ -438,7 +438,7 @@ LONG = "x" * 10_000_000
         ([statement(1, "f(\n'''\nx = 1\n'''\n)\ny = 2")], "s1: f( · made y"),
         (
             [statement(1, "\n".join(["go()", *(f"v{n} = 1" for n in range(9))]))],
-            "s1: go() · made v0, v1, v2, v3, v4, v5, …",
+            "s1: go() · made v0, v1, v2, v3, v4, v5, … 3 more",
         ),
         ([statement(1, "f()", Output("stdout", "one\ntwo \n\n"))], "s1: f() · gave: two"),
         ([statement(1, "f()", Output("image/png", LONG))], "s1: f() · image/png"),
@@ -538,7 +538,7 @@ def test_a_request_for_a_summary_keeps_what_it_is_about_between_marks_it_cannot_
     assert text.endswith(f"\n</{mark}>")
     assert hostile in text.split(f"\n<{mark}>\n")[1]
     assert "At most 300 tokens" in text
-    assert "characters cut)" in text
+    assert "characters left out" in text
     assert len(text) < 210_000
     assert text == summary_request(events, 300)
     assert text != summary_request(events[:-1], 300)

@@ -23,13 +23,11 @@ from ctxkernel.core.events import (
     TickApplied,
     event_to_json,
 )
-from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Async, Periodic, Sync
 from ctxkernel.core.nodes.base import ALIASES, parse_freq
 from ctxkernel.core.ports import All
 from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.steps import unmet_needs
 from ctxkernel.core.timeline import (
     ChangeInfo,
     ExceptionInfo,
@@ -604,11 +602,3 @@ def test_a_preparation_that_failed_is_told_by_the_tick_and_changes_nothing():
 
     assert "OSError: gone" in result.notices[0]
     assert handle.digest() == before
-
-
-def test_each_step_of_a_turn_finds_what_it_needs():
-    """What a step of the table reads is given by the caller or by an earlier step."""
-    given = ("turn", "outcome", "now", "expired", "move", "restored", "observe")
-
-    assert unmet_needs(Loop.END, given) == []
-    assert unmet_needs(tuple(reversed(Loop.END)), given)

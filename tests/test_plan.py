@@ -190,7 +190,7 @@ def test_a_plan_says_all_that_would_happen():
 
     assert plan.text().splitlines() == [
         "to s9: about 1.6 s",
-        "keep         12 names (k0, k1, k2, k3, k4, k5, k6, k7 and 4 more)",
+        "keep         12 names (k0, k1, k2, k3, k4, k5, k6, k7, … 4 more)",
         "load         2 names (x, view), 120.0 MB",
         "drop         1 name (late)",
         "make again   g by s4",
@@ -237,7 +237,7 @@ def test_a_return_names_the_files_that_stay_in_one_line():
 
     assert plan.files_that_stay() == (
         "10 files that were written since stay as they are: "
-        "0.txt, 1.txt, 2.txt, 3.txt, 4.txt, 5.txt, 6.txt, 7.txt and 2 more"
+        "0.txt, 1.txt, 2.txt, 3.txt, 4.txt, 5.txt, 6.txt, 7.txt, … 2 more"
     )
     assert make_plan("s1.1").files_that_stay() == ""
 

@@ -398,7 +398,7 @@ def test_a_statement_shows_what_it_was_and_what_came_of_it():
         "f()\n"
         "<ctx:stdout>\nhi\n"
         "<ctx:error>\ncell 3, line 1\nValueError: no\n"
-        "<ctx:display>\n   a\n0  1\n<Figure>\n[image/png 12 kB]\n[text/html 900 B]\n[file out.csv 3.4 MB]\n"
+        "<ctx:display>\n   a\n0  1\n<Figure>\n[image/png 12.3 kB]\n[text/html 900 B]\n[file out.csv 3.4 MB]\n"
         "<ctx:changes>\n+ x: int ~ xs: list (mutated) - y\n"
         "</ctx:statement>"
     )

@@ -151,7 +151,7 @@ def test_a_checkpoint_s_name_that_is_given_again_says_what_had_it(kernel):
 def test_a_quota_below_a_gigabyte_is_told_in_megabytes(start_kernel):
     kernel = start_kernel(env={"CTXKERNEL_QUOTA_GB": "0.5"})
 
-    assert " MB of 500.0 MB · " in kernel.run("%ctx status").data[0]["text/plain"]
+    assert "B of 500.0 MB · " in kernel.run("%ctx status").data[0]["text/plain"]
 
 
 def test_a_plan_names_only_the_parts_of_the_process_that_differ(start_kernel):

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxkernel.core.errors import BadTarget
+from ctxkernel.core.image_headers import read_image
 from ctxkernel.core.ports import All
 from ctxkernel.sources import open_source
-from ctxkernel.sources.base.image_headers import read_image
 from ctxkernel.sources.files import globs
 from ctxkernel.sources.tables import parquet
 from ctxkernel.testing.renderings import opened, render, written

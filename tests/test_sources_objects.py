@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctxkernel.core.descriptions import brief
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import All, Rendered, RenderRequest
 from ctxkernel.sources import BaseSource, Draft, open_named, open_source, register, registry
-from ctxkernel.sources.base.saferepr import brief
 from ctxkernel.testing.renderings import opened, render, written
 
 
@@ -318,7 +318,7 @@ LOOKED_AT: list[tuple[str, Any, str]] = [
     ("slots", Slotted(), ".a = 1"),
     ("enum", Colour.RED, "Colour.RED"),
     ("dict", {"a": 1, "b": {"c": [1, 2]}}, "'a': 1\n'b': {'c': [1, 2]}"),
-    ("nested", [[[[[1]]]]], "0: [[list of 1]]"),
+    ("nested", [[[[[1]]]]], "0: [[[…]]]"),
     ("set", {"b", "a", "c"}, "'a'\n'b'\n'c'"),
     ("bytes", b"\0a", r"b'\x00a'"),
     ("int", 10**4000, "<int of 13,288 bits>"),
@@ -382,7 +382,7 @@ def test_a_class_of_a_cell_is_its_source_too():
 def test_a_module_is_its_file_and_a_built_in_one_its_names():
     assert '"""A dict' not in render(os, 1).text
     assert render(os, 1, tokens=All).text.startswith("module os · ")
-    assert "sqrt: <function sqrt>" in render(math, 1).text
+    assert "sqrt: <built-in function sqrt>" in render(math, 1).text
 
 
 def test_a_stringio_is_its_text_and_a_closed_one_is_no_crash():

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from tracker_rows import Notebook, names
 
+from ctxkernel.core.descriptions import describe
 from ctxkernel.state.tracking.candidates import read_cell
-from ctxkernel.state.tracking.descriptions import describe
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 
 # -- reading a cell ----------------------------------------------------------------------------

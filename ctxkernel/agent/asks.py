@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ctxkernel.core.text import format_duration, plural
 from ctxkernel.projection.displayed_tokens import tokens_in, usage_count
 from ctxkernel.projection.prices import cost_of_usage
 
@@ -65,10 +66,10 @@ class Spent:
 
     def told(self) -> str:
         """Return it in a line for a person."""
-        many = f"{self.requests} request{'s' * (self.requests != 1)}"
+        many, took = plural(self.requests, "requests"), format_duration(self.seconds)
         cached = f", {self.cached * 100 // self.tokens_in} % cached" if self.tokens_in and self.cached else ""
         cost = "price not known" if self.usd is None else f"${self.usd:.4f}" if self.usd < 1 else f"${self.usd:.2f}"
-        return f"{many}, {self.tokens_in:,} tokens in{cached}, {self.tokens_out:,} out, {cost}, {self.seconds:.1f} s"
+        return f"{many}, {self.tokens_in:,} tokens in{cached}, {self.tokens_out:,} out, {cost}, {took}"
 
 
 NOTHING = Spent()

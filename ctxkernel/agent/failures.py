@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from ctxkernel.core.errors import CtxError
+from ctxkernel.core.text import truncate
 from ctxkernel.projection.secrets import mask
 
 Kind = Literal[
@@ -67,7 +68,7 @@ CHARS = 400
 
 def bounded(text: str) -> str:
     """Return a quotation for an error's text: not too long, and nothing that a terminal would obey."""
-    cut = text if len(text) <= CHARS else text[:CHARS] + "…"
+    cut = truncate(text, CHARS)
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
 
 

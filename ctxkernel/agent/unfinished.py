@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ctxkernel.agent.turn import source
-from ctxkernel.core.delta import one_line
+from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.events import Action, HistoryEvent, UserQuestion
 from ctxkernel.history.repair import report

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ctxkernel.cli import Unusable
-from ctxkernel.cli.output import clip, one_line, paint, show, show_json
+from ctxkernel.cli.output import clip, paint, safe_line, show, show_json
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import Report
 from ctxkernel.history.rules import check as look
@@ -126,15 +126,15 @@ def _as_json(one: _Checked) -> dict[str, Any]:
 
 def _as_text(one: _Checked, *, several: bool) -> list[str]:
     """Return a line on the request, and two for each violation."""
-    model = clip(one_line(one.model), 100) or "no model"
+    model = clip(safe_line(one.model), 100) or "no model"
     name = model if one.known else f"{model}, which no row knows: checked as the strictest model"
     count = len(one.report.violations)
     told = paint("ok", "green") if one.report.ok else paint(f"{count} violation{'s' * (count > 1)}", "red")
     lines = [f"{f'line {one.line}: ' if several else ''}{told} · {name}"]
     for fault in one.report.violations[:SHOWN]:
-        path = clip(one_line(fault.path), 300) or "the body"
-        lines.append(f"  {path} · {fault.rule}: {clip(one_line(fault.message), 500)}")
-        lines.append(f"    {paint('fix', 'dim')}: {one_line(fault.fix)}")
+        path = clip(safe_line(fault.path), 300) or "the body"
+        lines.append(f"  {path} · {fault.rule}: {clip(safe_line(fault.message), 500)}")
+        lines.append(f"    {paint('fix', 'dim')}: {safe_line(fault.fix)}")
     if count > SHOWN:
         lines.append(f"  and {count - SHOWN} more; --json has all")
     return lines

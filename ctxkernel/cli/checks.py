@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ctxkernel.cli.output import size
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.text import format_size
 from ctxkernel.store import trust
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.background import SWITCH, Background
@@ -75,12 +75,14 @@ def check_checkpoints() -> Check:
             f"set {CACHE} to a folder of your own.",
         )
     used, limit = sum(quota.usage(root).values()), quota.limit_bytes()
-    detail = f"{size(used)} of {size(limit)} in {root}"
+    detail = f"{format_size(used)} of {format_size(limit)} in {root}"
     if used > limit:
         return warn("checkpoints", detail, "`ctxkernel gc` makes room; CTXKERNEL_QUOTA_GB sets another limit.")
     above = next(folder for folder in (root, *root.parents) if folder.exists())
     if (free := shutil.disk_usage(above).free) < _LITTLE:
-        return warn("checkpoints", f"{detail}, where {size(free)} are free", "free some space there: `ctxkernel gc`.")
+        return warn(
+            "checkpoints", f"{detail}, where {format_size(free)} are free", "free some space there: `ctxkernel gc`."
+        )
     return ok("checkpoints", detail)
 
 

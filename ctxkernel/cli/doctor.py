@@ -34,7 +34,8 @@ from ctxkernel.cli.checks import (
 )
 from ctxkernel.cli.chromium import find_chromium
 from ctxkernel.cli.kernelspec import KERNEL_NAME, OwnKernelSpecs, find_installed
-from ctxkernel.cli.output import one_line, paint, show, show_json, status_colour, width_of
+from ctxkernel.cli.output import paint, safe_line, show, show_json, status_colour, width_of
+from ctxkernel.core.text import format_duration
 from ctxkernel.store import trust
 from ctxkernel.store.chunks.chunk_store import CACHE
 
@@ -170,7 +171,7 @@ def check_kernel() -> Check:
             said = {name: given.get("data", {}).get("text/plain") for name, given in reply["user_expressions"].items()}
         except Exception as fault:
             last = log.read_text("utf-8", "replace").strip().splitlines()[-1:] if log.exists() else []
-            why = one_line(last[0]) if last else one_line(f"{type(fault).__name__}: {fault}")
+            why = safe_line(last[0]) if last else safe_line(f"{type(fault).__name__}: {fault}")
             return fail(
                 "kernel",
                 f"it did not start: {why}",
@@ -191,8 +192,8 @@ def check_kernel() -> Check:
         if said["answer"] != "42":
             return fail("kernel", f"it answered 6 × 7 with {said['answer']}", REPORT)
         if said["off"] != "[]":
-            return warn("kernel", f"it runs cells, but does not keep everything: {one_line(str(said['off']))}", REPORT)
-        return ok("kernel", f"started and answered in {took:.1f} s")
+            return warn("kernel", f"it runs cells, but does not keep everything: {safe_line(str(said['off']))}", REPORT)
+        return ok("kernel", f"started and answered in {format_duration(took)}")
 
 
 def check_sqlite() -> Check:
@@ -280,7 +281,9 @@ def check_labextension() -> Check:
         version = json.loads((folder / "package.json").read_text("utf-8"))["version"]
     except (OSError, ValueError, KeyError) as fault:
         return fail(
-            "panel", f"{folder}/package.json cannot be read: {one_line(str(fault))}", "install jupyter-ctxkernel again."
+            "panel",
+            f"{folder}/package.json cannot be read: {safe_line(str(fault))}",
+            "install jupyter-ctxkernel again.",
         )
     if labextension_disabled():
         return warn(
@@ -344,7 +347,7 @@ def examine() -> Iterator[Check]:
         try:
             yield check()
         except Exception as fault:  # rule 1
-            yield warn(name, f"could not be checked: {one_line(f'{type(fault).__name__}: {fault}')}")
+            yield warn(name, f"could not be checked: {safe_line(f'{type(fault).__name__}: {fault}')}")
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -356,7 +359,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         if arguments.json:
             continue
         status = paint(f"{check.status:<4}", status_colour(check.status))
-        show(f"{status}  {check.name:<{wide}}  {one_line(check.detail)}")
+        show(f"{status}  {check.name:<{wide}}  {safe_line(check.detail)}")
         if check.next_step:
             show(f"{'':<4}  {'':<{wide}}  → {check.next_step}")
         sys.stdout.flush()

@@ -24,7 +24,7 @@ import nbformat
 
 from ctxkernel.cli import INTERRUPTED, Failed
 from ctxkernel.cli.kernel import OwnKernel, last_line
-from ctxkernel.cli.output import one_line
+from ctxkernel.cli.output import safe_line
 from ctxkernel.cli.run import Outcome, Progress, code_cells, read_notebook, run_cells
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison
@@ -67,7 +67,7 @@ def examine(path: Path, *, update: bool = False) -> Examined:
             try:
                 outcome = asyncio.run(_execute(ran, path, session, log, update=update))
             except (RuntimeError, TimeoutError) as fault:
-                raise Failed(f"the kernel did not start: {last_line(log) or one_line(str(fault))}") from fault
+                raise Failed(f"the kernel did not start: {last_line(log) or safe_line(str(fault))}") from fault
         if outcome.status == INTERRUPTED:
             raise KeyboardInterrupt
         faults = [outcome.message] if outcome.message else []

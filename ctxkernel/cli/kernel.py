@@ -29,7 +29,7 @@ from traitlets import default
 
 from ctxkernel.cli import Failed, Interrupted
 from ctxkernel.cli.kernelspec import OwnKernelSpecs
-from ctxkernel.cli.output import one_line
+from ctxkernel.cli.output import safe_line
 from ctxkernel.store.lock import SessionLock, holder, lock_path
 from ctxkernel.store.log.reader import SessionReader
 
@@ -42,7 +42,8 @@ _PORT_TAKEN = "Address already in use"
 _ABOUT = (
     "(lambda ctx: __import__('json').dumps("
     "{'off': {'everything': 'the session could not be begun'}} if ctx is None else "
-    "{'session': str(ctx.store.path or ''), 'off': ctx.guard.off, 'notices': ctx.notices, 'head': ctx.loop.log.head})"
+    "{'session': str(ctx.store.path or ''), 'off': ctx.guard.off, "
+    "'notices': ctx.notices.kept, 'head': ctx.loop.log.head})"
     ")(get_ipython().kernel.ctx)"
 )
 
@@ -211,7 +212,7 @@ def last_line(log: IO[bytes]) -> str:
     """Return what a kernel's process said last outside of any cell: where it fails early that is the reason."""
     log.seek(0)
     lines = log.read().decode("utf-8", "replace").strip().splitlines()
-    return one_line(lines[-1])[:500] if lines else ""
+    return safe_line(lines[-1])[:500] if lines else ""
 
 
 # -- on a session that is there already ----------------------------------------------------------------
@@ -253,6 +254,6 @@ async def resumed_at(kernel: OwnKernel, session: Path) -> str | None:
     if not about.get("session") or Path(about["session"]).resolve() != session.resolve():
         reasons.append(f"the kernel took {about.get('session') or 'no file'} instead")
     if reasons:
-        why = one_line(reasons[0].removeprefix("not resumed: "))
+        why = safe_line(reasons[0].removeprefix("not resumed: "))
         raise Failed(f"the state of {session} could not be brought back: {why}")
     return about.get("head")

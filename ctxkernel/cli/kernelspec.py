@@ -19,7 +19,7 @@ from typing import Any
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
 from ctxkernel.cli import Failed, Unusable
-from ctxkernel.cli.output import one_line, say, show
+from ctxkernel.cli.output import safe_line, say, show
 
 KERNEL_NAME = "ctxkernel"
 DISPLAY_NAME = f"ctxkernel (Python {sys.version_info[0]})"
@@ -113,7 +113,7 @@ def install(arguments: argparse.Namespace) -> int:
                 f"the kernelspec could not be written to {fault.filename or prefix}: {fault.strerror}. "
                 "`--user` writes to your own folder, `--prefix P` to one of your choice."
             ) from fault
-    show(f"Registered the kernel {name}, which Jupyter shows as {one_line(display_name)!r}.")
+    show(f"Registered the kernel {name}, which Jupyter shows as {safe_line(display_name)!r}.")
     show(f"  kernelspec: {destination}")
     show(f"  starts:     {sys.executable}")
     found = find_installed(name)

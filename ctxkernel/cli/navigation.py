@@ -25,7 +25,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from ctxkernel.cli import INTERRUPTED, Failed
 from ctxkernel.cli.kernel import RESUME, OwnKernel, keep_off, last_line, resumed_at
-from ctxkernel.cli.output import one_line, safe_block, say, show, show_json
+from ctxkernel.cli.output import safe_block, safe_line, say, show, show_json
 from ctxkernel.cli.places import Timeline
 from ctxkernel.cli.read import find_session
 from ctxkernel.store.log.location import FOLDER, OVERRIDE
@@ -90,7 +90,7 @@ class _Watched(OwnKernel):
             text = msg["content"].get("data", {}).get("text/plain", "")
             if msg["content"].get("transient", {}).get("display_id"):
                 if text:
-                    say(one_line(text))
+                    say(safe_line(text))
                 return None
         return super().process_message(msg, cell, cell_index)
 
@@ -105,7 +105,7 @@ def _carry_out(command: list[str], session: Path, arguments: argparse.Namespace)
         try:
             return asyncio.run(_execute(f"%ctx {shlex.join(command)}", place, session, arguments, log))
         except (RuntimeError, TimeoutError) as fault:
-            why = last_line(log) or one_line(str(fault))
+            why = last_line(log) or safe_line(str(fault))
             raise Failed(f"the kernel did not start: {why}\n`ctxkernel doctor` says what works here.") from fault
 
 
@@ -121,7 +121,7 @@ async def _execute(line: str, place: Path, session: Path, arguments: argparse.Na
             await kernel.async_execute_cell(cell, 0)
         except CellExecutionError as fault:
             done.status = 1
-            done.message = one_line(fault.evalue if fault.ename == "UserRefusal" else f"{fault.ename}: {fault.evalue}")
+            done.message = safe_line(fault.evalue if fault.ename == "UserRefusal" else f"{fault.ename}: {fault.evalue}")
         except (DeadKernelError, CellTimeoutError, RuntimeError, AssertionError):
             done.status = 1
             done.message = "the kernel died; what had run before is in the session"
@@ -158,7 +158,7 @@ def _tell(done: _Done, arguments: argparse.Namespace, session: str) -> None:
         try:
             done.told = json.loads(done.text) if done.text.strip() else {}
         except ValueError as fault:
-            raise Failed(f"the kernel answered something else than JSON: {one_line(done.text)[:200]}") from fault
+            raise Failed(f"the kernel answered something else than JSON: {safe_line(done.text)[:200]}") from fault
         show_json({"session": session, "head": done.head, **done.told})
     elif done.text:
         show(safe_block(done.text.rstrip("\n")))

@@ -13,6 +13,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import IO, Any, Literal
 
+from ctxkernel.core.text import align, one_line, strip_ansi
+
 Colour = Literal["green", "yellow", "red", "cyan", "dim", "bold"]
 _CODES: dict[str, str] = {"green": "32", "yellow": "33", "red": "31", "cyan": "36", "dim": "2", "bold": "1"}
 _GAP = "  "
@@ -51,30 +53,19 @@ def status_colour(status: str) -> Colour | None:
     return "red" if status in ("error", "timeout", "fail") else "yellow"
 
 
-def one_line(text: str) -> str:
+def safe_line(text: str) -> str:
     """Return `text` on one line, without anything that a terminal would obey."""
-    line = " ".join(text.split())
-    # Cc and Cf hold escapes and the marks that reorder text; Cs cannot be encoded.
-    return "".join(
-        c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn") else f"\\u{ord(c):04x}" for c in line
-    )
-
-
-def gist(source: str) -> str:
-    """Return a cell in one line: its first line with code, and how many more there are."""
-    lines = [line for line in source.splitlines() if line.strip()]
-    if not lines:
-        return ""
-    first = next((line for line in lines if not line.lstrip().startswith("#")), lines[0])
-    more = len(lines) - 1
-    return one_line(first) + (f" (+{more} line{'s' * (more > 1)})" if more else "")
+    return _escaped(one_line(text, len(text)))
 
 
 def safe_block(text: str) -> str:
     """Return `text` with its lines kept and every other control character shown."""
-    return "\n".join(
-        "".join(c if c == "\t" or c.isprintable() else f"\\u{ord(c):04x}" for c in line) for line in text.splitlines()
-    )
+    return "\n".join(map(_escaped, text.splitlines()))
+
+
+def _escaped(line: str) -> str:
+    """Escapes, marks that reorder text and lone surrogates are not printable."""
+    return "".join(c if c == "\t" or c.isprintable() else f"\\u{ord(c):04x}" for c in line)
 
 
 def width_of(text: str) -> int:
@@ -95,28 +86,6 @@ def clip(text: str, columns: int) -> str:
     return "".join(kept) + "…"
 
 
-def duration(milliseconds: float | None) -> str:
-    """Return a time as a person reads it: `8 ms`, `1.2 s`, `3 min 05 s`."""
-    if milliseconds is None:
-        return ""
-    if milliseconds < 1000:
-        return f"{milliseconds:.0f} ms"
-    seconds = milliseconds / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def size(nbytes: float) -> str:
-    """Return a size as a person reads it: `0 B`, `312 kB`, `1.4 GB` (powers of 1000)."""
-    for unit in ("B", "kB", "MB"):
-        if nbytes < 999.5:
-            return f"{nbytes:.0f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} GB"
-
-
 def table(
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -133,23 +102,13 @@ def table(
     for column `coloured`, `dimmed` the rows that stand back.
     """
     caps = caps or {}
-    cells = [[clip(one_line(cell), caps.get(i, 10_000)) for i, cell in enumerate(row)] for row in rows]
-    widths = [max(width_of(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
-    total = shutil.get_terminal_size((120, 24)).columns
-    widths[-1] = max(12, min(widths[-1], total - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)))
-
-    def line(row: Sequence[str], colour: Colour | None) -> str:
-        parts = []
-        for i, cell in enumerate(row):
-            text = clip(cell, widths[i])
-            pad = " " * (widths[i] - width_of(text))
-            text = paint(text, colour) if i == coloured else text
-            parts.append(pad + text if i in right else text + pad)
-        return _GAP.join(parts).rstrip()
-
-    lines = [paint(line(headers, None), "dim")]
+    cells = [[clip(safe_line(cell), caps.get(i, 10_000)) for i, cell in enumerate(row)] for row in [headers, *rows]]
+    before = [max(map(width_of, column)) + len(_GAP) for column in zip(*cells, strict=True)][:-1]
+    room = max(12, shutil.get_terminal_size((120, 24)).columns - sum(before))
+    dim = {0, *(n + 1 for n in dimmed)}
     for n, row in enumerate(cells):
-        is_dim = n in dimmed
-        text = line(row, colours[n] if colours and not is_dim else None)
-        lines.append(paint(text, "dim") if is_dim else text)
-    return "\n".join(lines)
+        row[-1] = clip(row[-1], room)
+        if colours and n not in dim:
+            row[coloured] = paint(row[coloured], colours[n - 1])
+    lines = align(cells, right=right, gap=_GAP, width_of=lambda cell: width_of(strip_ansi(cell)))
+    return "\n".join(paint(line, "dim") if n in dim else line for n, line in enumerate(lines))

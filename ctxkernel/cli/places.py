@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ctxkernel.cli import Unusable
-from ctxkernel.cli.output import one_line
+from ctxkernel.cli.output import safe_line
 from ctxkernel.core.timeline import Execution, StatementLog
 from ctxkernel.store.log.reader import SessionReader
 
@@ -66,7 +66,7 @@ class Timeline:
             pass
         some = f" or a name ({', '.join(sorted(self.names)[:5])})" if self.names else ""
         raise Unusable(
-            f"there is no statement {one_line(text)[:40]} in this session; "
+            f"there is no statement {safe_line(text)[:40]} in this session; "
             f"give a number that `ctxkernel timeline` lists{some}."
         )
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ctxkernel.cli import Failed, Unusable
-from ctxkernel.cli.output import duration, gist, paint, show, show_json, status_colour, table
+from ctxkernel.cli.output import Colour, paint, show, show_json, status_colour, table
+from ctxkernel.core.text import plural
+from ctxkernel.core.timeline_table import RIGHT, STATUS, path_to, timeline_table
 from ctxkernel.store.log.session import SessionReader, newest_session
 
 Json = Mapping[str, Any]
@@ -47,7 +49,7 @@ def timeline(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(value)
     else:
-        show(timeline_table(value, reader.path, names))
+        show(timeline_text(value, reader.path, names))
     return 0
 
 
@@ -65,96 +67,17 @@ def projection(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def changed_names(diff: Json) -> str:
-    """Return a namespace diff as `+added ~changed -deleted`."""
-    signs = (("+", diff["added"]), ("~", diff["changed"]), ("-", diff["deleted"]))
-    return " ".join(f"{sign}{name}" for sign, names in signs for name in names)
-
-
-def timeline_table(value: Json, path: Path, names: Mapping[str, str] | None = None) -> str:
-    """Return a timeline as a table for people: one row an execution, newest last, HEAD marked with `*`.
-
-    An execution that HEAD did not come by is in parentheses. `names` are the user's names of states. The columns for
-    checkpoints and re-runs are there where there are any.
-    """
-    runs = [(statement, run) for statement in value["statements"] for run in statement["executions"]]
-    if not runs:
+def timeline_text(value: Json, path: Path, names: Mapping[str, str] | None = None) -> str:
+    """Return a timeline as a table for a terminal. `names` are the user's names of states."""
+    if not value["statements"]:
         return f"No statement in this session ({path})."
-    on_path = _path([run for _, run in runs], value["head"])
-    named = {at: name for name, at in (names or {}).items()}
-    columns: list[tuple[str, list[str]]] = [
-        ("", [_name(statement, run, value["head"], on_path) for statement, run in runs]),
-        ("status", [run["status"] for _, run in runs]),
-        ("time", [duration(run["cost"]["time_ms"]) if run["ended_at"] is not None else "" for _, run in runs]),
-        ("author", [statement["author"] for statement, _ in runs]),
-        ("checkpoint", [_checkpoint(run, named) for _, run in runs]),
-        ("re-run", [_comparison(run) for _, run in runs]),
-        ("names", [changed_names(run["state_diff"]) for _, run in runs]),
-        ("source", [_gist(statement["source"], run) for statement, run in runs]),
-    ]
-    columns = [(head, cells) for head, cells in columns if head not in ("checkpoint", "re-run") or any(cells)]
-    heads = [head for head, _ in columns]
-    caps = {
-        heads.index(head): most for head, most in (("checkpoint", 24), ("re-run", 28), ("names", 32)) if head in heads
-    }
-    body = table(
-        heads,
-        list(zip(*(cells for _, cells in columns), strict=True)),
-        right=frozenset({2}),
-        caps=caps,
-        colours=[status_colour(run["status"]) for _, run in runs],
-        dimmed=frozenset(n for n, (_, run) in enumerate(runs) if run["execution_id"] not in on_path),
-    )
-    failed = sum(run["status"] != "ok" for _, run in runs)
-    summary = f"{len(runs)} executions" if len(runs) != 1 else "1 execution"
-    summary += f", {failed} not ok" if failed else ", all ok"
-    off = " · (…) is on no way to it" if len(on_path) < len(runs) else ""
-    return f"{body}\n\n{summary} · * is HEAD{off} · {path}"
-
-
-def _path(runs: Sequence[Json], head: str | None) -> set[str]:
-    """Return the executions by which HEAD came to where it is."""
-    parents = {run["execution_id"]: run["parent_execution_id"] for run in runs}
-    found: set[str] = set()
-    while head is not None and head in parents and head not in found:
-        found.add(head)
-        head = parents[head]
-    return found
-
-
-def _name(statement: Json, run: Json, head: str | None, on_path: set[str]) -> str:
-    name = statement["statement_id"] if len(statement["executions"]) == 1 else run["execution_id"]
-    if run["execution_id"] == head:
-        return f"{name}*"
-    return name if run["execution_id"] in on_path else f"({name})"
-
-
-def _checkpoint(run: Json, named: Mapping[str, str]) -> str:
-    """Return the state of the checkpoint after an execution, how much of it is missing, and its name."""
-    made = run.get("checkpoint")
-    parts = [named[run["execution_id"]]] if run["execution_id"] in named else []
-    if made:
-        parts.append(made["state"] + (f" −{len(made['missing'])}" if made["missing"] else ""))
-    return ", ".join(parts)
-
-
-def _comparison(run: Json) -> str:
-    """Return what a re-run came out with."""
-    made = run.get("comparison")
-    if not made:
-        return ""
-    if made["same"]:
-        return "same"
-    subjects = [one["subject"] for one in made["divergences"] if one["kind"] != "timing"]
-    return f"{'differs as expected' if made['expected'] else 'differs'}: {', '.join(subjects)}"
-
-
-def _gist(source: str, execution: Json) -> str:
-    exception = execution["exception"]
-    if not exception:
-        return gist(source)
-    told = f"{exception['type']}: {exception['message']}" if exception["message"] else exception["type"]
-    return f"{told}  ←  {gist(source)}"
+    made = timeline_table(value["statements"], value["head"], path_to(value["statements"], value["head"]), names or {})
+    heads, *rows = made.rows
+    colours: list[Colour | None] = [status_colour(status) for status in made.statuses]
+    body = table(heads, rows, right=RIGHT, colours=colours, coloured=STATUS, dimmed=made.aside)
+    failed = sum(status != "ok" for status in made.statuses)
+    summary = f"{plural(len(rows), 'executions')}, {f'{failed} not ok' if failed else 'all ok'}"
+    return f"{body}\n\n{summary} · {made.legend()} · {path}"
 
 
 def projection_table(value: Json) -> str:

@@ -22,19 +22,19 @@ from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, last_line, resumed_at
 from ctxkernel.cli.output import (
     clip,
-    duration,
-    gist,
     has_colour,
-    one_line,
     paint,
     safe_block,
+    safe_line,
     say,
     show,
     show_json,
     status_colour,
 )
-from ctxkernel.cli.read import timeline_table
+from ctxkernel.cli.read import timeline_text
 from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
+from ctxkernel.core.text import format_duration, strip_ansi
+from ctxkernel.core.timeline_table import gist
 from ctxkernel.store.log.location import HINT, OVERRIDE
 from ctxkernel.store.log.session import SessionReader, newest_session
 
@@ -53,7 +53,9 @@ class Progress:
 
     def _line(self, number: int, status: str, took: str, source: str) -> str:
         mark = paint(f"{status:<9}", status_colour(status), sys.stderr)
-        return f"[{number:>{len(str(self._cells))}}/{self._cells}] {mark} {took:>9}  {clip(gist(source), 80)}"
+        return (
+            f"[{number:>{len(str(self._cells))}}/{self._cells}] {mark} {took:>9}  {clip(safe_line(gist(source)), 80)}"
+        )
 
     def begin(self, number: int, source: str) -> None:
         """A cell starts."""
@@ -69,7 +71,7 @@ class Progress:
         """A cell ended."""
         if self._live:
             print("\r\x1b[2K", end="", file=sys.stderr)
-        say(self._line(number, status, duration((time.monotonic() - self._started) * 1000), source))
+        say(self._line(number, status, format_duration(time.monotonic() - self._started), source))
 
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:
@@ -84,10 +86,10 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
     except (OSError, UnicodeDecodeError) as fault:
         raise Unusable(f"{path} cannot be read: {fault}.") from fault
     except Exception as fault:  # nbformat has many ways to say it; its first line does
-        raise Unusable(f"{path} is not a valid notebook: {one_line(str(fault))[:200]}.") from fault
+        raise Unusable(f"{path} is not a valid notebook: {safe_line(str(fault))[:200]}.") from fault
     language = notebook.metadata.get("kernelspec", {}).get("language") or "python"
     if language.lower() not in ("python", "python3", "ipython"):
-        raise Unusable(f"{path} is a {one_line(language)} notebook; the ctxkernel runs Python.")
+        raise Unusable(f"{path} is a {safe_line(language)} notebook; the ctxkernel runs Python.")
     return notebook
 
 
@@ -155,7 +157,7 @@ async def _resume(
         reply = await kernel.command(f"%ctx goto {found.back_to or 0}")
         if reply.get("status") != "ok":
             raise Failed(
-                f"the state before cell {kept + 1} cannot be brought back: {one_line(str(reply.get('evalue')))}. "
+                f"the state before cell {kept + 1} cannot be brought back: {safe_line(str(reply.get('evalue')))}. "
                 "Without --resume every cell runs."
             )
     say(f"Cell {kept + 1} and those after it run: {found.why}.")
@@ -223,10 +225,10 @@ def _cell_error(number: int, cell: nbformat.NotebookNode, fault: CellExecutionEr
     error = next((output for output in cell.outputs if output.output_type == "error"), None)
     lines = "\n".join(error.traceback) if error else f"{fault.ename}: {fault.evalue}"
     if not has_colour(sys.stderr):
-        lines = safe_block(_ANSI.sub("", lines))
+        lines = safe_block(strip_ansi(lines))
     else:
         lines = "".join(part if _ANSI.fullmatch(part) else safe_block(part) for part in _split_lines(lines))
-    return f"{lines}\n\nCell {number} failed: {one_line(f'{fault.ename}: {fault.evalue}')[:300]}"
+    return f"{lines}\n\nCell {number} failed: {safe_line(f'{fault.ename}: {fault.evalue}')[:300]}"
 
 
 def _split_lines(text: str) -> list[str]:
@@ -247,7 +249,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             outcome = asyncio.run(_execute(notebook, path, arguments, log))
         except (RuntimeError, TimeoutError) as fault:
-            why = last_line(log) or one_line(str(fault))
+            why = last_line(log) or safe_line(str(fault))
             raise Failed(f"the kernel did not start: {why}\n`ctxkernel doctor` says what works here.") from fault
         complaint = last_line(log)
 
@@ -266,5 +268,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(value)
     else:
-        show(timeline_table(value, reader.path))
+        show(timeline_text(value, reader.path))
     return outcome.status

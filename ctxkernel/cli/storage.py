@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ctxkernel.cli import Failed
-from ctxkernel.cli.output import clip, one_line, say, show, show_json, size, table
+from ctxkernel.cli.output import clip, safe_line, say, show, show_json, table
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.text import format_date, format_size
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.lock import SessionLock, lock_path
 from ctxkernel.store.log import origin
@@ -127,21 +127,29 @@ def _as_text(found: _Found) -> str:
     report, sizes = found.report, found.sizes
     verbs = ("would give up", "would be removed") if report.dry_run else ("gave up", "removed")
     told = dict.fromkeys(found.live, "in use") | found.gone
-    told |= {one.session_id: f"{verbs[0]} {size(one.bytes)}: {one.why}" for one in report.thinned}
+    told |= {one.session_id: f"{verbs[0]} {format_size(one.bytes)}: {one.why}" for one in report.thinned}
     told |= {name: f"{verbs[1]}: {found.gone[name]}" for name in found.removed}
     largest = sorted(sizes, key=lambda name: -sizes[name])
-    rows = [(name, size(sizes[name]), _day(found.used[name]), told.get(name, "")) for name in largest]
+    rows = [
+        (
+            name,
+            format_size(sizes[name]),
+            format_date(found.used[name]) if found.used[name] else "unknown",
+            told.get(name, ""),
+        )
+        for name in largest
+    ]
     lines = [table(("session", "takes", "last used", ""), rows, right=frozenset({1})) + "\n"] if rows else []
     for fault in report.faults:
-        say(f"not done: {clip(one_line(fault), 300)}")
-    now = f"{size(report.after)} of {size(report.limit)}"
+        say(f"not done: {clip(safe_line(fault), 300)}")
+    now = f"{format_size(report.after)} of {format_size(report.limit)}"
     if report.thinned or found.removed:
-        lines.append(f"{size(report.before)} → {now}{' (planned)' if report.dry_run else ''} · {found.root}")
+        lines.append(f"{format_size(report.before)} → {now}{' (planned)' if report.dry_run else ''} · {found.root}")
     else:
         lines.append(f"{now} · {found.root}")
     if left := found.gone.keys() - found.removed.keys():
         lines.append(
-            f"The notebook or the log of {len(left)} is gone, {size(sum(sizes[name] for name in left))}: "
+            f"The notebook or the log of {len(left)} is gone, {format_size(sum(sizes[name] for name in left))}: "
             "--gone removes their data."
         )
     if not report.enough:
@@ -150,7 +158,3 @@ def _as_text(found: _Found) -> str:
             "Shut those down and call this again, or raise --limit."
         )
     return "\n".join(lines)
-
-
-def _day(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "unknown"

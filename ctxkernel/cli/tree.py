@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 
-from ctxkernel.cli.output import gist, paint, safe_block, show, show_json, table
+from ctxkernel.cli.output import paint, safe_block, show, show_json, table
 from ctxkernel.cli.places import Place, Timeline
 from ctxkernel.cli.read import find_session
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.timeline_table import gist
 from ctxkernel.core.turn import HandleState
 from ctxkernel.replay.differences import Differences, differences
 from ctxkernel.store.log.reader import SessionReader

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ctxkernel.cli.output import has_colour, one_line, paint, show, show_json
+from ctxkernel.cli.output import has_colour, paint, safe_line, show, show_json
 from ctxkernel.cli.read import find_session
 from ctxkernel.core.errors import StoreError
 from ctxkernel.state.checkpoints import units
@@ -67,6 +67,6 @@ def _as_text(report: Report, data: Path | None) -> str:
         told = f"restorable: none of {report.checkpoints} checkpoints: their data are not on this machine"
         lines = [told if line.startswith("restorable:") else line for line in lines if not line.startswith("  ")]
     colour = "green" if report.sound else "red"
-    lines = [one_line(line) if not line.startswith("  ") else "  " + one_line(line) for line in lines]
+    lines = [safe_line(line) if not line.startswith("  ") else "  " + safe_line(line) for line in lines]
     verdict = paint(lines.pop(), colour if has_colour() else None)
     return "\n".join([*lines, f"{verdict} · {report.path}"])

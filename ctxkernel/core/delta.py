@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from ctxkernel.core.events import Event, GroupRecomputed, Json, NodeChanged, TickApplied
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
+from ctxkernel.core.text import join_names, one_line
 from ctxkernel.core.timeline import Execution
 from ctxkernel.core.turn import DeltaItem, DeltaKind
 
@@ -212,7 +213,7 @@ def format_comparisons(comparisons: Sequence[Comparison]) -> list[DeltaItem]:
             items.append(DeltaItem(sid, "divergence", sid, one_line(told)))
     if same or expected:
         parts = [f"{len(same)} came out the same"] if same else []
-        parts += [f"{len(expected)} differently, as expected: {_some(expected)}"] if expected else []
+        parts += [f"{len(expected)} differently, as expected: {join_names(expected, SUBJECTS)}"] if expected else []
         newest = _statement_of(comparisons[-1].execution_id)
         items.append(DeltaItem(newest, "divergence", "re-runs", one_line("; ".join(parts))))
     return items
@@ -224,12 +225,7 @@ def _differing(comparison: Comparison) -> str:
         for one in comparison.divergences
         if one.kind != "timing"
     ]
-    return _some(list(dict.fromkeys(subjects)))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - SUBJECTS
-    return ", ".join(names[:SUBJECTS]) + (f", … {more} more" if more > 0 else "")
+    return join_names(dict.fromkeys(subjects), SUBJECTS)
 
 
 def _statement_of(execution_id: str) -> str:
@@ -242,9 +238,3 @@ def _run_told(execution_id: str, statement_id: str) -> str:
     if other != statement_id:
         return other
     return "its first run" if number == "1" else f"its run {number}"
-
-
-def one_line(text: str, limit: int = 200) -> str:
-    """Return `text` on one line of at most `limit` characters."""
-    flat = " ".join(text[: 4 * limit].split())
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"

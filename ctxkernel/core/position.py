@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.events import Event, EventBus
 from ctxkernel.core.handle_functions import HandleFunctions
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph
 from ctxkernel.core.nodes.identity import made_again, made_counts
+from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.core.turn import OpenTurn
 

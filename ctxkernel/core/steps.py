@@ -48,11 +48,23 @@ class Step:
 
 def run_steps(steps: Sequence[Step], guard: Guard, owner: Any, record: Any) -> None:
     """Run the steps in their order. Raises what an essential step raised."""
+    clean = getattr(guard, "clean", False)
     for step in steps:
-        run = step.run
-        given = run(owner, record) if step.essential else guard(step.part, run, step.otherwise, owner, record)
+        if step.essential:
+            given = step.run(owner, record)
+        elif clean:  # without a call of the guard, which has nothing to say
+            try:
+                given = step.run(owner, record)
+            except BaseException as fault:
+                given, clean = guard(step.part, _raise, step.otherwise, fault), False
+        else:
+            given = guard(step.part, step.run, step.otherwise, owner, record)
         if step.gives:
             setattr(record, step.gives, given)
+
+
+def _raise(fault: BaseException) -> None:
+    raise fault
 
 
 def unmet_needs(steps: Sequence[Step], given: Sequence[str]) -> list[str]:

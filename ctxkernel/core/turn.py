@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from ctxkernel.core.events import Event, Json, none
 from ctxkernel.core.ports import Expired, Picture, VariableLine
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
+from ctxkernel.core.text import format_table
 from ctxkernel.core.timeline import Artifact, Cost, ExceptionInfo, Execution, NamespaceDiff, Statement, Status
 
 DeltaKind = Literal["variable", "node", "tick", "error", "file", "late", "notice", "divergence"]
@@ -56,12 +57,6 @@ class HandleState:
     """What is shown beside the text, within `rendered_tokens`."""
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of equal length as text in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-
 class HandleTable(tuple[HandleState, ...]):
     """What `ls()` returns: the handles, and a table of them as text."""
 
@@ -92,7 +87,7 @@ class HandleTable(tuple[HandleState, ...]):
     def __repr__(self) -> str:
         if not self:
             return "no handles yet; make one with view(path) or view(df)"
-        return aligned(self.rows())
+        return format_table(self.rows())
 
     __str__ = __repr__
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 AS_OF = "2026-11-21"
+_PIXELS_A_TOKEN = 750
+"""The provider's rule of thumb for an image that it need not scale down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +117,8 @@ def capabilities_for(model: str, *, betas: Iterable[str] = ()) -> Capabilities:
         if name.startswith(row.model) and _SUFFIX.fullmatch(name, len(row.model)):
             return replace(row, betas=frozenset(betas))
     return replace(CAUTIOUS, betas=frozenset(betas))
+
+
+def image_tokens(width: int, height: int) -> int:
+    """Return what a model takes an image of so many pixels for, ≥ 1."""
+    return max(1, -(-width * height // _PIXELS_A_TOKEN))

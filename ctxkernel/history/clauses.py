@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ctxkernel.core.image_headers import pixels
 from ctxkernel.history.capabilities import Capabilities
-from ctxkernel.history.pixels import pixels
 from ctxkernel.history.request import Block, Fault, Request, inner, listed, lone_surrogate, mapping
 
 MAX_BYTES = 32 * 1000 * 1000

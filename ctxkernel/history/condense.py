@@ -23,6 +23,7 @@ from itertools import groupby, pairwise
 from typing import NamedTuple, Protocol
 
 from ctxkernel.core.errors import BadPolicy, NothingToCondense
+from ctxkernel.core.text import join_names, one_line, truncate_middle
 from ctxkernel.history.events import (
     Action,
     AgentError,
@@ -328,7 +329,7 @@ def _asked(summarise: Summariser, events: Events, limit: int, count: TextCount, 
         try:
             text: object = summarise(events, limit, count)
         except Exception as fault:  # whatever a model, its client or a user's function may raise
-            wrong = _clip(f"{type(fault).__name__}: {fault}", 200)
+            wrong = one_line(f"{type(fault).__name__}: {fault}", 200)
             continue
         if not isinstance(text, str) or not text.strip():
             wrong = "it gave no text"
@@ -388,7 +389,7 @@ class _Lines(NamedTuple):
                         del rest[0]
                 else:
                     rest = [head, *rest]
-                lines += [_clip(line, 240) for line in rest if line.strip()]
+                lines += [one_line(line, 240) for line in rest if line.strip()]
             elif place not in results:
                 answer = events[answers[place]] if place in answers else None
                 lines.append(_line(event, answer))
@@ -413,7 +414,7 @@ def _said(events: Events) -> Events:
 def _label(event: HistoryEvent) -> str:
     """A short id that the model knows; without blanks, since a header is read back."""
     named = event.statement_id if isinstance(event, HumanStatement) else event.event_id
-    return _clip(re.sub(r"\s", "_", named), 40).replace(" ", "_") or "?"
+    return one_line(re.sub(r"\s", "_", named), 40).replace(" ", "_") or "?"
 
 
 def _line(event: HistoryEvent, answer: HistoryEvent | None) -> str:
@@ -423,8 +424,8 @@ def _line(event: HistoryEvent, answer: HistoryEvent | None) -> str:
             return _joined(f"{label}: {_telling(event.source)}", event.source, _outcome(event))
         case Action():
             source = next((one for one in event.input.values() if isinstance(one, str) and one.strip()), "")
-            said = _telling(source) if source else _clip(json.dumps(event.input, default=str), 100)
-            return _joined(f"{label} {_clip(event.tool_name, 40)}: {said}", source, _result(answer))
+            said = _telling(source) if source else one_line(json.dumps(event.input, default=str), 100)
+            return _joined(f"{label} {one_line(event.tool_name, 40)}: {said}", source, _result(answer))
         case AssistantMessage():
             return f"{label} said: {_telling(event.text)}"
         case UserQuestion():
@@ -435,7 +436,7 @@ def _line(event: HistoryEvent, answer: HistoryEvent | None) -> str:
 
 def _joined(said: str, source: str, outcome: str) -> str:
     made = [name for name in _made(source) if not re.search(rf"\b{re.escape(name)}\b", said)]
-    names = f"made {', '.join(made[:6])}{', …' if len(made) > 6 else ''}" if made else ""
+    names = f"made {join_names(made, 6)}" if made else ""
     return " · ".join(part for part in (said, names, outcome) if part)
 
 
@@ -453,9 +454,9 @@ def _result(event: HistoryEvent | None) -> str:
         case Observation():
             return f"{'gave' if event.status == 'success' else event.status}: {_last(event.content)}"
         case UserRejection():
-            return f"the user did not allow it: {_clip(event.reason, 120)}" if event.reason else "not allowed"
+            return f"the user did not allow it: {one_line(event.reason, 120)}" if event.reason else "not allowed"
         case AgentError():
-            return f"could not run: {_clip(event.message, 120)}"
+            return f"could not run: {one_line(event.message, 120)}"
         case _:
             return ""
 
@@ -469,12 +470,12 @@ _QUIET = ("#", "%", "@", "import ", "from ", '"""', "'''")
 def _telling(source: str) -> str:
     """The first line that is no comment, import, decorator, magic or docstring; else the first one."""
     lines = [line.strip() for line in source[:_LOOKED_AT].splitlines() if line.strip()]
-    return _clip(next((line for line in lines if not line.startswith(_QUIET)), lines[0] if lines else ""), 100)
+    return one_line(next((line for line in lines if not line.startswith(_QUIET)), lines[0] if lines else ""), 100)
 
 
 def _last(text: str) -> str:
     lines = text.rstrip()[-_LOOKED_AT:].splitlines()
-    return _clip(lines[-1] if lines else "", 120)
+    return one_line(lines[-1] if lines else "", 120)
 
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*(?::[^=]*)?=(?!=)")
@@ -495,12 +496,6 @@ def _made(source: str) -> list[str]:
     return list(names)
 
 
-def _clip(text: str, most: int) -> str:
-    """One line of at most `most` characters."""
-    line = " ".join(text[: 4 * most].split())
-    return line if len(line) <= most and len(text) <= 4 * most else line[: most - 1] + "…"
-
-
 # -- what a model is asked -----------------------------------------------------------------------------
 
 
@@ -512,7 +507,7 @@ def summary_request(events: Events, limit: int, *, most: int = 200_000) -> str:
     """
     events = _said(events)
     each = max(most // max(len(events), 1), 200)
-    body = _middle("\n\n".join(_middle(_whole(event), each) for event in events), most)
+    body = truncate_middle("\n\n".join(truncate_middle(_whole(event), each) for event in events), most)
     mark = f"history-{hashlib.sha256(body.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
     return (
         f"Summarise the part of a session that stands between <{mark}> and </{mark}>. Your summary takes its place for "
@@ -551,11 +546,3 @@ def _whole(event: HistoryEvent) -> str:
             return f"{label} an earlier summary:\n{event.text}"
         case _:
             return f"{label} {type(event).__name__}"
-
-
-def _middle(text: str, most: int) -> str:
-    """The text, or its two ends and a mark between them that says how much is cut."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n({len(text) - 2 * half} characters cut)\n{text[-half:]}"

@@ -11,6 +11,7 @@ event is a record that is never shown.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, cast, get_args
@@ -465,3 +466,12 @@ _READERS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "directive_ids": (_list(_string), "a list of event ids"),
     "summaries": (_list(_summary_text), "a list of {text, offset}"),
 }
+
+
+def content_of(event: HistoryEvent) -> str:
+    """Return all texts of an event, one under the other."""
+    parts = [getattr(event, name, "") for name in ("source", "text", "content", "reason", "message")]
+    parts += [f"{one.kind}:\n{one.text}" for one in getattr(event, "outputs", ())]
+    if given := getattr(event, "input", None):
+        parts.append(json.dumps(given, default=str))
+    return "\n".join(part for part in parts if part)

@@ -18,6 +18,7 @@ from typing import Literal
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import Json
+from ctxkernel.core.text import one_line, truncate
 from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.events import (
     RESULTS,
@@ -52,16 +53,14 @@ Cause = Literal["nothing", "cold", "limit", "threshold", "cost", "wait"]
 # -- what stands in the place of an output -------------------------------------------------------------
 
 
-def one_line(text: str) -> str:
+def printable_line(text: str) -> str:
     """Return `text` as one line without control, invisible or unpaired characters."""
-    return "".join(char for char in " ".join(text.split()) if char.isprintable())
+    return "".join(char for char in one_line(text, len(text)) if char.isprintable())
 
 
 def note(summary_text: str, event: HistoryEvent) -> str:
     """Return what is shown in place of the output of `event`: one line, its summary cut to `MAX_SUMMARY`."""
-    summary = one_line(summary_text)
-    if len(summary) > MAX_SUMMARY:
-        summary = summary[: MAX_SUMMARY - 1] + "…"
+    summary = truncate(printable_line(summary_text), MAX_SUMMARY)
     what = "this cell" if isinstance(event, HumanStatement) else "this call"
     return f"[redacted: {json.dumps(summary, ensure_ascii=False)}; {what} need not be made again]"
 

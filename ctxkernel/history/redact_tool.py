@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from ctxkernel.core.events import Json
+from ctxkernel.core.text import truncate
 from ctxkernel.history.events import (
     Action,
     By,
@@ -24,7 +25,7 @@ from ctxkernel.history.events import (
     derived,
 )
 from ctxkernel.history.pairing import pair
-from ctxkernel.history.redact import MAX_SUMMARY, Count, Places, Redactions, content, note, one_line
+from ctxkernel.history.redact import MAX_SUMMARY, Count, Places, Redactions, content, note, printable_line
 
 MAX_IDS = 50
 """Ids in one call of the tool."""
@@ -148,12 +149,11 @@ def validate(
 
 def _label(event_id: str) -> str:
     """An id as a refusal repeats it: whatever it is, one short line."""
-    line = one_line(event_id)
-    return line if len(line) <= 80 else line[:79] + "…"
+    return truncate(printable_line(event_id), 80)
 
 
 def _summary(text: str, label: str) -> str | Refusal:
-    summary = one_line(text)
+    summary = printable_line(text)
     bound = f"give 1 to 3 sentences, at most {MAX_SUMMARY} characters"
     if not summary:
         return Refusal("bad_summary", label, f"{label}: summary_text is blank; {bound}")

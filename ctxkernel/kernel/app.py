@@ -19,11 +19,11 @@ from ipykernel.kernelapp import IPKernelApp
 
 from ctxkernel._version import __version__
 from ctxkernel.core.timeline import Execution
-from ctxkernel.kernel.commands.classification import asks, moves_head, only_reads
-from ctxkernel.kernel.commands.magics import magic_at
+from ctxkernel.kernel.commands.magics import magic_at, register
 from ctxkernel.kernel.display.panel import notebook_outputs
 from ctxkernel.kernel.runtime import Runtime
 from ctxkernel.kernel.turn.cell import CellRequest
+from ctxkernel.kernel.turn.classification import asks, moves_head, only_reads
 
 META = "ctxkernel"
 """Key of the execute request's metadata in which the front end says what a request is."""
@@ -322,6 +322,7 @@ def start(kernel: Any) -> None:
     try:
         ctx = Runtime(kernel)
         ctx.install()
+        ctx.guard.once("magics", lambda: register(ctx), None)
     except Exception as fault:
         kernel.log.warning("ctxkernel is off: %s: %s", type(fault).__name__, fault, exc_info=True)
         kernel.ctx = None

@@ -24,7 +24,7 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import UserQuestion
-from ctxkernel.kernel.commands.configuration import Configuration
+from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.handles import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.display.panel import Panel
@@ -233,7 +233,6 @@ class Runtime:
         guard("files that cells read", self.reads.install, None)
         guard("handles", self._inject, None)
         guard("display of handles", self.displays.install, None)
-        guard("magics", self._magics, None)
         guard("panel", self.panel.install, None)
         guard("messages of widgets", self._watch_messages, None)
         self.checkpoints.returning = guard("checkpoints", self._checkpoints, None)
@@ -278,11 +277,6 @@ class Runtime:
             return handle(stream, ident, message)
 
         handlers["comm_msg"] = noted
-
-    def _magics(self) -> None:
-        from ctxkernel.kernel.commands.magics import register
-
-        register(self)
 
     def close(self) -> None:
         """Switch everything off that outlives the kernel object."""

@@ -21,7 +21,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 from ctxkernel.core.events import Json
+from ctxkernel.core.image_headers import pixels
 from ctxkernel.core.ports import CountTokens
+from ctxkernel.history.capabilities import image_tokens
 from ctxkernel.history.events import (
     Action,
     AgentError,
@@ -33,7 +35,6 @@ from ctxkernel.history.events import (
     UserQuestion,
     UserRejection,
 )
-from ctxkernel.history.pixels import image_tokens, pixels
 from ctxkernel.projection.budget import fit
 from ctxkernel.projection.in_place import Placed
 from ctxkernel.projection.layout import EMPTY, MASKED, attribute, clean

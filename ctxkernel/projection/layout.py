@@ -23,6 +23,7 @@ from typing import NamedTuple, cast
 
 from ctxkernel.core.events import Json
 from ctxkernel.core.ports import CountTokens
+from ctxkernel.core.text import format_size, join_names, strip_ansi
 from ctxkernel.core.timeline import Artifact, Execution, NamespaceDiff, Statement
 from ctxkernel.projection.budget import fit, level
 from ctxkernel.projection.secrets import mask
@@ -69,8 +70,6 @@ _ATTRIBUTE = re.compile(r"[^\w.:+~-]")
 _UNSEEN = "[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]{0,4}"
 _TAG_LIKE = re.compile(rf"<(?=\W{{0,16}}(?:{_UNSEEN.join('ctx')}|\Z))", re.IGNORECASE)
 _SCRIPT_LIKE = re.compile(rf"<(?=\W{{0,16}}{_UNSEEN.join('script')})", re.IGNORECASE)
-# CSI and OSC sequences, and other two-character escapes.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_a-z])")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 DIFF_NAMES = 12
@@ -87,9 +86,7 @@ class Clean(NamedTuple):
 def clean(text: str, *, script: bool = False) -> Clean:
     """Return `text` as it may stand in a block (rules 1 and 2); `script`: where the model speaks in scripts."""
     notes: list[str] = []
-    shown = text
-    if "\x1b" in shown:
-        shown = _ESCAPES.sub("", shown)
+    shown = strip_ansi(text)
     if "\r" in shown:
         shown = "\n".join(map(_as_shown, shown.split("\n")))
     if "\0" in shown:
@@ -127,13 +124,6 @@ def attribute(value: str) -> str:
 def line(text: str) -> str:
     """Return `text` with its line breaks as spaces: one row of a table."""
     return " ".join(text.split()) if not text.isprintable() else text
-
-
-def bytes_text(size: int) -> str:
-    """Return a size as people say it: `812 B`, `12 kB`, `3.4 MB`."""
-    if size < 1000:
-        return f"{size} B"
-    return f"{size / 1000:.0f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"
 
 
 _OWN_ID = re.compile(r"s\d{1,12}")
@@ -326,13 +316,13 @@ def display_text(artifacts: tuple[Artifact, ...]) -> str:
         if one.kind == "read":  # the cell's source says what it reads; its outputs do not
             continue
         if one.kind == "file":
-            lines.append(f"[file {line(one.name)} {bytes_text(one.size)}]")
+            lines.append(f"[file {line(one.name)} {format_size(one.size)}]")
         elif one.mime == "text/plain":
             data: Json = one.data
             text = "".join(map(str, cast("list[Json]", data))) if isinstance(data, list) else data
-            lines.append(text if isinstance(text, str) and text.strip() else f"[text/plain {bytes_text(one.size)}]")
+            lines.append(text if isinstance(text, str) and text.strip() else f"[text/plain {format_size(one.size)}]")
         elif one.name not in plain or one.mime.startswith("image/"):
-            lines.append(f"[{line(one.mime)} {bytes_text(one.size)}]")
+            lines.append(f"[{line(one.mime)} {format_size(one.size)}]")
     return "\n".join(lines)
 
 
@@ -340,18 +330,16 @@ def diff_line(diff: NamespaceDiff) -> str:
     """Return a namespace diff as one line: `+ x: int, y: list ~ z: dict (mutated) - w`."""
     parts: list[str] = []
     if diff.added:
-        parts.append("+ " + _names([f"{name}: {info.type}" for name, info in diff.added.items()]))
+        parts.append("+ " + join_names([f"{name}: {info.type}" for name, info in diff.added.items()], DIFF_NAMES))
     if diff.changed:
-        parts.append("~ " + _names([f"{name}: {info.type}{_how(info.how)}" for name, info in diff.changed.items()]))
+        parts.append(
+            "~ "
+            + join_names([f"{name}: {info.type}{_how(info.how)}" for name, info in diff.changed.items()], DIFF_NAMES)
+        )
     if diff.deleted:
-        parts.append("- " + _names(list(diff.deleted)))
+        parts.append("- " + join_names(diff.deleted, DIFF_NAMES))
     return line(" ".join(parts))
 
 
 def _how(how: str) -> str:
     return " (mutated)" if how == "mutated" else ""
-
-
-def _names(names: list[str]) -> str:
-    left = len(names) - DIFF_NAMES
-    return ", ".join(names[:DIFF_NAMES]) + (f", {left} more" if left > 0 else "")

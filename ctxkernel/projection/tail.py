@@ -19,9 +19,10 @@ from typing import NamedTuple, cast
 
 from ctxkernel.core.events import Json
 from ctxkernel.core.ports import CountTokens, Picture, VariableLine
+from ctxkernel.core.text import format_size, join_names, truncate
 from ctxkernel.core.turn import DeltaItem, HandleState, Turn
 from ctxkernel.projection.budget import fit, level, shares
-from ctxkernel.projection.layout import EMPTY, attribute, bytes_text, clean, line
+from ctxkernel.projection.layout import EMPTY, attribute, clean, line
 from ctxkernel.projection.value import LeftOut, Piece
 
 # The share that each part has when there is too little, in the order in which the rest is given out.
@@ -324,8 +325,8 @@ def handle_row(handle: HandleState, names: Mapping[str, str]) -> str:
         parts.append(_short(target))
     parts += [f"{key}={_short(digest[key])}" for key in _DIGEST_KEYS if digest.get(key) not in (None, "")]
     if handle.members:
-        shown = ",".join([names.get(member, member) for member in handle.members[:12]])
-        parts.append(f"members={shown}" + (f",… {len(handle.members) - 12} more" if len(handle.members) > 12 else ""))
+        members = join_names([names.get(member, member) for member in handle.members], 12)
+        parts.append(f"members={members.replace(', ', ',')}")
     if handle.obj_id != handle.name:
         parts.append(f"id={handle.obj_id}")
     parts.append(f"by={handle.statement_id} ~{handle.rendered_tokens} tokens")
@@ -358,7 +359,7 @@ def _size(size: Mapping[str, Json]) -> str:
         parts.append(f"len={length}")
     # Small ones say little: everything has some bytes.
     if isinstance(total, int) and total >= 1000:
-        parts.append(bytes_text(total))
+        parts.append(format_size(total))
     return " ".join(parts)
 
 
@@ -369,5 +370,4 @@ def _index(handle: HandleState) -> int:
 
 
 def _short(value: Json) -> str:
-    text = value if isinstance(value, str) else str(value)
-    return text if len(text) <= _VALUE else text[:_VALUE] + "…"
+    return truncate(value if isinstance(value, str) else str(value), _VALUE)

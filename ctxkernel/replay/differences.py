@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.events import Json, plain
 from ctxkernel.core.nodes.record import delta_of
+from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import ChangeInfo, Execution, Path, Statement, TypeInfo
 from ctxkernel.core.turn import HandleState
 from ctxkernel.replay.divergence import DivergenceSettings, compare

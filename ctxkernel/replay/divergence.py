@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.events import Json, plain
 from ctxkernel.core.replay import Comparison, Divergence, DivergenceKind
+from ctxkernel.core.text import format_duration, format_table, one_line, plural
 from ctxkernel.core.timeline import Artifact, ChangeInfo, Execution, TypeInfo
-from ctxkernel.core.turn import aligned
 from ctxkernel.replay.causes import NONE, Causes, Flow, flow, names_used
 from ctxkernel.replay.figures import compare_images, plain_svg
 from ctxkernel.replay.normalise import RULES, normalise
@@ -211,14 +210,14 @@ class _Comparing:
                 differing += 1
                 place = n if place < 0 else place
         if not after.strip():
-            summary = f"nothing any more ({_lines(len(first))} before)"
+            summary = f"nothing any more ({plural(len(first), 'lines')} before)"
         elif not before.strip():
-            summary = f"{_lines(len(second))} where there was nothing"
+            summary = f"{plural(len(second), 'lines')} where there was nothing"
         elif len(first) == len(second) == 1:
-            summary = f"{_short(before)} → {_short(after)}"
+            summary = f"{one_line(before, 60)} → {one_line(after, 60)}"
         else:
-            pair = [_short(lines[place]) if place < len(lines) else "(end)" for lines in (first, second)]
-            total = _lines(max(len(first), len(second)))
+            pair = [one_line(lines[place], 60) if place < len(lines) else "(end)" for lines in (first, second)]
+            total = plural(max(len(first), len(second)), "lines")
             summary = f"{differing} of {total} differ, first {place + 1}: {pair[0]} → {pair[1]}"
         begin = max(0, place - 1)
         return _divergence("output", subject, summary, cause, "\n".join(first[begin:]), "\n".join(second[begin:]))
@@ -384,14 +383,16 @@ class _Comparing:
         elif first is not None and second is not None and first.type != second.type:
             summary = f"{first.type} → {second.type}"
         else:
-            summary = f"{_short(texts[0])} → {_short(texts[1])}"
+            summary = f"{one_line(texts[0], 60)} → {one_line(texts[1], 60)}"
         yield _divergence("state", name, summary, self.cause(name, text=texts), *texts)
 
     def timing(self) -> Iterable[Divergence]:
         before, after = self.old.cost.time_ms, self.new.cost.time_ms
         low, high = sorted((before, after))
         if high - low > self.settings.timing_ms and high > self.settings.timing_factor * low:
-            yield _divergence("timing", "time", f"{_seconds(before)} → {_seconds(after)}", "")
+            yield _divergence(
+                "timing", "time", f"{format_duration(before / 1000)} → {format_duration(after / 1000)}", ""
+            )
 
     # -- causes -------------------------------------------------------------------------------
 
@@ -548,18 +549,6 @@ def _divergence(
     return Divergence(kind, subject, one_line(summary), cause, before[:EXCERPT], after[:EXCERPT])
 
 
-def _short(text: str) -> str:
-    return one_line(text, 60)
-
-
-def _lines(count: int) -> str:
-    return f"{count} line" if count == 1 else f"{count} lines"
-
-
-def _seconds(ms: float) -> str:
-    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s" if ms < 60_000 else f"{ms / 60_000:.1f} min"
-
-
 _WARNING = re.compile(r"^[^\n]+:\d+: \w*Warning: [^\n]*(?:\n[ \t]+[^\n]*)*\n?", re.MULTILINE)
 
 
@@ -616,7 +605,7 @@ def table(comparisons: Iterable[Comparison]) -> list[list[str]]:
 
 def text_table(comparisons: Iterable[Comparison]) -> str:
     """Return `table` as text in columns."""
-    return aligned(table(comparisons))
+    return format_table(table(comparisons))
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:

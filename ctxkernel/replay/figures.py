@@ -11,7 +11,7 @@ import io
 import re
 from dataclasses import dataclass
 
-from ctxkernel.history.pixels import pixels
+from ctxkernel.core.image_headers import pixels
 
 MAX_PIXELS = 40_000_000
 """A larger image is not decoded."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from time import gmtime, localtime
 
+from ctxkernel.core.text import strip_ansi
+
 Rule = Callable[[str], str]
 
 Span = tuple[float, float]
@@ -36,13 +38,6 @@ def _masked(text: str, table: Table) -> str:
 
 
 # -- the terminal ---------------------------------------------------------------------------------
-
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-
-
-def ansi(text: str) -> str:
-    """Colours and other escape sequences of a terminal."""
-    return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
 def overwritten(text: str) -> str:
@@ -359,7 +354,7 @@ def _on_clock(found: re.Match[str], low: float, high: float) -> bool:
 now = Now()
 
 RULES: dict[str, Rule] = {
-    "ansi": ansi,
+    "ansi": strip_ansi,
     "overwritten": overwritten,
     "progress": progress,
     "path": path,

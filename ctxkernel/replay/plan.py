@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.events import Json, plain
+from ctxkernel.core.text import format_duration, format_size, join_names, one_line, plural
 from ctxkernel.replay.causes import flow, parse
 
 READ_SPEED = 1.5e9
@@ -154,11 +154,12 @@ class Plan:
     def text(self) -> str:
         """Return the plan for people: one line for each thing that would happen."""
         loaded = [name for one in self.load for name in one.names]
-        lines = [f"to {self.told or self.target or 'before all statements'}: about {_time(self.seconds)}"]
+        takes = format_duration(max(self.seconds, 0.001))
+        lines = [f"to {self.told or self.target or 'before all statements'}: about {takes}"]
         if self.keep:
             lines.append(f"keep         {_names(self.keep)}")
         if loaded:
-            lines.append(f"load         {_names(loaded)}, {_bytes(self.nbytes)}")
+            lines.append(f"load         {_names(loaded)}, {format_size(self.nbytes)}")
         if self.drop:
             lines.append(f"drop         {_names(self.drop)}")
         for name, what in self.connect.items():
@@ -174,7 +175,7 @@ class Plan:
         lines += self.file_lines()
         for step in self.statements:
             notes = [note for note in (step.reason, "expected to differ" if step.expected else "") if note]
-            took = f", {_time(step.seconds)}" if step.action == "run" and step.seconds else ""
+            took = f", {format_duration(step.seconds)}" if step.action == "run" and step.seconds else ""
             told = f" ({'; '.join(notes)})" if notes else ""
             lines.append(f"{step.action:12} {step.statement_id}{took}{told}  {one_line(step.source, 60)}".rstrip())
         return "\n".join(lines)
@@ -184,20 +185,18 @@ class Plan:
         words = {"back": "file back   ", "remove": "file removed", "stays": "file stays  "}
         lines = [f"{words[one.action]} {one}" for one in self.file_changes]
         for file in self.files:
-            size = f", {_bytes(file.size)}" if file.size else ""
+            size = f", {format_size(file.size)}" if file.size else ""
             lines.append(f"file stays   {one_line(file.name, 80)} (written by {file.statement_id}{size})")
         return lines
 
     def files_that_stay(self) -> str:
         """Return one line that names the files written since that a return leaves as they are; empty for none."""
-        names = [one_line(one.name, 80) for one in self.files[:8]]
-        if not names:
+        if not self.files:
             return ""
-        more = f" and {len(self.files) - 8} more" if len(self.files) > 8 else ""
         count = f"{len(self.files)} files that were written since stay as they are"
         if len(self.files) == 1:
             count = "a file that was written since stays as it is"
-        return f"{count}: {', '.join(names)}{more}"
+        return f"{count}: {join_names([one_line(one.name, 80) for one in self.files])}"
 
     def to_json(self) -> dict[str, Json]:
         """Return the plan as JSON, with `nbytes` and `again` added."""
@@ -471,21 +470,4 @@ def _number(statement_id: str) -> tuple[int, str]:
 
 
 def _names(names: Collection[str]) -> str:
-    shown = [one_line(name, 40) for name in list(names)[:8]]
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return f"{len(names)} {'name' if len(names) == 1 else 'names'} ({', '.join(shown)}{more})"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 0.95:
-        return f"{max(1, round(seconds * 1000))} ms"
-    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
-
-
-def _bytes(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return ""
+    return f"{plural(len(names), 'names')} ({join_names([one_line(name, 40) for name in names])})"

@@ -23,9 +23,9 @@ from urllib.parse import unquote, urlsplit
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import Source
+from ctxkernel.core.reflection import defines, is_a, type_name
 from ctxkernel.core.settings import Settings
 from ctxkernel.sources.base.rendering import BaseSource
-from ctxkernel.sources.base.saferepr import defines, is_a, type_name
 from ctxkernel.sources.files.directories import DirectorySource
 from ctxkernel.sources.files.files import FileSource
 from ctxkernel.sources.files.globs import GlobSource, folder_of, is_pattern

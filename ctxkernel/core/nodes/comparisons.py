@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.view import ViewHandle
 from ctxkernel.core.replay import Comparison
+from ctxkernel.core.text import one_line
 
 
 def tell_groups(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], comparisons: Sequence[Comparison]) -> None:

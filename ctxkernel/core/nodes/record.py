@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from ctxkernel.core.events import Delta, Event, GroupRecomputed, Json, MethodCalled, TickApplied
-from ctxkernel.core.turn import aligned
+from ctxkernel.core.text import format_table, one_line
 
 ROWS = 100
 """Most rows of a history, unless more are asked for."""
@@ -49,9 +49,12 @@ class History:
         if not self.rows:
             return "nothing was recorded of it on this branch"
         table = [["in", "what", "arguments", "change"]]
-        table += [[row.statement_id, row.what, _short(row.arguments), _short(row.change)] for row in self.rows]
+        table += [
+            [row.statement_id, row.what, one_line(row.arguments, _CHARS), one_line(row.change, _CHARS)]
+            for row in self.rows
+        ]
         more = f"… {self.earlier} earlier; history({self.earlier + len(self.rows)}) shows all\n" if self.earlier else ""
-        return more + aligned(table)
+        return more + format_table(table)
 
     __str__ = __repr__
 
@@ -98,8 +101,3 @@ def _told(delta: Delta) -> str:
 
 def _value(value: Json) -> str:
     return repr(value) if isinstance(value, str) else str(value)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _CHARS else line[: _CHARS - 1] + "…"

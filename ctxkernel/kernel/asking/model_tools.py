@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
-from ctxkernel.history.events import Action, CondensationRequest, HistoryEvent, Observation, OutputStatus, nth
+from ctxkernel.core.text import one_line, suggest
+from ctxkernel.history.events import (
+    Action,
+    CondensationRequest,
+    HistoryEvent,
+    Observation,
+    OutputStatus,
+    content_of,
+    nth,
+)
 from ctxkernel.history.redact import Redactions
 from ctxkernel.history.redact_tool import answer as answer_redact
-from ctxkernel.kernel.commands.projection import close, content
 from ctxkernel.projection.engine import EXPANSION
 from ctxkernel.projection.layout import clean
 from ctxkernel.projection.secrets import mask
@@ -65,10 +72,10 @@ def _expanded(ctx: Runtime, name: str) -> str:
         return shown.text
     found = [one for one in past.events if one.event_id == name]
     found = found or [one for one in past.events if one.event_id.startswith(f"{name}.")]
-    texts = [content(one) for one in found if one.place != "meta"]
+    texts = [content_of(one) for one in found if one.place != "meta"]
     if not any(text.strip() for text in texts):
         known = [*(one.event_id for one in past.events), *(state.name for state in ctx.loop.state.handles)]
-        raise BadCommand(f"there is no {name!r}{close(name, known)}: give the id of a statement, or a handle's name")
+        raise BadCommand(f"there is no {name!r}{suggest(name, known)}: give the id of a statement, or a handle's name")
     whole = "\n".join(texts)
     if count_tokens(whole) <= most:
         return whole

@@ -26,7 +26,7 @@ from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.jobs import Preparation, Publish, Stopped, Summarised, Summary
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.settings import EXTRACTIVE
-from ctxkernel.core.turn import aligned
+from ctxkernel.core.text import format_table
 from ctxkernel.projection.displayed_tokens import estimate_tokens
 from ctxkernel.projection.prices import estimate
 from ctxkernel.projection.privacy import Hiding
@@ -317,7 +317,7 @@ class Summaries:
             [one.obj_id, one.label[-40:], one.request.model, one.state, one.spent.told() if one.spent.requests else ""]
             for one in self._asked.values()
         ]
-        return aligned(rows)
+        return format_table(rows)
 
     def whole(self, name: str) -> str:
         """Return the newest request for a handle, as it was sent, and its answer. Raises BadCommand."""

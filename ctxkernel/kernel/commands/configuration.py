@@ -7,24 +7,16 @@ Rule 3: a user's property that fails is taken out of the list and told; the proj
 
 from __future__ import annotations
 
-import difflib
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, BadPolicy, CtxError
-from ctxkernel.core.settings import DEFAULTS, EXTRACTIVE, SPECS, Settings, Value, allowed, checked, from_text, shown
-from ctxkernel.core.turn import Turn, aligned
+from ctxkernel.core.settings import DEFAULTS, EXTRACTIVE, SPECS, Value, allowed, checked, from_text, shown
+from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.history.capabilities import MODELS, capabilities_for
-from ctxkernel.history.events import HistoryEvent
-from ctxkernel.history.invariants import PROPERTIES, Condensations, OwnProperty, Property, with_extensions
-from ctxkernel.projection.engine import Projection, ProjectionEngine
-from ctxkernel.projection.tokens import count_tokens
+from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property, with_extensions
+from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.store import config
-from ctxkernel.store.log.location import notebook_folder
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -35,146 +27,6 @@ EXTENSIONS = {"tokens": "token_limit", "depth": "call_depth", "message_pairing":
 _OFF: Mapping[str, Value] = {"token_limit": 0, "call_depth": 0, "message_pairing": False}
 
 
-class Configuration:
-    """The settings with where they are from, and the engine that is built of them: the loop projects with this."""
-
-    def __init__(self, ctx: Runtime) -> None:
-        self._ctx = ctx
-        base = ctx.guard("settings", lambda: config.read(os.environ, _folder()), config.Configured())
-        self._base = base
-        self.session: dict[str, Value] = {}
-        """What `%ctx config` set."""
-        self.own: dict[str, OwnProperty] = {}
-        """The user's properties, in order."""
-        self.private: frozenset[str] = frozenset()
-        """Names that stand in no projection."""
-        self.notices = list(base.notices)
-        self._untold = list(base.notices)
-        self.settings = base.settings
-        self.engine = self.built(base.settings)
-
-    def built(self, settings: Settings) -> ProjectionEngine:
-        """Return a new engine with the user's properties, under other settings. Raises BadPolicy."""
-        listed = (*PROPERTIES, *self.own.values())
-        return ProjectionEngine(settings, count_tokens, properties=listed, private=self.private)
-
-    def tell_first(self, notice: str) -> None:
-        """Have the first cell tell something: at the start there is nowhere to show it."""
-        self._untold.append(notice)
-
-    def tell_once(self) -> None:
-        """Tell what is to be known of the start; the first cell has it."""
-        for notice in self._untold:
-            self._ctx.notices.tell(f"ctxkernel: {notice}")
-        self._untold.clear()
-
-    # -- projecting ---------------------------------------------------------------------------
-
-    def tend(self, turn: Turn, moment: str = "request") -> list[HistoryEvent | str]:
-        """As `ProjectionEngine.tend`."""
-        return self._without_faults(lambda: self.engine.tend(turn, moment))
-
-    def project(self, turn: Turn) -> Projection:
-        """As `ProjectionEngine.project`."""
-        return self._without_faults(lambda: self.engine.project(turn))
-
-    def _without_faults(self, run: Callable[[], T]) -> T:
-        made = run()
-        while faulty := [one for one in self.own.values() if one.fault]:
-            for one in faulty:
-                del self.own[one.name]
-                self._ctx.keep_mark(one.name, "property", None)
-                told = f"the property {one.name} is off ({one.fault}); %ctx properties add {one.name} tries it again"
-                self._ctx.notices.kept.append(told)
-                self._ctx.notices.tell(f"ctxkernel: {told}")
-            self.engine = self.built(self.settings)
-            made = run()
-        return made
-
-    # -- changing -----------------------------------------------------------------------------
-
-    def origin(self, name: str) -> str:
-        """Where a value is from."""
-        return "this session" if name in self.session else self._base.origins.get(name, "default")
-
-    def set(self, name: str, value: Value | None) -> None:
-        """Set a setting for this session, or have it as it was before. Raises BadPolicy, and changes nothing."""
-        others = {key: one for key, one in self.session.items() if key != name}
-        self._apply(others if value is None else {**others, name: value})
-        self._ctx.keep_mark(name, "setting", None if value is None else str(value) or "auto")
-
-    def add(self, name: str) -> None:
-        """Put a property of the user's namespace into the list. Raises BadPolicy, and what the property raises."""
-        inner = self._ctx.shell.user_ns[name]
-        if isinstance(inner, type):
-            inner = inner()
-        before = [one for one in PROPERTIES if not isinstance(one, Condensations)]
-        made = OwnProperty(name, inner, before, self._interruptible)
-        made.attempt(self.engine.past.view.events)
-        self.own[name] = made
-        self._apply(self.session)
-        self._ctx.keep_mark(name, "property", "on")
-
-    def hide(self, names: Iterable[str], *, hidden: bool) -> None:
-        """Keep names out of every projection from now on, or let them in."""
-        named = frozenset(names)
-        self.private = self.private | named if hidden else self.private - named
-        self._apply(self.session)
-        for name in sorted(named):
-            self._ctx.keep_mark(name, "private", "yes" if hidden else None)
-
-    def remove(self, name: str) -> None:
-        """Take it out again. Raises KeyError."""
-        del self.own[name]
-        self._apply(self.session)
-        self._ctx.keep_mark(name, "property", None)
-
-    def recall(self, marks: Mapping[tuple[str, str], Any]) -> None:
-        """Have what an earlier kernel of this session had; what is not possible is told."""
-        ctx = self._ctx
-        found: dict[str, Value] = {}
-        private: set[str] = set()
-        for (name, mark), text in marks.items():
-            try:
-                if mark == "setting" and name in SPECS:
-                    found[name] = from_text(name, str(text))
-                elif mark == "property":
-                    self.add(name)
-                elif mark == "private":
-                    private.add(name)
-            except Exception as fault:  # the user's code, or a mark of another version
-                ctx.notices.kept.append(f"{mark} {name} is not back: {type(fault).__name__}: {fault}"[:300])
-        if found or private:
-            self.private |= private
-            self._apply({**found, **self.session})
-
-    def _apply(self, session: Mapping[str, Value]) -> None:
-        ctx = self._ctx
-        settings = replace(self._base.settings, **session)
-        engine = self.built(settings)
-        engine.take_over(self.engine, ctx.loop.state)
-        self.engine, self.settings, self.session = engine, settings, dict(session)
-        ctx.capture.settings = ctx.files.settings = settings
-        ctx.loop.reconfigure(settings)
-        ctx.tracker.settings = settings
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        # In the user's cell it can be interrupted as it is; after it, only what is the user's shall be.
-        if self._ctx.interrupts.masked:
-            with self._ctx.interrupts.user_code():
-                yield
-        else:
-            yield
-
-
-def _folder() -> Any:
-    return notebook_folder(os.environ, os.getcwd())
-
-
-# -- the commands ------------------------------------------------------------------------------------
-
-
 def configure(ctx: Runtime, args: Sequence[str]) -> str:
     """`%ctx config`: all settings, one, or one set anew."""
     held = ctx.configuration
@@ -183,12 +35,12 @@ def configure(ctx: Runtime, args: Sequence[str]) -> str:
         for name, spec in SPECS.items():
             when = "; at start only" if spec.at_start else ""
             rows.append([name, shown(name, _value(held, name)), held.origin(name), spec.about + when])
-        lines = [aligned(rows), *(f"notice: {one}" for one in held.notices)]
+        lines = [format_table(rows), *(f"notice: {one}" for one in held.notices)]
         lines.append(f"%ctx config NAME VALUE sets one for this session; {config.user_file()} for all")
         return "\n".join(lines)
     name, *rest = args
     if name not in SPECS:
-        raise BadCommand(f"there is no setting {name!r}{_near(name, SPECS)}; %ctx config lists them")
+        raise BadCommand(f"there is no setting {name!r}{suggest(name, SPECS)}; %ctx config lists them")
     spec = SPECS[name]
     if not rest:
         now = f"{name}: {shown(name, _value(held, name))}, from {held.origin(name)}"
@@ -227,7 +79,7 @@ def _of_model(name: str, value: Value) -> list[str]:
     names = _models(name)
     if not names or value in names or capabilities_for(str(value)).model:
         return []
-    return [f"{value} is no model that is known here{_near(str(value), names)}: the most cautious rules hold"]
+    return [f"{value} is no model that is known here{suggest(str(value), names)}: the most cautious rules hold"]
 
 
 def properties(ctx: Runtime, args: Sequence[str]) -> str:
@@ -237,7 +89,7 @@ def properties(ctx: Runtime, args: Sequence[str]) -> str:
     match args:
         case []:
             numbered = [[str(number), *row] for number, row in enumerate(before, 1)]
-            return aligned([["", "property", "", "what it does"], *numbered])
+            return format_table([["", "property", "", "what it does"], *numbered])
         case ["on", *words] if words:
             for word in words:
                 _switch_on(held, word)
@@ -250,14 +102,14 @@ def properties(ctx: Runtime, args: Sequence[str]) -> str:
             _add(ctx, name)
         case ["remove", name]:
             if name not in held.own:
-                raise BadCommand(f"{name} is no property of yours{_near(name, held.own)}; %ctx properties lists them")
+                raise BadCommand(f"{name} is no property of yours{suggest(name, held.own)}; %ctx properties lists them")
             held.remove(name)
             return f"{name} is taken out of the list"
         case _:
             raise BadCommand(
                 "%ctx properties [on tokens=N | depth=N | message_pairing] [off …] [add NAME | remove NAME]"
             )
-    return aligned([row for row in _rows(held) if row not in before]) or "nothing is other than before"
+    return format_table([row for row in _rows(held) if row not in before]) or "nothing is other than before"
 
 
 def _rows(held: Configuration) -> list[list[str]]:
@@ -288,7 +140,7 @@ def _what(one: object) -> str:
 
 def _extension(word: str) -> str:
     if word not in EXTENSIONS:
-        raise BadCommand(f"no property {word!r} to switch{_near(word, EXTENSIONS)}: {', '.join(EXTENSIONS)}")
+        raise BadCommand(f"no property {word!r} to switch{suggest(word, EXTENSIONS)}: {', '.join(EXTENSIONS)}")
     return EXTENSIONS[word]
 
 
@@ -309,7 +161,7 @@ def _switch_on(held: Configuration, word: str) -> None:
 def _add(ctx: Runtime, name: str) -> None:
     space = ctx.shell.user_ns
     if name not in space:
-        raise BadCommand(f"there is no {name!r}{_near(name, _candidates(ctx))}; define a Property, then add its name")
+        raise BadCommand(f"there is no {name!r}{suggest(name, _candidates(ctx))}; define a Property, then add its name")
     try:
         ctx.configuration.add(name)
     except CtxError as fault:
@@ -328,11 +180,6 @@ def _candidates(ctx: Runtime) -> list[str]:
         and value is not Property
         and Property in (value if isinstance(value, type) else type(value)).__mro__
     ]
-
-
-def _near(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def complete(ctx: Runtime, sub: str, words: Sequence[str]) -> list[str]:

@@ -18,8 +18,8 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
+from ctxkernel.core.text import suggest
 from ctxkernel.kernel.commands.position_names import fitting, place_names, quoted
-from ctxkernel.kernel.commands.projection import close
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -76,7 +76,7 @@ def handle_line(ctx: Runtime, magic: str, line: str) -> tuple[list[Any], dict[st
             continue
         name, sign, text = word[2:].partition("=")
         if name not in options:
-            raise BadCommand(f"%{magic} has no option --{name}{close(name, options)}; {usage}")
+            raise BadCommand(f"%{magic} has no option --{name}{suggest(name, options)}; {usage}")
         if not sign:
             if not words:
                 raise BadCommand(f"%{magic} --{name}: a value is missing; {usage}")

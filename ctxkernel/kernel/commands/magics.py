@@ -6,7 +6,6 @@ Rule 2: those in `reading.READING` change nothing.
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 import shlex
@@ -22,18 +21,18 @@ from IPython.core.magic import no_var_expand
 from IPython.display import display
 
 from ctxkernel._version import __version__
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.settings import MODES
+from ctxkernel.core.text import align, format_duration, format_size, format_table
 from ctxkernel.core.timeline import statement_to_json
-from ctxkernel.core.turn import aligned
+from ctxkernel.core.timeline_table import RIGHT, timeline_table
 from ctxkernel.kernel.asking.answer_display import DECIDED, NOTE
 from ctxkernel.kernel.commands import configuration, navigation, projection
-from ctxkernel.kernel.commands.classification import DECIDING, MOVING
 from ctxkernel.kernel.commands.handle_magics import handle_line, matcher, paths_from
 from ctxkernel.kernel.commands.position_names import fitting, place_names
 from ctxkernel.kernel.display import widgets
+from ctxkernel.kernel.turn.classification import DECIDING, MOVING
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -80,11 +79,11 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
         rows.append(("waiting", "a cell of the model's, for your yes: %ctx approve, %ctx edit or %ctx reject"))
     if ctx.returning is not None:
         held = ctx.returning.storage()
-        pending = f", {held['pending_bytes'] / 1e6:,.0f} MB on their way to the disk" if held["pending_bytes"] else ""
+        pending = f", {format_size(held['pending_bytes'])} on their way to the disk" if held["pending_bytes"] else ""
         rows.append(
             (
                 "checkpoints",
-                f"{held['bytes'] / 1e6:,.1f} MB of {_limit(held['quota'])}{pending} · {held['folder']}",
+                f"{format_size(held['bytes'])} of {format_size(held['quota'])}{pending} · {held['folder']}",
             )
         )
         offer = ctx.returning.resume_offer
@@ -97,7 +96,7 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
     rows += ctx.health.rows()
     rows += [("step", line) for line in ctx.guard.lines()]
     rows += [("notice", notice) for notice in ctx.notices.kept[-5:]]
-    return Shown(aligned([(f"{key}:", value) for key, value in rows]))
+    return Shown(format_table([(f"{key}:", value) for key, value in rows]))
 
 
 def _sent(ctx: Runtime) -> str:
@@ -106,10 +105,6 @@ def _sent(ctx: Runtime) -> str:
         return "nothing has been sent to any model by this kernel"
     first, *others = ctx.asked.spent.values()
     return sum(others, first).told()
-
-
-def _limit(nbytes: int) -> str:
-    return f"{nbytes / 1e9:,.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:,.1f} MB"
 
 
 def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
@@ -127,37 +122,16 @@ def _timeline(ctx: Runtime, args: Sequence[str]) -> Shown | None:
     statements = list(log)
     if not statements:
         return Shown("no statement yet: run a cell")
-    rows = [["", "", "at", "author", "status", "ms", "state", "changes", "source"]]
+    latest = statements[-limit:]
+    shown: list[dict[str, Any]] = [statement_to_json(one, log.executions(one.statement_id)) for one in latest]
+    for run in (run for one in shown for run in one["executions"]):
+        info = ctx.health.info(run["execution_id"])
+        run["checkpoint"] = info and {"state": info.state, "missing": info.missing}
     here = {execution.execution_id for _, execution in log.path()}
-    names = {where: name for name, where in ctx.returning.named.items()} if ctx.returning is not None else {}
-    for statement in statements[-limit:]:
-        runs = log.executions(statement.statement_id)
-        for run in runs:
-            diff = run.state_diff
-            marks = [
-                *(f"+{name}" for name in diff.added),
-                *(f"~{name}" for name in diff.changed),
-                *(f"−{name}" for name in diff.deleted),
-            ]
-            clock = datetime.datetime.fromtimestamp(run.started_at).strftime("%H:%M:%S")
-            info = ctx.health.info(run.execution_id)
-            rows.append(
-                [
-                    "*" if run.execution_id == log.head else "" if run.execution_id in here else "·",
-                    statement.statement_id if len(runs) == 1 else run.execution_id,
-                    clock,
-                    statement.author,
-                    run.status,
-                    f"{run.cost.time_ms:.0f}",
-                    names.get(run.execution_id) or ("" if info is None or info.state == "durable" else info.state),
-                    one_line(" ".join(marks), 40),
-                    one_line(statement.source, 60),
-                ]
-            )
+    made = timeline_table(shown, log.head, here, ctx.returning.named if ctx.returning is not None else {})
     older = len(statements) - limit
     head = f"… {older} older; %ctx timeline {len(statements)} shows all\n" if older > 0 else ""
-    aside = any(row[0] == "·" for row in rows)
-    return Shown(head + aligned(rows) + ("\n* is HEAD, · is on another branch" if aside else ""))
+    return Shown(head + "\n".join(align(made.rows, right=RIGHT)) + f"\n{made.legend()}")
 
 
 def _show(ctx: Runtime, args: Sequence[str]) -> Shown:
@@ -170,7 +144,7 @@ def _show(ctx: Runtime, args: Sequence[str]) -> Shown:
         raise BadCommand(f"no statement {args[0]!r} in this run; %ctx timeline lists them") from None
     lines = [f"{key} · {statement.author} · {statement.kind} · cell {statement.cell_id or 'unknown'}", statement.source]
     for run in ctx.loop.log.executions(key):
-        lines.append(f"-- {run.execution_id}: {run.status}, {run.cost.time_ms:.1f} ms")
+        lines.append(f"-- {run.execution_id}: {run.status}, {format_duration(run.cost.time_ms / 1000)}")
         lines += [f"{name}:\n{text}" for name, text in (("stdout", run.stdout), ("stderr", run.stderr)) if text]
         lines += [f"late {name}:\n{text}" for name, text in run.late.items()]
         if run.exception is not None:
@@ -213,7 +187,9 @@ def _help(ctx: Runtime, args: Sequence[str]) -> Shown:
         command = _command(name)
         return Shown(f"%ctx {command.usage}\n{command.help}")
     rows = [[f"%ctx {command.usage}", command.help] for command in COMMANDS.values()]
-    return Shown(aligned(rows) + "\n%ctx SUB? shows one; functions: view group note ls show pin tick (view? for help)")
+    return Shown(
+        format_table(rows) + "\n%ctx SUB? shows one; functions: view group note ls show pin tick (view? for help)"
+    )
 
 
 def _saying(run: Callable[[Runtime, Sequence[str]], str | None]) -> Callable[[Runtime, Sequence[str]], Shown | None]:
@@ -375,7 +351,7 @@ OF_THE_PERSON = MOVING | DECIDING | {"mode", "model", "config", "properties", "p
 
 def _command(name: str) -> Command:
     if name not in COMMANDS:
-        raise BadCommand(f"%ctx has no {name!r}{projection.close(name, COMMANDS)}; %ctx help lists what there is")
+        raise BadCommand(f"%ctx has no {name!r}{projection.suggest(name, COMMANDS)}; %ctx help lists what there is")
     return COMMANDS[name]
 
 
@@ -452,8 +428,9 @@ def _refusing(run: Callable[[], Any]) -> Any:
 
 
 def register(ctx: Runtime) -> None:
-    """Give the shell `%ctx`, its `?` help and its completion."""
+    """Give the shell `%ctx`, its `?` help and its completion; gestures become its commands."""
     shell = ctx.shell
+    ctx.gestures.dispatch = lambda line: dispatch(ctx, line)
 
     def ctx_magic(line: str, cell: str | None = None) -> None:
         shown = _refusing(lambda: dispatch(ctx, line) if cell is None else _with_body(ctx, line, cell))

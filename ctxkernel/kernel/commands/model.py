@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.asks import Bounds, Spent
 from ctxkernel.agent.turn import Turn, source
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, BadPolicy
 from ctxkernel.core.settings import MODES, from_text
-from ctxkernel.core.turn import aligned
+from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.events import Verdict
 from ctxkernel.kernel.asking.answer_display import DECIDED
-from ctxkernel.kernel.commands.projection import close
 from ctxkernel.projection.prices import price_of
 from ctxkernel.projection.secrets import mask
 
@@ -64,7 +62,7 @@ def _options(line: str) -> tuple[dict[str, str], list[str]]:
     while words and words[0].startswith("--"):
         name, sign, value = words.pop(0).partition("=")
         if name not in OPTIONS:
-            raise BadCommand(f"%%ask has no option {name}{close(name, OPTIONS)}; {USAGE}")
+            raise BadCommand(f"%%ask has no option {name}{suggest(name, OPTIONS)}; {USAGE}")
         if name == "--again":
             given[name] = "yes"
             continue
@@ -224,7 +222,7 @@ def cost(ctx: Runtime, args: Sequence[str]) -> str:
     rows = [["model", "spent"], *([name, one.told()] for name, one in spent.items())]
     if len(spent) > 1:
         rows.append(["all", sum(spent.values(), Spent()).told()])
-    return aligned(rows)
+    return format_table(rows)
 
 
 def summaries(ctx: Runtime, args: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """The `%ctx` commands that go back, run again and compare: goto undo rerun branches checkpoint mark diff resume.
 
-Rule 1: a command that moves HEAD only plans here; the kernel carries it out when the cell has run (`Runtime.job`).
+Rule 1: a command that moves HEAD only plans here (`CheckpointService.job`); it is carried out when the cell has run.
 Rule 2: `--dry-run` shows the plan and changes nothing.
 """
 
@@ -8,37 +8,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, StoreError
-from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.core.turn import HandleState, aligned
-from ctxkernel.kernel.commands.classification import moves_head
+from ctxkernel.core.text import format_table, one_line
+from ctxkernel.core.turn import HandleState
+from ctxkernel.kernel.returning.jobs import checkpoints_of, job_of
+from ctxkernel.kernel.returning.targets import Job, Target
+from ctxkernel.kernel.turn.classification import moves_head
 from ctxkernel.store.log.session import SessionReader
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.returning.returns import Job, Returning, Target
     from ctxkernel.kernel.runtime import Runtime
 
 _RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
 MARKS = ("differs", "asks", "none")
-
-
-def _back(ctx: Runtime) -> Returning:
-    if ctx.returning is None or "checkpoints" in ctx.guard.off:
-        why = ctx.guard.off.get("checkpoints", "this kernel has none")
-        raise BadCommand(
-            f"checkpoints are off ({why}); restart the kernel, then %ctx status says whether they are back"
-        )
-    return ctx.returning
-
-
-def _target(execution_id: str | None, told: str) -> Target:
-    from ctxkernel.kernel.returning.returns import Target
-
-    return Target(execution_id, told)
 
 
 def _flags(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[set[str], list[str]]:
@@ -66,7 +51,7 @@ def _lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:
 def _plan(ctx: Runtime, job: Job, flags: set[str]) -> str | None:
     """Have the kernel carry out a job when the cell is over, or return its plan where only that is asked for."""
     if "--dry-run" in flags:
-        plan, found = _back(ctx).plan(job), job.resumable
+        plan, found = checkpoints_of(ctx).plan(job), job.resumable
         from ctxkernel.kernel.returning.resume import missing
 
         lines = missing(found) if found is not None else []
@@ -78,36 +63,6 @@ def _plan(ctx: Runtime, job: Job, flags: set[str]) -> str | None:
         raise BadCommand(f"%ctx {job.action} moves you to another state, so it needs a cell of its own")
     ctx.checkpoints.job = job
     return None
-
-
-def job_of(
-    ctx: Runtime,
-    action: str,
-    target: str,
-    *,
-    before: bool = False,
-    upto: str | None = None,
-    flags: Collection[str] = (),
-) -> Job:
-    """Return the job of a command: `goto` and `rerun` of a place, `undo` of so many steps. Raises CtxError."""
-    from ctxkernel.kernel.returning.returns import Job, Target
-
-    back = _back(ctx)
-    as_json, confirmed = "--json" in flags, "--yes" in flags
-    if action == "goto":
-        where = back.target(target, before=before)
-        ctx.health.check(where.execution_id)
-        return Job("goto", where, back.difference(where), as_json=as_json)
-    if action == "undo":
-        if target and (not target.isdecimal() or int(target) < 1):
-            raise BadCommand(f"%ctx undo {target}: how many steps? Use one whole number from 1")
-        where, at = back.undone(int(target or 1))
-        ctx.health.check(where.execution_id)
-        return Job("undo", where, back.difference(where), at=at, as_json=as_json)
-    statements = _between(ctx, back, target, upto or "")
-    where = Target(statements[0][1].parent_execution_id, f"before {statements[0][0].statement_id}")
-    ctx.health.check(where.execution_id)
-    return Job("rerun", where, back.difference(where), tuple(statements), as_json=as_json, confirmed=confirmed)
 
 
 def goto(ctx: Runtime, args: Sequence[str]) -> str | None:
@@ -145,34 +100,6 @@ def rerun(ctx: Runtime, args: Sequence[str]) -> str | None:
     return _plan(ctx, job, flags)
 
 
-def _between(ctx: Runtime, back: Returning, first: str, last: str) -> list[tuple[Statement, Execution]]:
-    """Return the statements from `first` to `last`, or to the end of the longest branch that `first` is on."""
-    start, stop = back.target(first), back.target(last) if last else None
-    if start.execution_id is None:
-        raise BadCommand("%ctx rerun 0: statements begin at 1")
-    running = ctx.turns.running.execution.execution_id if ctx.turns.running is not None else None
-    found: list[tuple[Statement, Execution]] = []
-    for branch in ctx.loop.log.branches():
-        path = [(s, e) for s, e in ctx.loop.log.path(branch.leaf) if e.execution_id != running]
-        at = _place(path, start.execution_id, exact="." in first)
-        end = len(path) if stop is None else _place(path, stop.execution_id, exact="." in last) + 1
-        # The newest branch comes last; a re-run that was stopped early is shorter than what it re-ran.
-        if at >= 0 and end > at and (end - at >= len(found) or stop is not None):
-            found = path[at:end]
-    if not found:
-        raise BadCommand(f"%ctx rerun {first}..{last}: {last} does not come after {first} on one branch")
-    return found
-
-
-def _place(path: Sequence[tuple[Statement, Execution]], execution_id: str | None, *, exact: bool) -> int:
-    """Return where an execution (or where it need not be `exact`, another one of its statement) stands; else -1."""
-    wanted = (execution_id or "").rpartition(".")[0]
-    for at, (statement, execution) in enumerate(path):
-        if execution.execution_id == execution_id or (not exact and statement.statement_id == wanted):
-            return at
-    return -1
-
-
 def branches(ctx: Runtime, args: Sequence[str]) -> str:
     """List the branches of the timeline."""
     flags, _ = _flags(args, ("--json",), "branches")
@@ -196,16 +123,16 @@ def branches(ctx: Runtime, args: Sequence[str]) -> str:
                 one_line(last.source, 60),
             ]
         )
-    return aligned(rows) + "\n* has HEAD; %ctx goto N goes to a statement of any branch"
+    return format_table(rows) + "\n* has HEAD; %ctx goto N goes to a statement of any branch"
 
 
 def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
     """Name the state after the last statement, or list the names."""
-    back = _back(ctx)
+    back = checkpoints_of(ctx)
     if not args:
         if not back.named:
             return "no state has a name; %ctx checkpoint NAME names the one after the last statement"
-        return aligned([["name", "after"], *([name, where] for name, where in back.named.items())])
+        return format_table([["name", "after"], *([name, where] for name, where in back.named.items())])
     name = args[0]
     if len(args) > 2 or not re.fullmatch(r"[^\W\d][\w-]*", name) or re.fullmatch(r"s\d+(\.\d+)?", name):
         raise BadCommand(f"%ctx checkpoint {' '.join(args)}: use one word that begins with a letter, such as `fitted`")
@@ -224,7 +151,7 @@ def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
 
 def mark(ctx: Runtime, args: Sequence[str]) -> str:
     """Say what a re-run of a statement should know."""
-    back = _back(ctx)
+    back = checkpoints_of(ctx)
     if len(args) != 2 or args[1] not in MARKS:
         raise BadCommand(
             "%ctx mark N differs (its re-run is expected to differ), asks (not run again unasked), or none"
@@ -252,12 +179,12 @@ def diff(ctx: Runtime, args: Sequence[str]) -> str:
     flags, rest = _flags(args, ("--json",), "diff")
     from ctxkernel.replay.differences import differences
 
-    back = _back(ctx)
+    back = checkpoints_of(ctx)
     if len(rest) not in (1, 2):
         raise BadCommand("%ctx diff N M: which two statements? With one, it is compared with now")
     here = ctx.loop.log.head
     old = back.target(rest[0])
-    new = back.target(rest[1]) if len(rest) == 2 else _target(here, "now")
+    new = back.target(rest[1]) if len(rest) == 2 else Target(here, "now")
     log = ctx.loop.log
     found = differences(
         log.path(old.execution_id),
@@ -288,6 +215,6 @@ def resume(ctx: Runtime, args: Sequence[str]) -> str | None:
     flags, rest = _flags(args, ("--dry-run", "--trust", "--json"), "resume")
     if rest:
         raise BadCommand("%ctx resume takes no statement; %ctx goto N goes to one when the session is back")
-    back = _back(ctx)
+    back = checkpoints_of(ctx)
     job = back.resume_job(trust="--trust" in flags)
     return _plan(ctx, job, flags)

@@ -10,19 +10,18 @@ Rule 2: nothing is changed here: an event is recorded, and what it does is seen 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase, ViewHandle
 from ctxkernel.core.nodes.stand_ins import suppose
 from ctxkernel.core.nodes.states import handle_state
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import HandleState, Turn, aligned
+from ctxkernel.core.text import format_table, one_line, suggest
+from ctxkernel.core.turn import HandleState, Turn
 from ctxkernel.history.events import (
     RESULTS,
     Action,
@@ -34,6 +33,7 @@ from ctxkernel.history.events import (
     Redaction,
     Repair,
     Withdrawal,
+    content_of,
 )
 from ctxkernel.history.invariants import Condensations
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
@@ -45,7 +45,7 @@ from ctxkernel.projection.layout import clean
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.projection.value import Block
-from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.stored_projections import stored_projection
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -53,12 +53,6 @@ if TYPE_CHECKING:
 _YES, _NO = ("1", "yes", "true", "on"), ("0", "no", "false", "off")
 TEXT_LINES = 40
 """Most rows of a comparison that are shown."""
-
-
-def close(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean …?)` where something like `word` is known."""
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _projection(ctx: Runtime) -> Projection:
@@ -103,7 +97,7 @@ def projection(ctx: Runtime, args: Sequence[str]) -> str:
     sent = "" if ctx.asked is not None and ctx.asked.spent else " (nothing was)"
     lines = [
         f"what {ctx.settings.model} would be sent{sent}: {size}, receipt {found.receipt[:19]}",
-        aligned(rows),
+        format_table(rows),
     ]
     lines += [f"left out {item.id}: {item.why}" for item in found.left_out]
     lines += [f"red: {one.told()}" for one in found.violations]
@@ -142,7 +136,7 @@ def why(ctx: Runtime, args: Sequence[str]) -> str:
     if told := [f"{one}: left out: {left[one]}" for one in names if one in left]:
         return "\n".join(told)
     known = [*left, *(block.id for block in found.blocks)]
-    raise BadCommand(f"no block {name!r} in the projection{close(name, known)}; %ctx why not {name} looks further")
+    raise BadCommand(f"no block {name!r} in the projection{suggest(name, known)}; %ctx why not {name} looks further")
 
 
 _OF_THE_STATE = ("handles", "variables", "deltas", "view", "group", "note", "shown", "status", "system")
@@ -213,7 +207,7 @@ def _why_not(ctx: Runtime, args: Sequence[str]) -> str:
             return f"{sid} is on another branch: the projection shows the way to HEAD only; %ctx goto {sid} goes there"
         return f"{sid} has no block of its own: what it records stands in the history (%ctx projection)"
     known = [*(block.id for block in found.blocks), *(one.id for one in found.left_out), *ctx.shell.user_ns]
-    raise BadCommand(f"nothing is called {name!r}{close(name, known)}; give a variable, handle, statement or block")
+    raise BadCommand(f"nothing is called {name!r}{suggest(name, known)}; give a variable, handle, statement or block")
 
 
 def _condensed_away(ctx: Runtime, name: str) -> list[str]:
@@ -276,21 +270,12 @@ def diff(ctx: Runtime, args: Sequence[str]) -> str:
     flags, rest = _split(args, ("--json",), "diff projection")
     if not 1 <= len(rest) <= 2:
         raise BadCommand("%ctx diff projection N [M]: after which statements? %ctx timeline lists them")
-    old = stored(ctx, rest[0])
-    new = stored(ctx, rest[1]) if len(rest) == 2 else _projection(ctx)
+    old = stored_projection(ctx.store.path, rest[0])
+    new = stored_projection(ctx.store.path, rest[1]) if len(rest) == 2 else _projection(ctx)
     found = compare(old, new)
     if "--json" in flags:
         return json.dumps(found.to_json(), indent=1)
     return comparison_text(found, rest[0], rest[1] if len(rest) == 2 else "now", old.tokens, new.tokens)
-
-
-def stored(ctx: Runtime, place: str) -> Projection:
-    """Return the projection that was stored after a statement. Raises CtxError where there is none."""
-    path = ctx.store.path
-    if path is None:
-        raise BadCommand("this session is in memory only: there are no earlier projections to compare with")
-    with SessionReader(path) as reader:
-        return reader.stored_projection(place)
 
 
 def comparison_text(found: Comparison, old: str, new: str, before: int, after: int) -> str:
@@ -307,7 +292,7 @@ def comparison_text(found: Comparison, old: str, new: str, before: int, after: i
         sizes = " → ".join(f"~{size:,}" for size in (one.before, one.after) if size is not None)
         rows.append([sign, one.id, one.kind, one.origin, sizes])
     if rows:
-        lines.append(aligned([["", "block", "kind", "from", "tokens"], *rows]))
+        lines.append(format_table([["", "block", "kind", "from", "tokens"], *rows]))
     if len(found.changes) > TEXT_LINES:
         lines.append(f"… {len(found.changes) - TEXT_LINES} more; --json has all")
     return "\n".join(lines)
@@ -364,7 +349,7 @@ def _handle_policy(ctx: Runtime, name: str, attribute: str, value: str) -> tuple
     node = node if isinstance(node, NodeBase) else ctx.loop.graph.node(name)
     if node is None:
         names = [state.name for state in ctx.loop.ls()]
-        raise BadCommand(f"%ctx whatif {name}.{attribute}: no handle {name!r}{close(name, names)}; ls() lists them")
+        raise BadCommand(f"%ctx whatif {name}.{attribute}: no handle {name!r}{suggest(name, names)}; ls() lists them")
     match attribute:
         case "lod" | "tokens":
             return node, All if (attribute, value) == ("tokens", str(All)) else _number(value, name, attribute)
@@ -454,7 +439,7 @@ def _event_id(ctx: Runtime, word: str) -> str:
     if any(event.event_id == word for event in past.events):
         return word
     shown = [event.event_id for event in past.shown]
-    raise BadCommand(f"no event {word!r} is shown{close(word, shown)}; %ctx projection lists them")
+    raise BadCommand(f"no event {word!r} is shown{suggest(word, shown)}; %ctx projection lists them")
 
 
 def _means(word: str, event_id: str) -> bool:
@@ -522,12 +507,12 @@ def condense(ctx: Runtime, args: Sequence[str]) -> str:
     if "--list" in flags:
         rows = [["condensation", "events", "why"]]
         rows += [[one.event_id, str(len(one.forgotten_event_ids)), one.reason or "asked for"] for one in made]
-        return aligned(rows)
+        return format_table(rows)
     chosen = made[-1]
     if rest:
         named = [one for one in made if rest[0] in (one.event_id, one.event_id.partition(".")[0])]
         if not named:
-            raise BadCommand(f"no condensation {rest[0]!r}{close(rest[0], [one.event_id for one in made])}")
+            raise BadCommand(f"no condensation {rest[0]!r}{suggest(rest[0], [one.event_id for one in made])}")
         chosen = named[-1]
     if "--undo" in flags:
         ctx.loop.record(Withdrawal(_next_id(ctx), chosen.event_id, "asked for"))
@@ -536,17 +521,8 @@ def condense(ctx: Runtime, args: Sequence[str]) -> str:
     gone = set(chosen.forgotten_event_ids)
     lines = [f"{chosen.event_id} stands for {len(gone)} events ({chosen.reason or 'asked for'})"]
     lines += [f"--- summary\n{one.text}" for one in chosen.summaries]
-    lines += [f"--- {event.event_id}\n{content(event)}" for event in past.events if event.event_id in gone]
+    lines += [f"--- {event.event_id}\n{content_of(event)}" for event in past.events if event.event_id in gone]
     return "\n".join(lines)
-
-
-def content(event: HistoryEvent) -> str:
-    """Return all texts of an event, one under the other."""
-    parts = [getattr(event, name, "") for name in ("source", "text", "content", "reason", "message")]
-    parts += [f"{one.kind}:\n{one.text}" for one in getattr(event, "outputs", ())]
-    if given := getattr(event, "input", None):
-        parts.append(json.dumps(given, default=str))
-    return "\n".join(part for part in parts if part)
 
 
 def redact(ctx: Runtime, args: Sequence[str]) -> str:
@@ -559,7 +535,7 @@ def redact(ctx: Runtime, args: Sequence[str]) -> str:
             return "nothing is redacted"
         rows = [["directive", "output", "by", "summary"]]
         rows += [[one.event_id, one.target_id, one.by, one_line(one.summary_text, 60)] for one in live.values()]
-        return aligned(rows)
+        return format_table(rows)
     if not rest:
         raise BadCommand("%ctx redact N SUMMARY: which statement or event, and what mattered in its output?")
     _apart(ctx, rest[0])
@@ -637,7 +613,7 @@ def pin(ctx: Runtime, args: Sequence[str], verb: str) -> str:
         if "condensed" in str(fault):
             raise
         names = [*(state.name for state in ctx.loop.ls()), *(event.event_id for event in _past(ctx).shown)]
-        raise BadCommand(f"no handle or statement {args[0]!r}{close(args[0], names)}; ls() lists handles") from None
+        raise BadCommand(f"no handle or statement {args[0]!r}{suggest(args[0], names)}; ls() lists handles") from None
     ctx.loop.record(Pin(_next_id(ctx), event_id, True, reason))
     return f"{event_id} is pinned: it is never condensed, masked or redacted"
 

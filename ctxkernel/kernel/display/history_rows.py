@@ -28,10 +28,10 @@ from ctxkernel.history.events import (
     Summary,
     UserQuestion,
     Withdrawal,
+    content_of,
 )
 from ctxkernel.history.redact import Redactions
 from ctxkernel.kernel import messages
-from ctxkernel.kernel.commands.projection import content
 from ctxkernel.projection.history import Past
 
 ENTRIES = 200
@@ -131,7 +131,7 @@ class Recorded:
         events = list(islice(self._among(gone), ENTRIES))
         return {
             "events": [
-                {"id": event.event_id, "kind": _kind(event), "text": content(event)[:TEXT_CHARS]} for event in events
+                {"id": event.event_id, "kind": _kind(event), "text": content_of(event)[:TEXT_CHARS]} for event in events
             ],
             "more": max(0, len(gone) - len(events)),
         }

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.text import format_duration, format_size, one_line, plural
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.projection.layout import diff_line, sections
 from ctxkernel.sources.base.file_reader import Text, content_hash, make_text
-from ctxkernel.sources.base.rendering import Draft, Place, fit_lines, number_of, one_line, size_of
+from ctxkernel.sources.base.rendering import Draft, Place, fit_lines
 from ctxkernel.sources.files.files import TextSource
 
 PLACE = re.compile(r"(s\d{1,12})(\.\d{1,9})?")
@@ -98,13 +99,14 @@ class OutputSource(TextSource):
 
     def _structure(self, execution: Execution) -> list[str]:
         statement = self._log.statement(self.statement_id)
+        took = format_duration(execution.cost.time_ms / 1000)
         lines = [
-            f"{execution.execution_id} · {statement.author} · {execution.status} · {execution.cost.time_ms:,.0f} ms",
+            f"{execution.execution_id} · {statement.author} · {execution.status} · {took}",
             f"source: {one_line(statement.source)}",
         ]
         for _, what, text in sections(execution):
             rows = text.strip("\n").split("\n")
-            lines.append(f"{what}: {number_of(len(rows), 'lines')}, {_size(text)}: {one_line(rows[0])}")
+            lines.append(f"{what}: {plural(len(rows), 'lines')}, {_size(text)}: {one_line(rows[0])}")
         lines += [f"{stream}, after its end: {_size(text)}" for stream, text in execution.late.items()]
         if execution.state_diff:
             lines.append(f"changes: {diff_line(execution.state_diff)}")
@@ -112,4 +114,4 @@ class OutputSource(TextSource):
 
 
 def _size(text: str) -> str:
-    return size_of(len(text.encode("utf-8", "replace")))
+    return format_size(len(text.encode("utf-8", "replace")))

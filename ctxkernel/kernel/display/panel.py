@@ -23,11 +23,11 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import DeltaItem, HandleState, OpenTurn, TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.kernel import messages
-from ctxkernel.kernel.commands.classification import moves_head
-from ctxkernel.kernel.commands.projection import stored
 from ctxkernel.kernel.display.history_rows import Recorded, Recording
+from ctxkernel.kernel.turn.classification import moves_head
 from ctxkernel.projection.compare import compare
 from ctxkernel.projection.value import Projection
+from ctxkernel.store.log.stored_projections import stored_projection
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -172,7 +172,7 @@ class Panel:
 
     def _after(self, place: Any) -> Projection:
         if isinstance(place, str):
-            return stored(self._ctx, place)
+            return stored_projection(self._ctx.store.path, place)
         last = self._ctx.turns.last
         if last is None or last.projection is None:
             raise BadCommand("there is no projection yet: run a cell first")

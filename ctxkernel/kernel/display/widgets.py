@@ -136,6 +136,8 @@ class Gestures:
 
     def __init__(self, ctx: Runtime) -> None:
         self._ctx = ctx
+        self.dispatch: Callable[[str], object]
+        """Carries out a line of `%ctx`; set by the commands."""
         # Appended to from any thread: a stock kernel may serve comms on a thread of their own.
         self._queue: deque[Gesture] = deque()
 
@@ -179,8 +181,6 @@ class Gestures:
         if graph.node(gesture.obj_id) is None:
             where = "is not on this branch" if graph.aside(gesture.obj_id) is not None else "is gone"
             return f"{gesture.obj_id} {where}"
-        from ctxkernel.kernel.commands.magics import dispatch
-
         name = ctx.name_of(gesture.obj_id)
         if handle_named(ctx, name, "a gesture").obj_id != gesture.obj_id:
             return f"another handle has the name {name}: give this one a name of its own, and show that"
@@ -188,7 +188,7 @@ class Gestures:
 
         def run() -> None:
             for line in lines:
-                dispatch(ctx, line.removeprefix("%ctx "))
+                self.dispatch(line.removeprefix("%ctx "))
 
         source = "\n".join(lines)
         request = CellRequest(source, new_request_id(), recorded=True, kind="meta", author="panel")
@@ -203,9 +203,9 @@ def handle_named(ctx: Runtime, name: str, usage: str) -> NodeBase:
     value = ctx.shell.user_ns.get(name)
     node = value if isinstance(value, NodeBase) else ctx.loop.graph.node(name)
     if node is None:
-        from ctxkernel.kernel.commands.projection import close
+        from ctxkernel.core.text import suggest
 
-        close_ones = close(name, [state.name for state in ctx.loop.ls()])
+        close_ones = suggest(name, [state.name for state in ctx.loop.ls()])
         raise BadCommand(f"{usage}: no handle {name!r}{close_ones}; ls() lists them")
     return node
 

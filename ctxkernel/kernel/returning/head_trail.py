@@ -13,7 +13,7 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.replay import HeadMove
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.kernel.commands.classification import only_commands
+from ctxkernel.kernel.turn.classification import only_commands
 
 
 class Trail:

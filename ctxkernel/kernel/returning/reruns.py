@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.agent.rerun import is_speech, observed_again, said_again
-from ctxkernel.core.delta import one_line
 from ctxkernel.core.events import plain
 from ctxkernel.core.replay import Comparison
+from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.timeline import Statement
-from ctxkernel.core.turn import aligned
 from ctxkernel.replay.divergence import table
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class Replay:
             }
             self._ctx.notices.write(json.dumps(told, indent=1) + "\n")
             return
-        lines = [aligned(table(self.comparisons))] if self.comparisons else []
+        lines = [format_table(table(self.comparisons))] if self.comparisons else []
         lines += [f"{one.statement_id} was not run again: {why}" for one, why in self.skipped]
         if self.stopped:
             left = len(self._job.statements) - len(self.comparisons) - len(self.skipped)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ctxkernel.agent.unfinished import left_open
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import StatementLog
 from ctxkernel.kernel import messages
 from ctxkernel.kernel.returning.head_trail import Trail
@@ -141,9 +142,7 @@ def missing(found: Resumable) -> list[str]:
     for execution_id, why in found.not_restorable:
         if execution_id not in found.movers:
             reasons.setdefault(why, []).append(execution_id.rpartition(".")[0])
-    lines = [
-        f"no state after {', '.join(names[4::-1])}{' …' * (len(names) > 5)}: {why}" for why, names in reasons.items()
-    ]
+    lines = [f"no state after {join_names(names[::-1], 5)}: {why}" for why, names in reasons.items()]
     if found.target is None and lines:
         many = sum(map(len, reasons.values()))
         told = "none of the states that the earlier kernel left is there"

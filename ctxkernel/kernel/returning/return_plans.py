@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ctxkernel.core.reflection import is_kind
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.kernel.returning.statement_facts import details
 from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
-from ctxkernel.state.base.reflection import is_kind
 from ctxkernel.state.base.variables import NOTHING
 from ctxkernel.state.tracking.groups import Moment
 

@@ -17,16 +17,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
-from ctxkernel.core.timeline import Execution, Statement, StatementLog
+from ctxkernel.core.text import join_names
+from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel import messages
-from ctxkernel.kernel.commands.classification import on_handles, only_commands
 from ctxkernel.kernel.returning.head_trail import Trail
+from ctxkernel.kernel.returning.targets import Action, Job, Target
+from ctxkernel.kernel.turn.classification import on_handles, only_commands
 from ctxkernel.state.ambient import PARTS, Ambient, passive
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.own_modules import LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
@@ -41,7 +43,6 @@ from ctxkernel.store.chunks.background import Background
 from ctxkernel.store.chunks.chunk_store import ChunkStore, stream_address
 from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.log import origin
-from ctxkernel.store.log.resume import Resumable
 from ctxkernel.store.log.session import CheckpointRow
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from ctxkernel.replay.divergence import DivergenceSettings
     from ctxkernel.replay.plan import Plan
 
-Action = Literal["goto", "undo", "rerun", "resume"]
 _LAST = ("_", "__", "___")
 _RESULT = re.compile(r"Out\[(\d+)\]")
 _NUMBERED = re.compile(r"_(\d+)")
@@ -62,38 +62,6 @@ _MOST_TOUCHED = 200
 _MAKERS = frozenset(("view", "group", "note"))
 _LAST_SECONDS = 5.0
 """What the end of a kernel waits for data that are still being written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A place in the timeline to return to."""
-
-    execution_id: str | None
-    """None is the state before all statements."""
-    told: str
-    """How the user knows it: `s10`, `before s10`, `fitted`."""
-
-
-@dataclass(slots=True)
-class Job:
-    """A return that a cell asked for."""
-
-    action: Action
-    target: Target
-    difference: Difference
-    statements: tuple[tuple[Statement, Execution], ...] = ()
-    """What runs again afterwards."""
-    at: int | None = None
-    """Where on HEAD's trail an undo goes."""
-    as_json: bool = False
-    lose: frozenset[str] = frozenset()
-    """Names that may be lost, as their data are missing."""
-    confirmed: bool = False
-    """Statements that are marked as ones that ask may run."""
-    resumable: Resumable | None = None
-    """What an earlier kernel left, that this one goes on with …"""
-    log: StatementLog | None = None
-    """… and its timeline."""
 
 
 @dataclass(slots=True)
@@ -438,9 +406,9 @@ class Returning:
 
     def plan_json(self, action: Action, target: str, *, before: bool = False, upto: str | None = None) -> messages.Plan:
         """Return the plan of a command that a panel is about to send. Raises CtxError."""
-        from ctxkernel.kernel.commands import navigation
+        from ctxkernel.kernel.returning.jobs import job_of
 
-        job = navigation.job_of(self._ctx, action, target, before=before, upto=upto)
+        job = job_of(self._ctx, action, target, before=before, upto=upto)
         plan = self.plan(job)
         return cast("messages.Plan", {**plan.to_json(), "action": action, "text": plan.text()})
 
@@ -759,9 +727,7 @@ class Returning:
         told += [f"not restored: {name} ({why})" for name, why in told_lost.items()]
         told += [f"as it is now: {name} ({why})" for name, why in as_now.items()]
         if later := [name for name in stay if name not in own_modules.IN_PLACE]:
-            told.append(
-                f"loaded later, and as it is now: module {', '.join(later[:8])}{' …' if len(later) > 8 else ''}"
-            )
+            told.append(f"loaded later, and as it is now: module {join_names(later)}")
         told += [*filter(None, [prepared.plan.files_that_stay()]), *notices, *waited]
         if job.as_json and not job.statements:
             whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}
@@ -839,4 +805,4 @@ def _is_of_result(name: str) -> bool:
 
 
 def _some(names: Sequence[str]) -> str:
-    return f" ({', '.join(names[:8])}{' …' if len(names) > 8 else ''})" if names else ""
+    return f" ({join_names(names)})" if names else ""

@@ -8,9 +8,9 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from ctxkernel.core.reflection import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
 from ctxkernel.replay.causes import names_used
 from ctxkernel.replay.divergence import Details
-from ctxkernel.state.base.reflection import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
 
 _MOST_FUNCTIONS = 50
 

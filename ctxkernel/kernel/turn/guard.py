@@ -27,6 +27,11 @@ class Guard:
         self._ran: set[str] = set()
         self._failed_now: set[str] = set()
 
+    @property
+    def clean(self) -> bool:
+        """Whether no step is off, and none failed when it last ran."""
+        return not self.off and not self.failed
+
     def turn(self) -> None:
         """Begin a cell: every step that is not off is tried again."""
         for step in self._ran - self._failed_now:

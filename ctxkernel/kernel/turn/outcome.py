@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from ctxkernel.core.text import strip_ansi, truncate_middle
 from ctxkernel.core.timeline import Cost, ExceptionInfo, Status
 from ctxkernel.core.turn import Outcome
 from ctxkernel.kernel.turn.cell import CellTurn
@@ -50,20 +50,9 @@ def status_of(
     trace = strip_ansi("\n".join(map(str, reply.get("traceback", ()))))
     if name == "NoneType":  # raised while the result was displayed: ipykernel knows the trace only
         name, _, message = trace.rstrip().rpartition("\n")[2].partition(": ")
-    if len(trace) > TRACE_CHARS:
-        half = TRACE_CHARS // 2
-        trace = f"{trace[:half]}\n[… {len(trace) - TRACE_CHARS:,} characters cut …]\n{trace[-half:]}"
-    info = ExceptionInfo(name, message[:2000], trace)
+    info = ExceptionInfo(name, message[:2000], truncate_middle(trace, TRACE_CHARS))
     if timed_out:
         return "timeout", info
     if not none_came and (name == "KeyboardInterrupt" or (name == "CancelledError" and interrupted)):
         return "cancelled", info
     return ("cancelled" if reply.get("status") in ("abort", "aborted") else "error"), info
-
-
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-
-
-def strip_ansi(text: str) -> str:
-    """Return `text` without terminal escape sequences."""
-    return _ESCAPES.sub("", text)

@@ -26,7 +26,6 @@ from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.steps import Step, run_steps
 from ctxkernel.core.timeline import Artifact
 from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
-from ctxkernel.kernel.commands.classification import moves_head
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture, Collector
@@ -35,6 +34,7 @@ from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.written_files import FileScan
 from ctxkernel.kernel.turn.cell import CellRequest, CellTurn, Reply, Then
+from ctxkernel.kernel.turn.classification import moves_head
 from ctxkernel.kernel.turn.guard import Guard, line_of
 from ctxkernel.kernel.turn.outcome import outcome_of, status_of
 from ctxkernel.state.tracking.tracker import NamespaceTracker
@@ -42,7 +42,7 @@ from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.commands.configuration import Configuration
+    from ctxkernel.kernel.configuration import Configuration
     from ctxkernel.kernel.display.handles import LiveDisplays
     from ctxkernel.kernel.display.panel import Panel
     from ctxkernel.kernel.returning.checkpoint_service import CheckpointService

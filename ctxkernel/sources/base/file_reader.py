@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import xxhash
 
-from ctxkernel.sources.base.image_headers import Image, read_image
-from ctxkernel.sources.base.rendering import size_of
+from ctxkernel.core.image_headers import Image, read_image
+from ctxkernel.core.text import format_size
 
 WHOLE_BYTES = 4 << 20
 """Largest file that is held as a whole."""
@@ -247,7 +247,7 @@ def load(path: str) -> Gone | Binary | Text:
     if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
         remarks = (*remarks, "changed while it was read")
     if not whole:
-        remarks = (*remarks, f"excerpt of {size_of(size)}")
+        remarks = (*remarks, f"excerpt of {format_size(size)}")
     return make_text(text, size=size, fingerprint=fingerprint, encoding=encoding, remarks=remarks, whole=whole)
 
 
@@ -263,7 +263,7 @@ def text_of(data: bytes, size: int, name: str = "", remark: str = "") -> Binary 
         return Binary(what, size, data[:64], content_hash(data), image)
     text, encoding, remarks = decode(data if whole else cut_at_line(data, encoding), encoding, name, whole=whole)
     if not whole:
-        remarks = (*remarks, remark or f"excerpt of {size_of(size)}")
+        remarks = (*remarks, remark or f"excerpt of {format_size(size)}")
     return make_text(text, size=size, fingerprint=content_hash(data), encoding=encoding, remarks=remarks, whole=whole)
 
 

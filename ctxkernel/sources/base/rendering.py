@@ -21,9 +21,10 @@ from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
+from ctxkernel.core.reflection import type_name
+from ctxkernel.core.text import one_line, plural
 from ctxkernel.projection.tokens import count_tokens, largest, trim_to_tokens
 from ctxkernel.sources.base.positions import find_name, find_pattern, no_place, pattern_of
-from ctxkernel.sources.base.saferepr import type_name
 from ctxkernel.sources.base.scroll_steps import moved
 
 PAST_END = " (the position is past the end)"
@@ -153,38 +154,15 @@ def fit_lines(
 
 def marked(count: int, what: str, tokens: int, pos: str | None = None) -> str:
     """Return the line that stands for what a budget cut."""
-    amount = f"{number_of(count, f'more {what}')}, " if count else ""
+    amount = f"{plural(count, f'more {what}')}, " if count else ""
     goes_on = f'h.pos = "{pos}" goes on, ' if pos is not None else ""
     return f"[… {amount}~{tokens:,} tokens; {goes_on}h.tokens shows more]"
-
-
-def size_of(count: int) -> str:
-    """Return a number of bytes for people, in decimal units: `12.3 kB`, `2.0 GB`."""
-    if count < 1000:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("kB", "MB", "GB", "TB"):
-        value /= 1000
-        if value < 999.95 or unit == "TB":
-            return f"{value:.1f} {unit}"
-    raise AssertionError("unreachable")
 
 
 def titled(label: str, target: object) -> str:
     """Return label and type, the type once."""
     name = type_name(type(target)).rsplit(".", 1)[-1]
     return label if label == name else f"{label} · {name}"
-
-
-def number_of(count: int, what: str) -> str:
-    """Return `1 line`, `1,200 lines`."""
-    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
-
-
-def one_line(text: str, chars: int = 160) -> str:
-    """Return `text` on one line, at most `chars` long, with … where it was cut."""
-    line = " ".join(text[: 4 * chars].split())
-    return line if len(line) <= chars and len(text) <= 4 * chars else line[: chars - 1] + "…"
 
 
 class BaseSource:

@@ -12,10 +12,10 @@ import io
 import os
 from typing import Any
 
+from ctxkernel.core.image_headers import Image
 from ctxkernel.core.ports import Picture
-from ctxkernel.history.pixels import image_tokens
+from ctxkernel.history.capabilities import image_tokens
 from ctxkernel.sources.base.file_reader import Gone, open_regular
-from ctxkernel.sources.base.image_headers import Image
 
 MOST_SIDE = 512
 """Pixels: more are seldom worth their tokens before anybody asked."""

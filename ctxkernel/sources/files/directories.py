@@ -19,9 +19,10 @@ from itertools import islice
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.text import format_size, plural
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp, reason_of
 from ctxkernel.sources.base.positions import pattern_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, number_of, parse_place, size_of
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
 from ctxkernel.sources.base.scroll_steps import moved
 from ctxkernel.sources.files.gitignore import Ignoring, above
 
@@ -49,7 +50,7 @@ class Found:
         base = self.name.rsplit("/", 1)[-1]
         if self.folder:
             return f"{'  ' * self.depth}{base}/{f' ({self.note})' if self.note else ''}"
-        return f"{'  ' * self.depth}{base} · {self.note or size_of(self.size)}"
+        return f"{'  ' * self.depth}{base} · {self.note or format_size(self.size)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,8 @@ class DirectorySource(BaseSource):
         notes: tuple[str, ...],
     ) -> Draft:
         files = [entry for entry in found if not entry.folder]
-        total = size_of(sum(entry.size for entry in files))
-        head = " · ".join([f"{self.label}/".replace("//", "/"), number_of(len(files), "files"), total, *notes])
+        total = format_size(sum(entry.size for entry in files))
+        head = " · ".join([f"{self.label}/".replace("//", "/"), plural(len(files), "files"), total, *notes])
         basis = request.basis
         if request.lod == 3 and isinstance(basis, ListingBasis):
             if basis.fingerprint == fingerprint:
@@ -259,9 +260,9 @@ def totals(files: list[Found]) -> Iterator[str]:
         counts[suffix] += 1
         sizes[suffix] += entry.size
     for suffix, count in sorted(counts.items(), key=lambda item: (-sizes[item[0]], item[0]))[:20]:
-        yield f"- {suffix}: {number_of(count, 'files')}, {size_of(sizes[suffix])}"
+        yield f"- {suffix}: {plural(count, 'files')}, {format_size(sizes[suffix])}"
     for entry in sorted(files, key=lambda entry: (-entry.size, entry.name))[:5]:
-        yield f"- large: {entry.name} · {size_of(entry.size)}"
+        yield f"- large: {entry.name} · {format_size(entry.size)}"
     # The newest, by order only: a time would differ from copy to copy.
     for entry in sorted(files, key=lambda entry: (-entry.changed, entry.name))[:3]:
         yield f"- changed last: {entry.name}"
@@ -275,7 +276,7 @@ def changed(before: dict[str, tuple[int, int]], found: list[Found]) -> Iterator[
         if entry is None:
             yield f"- {name}"
         elif name not in before:
-            yield f"+ {name} · {size_of(entry.size)}"
+            yield f"+ {name} · {format_size(entry.size)}"
         elif (entry.size, entry.changed) != before[name]:
-            was, now_is = size_of(before[name][0]), size_of(entry.size)
+            was, now_is = format_size(before[name][0]), format_size(entry.size)
             yield f"~ {name} · {was}{f' → {now_is}' if was != now_is else ''}"

@@ -15,13 +15,14 @@ import xxhash
 
 from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.text import format_size
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base import thumbnails
 from ctxkernel.sources.base.file_reader import Binary, Gone, Text, file_stamp, load, open_regular, read_at
 from ctxkernel.sources.base.line_index import ACCEPTED, INDEX_BYTES, build
 from ctxkernel.sources.base.line_windows import LargeFile, Window, whole_window
 from ctxkernel.sources.base.positions import find_pattern, keys_of, no_place, pattern_of, symbols_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place, size_of
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
 from ctxkernel.sources.files.text_levels import Document, TextBasis, difference, excerpt, make_basis, structure, summary
 
 _TAIL_BYTES = 4096
@@ -186,7 +187,7 @@ class FileSource(BaseSource):
         if isinstance(window, Gone):
             return None
         now = document.text.size
-        head = f"{self.label} · grew by {size_of(now - size)} to {size_of(now)}; appended:"
+        head = f"{self.label} · grew by {format_size(now - size)} to {format_size(now)}; appended:"
         lines = [f"+{line}" for line in window.lines]
         if sum(window.widths) < window.left:
             lines.append("[… more was appended than is read at once]")
@@ -212,7 +213,7 @@ def _gone(label: str, found: Gone, request: RenderRequest) -> Draft:
     before = request.basis if request.lod == 3 else None
     was = ""
     if isinstance(before, TextBasis):
-        was = f"; was {size_of(before.size)} when rendered last"
+        was = f"; was {format_size(before.size)} when rendered last"
     hint = " (view it again to list it)" if found.reason == "directory" else ""
     basis = PlainBasis(found.fingerprint, found.reason)
     text = f"{label} · {found.reason}{hint}{was}"
@@ -220,7 +221,7 @@ def _gone(label: str, found: Gone, request: RenderRequest) -> Draft:
 
 
 def _binary(label: str, found: Binary, request: RenderRequest, budget: int, path: str) -> Draft:
-    about = f"{found.image or found.what}, {size_of(found.size)}"
+    about = f"{found.image or found.what}, {format_size(found.size)}"
     basis = PlainBasis(found.fingerprint, about)
     if request.lod == 3 and request.basis is not None:
         same = getattr(request.basis, "fingerprint", "") == found.fingerprint

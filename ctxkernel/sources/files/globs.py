@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.file_reader import content_hash, reason_of
 from ctxkernel.sources.base.positions import pattern_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, number_of, one_line, size_of
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.directories import (
     MOST_NAMES,
     MOST_SHOWN,
@@ -135,8 +136,8 @@ class GlobSource(BaseSource):
         before = request.basis if request.lod == 3 else None
         files = [entry for entry in found if not entry.folder]
         folders = len(found) - len(files)
-        counts = [number_of(len(files), "files")] + ([number_of(folders, "folders")] if folders else [])
-        head = " · ".join([self.label, ", ".join(counts), size_of(sum(entry.size for entry in files)), *notes])
+        counts = [plural(len(files), "files")] + ([plural(folders, "folders")] if folders else [])
+        head = " · ".join([self.label, ", ".join(counts), format_size(sum(entry.size for entry in files)), *notes])
         if isinstance(before, ListingBasis):
             lines = list(changes_of(before.entries, found))
             return fit_lines([f"{self.label} · changed: {', '.join(counts)}"], lines, budget, "changes")
@@ -189,7 +190,7 @@ class GlobSource(BaseSource):
 
 
 def _line(entry: Found) -> str:
-    return f"{entry.name}/" if entry.folder else f"{entry.name} · {entry.note or size_of(entry.size)}"
+    return f"{entry.name}/" if entry.folder else f"{entry.name} · {entry.note or format_size(entry.size)}"
 
 
 def _split(pattern: str) -> tuple[str, list[str]]:

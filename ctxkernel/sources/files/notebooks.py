@@ -18,9 +18,10 @@ from itertools import islice
 from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.text import format_size, one_line, plural, strip_ansi
 from ctxkernel.sources.base.file_reader import Data, Gone, cut_at_line, decode, load_bytes, make_text, sniff
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of, symbols_of
-from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines, number_of, one_line, size_of
+from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.outlines.outline import markdown_outline
 from ctxkernel.sources.outlines.python_outline import python_outline
@@ -35,7 +36,6 @@ _CELL = re.compile(r'\{\s*"(?:cell_type|attachments)"\s*:')
 _CELL_NAME = re.compile(r"(?:cell\s*)?\[?(\d{1,9})\]?", re.IGNORECASE)
 _PROMPT = re.compile(r"In\s*\[(\d{1,9})\]:?", re.IGNORECASE)
 _GAP = re.compile(r"[\s,]*")
-_COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _TEXTS = ("text/plain", "text/markdown", "text/latex")
 # What format 3 calls the types of an output.
 _OLD_TYPES = {
@@ -81,7 +81,7 @@ class Cell:
             begin = [self.headline]
         else:
             line = next((line for line in self.source if line.strip()), "(empty)")
-            size = f" ({number_of(len(self.source), 'lines')})" if len(self.source) > 1 else ""
+            size = f" ({plural(len(self.source), 'lines')})" if len(self.source) > 1 else ""
             begin = [f"{self.headline}: {one_line(line, 100)}{size}"]
         return begin + [f"→ {word}" for word in self.brief]
 
@@ -140,9 +140,7 @@ class NotebookSource(FormatSource[Notebook]):
         if all(name != pos for name, _ in names.places):  # a heading may read "Cell 3"
             if number := _CELL_NAME.fullmatch(pos):
                 if int(number[1]) >= len(cells):
-                    raise BadPolicy(
-                        f"{self.label} has no {pos}: its {number_of(len(cells), 'cells')} are numbered from 0"
-                    )
+                    raise BadPolicy(f"{self.label} has no {pos}: its {plural(len(cells), 'cells')} are numbered from 0")
                 return Place(int(number[1]))
             if prompt := _PROMPT.fullmatch(pos):
                 shown = f"In [{prompt[1]}]"
@@ -157,7 +155,7 @@ class NotebookSource(FormatSource[Notebook]):
     def show(self, found: Notebook, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2 from the cell that the position names."""
         cells = found.cells
-        head = " · ".join([f"{self.label}", "notebook", found.about, size_of(found.size), *found.remarks])
+        head = " · ".join([f"{self.label}", "notebook", found.about, format_size(found.size), *found.remarks])
         if not cells:
             return Draft(f"{head} · no cells", notes=found.remarks)
         past = place.line >= len(cells)
@@ -189,7 +187,7 @@ def _numbered(cells: list[Cell], first: int, lod: int, budget: int) -> tuple[lis
     places: list[str] = []
     for at, cell in enumerate(cells[first:], first):
         if lod and max(len(lines), at - first) > max(budget, _OUTLINED):
-            lines.append(f"[{at}] … and the {number_of(len(cells) - at, 'cells')} from here on")
+            lines.append(f"[{at}] … and the {plural(len(cells) - at, 'cells')} from here on")
             places.append(str(at))
             break
         part = (cell.lines, cell.outline, cell.points)[lod]()
@@ -225,7 +223,7 @@ def parse_notebook(loaded: Data) -> Notebook | str:
         except (ValueError, RecursionError):
             remarks = (*remarks, "not valid JSON: the cells that could be read")
     else:
-        remarks = (*remarks, f"only the cells in the first {size_of(len(loaded.data))}")
+        remarks = (*remarks, f"only the cells in the first {format_size(len(loaded.data))}")
     if value is None:
         raw = list(_cells_in(text))
         if not raw:
@@ -245,7 +243,7 @@ def parse_notebook(loaded: Data) -> Notebook | str:
     cells = [_cell(cell, language) for cell in raw]
     kinds = [str(cell.get("cell_type", "?")) if isinstance(cell, dict) else "?" for cell in raw]
     counts = ", ".join(f"{kinds.count(kind):,} {one_line(kind, 20)}" for kind in sorted(set(kinds))[:5])
-    about = f"{number_of(len(cells), 'cells')}{f' ({counts})' if counts else ''}{f' · {kernel}' if kernel else ''}"
+    about = f"{plural(len(cells), 'cells')}{f' ({counts})' if counts else ''}{f' · {kernel}' if kernel else ''}"
     return Notebook(cells, about, remarks, loaded.size, loaded.fingerprint)
 
 
@@ -308,7 +306,7 @@ def _headings(source: list[str]) -> list[str]:
     if outline.what == "headings" and outline.entries:
         return [one_line(entry.text if entry.text.startswith("#") else f"# {entry.text}") for entry in outline.entries]
     first = next((line for line in source if line.strip()), "(empty)")
-    return [one_line(first, 100) + (f" ({number_of(len(source), 'lines')})" if len(source) > 1 else "")]
+    return [one_line(first, 100) + (f" ({plural(len(source), 'lines')})" if len(source) > 1 else "")]
 
 
 def _definitions(source: list[str]) -> list[str]:
@@ -326,7 +324,7 @@ def _output(output: dict[str, Any]) -> tuple[list[str], str, list[str]]:
     if kind == "stream":
         name = one_line(_text(output.get("name", output.get("stream"))), 20) or "stdout"
         lines = _lines(output.get("text"))
-        return [f"→ {name}:", *lines], f"{name}, {number_of(len(lines), 'lines')}", []
+        return [f"→ {name}:", *lines], f"{name}, {plural(len(lines), 'lines')}", []
     if kind in ("error", "pyerr"):
         what = one_line(f"{_text(output.get('ename')) or 'error'}: {_text(output.get('evalue'))}", 200)
         trace = [line for part in _list(output.get("traceback")) for line in _lines(part)]
@@ -338,7 +336,7 @@ def _output(output: dict[str, Any]) -> tuple[list[str], str, list[str]]:
     readable = next((mime for mime in _TEXTS if mime in data), None)
     lines = _lines(data[readable]) if readable else []
     media = [_medium(mime, value) for mime, value in sorted(data.items()) if mime != readable]
-    words = ([f"{readable}, {number_of(len(lines), 'lines')}"] if readable else []) + media
+    words = ([f"{readable}, {plural(len(lines), 'lines')}"] if readable else []) + media
     if not words:
         words = ["empty"]
     head = f"→ {name}:"
@@ -362,10 +360,7 @@ def _medium(mime: str, data: Any) -> str:
 
 def _lines(value: Any) -> list[str]:
     """Return a source or an output as lines, as a terminal shows them: no colours, a line written over by its end."""
-    text = _text(value)
-    if "\x1b" in text:
-        text = _COLOUR.sub("", text)
-    lines = text.replace("\r\n", "\n").replace("\0", "\u2400").split("\n")
+    lines = strip_ansi(_text(value)).replace("\r\n", "\n").replace("\0", "\u2400").split("\n")
     if lines[-1] == "":
         lines.pop()
     # A progress bar writes one line a hundred times.

@@ -23,9 +23,9 @@ from typing import Any, BinaryIO
 
 import xxhash
 
+from ctxkernel.core.reflection import attributes, is_a
+from ctxkernel.core.text import format_size
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Binary, Gone, Text, open_regular, reason_of, text_of
-from ctxkernel.sources.base.rendering import size_of
-from ctxkernel.sources.base.saferepr import attributes, is_a
 from ctxkernel.sources.files.files import FileSource
 
 Opener = Callable[[BinaryIO], Any]
@@ -57,7 +57,7 @@ class CompressedSource(FileSource):
         if isinstance(opened, Gone):
             return opened
         with os.fdopen(opened[0], "rb") as file:
-            return _decompressed(file, self._opener, self._name, f"{size_of(opened[1].st_size)} compressed")
+            return _decompressed(file, self._opener, self._name, f"{format_size(opened[1].st_size)} compressed")
 
 
 class HeldSource(FileSource):
@@ -99,7 +99,7 @@ class HeldSource(FileSource):
         except OSError as fault:
             return Gone(reason_of(fault))
         if self._opener is not None:
-            return _decompressed(io.BytesIO(data), self._opener, "", f"{size_of(size)} compressed")
+            return _decompressed(io.BytesIO(data), self._opener, "", f"{format_size(size)} compressed")
         return text_of(data, size)
 
 
@@ -127,9 +127,9 @@ def _decompressed(file: BinaryIO, opener: Opener, name: str, about: str) -> Gone
             raw = file.read(WHOLE_BYTES)
             found = text_of(raw, len(raw), name)
             return found if isinstance(found, Text) else Binary(f"broken {found.what}", *_rest(found))
-        fault = f"; broken after {size_of(size)} ({type(broken).__name__})"
+        fault = f"; broken after {format_size(size)} ({type(broken).__name__})"
     data = b"".join(parts)
-    remark = f"its first {size_of(WHOLE_BYTES)} decompressed" if size > WHOLE_BYTES else ""
+    remark = f"its first {format_size(WHOLE_BYTES)} decompressed" if size > WHOLE_BYTES else ""
     found = text_of(data[:WHOLE_BYTES], min(size, WHOLE_BYTES), name, remark)
     if isinstance(found, Binary):
         return Binary(f"{found.what}, {about}{fault}", *_rest(found))

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import Data, Gone, load_bytes, make_text
 from ctxkernel.sources.base.positions import find_name, pattern_of
-from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines, number_of, one_line, size_of
+from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.files import find_in, names_in
 from ctxkernel.sources.files.formats import FormatSource
 from ctxkernel.sources.files.text_levels import Document
@@ -68,7 +69,8 @@ class PdfSource(FormatSource[Pdf]):
         start = loaded.data.index(b"%PDF-")
         version = loaded.data[start + 5 : start + 8].decode("ascii", "replace")
         if not loaded.whole:
-            return f"PDF {version}, too large to be read: {size_of(loaded.size)}; at most {size_of(MOST_BYTES)} are"
+            size, most = format_size(loaded.size), format_size(MOST_BYTES)
+            return f"PDF {version}, too large to be read: {size}; at most {most} are"
         try:
             with _reader(loaded) as reader:
                 if reader is None:
@@ -107,7 +109,7 @@ class PdfSource(FormatSource[Pdf]):
             return place
         if page := _PAGE.fullmatch(pos):
             if not 0 < int(page[1]) <= found.pages:
-                raise BadPolicy(f"{self.label} has no {pos}: its {number_of(found.pages, 'pages')} are told from 1")
+                raise BadPolicy(f"{self.label} has no {pos}: its {plural(found.pages, 'pages')} are told from 1")
             return Place(int(page[1]) - 1)
         places = [Place(page, at) for page, text in enumerate(found.texts) for at in range(len(text))]
         whole = make_text("\n".join(line for text in found.texts for line in text), size=-1, fingerprint="")
@@ -123,7 +125,7 @@ class PdfSource(FormatSource[Pdf]):
 
     def show(self, found: Pdf, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2."""
-        parts = [self.label, f"PDF {found.version}", number_of(found.pages, "pages"), size_of(found.size)]
+        parts = [self.label, f"PDF {found.version}", plural(found.pages, "pages"), format_size(found.size)]
         head = " · ".join(parts)
         if lod == 0:
             return self._excerpt(found, head, place, budget)
@@ -153,7 +155,7 @@ class PdfSource(FormatSource[Pdf]):
         if draft.cut_tokens or after >= found.pages:
             return draft
         rest = found.pages - after
-        mark = f'[… {number_of(rest, "more pages")}; h.pos = "{after}" goes on]'
+        mark = f'[… {plural(rest, "more pages")}; h.pos = "{after}" goes on]'
         room = max(1, budget - count_tokens(mark) - 2)
         draft = fit_lines([head], lines, room, what, place=lambda k: str(places[k]))
         if draft.cut_tokens:
@@ -202,7 +204,7 @@ def _page(reader: Any, at: int) -> list[str]:
         page = reader.pages[at]
         content = page.get_contents()
         if content is not None and len(content.get_data()) > PAGE_BYTES:
-            return [f"[not read: its content has more than {size_of(PAGE_BYTES)}]"]
+            return [f"[not read: its content has more than {format_size(PAGE_BYTES)}]"]
         text = page.extract_text()[:_PAGE_CHARS]
     except Exception as fault:  # a font that is missing, an object that points into nothing
         return [f"[cannot be read ({one_line(f'{type(fault).__name__}: {fault}', 100)})]"]
@@ -250,7 +252,7 @@ def _entries(found: Pdf) -> list[str]:
     firsts = (next((line for line in text if line.strip()), "") for text in found.texts)
     lines = [f"page {at + 1}: {one_line(line, 120)}" for at, line in enumerate(firsts)]
     rest = found.pages - len(lines)
-    return [*lines, *([f"[… {number_of(rest, 'more pages')} were not read]"] if rest else [])]
+    return [*lines, *([f"[… {plural(rest, 'more pages')} were not read]"] if rest else [])]
 
 
 def _summary(found: Pdf) -> Iterator[str]:

@@ -25,8 +25,8 @@ from typing import Any
 
 import xxhash
 
+from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.secrets import mask
-from ctxkernel.sources.base.rendering import number_of, one_line, size_of
 
 MOST_BYTES = 64 << 20
 """Most bytes of a URI that are fetched."""
@@ -160,12 +160,12 @@ class Remote:
                         break
                 else:
                     size = count if part is not None else size
-            whole = f" of {size_of(size)}" if isinstance(size, int) and size >= count else ""
+            whole = f" of {format_size(size)}" if isinstance(size, int) and size >= count else ""
             if count > MOST_BYTES:
                 out.truncate(MOST_BYTES)
-                about = f"its first {size_of(MOST_BYTES)}{whole}"
+                about = f"its first {format_size(MOST_BYTES)}{whole}"
             elif size != count:
-                about = f"its first {size_of(count)}{whole}, after {self._seconds:g} s"
+                about = f"its first {format_size(count)}{whole}, after {self._seconds:g} s"
         with contextlib.suppress(OSError):  # a file system whose time begins later
             os.utime(path, ns=(0, 0))  # the same content gives the same fingerprint, whenever it was fetched
         return path, state.hexdigest(), about
@@ -228,11 +228,11 @@ def _listing(entries: list[Mapping[str, Any]]) -> str:
     """Return a folder's entries, a line each."""
     rows = sorted((str(entry["name"]).rstrip("/").rpartition("/")[2], entry) for entry in entries)
     lines = [
-        f"{name}/" if entry.get("type") == "directory" else f"{name} · {size_of(int(entry.get('size') or 0))}"
+        f"{name}/" if entry.get("type") == "directory" else f"{name} · {format_size(int(entry.get('size') or 0))}"
         for name, entry in rows[:_LISTED]
     ]
     rest = len(rows) - len(lines)
-    return "\n".join([*lines, *([f"[… {number_of(rest, 'more entries')}]"] if rest else [])]) + "\n"
+    return "\n".join([*lines, *([f"[… {plural(rest, 'more entries')}]"] if rest else [])]) + "\n"
 
 
 def _own_folder() -> str:

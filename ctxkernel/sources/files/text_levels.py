@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ctxkernel.core.text import format_size, plural, truncate
 from ctxkernel.projection.tokens import count_tokens, largest
 from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.base.line_windows import Window, whole_window
-from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Place, fit, fit_lines, marked, number_of, size_of
+from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Place, fit, fit_lines, marked
 from ctxkernel.sources.base.symbols import DETAILS, Outline, entry_lines
 from ctxkernel.sources.base.text_diff import changes, counted, unified
 from ctxkernel.sources.files.text_summary import Bullet, bullets
@@ -84,9 +85,9 @@ class Document:
     def headline(self, shown: str = "") -> str:
         """Return the first line of a rendering."""
         text = self.text
-        lines = number_of(len(text.lines), "lines") if text.whole else ""
+        lines = plural(len(text.lines), "lines") if text.whole else ""
         # Of an excerpt the remark says the size; of an object's text it says nothing.
-        size = size_of(text.size) if text.whole and text.size >= 0 else ""
+        size = format_size(text.size) if text.whole and text.size >= 0 else ""
         return " · ".join(part for part in (self.label, shown or lines, size, *text.remarks) if part)
 
 
@@ -99,7 +100,7 @@ def excerpt(document: Document, window: Window, budget: int) -> Draft:
     def numbers(k: int) -> str:
         about = "" if window.exact else "~"
         if window.total is not None and k == window.total:
-            return number_of(k, "lines")
+            return plural(k, "lines")
         total = f"{window.total:,}" if window.total is not None else f"~{window.estimate:,}"
         if window.indexed is not None:
             total += f" (indexing, {window.indexed} %)"
@@ -176,7 +177,7 @@ def _with_nearby(document: Document, draft: Draft, place: Place, budget: int) ->
     if budget >= NO_CAP or room < _NEARBY_TOKENS or document.language.name == "table":
         return draft
     window = whole_window(document.text, place)
-    lines = [line if len(line) <= _LONG_LINE else line[:_LONG_LINE] + "…" for line in window.lines[: room + 1]]
+    lines = [truncate(line, _LONG_LINE) for line in window.lines[: room + 1]]
 
     def build(k: int) -> str:
         return "\n".join([draft.text, f"--- from line {window.line} ---", *lines[:k]])
@@ -221,9 +222,11 @@ def difference(document: Document, basis: TextBasis, window: Sequence[str] | Non
     elif window is not None:
         old, new, first = list(basis.window), list(window), basis.window_line
     else:
-        return Draft(f"{document.label} · changed: {size_of(basis.size)} → {size_of(document.text.size)}")
+        return Draft(f"{document.label} · changed: {format_size(basis.size)} → {format_size(document.text.size)}")
     hunks = changes(old, new)
-    size = "" if basis.size == document.text.size else f" · {size_of(basis.size)} → {size_of(document.text.size)}"
+    size = (
+        "" if basis.size == document.text.size else f" · {format_size(basis.size)} → {format_size(document.text.size)}"
+    )
     if not hunks:
         kept = window is not None
         what = "no change in the window shown last" if kept else "no line changed: encoding or line ends did"

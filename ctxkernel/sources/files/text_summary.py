@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.rendering import number_of, one_line
 from ctxkernel.sources.base.symbols import Outline
 from ctxkernel.sources.outlines.outline import Language
 from ctxkernel.sources.outlines.tabular import read_table
@@ -66,7 +66,7 @@ def _definitions(text: Text, outline: Outline) -> list[Bullet]:
         members = 0
         if entry.depth == 0 and " " in entry.text and "class " in entry.text:
             members = next((i for i, e in enumerate(entries[at + 1 :]) if e.depth == 0), len(entries) - at - 1)
-        facts = [f"named {uses}×"] * (uses > 0) + [number_of(members, "members")] * (members > 0)
+        facts = [f"named {uses}×"] * (uses > 0) + [plural(members, "members")] * (members > 0)
         private = entry.name.startswith("_") and not entry.name.startswith("__")
         score = min(uses, 40) + 4 * bool(entry.doc) + min(members, 20) - 12 * entry.depth - 6 * private
         tail = f" ({', '.join(facts)})" if facts else ""
@@ -99,7 +99,7 @@ def _sentences(lines: Sequence[str]) -> list[Bullet]:
             score *= 2  # how a paragraph begins says what it is about
         if _ALERTS.search(sentence[:200]):
             score += 5
-        alike = f" (and {number_of(often - 1, 'lines')} like it)" if often > 1 else ""
+        alike = f" (and {plural(often - 1, 'lines')} like it)" if often > 1 else ""
         out.append(Bullet(at, one_line(sentence, 200) + alike, round(score, 6)))
     return out
 

@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ctxkernel.sources.base.rendering import number_of, one_line, size_of, titled
-from ctxkernel.sources.base.saferepr import attributes, brief, defines, is_a, type_name
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, defines, is_a, type_name
+from ctxkernel.core.text import format_size, one_line, plural
+from ctxkernel.sources.base.rendering import titled
 from ctxkernel.sources.objects.facts import FactsSource, within
 
 _NODES = 300
@@ -66,7 +68,7 @@ class DaskFrameSource(_Lazy):
         leaves = [line.strip() for at, line in enumerate(lines) if not _has_deeper(lines, at)]
         leaves = [leaf for leaf in leaves if not leaf.endswith("(as above)")]
         return [
-            f"- {number_of(len(self.structure()), 'columns')}, {number_of(len(lines), 'expressions')}",
+            f"- {plural(len(self.structure()), 'columns')}, {plural(len(lines), 'expressions')}",
             *(f"- from {one_line(leaf, 160)}" for leaf in leaves),
         ]
 
@@ -130,7 +132,7 @@ def _partitions(target: Any) -> str:
             break
         waiting += inner
     else:
-        return number_of(int(target.npartitions), "partitions")
+        return plural(int(target.npartitions), "partitions")
     return "partitions not known yet"
 
 
@@ -144,7 +146,7 @@ class DaskSource(_Lazy):
         target, said = self.target, ""
         if defines(target, "chunks"):  # not hasattr: a Delayed has whatever is asked for
             shape = " × ".join(_side(side) for side in target.shape) or "scalar"
-            size = size_of(int(target.nbytes)) if target.nbytes == target.nbytes else "size not known"
+            size = format_size(int(target.nbytes)) if target.nbytes == target.nbytes else "size not known"
             said = f" · {shape} · {target.dtype} · {size}"
         return f"{titled(self.label, target)} (dask){said} · not computed"
 
@@ -166,14 +168,14 @@ class DaskSource(_Lazy):
         target = self.target
         if defines(target, "chunks"):
             lines = [f"chunks of axis {at}: {_chunks(sizes)}" for at, sizes in enumerate(target.chunks)]
-            return [*lines, f"{number_of(int(target.npartitions), 'chunks')} of {type_name(type(target._meta))}"]
+            return [*lines, f"{plural(int(target.npartitions), 'chunks')} of {type_name(type(target._meta))}"]
         if "npartitions" in attributes(target):
-            return [number_of(int(attributes(target)["npartitions"]), "partitions")]
+            return [plural(int(attributes(target)["npartitions"]), "partitions")]
         return [f"makes {_plain(str(attributes(target).get('_key', '')))}"]
 
     def summary(self) -> list[str]:
         """Return structure, and the number of layers."""
-        return [*(f"- {line}" for line in self.structure()), f"- {number_of(len(self.value()), 'layers')} of graph"]
+        return [*(f"- {line}" for line in self.structure()), f"- {plural(len(self.value()), 'layers')} of graph"]
 
 
 def _plain(name: Any) -> str:

@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ctxkernel.sources.base.rendering import number_of, one_line, titled
-from ctxkernel.sources.base.saferepr import attributes, brief, is_a, type_name
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, is_a, type_name
+from ctxkernel.core.text import one_line, plural
+from ctxkernel.sources.base.rendering import titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.columns import cell, modules
 
@@ -47,15 +49,15 @@ class EstimatorSource(FactsSource):
         lines = [f"- {one_line(doc, 120)}"] if doc else []
         if (count := own.get("n_features_in_")) is not None:
             features = f": {one_line(', '.join(map(str, names[:20])), 160)}" if is_array(names) else ""
-            lines.append(f"- fitted on {number_of(int(count), 'features')}{features}")
+            lines.append(f"- fitted on {plural(int(count), 'features')}{features}")
         rows = [(name, value) for name, value, default in _parameters(self.target) if not _is_default(value, default)]
         given = [f"{name}={_shown(value, short=True)}" for name, value in rows if not _holds_parts(value)]
-        said = f"{number_of(len(given), 'parameters')} set: {one_line(', '.join(given), 200)}"
+        said = f"{plural(len(given), 'parameters')} set: {one_line(', '.join(given), 200)}"
         if given or not _parts(self.target):
             lines.append(f"- {said}" if given else "- every parameter is the default")
         lines += [f"- part {name}: {type_name(type(part))}" for name, part in _parts(self.target)]
         if learnt:
-            lines.append(f"- {number_of(len(learnt), 'fitted attributes')}: {one_line(', '.join(learnt), 200)}")
+            lines.append(f"- {plural(len(learnt), 'fitted attributes')}: {one_line(', '.join(learnt), 200)}")
         return lines
 
 

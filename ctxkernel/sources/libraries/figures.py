@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ctxkernel.sources.base.rendering import number_of, one_line, titled
-from ctxkernel.sources.base.saferepr import attributes, brief, is_a, type_name
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, is_a, type_name
+from ctxkernel.core.text import one_line, plural
+from ctxkernel.sources.base.rendering import titled
 from ctxkernel.sources.objects.drawing import SIDE, NotDrawn, Snapshot, drawn
 from ctxkernel.sources.objects.facts import array_line, is_array
 from ctxkernel.sources.objects.pictured import PicturedSource
@@ -131,7 +133,7 @@ def _counts(axes: Any) -> str:
     bars = {id(patch) for box in axes.containers for patch in getattr(box, "patches", ())}
     kinds = Counter(_kind(artist) for artist in _children(axes) if id(artist) not in bars)
     kinds.update({"bar": len(bars)} if bars else {})
-    found = [number_of(count, f"{kind}s") for kind, count in sorted(kinds.items())]
+    found = [plural(count, f"{kind}s") for kind, count in sorted(kinds.items())]
     return ", ".join([*found, *(["a legend"] if attributes(axes).get("legend_") is not None else [])])
 
 
@@ -141,7 +143,7 @@ def _artists(axes: Any) -> Iterator[str]:
     for box in axes.containers:
         if patches := list(getattr(box, "patches", ())):
             heights = [attributes(patch).get("_height") for patch in patches]
-            yield f"{number_of(len(patches), 'bars')}{_named(box)}: heights {_told(heights)}"
+            yield f"{plural(len(patches), 'bars')}{_named(box)}: heights {_told(heights)}"
     shown = [artist for artist in _children(axes) if id(artist) not in bars]
     for artist in shown[:_ARTISTS]:
         yield f"{_kind(artist)}{_named(artist)}{_data(artist)}"
@@ -193,5 +195,5 @@ def _told(values: Any) -> str:
         return brief(values, 120)
     plain = numpy.ma.getdata(values)
     if plain.dtype.hasobject:
-        return f"{number_of(plain.size, 'values')}: {brief(plain.flat[:6].tolist(), 120)}"
+        return f"{plural(plain.size, 'values')}: {brief(plain.flat[:6].tolist(), 120)}"
     return array_line(plain)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ctxkernel.sources.base.rendering import Place, number_of, one_line, size_of, titled
-from ctxkernel.sources.base.saferepr import attributes, brief, type_name
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, type_name
+from ctxkernel.core.text import format_size, one_line, plural
+from ctxkernel.sources.base.rendering import Place, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.arrays import array_window
 from ctxkernel.sources.tables.column_stats import numbers
@@ -39,7 +41,7 @@ class LabelledSource(FactsSource):
     def headline(self) -> str:
         """Return label, type, dimensions and size."""
         sides = " × ".join(f"{name} {side:,}" for name, side in self.target.sizes.items()) or "scalar"
-        return f"{titled(self.label, self.target)} · {sides} · {size_of(int(self.target.nbytes))}"
+        return f"{titled(self.label, self.target)} · {sides} · {format_size(int(self.target.nbytes))}"
 
     def _coordinates(self) -> dict[Any, Any]:
         return {name: self.target.coords[name].variable for name in self.target.coords}
@@ -111,7 +113,7 @@ class TreeSource(FactsSource):
 
     def headline(self) -> str:
         """Return label, type and number of nodes."""
-        return f"{titled(self.label, self.target)} · {number_of(len(self._nodes()), 'nodes')}"
+        return f"{titled(self.label, self.target)} · {plural(len(self._nodes()), 'nodes')}"
 
     def value(self) -> list[str]:
         """Return rows of every variable, by node."""
@@ -155,7 +157,7 @@ def _line(name: Any, variable: Any) -> str:
     if kind.endswith(_ADAPTERS):
         return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, labels in several levels"
     where = kind.partition(".")[0]
-    chunks = f", {number_of(data.npartitions, 'chunks')}" if where == "dask" else ""
+    chunks = f", {plural(data.npartitions, 'chunks')}" if where == "dask" else ""
     return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, not loaded ({where}{chunks})"
 
 

@@ -6,7 +6,8 @@ the columns of a scan, polars reads the beginning of the file, which may hang.
 
 from __future__ import annotations
 
-from ctxkernel.sources.base.rendering import number_of, one_line, titled
+from ctxkernel.core.text import one_line, plural
+from ctxkernel.sources.base.rendering import titled
 from ctxkernel.sources.objects.facts import FactsSource, within
 
 
@@ -40,6 +41,6 @@ class LazyFrameSource(FactsSource):
         plan = self.value()
         scans = [line.strip() for line in plan if " SCAN " in line or line.strip().startswith("DF [")]
         return [
-            f"- {number_of(len(self.structure()), 'columns')}, {number_of(len(plan), 'lines')} of plan",
+            f"- {plural(len(self.structure()), 'columns')}, {plural(len(plan), 'lines')} of plan",
             *(f"- reads {one_line(scan, 160)}" for scan in scans),
         ]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes
+from ctxkernel.core.text import format_size, one_line
 from ctxkernel.sources.base.file_reader import content_hash
-from ctxkernel.sources.base.rendering import one_line, size_of, titled
-from ctxkernel.sources.base.saferepr import attributes, brief
+from ctxkernel.sources.base.rendering import titled
 from ctxkernel.sources.base.thumbnails import scaled
 from ctxkernel.sources.objects.drawing import NotDrawn
 from ctxkernel.sources.objects.pictured import PicturedSource
@@ -29,7 +31,7 @@ class PilImageSource(PicturedSource):
         image = self.target
         width, height = image.size
         plain = width * height * len(image.getbands()) * (4 if image.mode[:1] in "IF" else 1)
-        return f"{titled(self.label, image)} · {width:,} × {height:,} · {image.mode} · {size_of(plain)}"
+        return f"{titled(self.label, image)} · {width:,} × {height:,} · {image.mode} · {format_size(plain)}"
 
     def value(self) -> list[str]:
         """Return format, file and what Pillow knows besides."""

@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ctxkernel.sources.base.rendering import BaseSource, number_of, one_line, size_of, titled
-from ctxkernel.sources.base.saferepr import attributes, brief, type_name
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, type_name
+from ctxkernel.core.text import format_size, one_line, plural
+from ctxkernel.sources.base.rendering import BaseSource, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line
 from ctxkernel.sources.tables.arrays import ArraySource
 
@@ -62,7 +64,7 @@ class FarTensorSource(FactsSource):
         tensor = self.target
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
             shape = " × ".join(f"{side:,}" for side in tensor.shape) or "scalar"
-            size = size_of(tensor.element_size() * tensor.nelement())
+            size = format_size(tensor.element_size() * tensor.nelement())
             return f"{titled(self.label, tensor)} · {shape} · {_word(tensor.dtype)} · {tensor.device} · {size}"
 
     def stamp(self) -> str:
@@ -126,8 +128,8 @@ class NetworkSource(FactsSource):
         tensors = [tensor for _, module in _modules(self.target) for _, tensor in _tensors(module, "_parameters")]
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
             count = sum(tensor.nelement() for tensor in tensors)
-            size = size_of(sum(tensor.element_size() * tensor.nelement() for tensor in tensors))
-        return f"{titled(self.label, self.target)} · {number_of(count, 'parameters')} · {size}"
+            size = format_size(sum(tensor.element_size() * tensor.nelement() for tensor in tensors))
+        return f"{titled(self.label, self.target)} · {plural(count, 'parameters')} · {size}"
 
     def value(self) -> list[str]:
         """Return a line a parameter or buffer."""
@@ -159,7 +161,7 @@ class NetworkSource(FactsSource):
         mode = "training" if attributes(self.target).get("training") else "evaluation"
         return [
             *([f"- {', '.join(f'{count} {kind}' for kind, count in kinds.most_common(20))}"] if kinds else []),
-            f"- {number_of(trained, 'parameters')} with a gradient; in {mode} mode",
+            f"- {plural(trained, 'parameters')} with a gradient; in {mode} mode",
             *([f"- on {', '.join(places)}"] if places else []),
         ]
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import xxhash
 
-from ctxkernel.sources.base.rendering import one_line
+from ctxkernel.core.text import one_line
 from ctxkernel.sources.tables.columns import STAMP_BYTES, hash_column, modules
 
 SIDE = 768

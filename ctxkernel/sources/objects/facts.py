@@ -13,11 +13,12 @@ from typing import Any, TypeGuard
 import xxhash
 
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.reflection import is_a
+from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.file_reader import content_hash, make_text
 from ctxkernel.sources.base.line_windows import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, one_line, titled
-from ctxkernel.sources.base.saferepr import is_a
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, titled
 from ctxkernel.sources.files.files import find_in, render_document
 from ctxkernel.sources.files.text_levels import Document, make_basis
 from ctxkernel.sources.tables.columns import STAMP_BYTES, cells, hash_column, modules

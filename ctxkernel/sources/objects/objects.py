@@ -1,6 +1,6 @@
 """Any Python object as a source: its source code where it has some, else its value and its structure.
 
-Rule 1: looking runs no code of the object (see `saferepr`): no property, no `__repr__`, no `__len__`.
+Rule 1: looking runs no code of the object (see `core/reflection.py`): no property, no `__repr__`, no `__len__`.
 Rule 2: the object is held by reference, as long as the view lives.
 Rule 3: the stamp is of the bounded text of the value; a change deep inside of a large container may not show in
         it, and does at the next refresh.
@@ -19,12 +19,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from ctxkernel.core.descriptions import brief, enum_name, items_of, length_of
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.reflection import attributes, is_a, type_name
+from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text, content_hash, make_text
 from ctxkernel.sources.base.line_windows import whole_window
 from ctxkernel.sources.base.positions import find_pattern, key_of, no_place, pattern_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, number_of, one_line, titled
-from ctxkernel.sources.base.saferepr import attributes, brief, enum_name, is_a, items_of, length_of, type_name
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, titled
 from ctxkernel.sources.files.files import TextSource, render_document
 from ctxkernel.sources.files.text_levels import Document, make_basis
 
@@ -173,7 +175,7 @@ def same_parts(parts: list[Any], known: list[Any]) -> bool:
 def headline(label: str, target: Any) -> str:
     """Return label, type and length."""
     length = length_of(target)
-    return " · ".join([titled(label, target), *([number_of(length, "items")] if length is not None else [])])
+    return " · ".join([titled(label, target), *([plural(length, "items")] if length is not None else [])])
 
 
 def value_lines(target: Any) -> Iterator[str]:
@@ -224,7 +226,7 @@ def summary_lines(target: Any) -> Iterator[str]:
         yield f"- {doc}"
     own = members_of(target) if kind is types.ModuleType else attributes(target)
     if public := [name for name in own if not name.startswith("_")]:
-        yield f"- {number_of(len(public), 'public attributes')}: {one_line(', '.join(public), 200)}"
+        yield f"- {plural(len(public), 'public attributes')}: {one_line(', '.join(public), 200)}"
     items = [item for _, item in items_of(target, 1000)]
     if items:
         counts = Counter(type_name(type(item)) for item in items)

@@ -16,8 +16,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.rendering import number_of, one_line
 
 SAMPLE_LINES = 5_000
 SAMPLE_CHARS = 2 << 20
@@ -73,7 +73,9 @@ class _Field:
         parts += [f"missing in {_share(missing, records)}"] if missing > 0 else []
         if self.low[1]:
             parts.append(
-                f"{_short(self.low[1])} … {_short(self.high[1])}" if self.low != self.high else _short(self.low[1])
+                f"{one_line(self.low[1], 40)} … {one_line(self.high[1], 40)}"
+                if self.low != self.high
+                else one_line(self.low[1], 40)
             )
         if self.texts:
             parts.append(self._texts())
@@ -81,7 +83,7 @@ class _Field:
             low, high = self.lengths
             what = f" of {' | '.join(sorted(self.items))}" if self.items else ""
             unit = "items" if "array" in self.kinds else "keys"
-            parts.append(f"{f'{low:,}–' if low != high else ''}{number_of(high, unit)}{what}")
+            parts.append(f"{f'{low:,}–' if low != high else ''}{plural(high, unit)}{what}")
         return f"{path}: {', '.join(parts)}"
 
     def _texts(self) -> str:
@@ -121,7 +123,7 @@ def json_fields(text: Text) -> tuple[list[str], list[str]] | None:
         left += _collect(fields, value)
     if records < max(1, tried // 2):
         return None
-    lines = f"{number_of(count, 'lines')} of JSON" if text.whole else f"~{_estimate(text):,} lines of JSON"
+    lines = f"{plural(count, 'lines')} of JSON" if text.whole else f"~{_estimate(text):,} lines of JSON"
     about = [lines]
     if tried < count or not text.whole:
         about.append(f"fields from {tried:,} of them")
@@ -172,10 +174,6 @@ def _share(part: int, whole: int) -> str:
         return "100 %"
     share = 100 * part / whole
     return f"{min(max(share, 0.1), 99.9):.1f} %"
-
-
-def _short(number: str) -> str:
-    return one_line(number, 40)
 
 
 def _quoted(text: str) -> str:

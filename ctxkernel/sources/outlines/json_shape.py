@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ctxkernel.sources.base.rendering import one_line
+from ctxkernel.core.text import one_line
 
 _DEPTH = 3
 _KEYS = 40

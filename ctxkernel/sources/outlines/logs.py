@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.rendering import number_of, one_line
 from ctxkernel.sources.base.symbols import Entry, Outline
 
 _SCAN_LINES = 200_000
@@ -94,7 +94,7 @@ def _begins(head: str) -> str | None:
 def _head(entries: int, looked: int, text: Text, times: list[str], levels: dict[str, int]) -> list[str]:
     span = f", {' … '.join(times)}" if times else ""
     part = f", in the first {looked:,} lines" if looked < len(text.lines) else ""
-    told = [f"log, {number_of(entries, 'entries') if entries != 1 else '1 entry'}{part}{span}"]
+    told = [f"log, {plural(entries, 'entries') if entries != 1 else '1 entry'}{part}{span}"]
     named = [f"{level} {levels[level]:,}" for level in _WORST_FIRST if level in levels]
     return [*told, "levels: " + " · ".join(named)] if named else told
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.rendering import one_line
 from ctxkernel.sources.base.symbols import Entry, Outline
 from ctxkernel.sources.outlines.grammars import GRAMMARS, Grammar
 from ctxkernel.sources.outlines.json_lines import json_fields

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from keyword import iskeyword
 
-from ctxkernel.sources.base.rendering import one_line
+from ctxkernel.core.text import one_line, truncate
 from ctxkernel.sources.base.symbols import Entry, Outline
 
 _STRING = r"\"\"\"[\s\S]*?(?:\"\"\"|\Z)|'''[\s\S]*?(?:'''|\Z)|\"(?:\\[\s\S]|[^\"\\\n])*\"|'(?:\\[\s\S]|[^'\\\n])*'"
@@ -155,4 +155,4 @@ def _doc_at(source: str, at: int) -> str:
 def _joined(header: str) -> str:
     text = re.sub(r"\s*\\?\n\s*", " ", header).strip()
     text = re.sub(r"(?<=[(\[{]) | (?=[)\]}])", "", text).replace(",)", ")")
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+    return truncate(text, _SHOWN_CHARS)

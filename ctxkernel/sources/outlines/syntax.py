@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from ctxkernel.sources.base.rendering import one_line
+from ctxkernel.core.text import one_line, truncate
 from ctxkernel.sources.base.symbols import Entry, Outline
 from ctxkernel.sources.outlines.grammars import Grammar, types
 
@@ -286,7 +286,7 @@ class _Walk:
         if self._language in ("Ruby", "Julia"):
             text = re.sub(r"[\s;]+end$", "", text)
         most = _SHOWN_CHARS if end < node.end_byte or b"(" in self._data[begin:end] else _FIELD_CHARS
-        return Entry(line, depth, text if len(text) <= most else text[: most - 1] + "…", doc, self._name(node))
+        return Entry(line, depth, truncate(text, most), doc, self._name(node))
 
     def _line(self, begin: int, node: Any) -> int:
         if begin >= node.start_byte:

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.rendering import number_of, one_line
 
 SCAN_CELLS = 200_000
 _HEAD_ROWS = 5
@@ -58,15 +58,15 @@ class Table:
         """One line about the whole table."""
         parts = [
             f"{_DELIMITERS[self.delimiter]}-separated",
-            f"{'' if self.exact else '~'}{number_of(self.rows, 'rows')} × {number_of(len(self.columns), 'columns')}",
+            f"{'' if self.exact else '~'}{plural(self.rows, 'rows')} × {plural(len(self.columns), 'columns')}",
             "header row" if self.has_header else "no header row",
         ]
         if self.scanned < self.rows:
             parts.append(f"types and ranges from the first {self.scanned:,} rows")
         if self.preamble:
-            parts.append(f"{number_of(self.preamble, 'lines')} before the table")
+            parts.append(f"{plural(self.preamble, 'lines')} before the table")
         if self.ragged:
-            parts.append(f"{number_of(self.ragged, 'rows')} of another length")
+            parts.append(f"{plural(self.ragged, 'rows')} of another length")
         return ", ".join(parts)
 
     def column_lines(self) -> list[str]:
@@ -74,7 +74,7 @@ class Table:
         about = "" if self.scanned >= self.rows else "~"
         lines: list[str] = []
         for column in self.columns[:_SHOWN_COLUMNS]:
-            nulls = f", {about}{number_of(column.nulls, 'nulls')}" if column.nulls else ""
+            nulls = f", {about}{plural(column.nulls, 'nulls')}" if column.nulls else ""
             lines.append(f"{column.name}: {column.dtype}{nulls}{column.detail}")
         rest = len(self.columns) - len(lines)
         return [*lines, f"… {rest:,} more columns"] if rest else lines

@@ -15,8 +15,9 @@ from typing import Any
 import xxhash
 
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.text import format_size, plural
 from ctxkernel.sources.base.positions import no_place
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Place, fit_lines, number_of, size_of, titled
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Place, fit_lines, titled
 from ctxkernel.sources.tables.column_stats import numbers
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cells, hash_column, modules
 from ctxkernel.sources.tables.frames import EXACT_CELLS
@@ -104,7 +105,7 @@ class ArraySource(BaseSource):
 
     def _headline(self, array: Any) -> str:
         shape = " × ".join(f"{side:,}" for side in array.shape) or "scalar"
-        return f"{titled(self.label, self.target)} · {shape} · {array.dtype} · {size_of(int(array.nbytes))}"
+        return f"{titled(self.label, self.target)} · {shape} · {array.dtype} · {format_size(int(array.nbytes))}"
 
     def _schema(self, array: Any, budget: int) -> Draft:
         order = "C order" if array.flags.c_contiguous else "Fortran order" if array.flags.f_contiguous else "strided"
@@ -133,7 +134,7 @@ class ArraySource(BaseSource):
         elif array.dtype.kind == "b":
             lines.append(f"- {about}{int(values.sum()):,} True of {len(values):,}")
         else:
-            lines.append(f"- {number_of(array.size, 'elements')}")
+            lines.append(f"- {plural(array.size, 'elements')}")
         note = f" · sampled: {len(values):,} elements" if about else ""
         draft = fit_lines([f"{self._headline(array)}{note}"], lines, budget, "lines")
         return Draft(draft.text, draft.cut_tokens, notes=("sampled",) if note else ())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ctxkernel.sources.base.rendering import number_of
+from ctxkernel.core.text import plural
 from ctxkernel.sources.tables.columns import cell, cells, labels_of, modules
 
 _PART_ROWS = 1 << 18
@@ -40,7 +40,7 @@ def facts_by_parts(column: Any, stopped: Callable[[], bool]) -> str:
 def _facts(column: Any, nulls: int, ends: tuple[Any, Any] | None, about: str) -> str:
     said = [str(column.dtype)]
     if nulls:
-        said.append(about + number_of(nulls, "nulls"))
+        said.append(about + plural(nulls, "nulls"))
     span = _span(column.dtype, ends)
     return ", ".join([*said, about + span] if span else said)
 

@@ -9,13 +9,12 @@ Rule 4: NumPy and pandas are found in `sys.modules`, never imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import xxhash
 
-from ctxkernel.sources.base.saferepr import brief
+from ctxkernel.core.descriptions import brief
 
 HASH_BYTES = 64 << 20
 """Data of up to so many bytes is hashed whole when it is rendered."""
@@ -144,21 +143,6 @@ def labels_of(index: Any) -> list[str]:
     """Return the values of a short pandas index as exact texts."""
     numpy, _ = modules()
     return cells(index.to_numpy() if isinstance(index.dtype, numpy.dtype) else index.array)
-
-
-def aligned(names: Sequence[str], columns: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Return the lines of a table: the names, then a line a row. Numbers to the right, text to the left."""
-    lines = [list(row) for row in zip(*columns, strict=True)] if columns else []
-    widths = [max([len(name), *map(len, column)]) for name, column in zip(names, columns, strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        padded = [
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(row, widths, right, strict=True)
-        ]
-        return " ".join(padded).rstrip()
-
-    return [line(names), *map(line, lines)]
 
 
 def spans(old: ColumnHash, new: ColumnHash, count: int) -> list[tuple[int, int]] | None:

@@ -19,17 +19,9 @@ import xxhash
 
 from ctxkernel.core.jobs import Preparation, Publish, Stopped
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.text import format_size, one_line
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of
-from ctxkernel.sources.base.rendering import (
-    BaseSource,
-    Draft,
-    Names,
-    Place,
-    fit_lines,
-    one_line,
-    size_of,
-    titled,
-)
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, titled
 from ctxkernel.sources.tables.column_stats import column_facts, describe, facts_by_parts
 from ctxkernel.sources.tables.columns import (
     CHUNKS,
@@ -204,7 +196,7 @@ class FrameSource(BaseSource):
         _, pandas = modules()
         rows, columns = frame.shape
         shape = f"{rows:,} rows" + (f" × {columns:,} columns" if isinstance(self.target, pandas.DataFrame) else "")
-        return f"{titled(self.label, self.target)} · {shape} · {size_of(_bytes(frame))}"
+        return f"{titled(self.label, self.target)} · {shape} · {format_size(_bytes(frame))}"
 
     def _schema(self, frame: Any, budget: int) -> Draft:
         known, stamp = self.prepared.get("ranges"), self._seen[0] if self._seen is not None else ""

@@ -19,21 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, open_regular, read_at, reason_of
 from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of
-from ctxkernel.sources.base.rendering import (
-    PAST_END,
-    Draft,
-    Names,
-    Place,
-    fit,
-    fit_lines,
-    marked,
-    number_of,
-    one_line,
-    size_of,
-)
+from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit, fit_lines, marked
 from ctxkernel.sources.files.formats import FormatSource
 
 FOOTER_BYTES = 32 << 20
@@ -68,7 +58,7 @@ class Column:
 
     def line(self) -> str:
         """Return name, type, nulls and range."""
-        nulls = f", {number_of(self.nulls, 'nulls')}" if self.nulls else ""
+        nulls = f", {plural(self.nulls, 'nulls')}" if self.nulls else ""
         return f"{one_line(self.path, 80)}: {self.dtype}{nulls}{self.span}"
 
 
@@ -173,7 +163,7 @@ class ParquetSource(FormatSource[ParquetFile]):
 
     def show(self, found: ParquetFile, lod: int, place: Place, budget: int) -> Draft:
         """Render level 0, 1 or 2."""
-        head = f"{self.label} · Parquet · {found.about} · {size_of(found.size)}"
+        head = f"{self.label} · Parquet · {found.about} · {format_size(found.size)}"
         if lod == 0:
             return self._rows(found, head, place, budget)
         if lod == 1:
@@ -181,8 +171,8 @@ class ParquetSource(FormatSource[ParquetFile]):
         whole = max(1, sum(column.size for column in found.columns))
         ranked = sorted(found.columns, key=lambda column: (-column.size, column.path))
         lines = [
-            f"- {column.line()}; {size_of(column.size)} ({100 * column.size / whole:.0f} %), "
-            f"{size_of(column.plain)} decompressed"
+            f"- {column.line()}; {format_size(column.size)} ({100 * column.size / whole:.0f} %), "
+            f"{format_size(column.plain)} decompressed"
             for column in ranked
         ]
         return fit_lines([head, *([found.more] if found.more else [])], lines, budget, "columns")
@@ -229,7 +219,7 @@ class ParquetSource(FormatSource[ParquetFile]):
             return [], [], ""
         chosen = _columns_from(metadata.row_group(group), col)
         if not chosen:
-            return [], [], f"rows not shown: column {col} of a row group has more than {size_of(DATA_BYTES)}"
+            return [], [], f"rows not shown: column {col} of a row group has more than {format_size(DATA_BYTES)}"
         left_out = ""
         if col or len(chosen) < metadata.num_columns:
             left_out = f'columns {col}-{col + len(chosen) - 1} of {metadata.num_columns:,} (pos "row:column" moves)'
@@ -283,7 +273,7 @@ def _fault_of(descriptor: int, size: int) -> str:
         return "a Parquet file that is cut off: its end, where schema and statistics are, is missing"
     footer = int.from_bytes(end[:4], "little")
     if footer > min(size - 12, FOOTER_BYTES):
-        return f"a Parquet file that cannot be read: its footer has {size_of(footer)}, the file {size_of(size)}"
+        return f"a Parquet file that cannot be read: its footer has {format_size(footer)}, the file {format_size(size)}"
     return ""
 
 
@@ -293,7 +283,7 @@ def _facts_of(metadata: Any, loaded: Data) -> ParquetFile:
     looked_at = min(groups, max(1, MOST_CHUNKS // max(shown, 1)))
     chunks = [metadata.row_group(at) for at in range(looked_at)]
     columns = [_column(metadata.schema.column(at), [group.column(at) for group in chunks]) for at in range(shown)]
-    about = f"{metadata.num_rows:,} rows × {number_of(count, 'columns')} · {number_of(groups, 'row groups')}"
+    about = f"{metadata.num_rows:,} rows × {plural(count, 'columns')} · {plural(groups, 'row groups')}"
     codecs = sorted({chunk.compression.lower() for group in chunks[:1] for chunk in map(group.column, range(shown))})
     parts = [", ".join(codecs), one_line(str(metadata.created_by or ""), 60)]
     if looked_at < groups:

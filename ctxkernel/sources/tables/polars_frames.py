@@ -13,9 +13,10 @@ from typing import Any
 
 import xxhash
 
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.positions import MOST_NAMES
-from ctxkernel.sources.base.rendering import Names, Place, number_of, one_line, size_of, titled
-from ctxkernel.sources.base.saferepr import brief
+from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cell
 from ctxkernel.sources.tables.frames import EXACT_CELLS
 from ctxkernel.sources.tables.table_diff import TableWindow
@@ -72,9 +73,8 @@ class PolarsSource(TableSource):
         frame = self._frame()
         rows, width = frame.shape
         columns = f" × {width:,} columns" if frame is self.target else ""
-        return (
-            f"{titled(self.label, self.target)} (polars) · {rows:,} rows{columns} · {size_of(frame.estimated_size())}"
-        )
+        size = format_size(frame.estimated_size())
+        return f"{titled(self.label, self.target)} (polars) · {rows:,} rows{columns} · {size}"
 
     def schema(self, most: int) -> Sequence[str]:
         """Return name, type, nulls and range of the first columns."""
@@ -153,7 +153,7 @@ def _sampled(frame: Any) -> tuple[Any, str, list[str]]:
 def _said(column: Any, about: str) -> list[str]:
     kind = column.dtype
     nulls = column.null_count()
-    said = [str(kind), *([about + number_of(nulls, "nulls")] if nulls else []), *_not_numbers(column, about)]
+    said = [str(kind), *([about + plural(nulls, "nulls")] if nulls else []), *_not_numbers(column, about)]
     if (kind.is_numeric() or kind.is_temporal()) and nulls < len(column):
         low, high = _ends(column)
         said.append(f"{about}{low} … {high}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ctxkernel.sources.tables.columns import ColumnHash, aligned, spans
+from ctxkernel.core.text import align
+from ctxkernel.sources.tables.columns import ColumnHash, spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class TableWindow:
     def lines(self, width: int) -> list[str]:
         """Return the table with its first `width` columns."""
         right = self.right or (True,) * len(self.names)
-        return aligned(["", *self.names[:width]], [self.labels, *self.columns[:width]], [False, *right[:width]])
+        rows = [("", *self.names[:width]), *zip(self.labels, *self.columns[:width], strict=True)]
+        return align(rows, right=[at for at, number in enumerate(right[:width], 1) if number], gap=" ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from typing import Any
 import xxhash
 
 from ctxkernel.core.ports import RenderRequest
+from ctxkernel.core.text import plural
 from ctxkernel.projection.tokens import most_chars
-from ctxkernel.sources.base.rendering import PAST_END, BaseSource, Draft, Place, fit, fit_lines, marked, number_of
+from ctxkernel.sources.base.rendering import PAST_END, BaseSource, Draft, Place, fit, fit_lines, marked
 from ctxkernel.sources.files.formats import less
 from ctxkernel.sources.tables.columns import ColumnHash
 from ctxkernel.sources.tables.table_diff import TableBasis, TableWindow, table_changes
@@ -107,7 +108,7 @@ class TableSource(BaseSource):
         most = min(width, _COLUMNS, budget // 4 + 1)
         lines = list(self.statistics(most) if lod == 2 else self.schema(most))
         rest = width - most
-        lines += [f"[… {number_of(rest, 'more columns')}]"] if rest > 0 else []
+        lines += [f"[… {plural(rest, 'more columns')}]"] if rest > 0 else []
         if lod != 2 and rows and width:
             lines += ["first rows:", *self.window(Place(), 5, 30).lines(30)]
         return fit_lines([self.headline()], lines, budget, "columns" if lod == 2 else "lines")
@@ -153,9 +154,7 @@ def table_rows(
         span = f"rows {first}-{first + k - 1} of {total:,}{PAST_END if past else ''}" if k else ""
         head = " · ".join(part for part in (headline, span, names) if part)
         side = (
-            [f'[… {number_of(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]']
-            if beside > 0
-            else []
+            [f'[… {plural(beside, "more columns")}; h.pos = "{first}:{left + shown}" shows them]'] if beside > 0 else []
         )
         rest = total - first - k
         below = [marked(rest, "rows", max(1, rest * price // 2), after(k))] if rest > 0 else []

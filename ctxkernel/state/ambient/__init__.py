@@ -59,12 +59,14 @@ class Ambient:
         The value of a part that fails is unknown: `{UNKNOWN: reason}`. `bound`: see `Part.bound`.
         """
         changed: dict[str, Any] = {}
+        modules = sys.modules
         for part in self._parts:
-            name = part.name
-            if name in self.faults or not part.active:
+            name, needs = part.name, part.needs
+            if name in self.faults or (needs and needs not in modules) or not part.active:
                 continue
             try:
-                part.bound(bound)
+                if part.looks_at_names:
+                    part.bound(bound)
                 stamp = part.stamp()
                 if name in self._stamps and self._stamps[name] == stamp:
                     continue

@@ -39,6 +39,8 @@ class FunctionCaches(Part):
         self._seen: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
         """What was last captured of each cache."""
 
+    looks_at_names = True
+
     def bound(self, names: Collection[str] | None) -> None:
         """Look at these names, or at all."""
         place = self._places.get("")

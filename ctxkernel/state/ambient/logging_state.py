@@ -61,14 +61,13 @@ class Logging(Part):
 
     def own_objects(self) -> dict[str, Any]:
         """Return what belongs to the state as variables do: stored handlers by token, attributes of loggers by name."""
-        loggers = [(name, one) for name, one in _all() if not name or not _of_library(name)]
-        found: dict[str, Any] = {_LOGGER + name: own for name, one in loggers if (own := _attributes(one))}
-        return found | {
-            self.live.token(handler): handler
-            for _, logger in _all()
-            for handler in logger.handlers
-            if _is_stored(handler)
-        }
+        found: dict[str, Any] = {}
+        for name, logger in _all():
+            if len(vars(logger)) >= len(_OF_ALL) and (own := _attributes(logger)) and not (name and _of_library(name)):
+                found[_LOGGER + name] = own
+            if logger.handlers:
+                found |= {self.live.token(one): one for one in logger.handlers if _is_stored(one)}
+        return found
 
     def put_back(self, objects: Mapping[str, Any]) -> None:
         """Make the attributes of loggers those of `own_objects`, and its handlers those of their tokens."""

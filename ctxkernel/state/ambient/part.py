@@ -55,7 +55,10 @@ class Part:
         """Return what a process that has not loaded the library lacks of `value`, for people; empty for nothing."""
         return ""
 
-    def bound(self, names: Collection[str] | None) -> None:  # noqa: B027 - most parts do not look at names
+    looks_at_names: ClassVar[bool] = False
+    """Whether `bound` is to be called."""
+
+    def bound(self, names: Collection[str] | None) -> None:
         """Take in which names of the namespace were bound anew or deleted since the last call; None: any may be."""
 
     def stamp(self) -> object:

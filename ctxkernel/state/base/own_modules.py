@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxkernel.state.base.reflection import (
+from ctxkernel.core.reflection import (
     DEFINED,
     HEAP_TYPE,
     LIBRARY_FOLDERS,

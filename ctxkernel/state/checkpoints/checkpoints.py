@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.reflection import is_any
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
-from ctxkernel.state.base.reflection import is_any
 from ctxkernel.state.base.variables import NOTHING, is_atom
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.states import Known, States

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.state.base.reflection import is_any
+from ctxkernel.core.reflection import is_any
+from ctxkernel.core.text import format_size
 from ctxkernel.state.base.variables import NOTHING
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import PLAIN, Checkpointer
@@ -336,8 +337,8 @@ class Restorer:
         free = self._free_memory()
         if free is not None and difference.nbytes * _MARGIN > free:
             raise CheckpointError(
-                f"this state needs {difference.nbytes / 1e9:.1f} GB that are not in memory now, and "
-                f"{free / 1e9:.1f} GB are free; del what you do not need, or go to a state that is nearer"
+                f"this state needs {format_size(difference.nbytes)} that are not in memory now, and "
+                f"{format_size(free)} are free; del what you do not need, or go to a state that is nearer"
             )
         self._checkpoints.storage.wait_for(difference.target)
         known = self._checkpoints.known_now()

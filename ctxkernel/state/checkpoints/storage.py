@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ctxkernel.state.base.reflection import class_module, class_qualname
+from ctxkernel.core.reflection import class_module, class_qualname
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.copy_check import MOST_SECONDS, unfaithful
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit

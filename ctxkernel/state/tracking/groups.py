@@ -17,7 +17,7 @@ from typing import Any
 
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
-from ctxkernel.state.base.reflection import is_any
+from ctxkernel.core.reflection import is_any
 from ctxkernel.state.base.variables import NOTHING
 from ctxkernel.state.types.packer import Packed, Packer
 from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never

@@ -29,17 +29,17 @@ from typing import Any, Literal
 
 from xxhash import xxh3_128_digest
 
+from ctxkernel.core.descriptions import describe
 from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import Expired
+from ctxkernel.core.reflection import Plan, is_kind
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, NamespaceDiff, TypeInfo
 from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.base.reflection import Plan, is_kind
 from ctxkernel.state.base.snapshot import Hidden, Snapshot, differences, of_user
 from ctxkernel.state.base.variables import NOTHING, Variable, is_atom, same_atoms, some_of, weak_reference
 from ctxkernel.state.tracking import fingerprints
 from ctxkernel.state.tracking.candidates import ANYTHING_IN_A_FUNCTION, Cell, Transform, read_cell
-from ctxkernel.state.tracking.descriptions import describe
 from ctxkernel.state.tracking.groups import Moment, Piece
 from ctxkernel.state.types.packer import Packer
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
-from ctxkernel.state.base.reflection import class_dict, class_mro, is_kind, loaded
+from ctxkernel.core.reflection import class_dict, class_mro, is_kind, loaded
 from ctxkernel.state.types.instances import careful
 from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, Constructors, Reduction

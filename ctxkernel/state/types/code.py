@@ -28,8 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxkernel.state.base.code_objects import code_facts
-from ctxkernel.state.base.reflection import (
+from ctxkernel.core.reflection import (
     DEFINED,
     HEAP_TYPE,
     class_dict,
@@ -46,6 +45,7 @@ from ctxkernel.state.base.reflection import (
     register,
     registered,
 )
+from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
 

@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ctxkernel.core.reflection import class_module, class_mro, class_qualname, loaded
+from ctxkernel.core.text import one_line
 from ctxkernel.projection.secrets import mask
-from ctxkernel.state.base.reflection import class_module, class_mro, class_qualname, loaded
-from ctxkernel.state.types.parts import said, short
+from ctxkernel.state.types.parts import said
 
 _SECRET = re.compile(r"(?i)secret|passw|passphrase|pwd|credential|token|(api|access|private|account)_?key")
 _DEEP = 10
@@ -54,7 +55,7 @@ class Connection(NamedTuple):
     def told(self) -> str:
         """The description for people, in one line."""
         value = ast.literal_eval(self.text)
-        return f"{self.kind} {short(value if type(value) is str else self.text, 100)}"
+        return f"{self.kind} {one_line(value if type(value) is str else self.text, 100)}"
 
     def joined(self, other: Connection | None) -> Connection:
         """Return it with the places of another mention of the same object, names first."""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any, ClassVar
 
-from ctxkernel.state.base.reflection import class_dict, class_mro, class_qualname, is_kind
-from ctxkernel.state.types.parts import said, short
+from ctxkernel.core.reflection import class_dict, class_mro, class_qualname, is_kind
+from ctxkernel.core.text import one_line
+from ctxkernel.state.types.parts import said
 from ctxkernel.state.types.restorer import Restorer, find
 
 _Base: Any = pickle._Pickler  # type: ignore[attr-defined]
@@ -168,7 +169,7 @@ class CarefulLoader(_BaseLoader):
             return self._lose(f"{module}.{name}", fault)
 
     def _lose(self, what: str, fault: BaseException | None = None) -> Any:
-        return self.restorer.lose(short(what, 80) + (f" ({said(fault)})" if fault is not None else ""))
+        return self.restorer.lose(one_line(what, 80) + (f" ({said(fault)})" if fault is not None else ""))
 
     def _is_lost(self, obj: object) -> bool:
         return any(obj is one for one in self.restorer.stand_ins)

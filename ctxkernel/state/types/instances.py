@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from ctxkernel.state.base.reflection import (
+from ctxkernel.core.reflection import (
     HEAP_TYPE,
     Plan,
     class_dict,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from ctxkernel.core.reflection import class_qualname
 from ctxkernel.state.base.own_modules import OwnModule
-from ctxkernel.state.base.reflection import class_qualname
 from ctxkernel.state.base.weak_tables import ById, Named
 
 

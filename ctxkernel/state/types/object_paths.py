@@ -10,8 +10,8 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxkernel.state.base.reflection import Plan, is_kind
-from ctxkernel.state.types.parts import short
+from ctxkernel.core.reflection import Plan, is_kind
+from ctxkernel.core.text import one_line
 
 _MOST = 50_000
 _DEEP = 6
@@ -81,7 +81,7 @@ def _inside(obj: Any, path: str, plans: dict[int, Plan]) -> Iterator[tuple[objec
         return
     if is_kind(kind, dict):
         for key, value in list(dict.items(obj)):
-            yield value, f"{path}[{short(repr(key), 40) if type(key) in (str, int, float, bool) else '…'}]"
+            yield value, f"{path}[{one_line(repr(key), 40) if type(key) in (str, int, float, bool) else '…'}]"
     elif is_kind(kind, list) or is_kind(kind, tuple):
         base: Any = list if is_kind(kind, list) else tuple
         yield from ((value, f"{path}[{at}]") for at, value in enumerate(base.__iter__(obj)))

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxkernel.core.reflection import Plan, is_own_class, public_name
+from ctxkernel.core.text import one_line
 from ctxkernel.state.base.own_modules import IN_PLACE
-from ctxkernel.state.base.reflection import Plan, is_own_class, public_name
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.object_names import ObjectNames
-from ctxkernel.state.types.parts import PARTS, SMALL, Expired, Reduction, short
+from ctxkernel.state.types.parts import PARTS, SMALL, Expired, Reduction
 
 Kind = Callable[["Taking", Any], Reduction] | None
 """A reducer; None leaves the object to the pickler."""
@@ -116,7 +117,7 @@ class Taking(Outcome):
         found = connections.REGISTRY.describe(obj) if found is None else found
         if type(found) is str and found not in ("", connections.CLOSED):
             reason = f"{reason}; {found}"
-        what = short(public_name(type(obj), self.module), 80)
+        what = one_line(public_name(type(obj), self.module), 80)
         names = self.tops.get(id(obj), ())
         self.fault_names.extend(names)
         self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
-from ctxkernel.state.base.reflection import is_own_class
+from ctxkernel.core.reflection import is_own_class
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.code import Again
 from ctxkernel.state.types.connections import Connection

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from ctxkernel.core.text import one_line
 from ctxkernel.state.types.object_names import ObjectNames
 
 SMALL = 64 * 1024
@@ -126,16 +127,10 @@ def never() -> bool:
 Expired = Callable[[], bool]
 
 
-def short(text: object, limit: int = 160) -> str:
-    """Return untrusted text in one line of at most `limit` characters."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
 def said(fault: BaseException) -> str:
     """Return what an exception of the user's says: its type and its text."""
     try:
-        text = short(fault)
+        text = one_line(str(fault))
     except Exception:  # its `__str__` is the user's
         text = ""
     name = type(fault).__name__

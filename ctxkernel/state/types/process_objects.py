@@ -37,7 +37,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ctxkernel.state.base.reflection import HEAP_TYPE, is_kind, loaded
+from ctxkernel.core.reflection import HEAP_TYPE, is_kind, loaded
 from ctxkernel.state.types.instances import careful, defines, kind_of
 from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, Constructors, Lost, Reduction

@@ -16,7 +16,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from ctxkernel.state.base.reflection import class_mro, class_qualname, is_any, is_kind, is_own_class
+from ctxkernel.core.reflection import class_mro, class_qualname, is_any, is_kind, is_own_class
 from ctxkernel.state.types import arrays, code, connections, frames, instances, process_objects
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.pack_state import Kind, Taking

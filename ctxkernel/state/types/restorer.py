@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from ctxkernel.state.base.reflection import DEFINED
+from ctxkernel.core.reflection import DEFINED
 from ctxkernel.state.types.arrays import ArrayParts
 from ctxkernel.state.types.code import CodeParts
 from ctxkernel.state.types.frames import FrameParts

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
+from ctxkernel.core.text import format_size
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.chunks.packs import PackWriter, write_all
@@ -126,7 +127,9 @@ class Background:
             return _refused(ticket, f"{len(self.running)} earlier writes are still under way")
         free = free_memory()
         if free is not None and free < nbytes + _SPARE_BYTES:
-            return _refused(ticket, f"{free >> 20} MB of memory are too few to write {nbytes >> 20} MB beside the cell")
+            return _refused(
+                ticket, f"{format_size(free)} of memory are too few to write {format_size(nbytes)} beside the cell"
+            )
         try:
             self._fork(job, ticket, seconds)
         except (OSError, StoreError, RuntimeError) as fault:

@@ -20,6 +20,7 @@ from pathlib import Path
 from xxhash import xxh3_128_hexdigest
 
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.text import format_size
 
 SMALL = 4 * 1024 * 1024
 """Bytes up to which a file is read at once and known by its hash."""
@@ -69,7 +70,7 @@ class FileContents:
         except OSError as fault:
             raise StoreError(f"it cannot be kept in {self.folder} ({fault.strerror or fault})") from fault
         if copy_bytes is not None and found.st_size > copy_bytes:
-            raise StoreError(f"it has more than {copy_bytes >> 20} MB, and the file system cannot clone it")
+            raise StoreError(f"it has more than {format_size(copy_bytes)}, and the file system cannot clone it")
         self._failed.pop(address, None)
         name = "ctxkernel keeps a file"
         thread = threading.Thread(target=self._copy, args=(path, found, address), name=name, daemon=True)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.core.replay import CheckpointState
+from ctxkernel.core.text import join_names
 
 FORMAT = 1
 GIVEN_UP = "given up for space"
@@ -180,4 +181,4 @@ def by_reason(found: Mapping[str, str]) -> dict[str, list[str]]:
 def some_gaps(gaps: Mapping[str, str]) -> str:
     """Return gaps in one line, by their reasons."""
     found = by_reason(gaps).items()
-    return "; ".join(f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}: {why}" for why, names in found)
+    return "; ".join(f"{join_names(names, 5)}: {why}" for why, names in found)

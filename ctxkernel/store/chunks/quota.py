@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
+from ctxkernel.core.text import format_size
 from ctxkernel.store import config
 from ctxkernel.store.chunks import file_contents
 from ctxkernel.store.chunks.chunk_store import CACHE, ChunkStore
@@ -145,7 +146,7 @@ def collect(
         total -= freed
         days = int(max(0.0, now - ages[name]) // 86400)
         age = "today" if not days else "a day ago" if days == 1 else f"{days} days ago"
-        why = f"last used {age}; {len(addresses)} large chunks, {freed / 1e6:.0f} MB"
+        why = f"last used {age}; {len(addresses)} large chunks, {format_size(freed)}"
         thinned.append(Thinned(name, addresses, freed, why))
     return Report(limit, before, total, tuple(thinned), tuple(faults), dry_run)
 
@@ -179,7 +180,7 @@ def _thin(
         freed += entry.stored
     if freed < excess:
         freed += file_contents.thin(store.folder, excess - freed, dry_run=dry_run)
-    why = f"to keep all sessions within {limit / _GB:g} GB"
+    why = f"to keep all sessions within {format_size(limit)}"
     return (frozenset(chosen) if dry_run else store.drop(chosen, why)), freed
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ctxkernel.core.errors import BadHistory, StoreError
 from ctxkernel.core.replay import CheckpointInfo
+from ctxkernel.core.text import join_names, plural
 from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.chunks.manifest import Manifest, References, Unit
@@ -83,17 +84,13 @@ class Report:
                 given_up = {one: why for one, why in found.items() if why not in damaged}
                 out += [f"  {_called(ids)} {verb}: {why}" for why, ids in manifest.by_reason(given_up).items()]
         out += self.remarks
-        many = f"{self.statements} statement{'' if self.statements == 1 else 's'}"
+        many = plural(self.statements, "statements")
         out.append(f"{many}, all sound" if self.sound else f"{many} can be read; what is damaged stands above")
         return out
 
 
 def _called(ids: list[str]) -> str:
-    return f"checkpoint{'s' if len(ids) > 1 else ''} {_few(ids)}"
-
-
-def _few(ids: list[str]) -> str:
-    return ", ".join(ids) if len(ids) <= 6 else f"{', '.join(ids[:3])} … {ids[-1]} ({len(ids)})"
+    return f"checkpoint{'s' if len(ids) > 1 else ''} {join_names(ids, 6)}"
 
 
 def verify(path: Path, chunks: ChunkStore | None = None, references: References | None = None) -> Report:
@@ -262,5 +259,7 @@ class _Checkpoints:
         elif unsigned and many == of:
             self.remarks.append(f"none of its checkpoints is signed by you: {not_loaded}")
         elif unsigned:
-            added = f"{many} of {of} checkpoints are not signed by you ({_few(unsigned)}): added by someone else"
+            added = (
+                f"{many} of {of} checkpoints are not signed by you ({join_names(unsigned, 6)}): added by someone else"
+            )
             self.remarks.append(f"{added}, or changed; {not_loaded}")

@@ -8,17 +8,20 @@ Rule 4: what is missing of a header leaves the rest: None only where not even th
 
 from __future__ import annotations
 
+import base64
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ctxkernel.sources.base.rendering import size_of
+from ctxkernel.core.text import format_size
 
 HEADER_BYTES = 64 << 10
 """Most that is read at one place of a file."""
 _STEPS = 500
 _LARGE = 1 << 30  # bytes decoded from which on that is said
 _PNG_MODES = {0: ("greyscale", 1), 2: ("RGB", 3), 3: ("palette", 1), 4: ("greyscale + alpha", 2), 6: ("RGBA", 4)}
+_JPEG_BASE64 = "/9j/"
+"""How a JPEG in base64 begins. Its dimensions may stand far from its beginning, behind a thumbnail."""
 _JPEG_MODES = {1: "greyscale", 3: "colour", 4: "CMYK"}
 _TIFF_MODES = {0: "white is zero", 1: "greyscale", 2: "RGB", 3: "palette", 4: "mask", 5: "CMYK", 6: "YCbCr", 8: "Lab"}
 _TIFF_SIZES = {1: "B", 3: "H", 4: "I", 16: "Q"}
@@ -44,7 +47,7 @@ class Image:
         parts += [part for part in (self.mode, *self.more) if part]
         plain = self.width * self.height * max(self.depth, 8) // 8
         if plain >= _LARGE:
-            parts.append(f"{size_of(plain)} decoded")
+            parts.append(f"{format_size(plain)} decoded")
         return ", ".join(parts)
 
 
@@ -62,6 +65,16 @@ def read_image(read: ReadAt) -> Image | None:
                 return None
             return found if found and found.width > 0 and found.height > 0 else None
     return None
+
+
+def pixels(data: str) -> tuple[int, int] | None:
+    """Return (width, height) of an image in base64; None where its beginning does not say them. Raises nothing."""
+    try:
+        raw = base64.b64decode(data[: HEADER_BYTES if data.startswith(_JPEG_BASE64) else 4096])
+    except ValueError:
+        return None
+    found = read_image(lambda at, count: raw[at : at + count])
+    return (found.width, found.height) if found else None
 
 
 def _png(read: ReadAt, head: bytes) -> Image | None:

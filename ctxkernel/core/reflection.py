@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+class_of: Callable[[object], type] = type
+dict_items: Callable[[Any], Iterable[tuple[Any, Any]]] = dict[Any, Any].items
 class_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 class_dict: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 class_flags: Callable[[type], int] = type.__dict__["__flags__"].__get__
@@ -31,8 +33,12 @@ _module_dict: Callable[[types.ModuleType], Any] = vars(types.ModuleType)["__dict
 
 _PLAIN: Any = object.__dict__["__getattribute__"]
 """How attributes are read where no class says otherwise."""
-_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-_LIBRARIES += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).resolve().parents[2])]
+_LIBRARIES = [
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *site.getsitepackages(),
+    site.getusersitepackages(),
+    str(Path(__file__).resolve().parents[1]),
+]
 LIBRARY_FOLDERS = tuple({path + os.sep for folder in _LIBRARIES for path in (folder, os.path.realpath(folder))})
 """Where Python, installed libraries and ctxkernel lie."""
 HEAP_TYPE = 1 << 9
@@ -62,8 +68,8 @@ def module_dict(module: object) -> dict[str, Any]:
     """Return the live `__dict__` of a module; empty for what is none."""
     if not is_kind(type(module), types.ModuleType):
         return {}
-    found = _module_dict(module)  # type: ignore[arg-type]
-    return found if type(found) is dict else {}
+    found: Any = _module_dict(module)  # type: ignore[arg-type]
+    return found if class_of(found) is dict else {}
 
 
 def loaded(name: str) -> dict[str, Any]:
@@ -110,7 +116,7 @@ def importable(cls: type) -> bool:
         return False
     value: Any = found.get(parts[0])
     for part in parts[1:]:
-        if not is_kind(type(value), type):
+        if not is_kind(class_of(value), type):
             return False
         value = class_dict(value).get(part)
     return value is cls
@@ -142,7 +148,7 @@ def _traits(cls: type) -> _Traits:
     get_dict: Callable[[object], Any] | None = None
     heap = bool(class_flags(cls) & HEAP_TYPE)
     for name, member in members.items() if heap else ():
-        kind = type(member)
+        kind = class_of(member)
         if kind is types.MemberDescriptorType:
             slots.append((name, member.__get__))
         elif kind is types.GetSetDescriptorType and name == "__dict__":
@@ -226,7 +232,7 @@ class Plan:
         members = self.dict_of(obj)
         if members is not None:
             # The type first: looking a key up would run its `__hash__`, and only a name's own is known.
-            found.extend(item for item in dict.items(members) if type(item[0]) is not str or item[0] not in self.skip)
+            found.extend(item for item in dict_items(members) if type(item[0]) is not str or item[0] not in self.skip)
         return found
 
     def dict_of(self, obj: object) -> dict[Any, Any] | None:
@@ -237,7 +243,7 @@ class Plan:
             members = self.get_dict(obj)
         except AttributeError:
             return None
-        return members if is_kind(type(members), dict) else None
+        return members if is_kind(class_of(members), dict) else None
 
 
 def function_of(member: Any) -> Any:
@@ -278,12 +284,44 @@ def is_own_class(cls: type, namespace_module: str) -> bool:
     return class_module(cls) == namespace_module or not importable(cls)
 
 
+def type_name(cls: type) -> str:
+    """Return `module.Class`, without the module for built-in classes and for those of `__main__`."""
+    module, name = class_module(cls), class_qualname(cls)
+    return name if module in ("builtins", "", "__main__") else f"{module}.{name}"
+
+
+def is_a(value: object, *kinds: type) -> bool:
+    """Say whether the type of `value` is below one of `kinds`."""
+    return any(is_kind(type(value), kind) for kind in kinds)
+
+
+def defines(value: object, name: str) -> bool:
+    """Say whether the class of `value`, or one of its bases, defines `name`."""
+    return any(name in class_dict(base) for base in class_mro(type(value)))
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """Return the own attributes of an instance or class, from its slots and its dict."""
+    found: dict[str, Any] = {}
+    cls = class_of(value)
+    for base in reversed(class_mro(cls)):
+        for name, member in list(class_dict(base).items()):
+            if type(member) is types.MemberDescriptorType and not name.startswith("__"):
+                with contextlib.suppress(AttributeError):
+                    found[name] = member.__get__(value, cls)
+            elif name == "__dict__" and type(member) is types.GetSetDescriptorType:
+                own: Any = member.__get__(value, cls)
+                pairs = own.items() if class_of(own) is types.MappingProxyType else dict_items(own)
+                found.update((key, item) for key, item in list(pairs) if type(key) is str)
+    return found
+
+
 def public_name(cls: type, namespace_module: str) -> str:
     """Return the shortest name by which a user knows `cls`: `int`, `Point`, `numpy.ndarray`, `pandas.DataFrame`."""
     module, name = class_module(cls), class_qualname(cls)
-    if module in ("builtins", "", namespace_module, "__main__"):
+    if module == namespace_module:
         return name
     top = module.partition(".")[0]
     if top != module and loaded(top).get(name) is cls:
         return f"{top}.{name}"
-    return f"{module}.{name}"
+    return type_name(cls)

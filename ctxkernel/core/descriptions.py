@@ -1,4 +1,4 @@
-"""A variable in one line: type, short value, size hints.
+"""Any object in one line: type, short value, size hints.
 
 Rule 1: `repr` is asked of exact types of Python itself and of known libraries only; what the user's classes say of
 themselves is code of theirs, and is not run. An instance shows its attributes instead.
@@ -19,25 +19,34 @@ import re
 import sys
 import types
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from ctxkernel.core.events import NONE, Json
-from ctxkernel.core.timeline import TypeInfo
-from ctxkernel.state.base.reflection import (
+from ctxkernel.core.reflection import (
     Plan,
+    attributes,
     class_module,
     class_mro,
     class_name,
+    class_of,
+    dict_items,
+    importable,
     is_any,
     is_kind,
     is_own_class,
     module_dict,
     public_name,
+    type_name,
 )
+from ctxkernel.core.text import truncate
+from ctxkernel.core.timeline import TypeInfo
 
 _MORE = "…"
+_SORTED_SET = 1000
+_TRUSTED = frozenset({"pathlib", "pathlib._local", "zoneinfo", "ipaddress"})
+"""Modules whose classes have a `__repr__` that is quick, bounded and without effects."""
 _DEPTH = 3
 _PLAIN = (bool, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, re.Pattern)
 _DATES = (dt.date, dt.timedelta, dt.timezone)
@@ -47,24 +56,66 @@ _REPR_IS_SAFE = frozenset(map(id, (*_PLAIN, *_LIBRARY)))
 
 def describe(value: object, chars: int, module: str = "__main__") -> TypeInfo:
     """Return type, value in at most `chars` characters, and size hints. Runs none of the user's code."""
-    cls = type(value)
-    writer = _Writer(chars, module)
     try:
-        name = _clean(public_name(cls, module))
+        name = _clean(public_name(class_of(value), module))
     except Exception:  # a type made in C that breaks the rules
         name = "?"
     try:
-        with contextlib.suppress(_FullError):
-            writer.write(value, 0)
-        size = size_of(value)
+        return TypeInfo(name, _text(value, chars, module), size_of(value))
     except Exception as fault:  # an object that changes while it is looked at, or is half torn down
-        return TypeInfo(name, f"<{name}: {type(fault).__name__}>"[:chars])
-    return TypeInfo(name, writer.text(), size)
+        return TypeInfo(name, truncate(f"<{name}: {type(fault).__name__}>", chars))
+
+
+def brief(value: Any, chars: int = 80) -> str:
+    """Return one line of at most `chars` characters that shows `value`. Runs none of the user's code."""
+    try:
+        return _text(value, chars, "__main__")
+    except Exception as fault:
+        return truncate(f"<{_clean(type_name(class_of(value)))}: {type(fault).__name__}>", chars)
+
+
+def _text(value: object, chars: int, module: str) -> str:
+    writer = _Writer(chars, module)
+    with contextlib.suppress(_FullError):
+        writer.write(value, 0)
+    return writer.text()
+
+
+def length_of(value: Any) -> int | None:
+    """Return the length of a built-in container or text, or of one below these; None for anything else."""
+    return next((_LENGTHS[id(base)](value) for base in class_mro(class_of(value)) if id(base) in _LENGTHS), None)
+
+
+def items_of(value: Any, most: int) -> Iterator[tuple[str, Any]]:
+    """Yield (how the item is reached, item) for the first `most` items of a known container."""
+    base: Any = next((base for base in class_mro(class_of(value)) if id(base) in _BRACKETS), None)
+    if base is dict:
+        yield from ((f"[{brief(key, 60)}]", item) for key, item in list(islice(dict_items(value), most)))
+    elif base in (set, frozenset):
+        yield from (("", item) for item in _members(value, base, max(most, _SORTED_SET))[:most])
+    elif base is not None:
+        yield from ((f"[{at}]", item) for at, item in enumerate(_first(value, base, most)))
+
+
+def _first(value: Any, base: Any, most: int) -> list[Any]:
+    """Return the first items of a container, read as `base` reads them."""
+    return list(islice(base.__iter__(value), most))
+
+
+def _members(value: Any, base: Any, most: int) -> list[Any]:
+    """Return members of a set, sorted by their text: the order of hashing differs from process to process."""
+    return sorted(_first(value, base, most), key=brief)
+
+
+def enum_name(value: Any) -> str:
+    """Return the name of a member of an enumeration, "" for anything else."""
+    name = attributes(value).get("_name_") if is_kind(class_of(value), enum.Enum) else ""
+    return name if type(name) is str else "?"
 
 
 def size_of(value: object) -> Mapping[str, Json]:
     """Return cheap hints of how large `value` is: any of `bytes`, `len`, `shape`."""
-    cls = type(value)
+    cls: type = class_of(value)
     if cls is int:
         return {"bytes": sys.getsizeof(value)} if value.bit_length() > 512 else NONE  # type: ignore[attr-defined]
     if id(cls) in _REPR_IS_SAFE:
@@ -85,9 +136,8 @@ def size_of(value: object) -> Mapping[str, Json]:
     return NONE
 
 
-_LENGTHS: dict[int, Callable[[Any], int]] = {
-    id(kind): kind.__len__ for kind in (list, tuple, dict, set, frozenset, collections.deque, str, bytes, bytearray)
-}
+_SIZED: tuple[Any, ...] = (list, tuple, dict, set, frozenset, collections.deque, str, bytes, bytearray)
+_LENGTHS: dict[int, Callable[[Any], int]] = {id(kind): kind.__len__ for kind in _SIZED}
 
 
 def _clean(text: str) -> str:
@@ -97,25 +147,29 @@ def _clean(text: str) -> str:
 def _library_kind(cls: type) -> str:
     for module, name, kind in _KINDS:
         base = getattr(sys.modules.get(module), name, None)
-        if base is not None and (cls is base if module.startswith("torch") else is_kind(cls, base)):
+        if base is not None and (cls is base if module.startswith(_EXACT) else is_kind(cls, base)):
             return kind
     return ""
 
 
 _KINDS = (
     *(("numpy", "ndarray", "array"), ("torch", "Tensor", "tensor"), ("torch.nn", "Parameter", "tensor")),
+    *(("polars", "DataFrame", "polars_frame"), ("polars", "Series", "polars_series")),
     *(("pandas", name, name) for name in ("DataFrame", "Series", "Index")),
 )
 """Classes of libraries, which may be half imported, and what an instance is called here."""
+_EXACT = ("torch", "polars")
+"""A subclass of their classes may run code of its own."""
 
 
 def _plain_array(value: Any) -> Any:
     ndarray = sys.modules["numpy"].ndarray
-    return value if type(value) is ndarray else ndarray.view(value, ndarray)
+    return value if class_of(value) is ndarray else ndarray.view(value, ndarray)
 
 
 def _manager(value: Any) -> Any:
-    return dict.get(Plan(type(value), own=False).dict_of(value) or {}, "_mgr")
+    members = Plan(class_of(value), own=False).dict_of(value)
+    return None if members is None else dict[Any, Any].get(members, "_mgr")
 
 
 class _FullError(Exception):
@@ -144,7 +198,7 @@ class _Writer:
             raise _FullError
 
     def write(self, value: Any, depth: int) -> None:
-        cls = type(value)
+        cls = class_of(value)
         if id(cls) in _REPR_IS_SAFE:
             self.put(repr(value))
         elif cls is int:
@@ -179,8 +233,10 @@ class _Writer:
             name = module_dict(value).get("__name__")
             return self.put(f"<module {_clean(name) if type(name) is str else '?'}>")
         zone = value.tzinfo if cls is dt.datetime else value
-        known_zone = zone is None or type(zone) is dt.timezone or class_module(type(zone)) == "zoneinfo"
-        if _is_library_scalar(cls) or (cls is dt.datetime and known_zone):
+        known_zone = zone is None or type(zone) is dt.timezone or class_module(class_of(zone)) == "zoneinfo"
+        if is_any(cls, ("numpy", "dtype")):
+            return self.put(f"dtype({str(value)!r})")
+        if _is_library_scalar(cls, value) or (cls is dt.datetime and known_zone):
             return self.put(repr(value))
         if class_module(cls).startswith("ctxkernel."):
             return self.put(f"<{_clean(public_name(cls, self.module).rpartition('.')[2])}>")
@@ -201,13 +257,15 @@ class _Writer:
         else:
             self.put(left)
             if base is dict:
-                for number, (key, held) in enumerate(list(islice(dict.items(value), self.left))):
+                for number, (key, held) in enumerate(list(islice(dict_items(value), self.left))):
                     self.put(", " if number else "")
                     self.write(key, depth + 1)
                     self.put(": ")
                     self.write(held, depth + 1)
             else:
-                self._items(list(islice(base.__iter__(value), self.left)), depth)  # type: ignore[attr-defined]
+                is_small_set = base in (set, frozenset) and length <= self.left
+                items = _members(value, base, length) if is_small_set else _first(value, base, self.left)
+                self._items(items, depth)
             self.put("," + right if cls is tuple and length == 1 else right)
         if cls is not base:
             self.put(")")
@@ -215,8 +273,15 @@ class _Writer:
     def _instance(self, cls: type, value: Any, depth: int) -> None:
         plan = Plan(cls, is_own_class(cls, self.module))
         if is_kind(cls, enum.Enum):
-            member = dict.get(plan.dict_of(value) or {}, "_name_")
-            return self.put(_clean(f"{public_name(cls, self.module)}.{member if type(member) is str else '?'}"))
+            return self.put(_clean(f"{public_name(cls, self.module)}.{enum_name(value)}"))
+        if base := next((base for base in (str, bytes, bytearray, int, float) if is_kind(cls, base)), None):
+            sized: Any = base
+            plain: Any = (
+                sized.__pos__(value) if base in (int, float) else sized.__getitem__(value, slice(self.left + 1))
+            )
+            self.put(_clean(public_name(cls, self.module)) + "(")
+            self.write(plain, depth + 1)
+            return self.put(")")
         self.put(f"<{_clean(public_name(cls, self.module))} object>")
         before = " "
         for name, held in plan.attributes(value):
@@ -250,31 +315,39 @@ class _Writer:
         block = _manager(value).blocks[0]
         self.put(f"Series {len(_manager(value).axes[0])} {block.dtype}: ")
         some: Any = block.values[:8] if _of_pandas(block.values) else []
-        self._items(some.tolist() if _library_kind(type(some)) == "array" else list(some), depth)
+        self._items(some.tolist() if _library_kind(class_of(some)) == "array" else list(some), depth)
         self.put(f", {_MORE}" if len(_manager(value).axes[0]) > 8 else "")
 
     def index(self, value: Any, depth: int) -> None:
-        self.put(f"{type(value).__name__} {len(value)}: ")
+        self.put(f"{class_of(value).__name__} {len(value)}: ")
         self._items(list(value[:8]) if _of_pandas(value) else (), depth)
 
     def tensor(self, value: Any, depth: int) -> None:
         self.put(f"{value.dtype}{list(value.shape)} {value.device}")
+
+    def polars_frame(self, value: Any, depth: int) -> None:
+        self.put(f"DataFrame {value.height}×{value.width}")
+
+    def polars_series(self, value: Any, depth: int) -> None:
+        self.put(f"Series {len(value)} {value.dtype}")
 
 
 _FLAT = frozenset(id(kind) for kind in (dt.datetime, types.FunctionType, types.ModuleType))
 """Types that are written without going deeper."""
 
 
-def _is_library_scalar(cls: type) -> bool:
+def _is_library_scalar(cls: type, value: Any) -> bool:
     module = class_module(cls)
     if module == "numpy" or module.startswith("numpy."):
-        return is_any(cls, ("numpy", "generic"))
+        return is_any(cls, ("numpy", "generic")) and value.dtype.kind in "biufcmMSU"
+    if module in _TRUSTED:
+        return importable(cls)
     scalars = ("Timestamp", "Timedelta", "Period", "Interval")
     return module.startswith("pandas._libs.") or (module == "pandas" and class_name(cls) in scalars)
 
 
 def _of_pandas(value: object) -> bool:
-    module = class_module(type(value))
+    module = class_module(class_of(value))
     return module == "pandas" or module.startswith(("pandas.", "numpy"))
 
 

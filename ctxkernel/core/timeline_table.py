@@ -1,0 +1,109 @@
+"""The timeline as a table, for `%ctx timeline` and `ctxkernel timeline`.
+
+Rule 1: it is made of the JSON of the timeline (`docs/schemas.md`), so that a kernel and a session file show the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ctxkernel.core.text import format_duration, format_time, one_line, plural
+
+Json = Mapping[str, Any]
+
+RIGHT = frozenset({4})
+"""The columns that are aligned right."""
+STATUS = 3
+_HEADS = ("", "at", "author", "status", "time", "checkpoint", "re-run", "changes", "source")
+_OPTIONAL = ("checkpoint", "re-run")
+
+
+class TimelineTable(NamedTuple):
+    """One row for each execution, oldest first, below the heads of the columns."""
+
+    rows: list[list[str]]
+    statuses: list[str]
+    aside: frozenset[int]
+    """The executions, counted from 0, on another branch than HEAD."""
+
+    def legend(self) -> str:
+        """Return what the marks mean."""
+        return "* is HEAD" + (" · (…) is on another branch" if self.aside else "")
+
+
+def timeline_table(
+    statements: Sequence[Json], head: str | None, on_path: set[str], names: Mapping[str, str]
+) -> TimelineTable:
+    """Return the executions of `statements` as rows. `names` are the user's names of states, with their executions.
+
+    Columns for checkpoints and re-runs are only there where there are any.
+    """
+    named = {where: name for name, where in names.items()}
+    runs = [(statement, run) for statement in statements for run in statement["executions"]]
+    rows = [list(_HEADS), *(_row(statement, run, head, on_path, named) for statement, run in runs)]
+    kept = [at for at, name in enumerate(_HEADS) if name not in _OPTIONAL or any(row[at] for row in rows[1:])]
+    return TimelineTable(
+        [[row[at] for at in kept] for row in rows],
+        [run["status"] for _, run in runs],
+        frozenset(at for at, (_, run) in enumerate(runs) if run["execution_id"] not in on_path),
+    )
+
+
+def path_to(statements: Sequence[Json], head: str | None) -> set[str]:
+    """Return the executions on the way to HEAD."""
+    parents = {run["execution_id"]: run["parent_execution_id"] for one in statements for run in one["executions"]}
+    found: set[str] = set()
+    while head is not None and head in parents and head not in found:
+        found.add(head)
+        head = parents[head]
+    return found
+
+
+def changed_names(diff: Json) -> str:
+    """Return the difference of two namespaces as `+added ~changed −deleted`."""
+    signs = (("+", diff["added"]), ("~", diff["changed"]), ("−", diff["deleted"]))
+    return " ".join(f"{sign}{name}" for sign, names in signs for name in names)
+
+
+def gist(source: str) -> str:
+    """Return a cell in one line: its first line with code, and how many more there are."""
+    lines = [line for line in source.splitlines() if line.strip()]
+    first = next((line for line in lines if not line.lstrip().startswith("#")), lines[0] if lines else "")
+    return one_line(first) + (f" (+{plural(len(lines) - 1, 'lines')})" if lines[1:] else "")
+
+
+def _row(statement: Json, run: Json, head: str | None, on_path: set[str], named: Mapping[str, str]) -> list[str]:
+    at = run["execution_id"]
+    name = statement["statement_id"] if len(statement["executions"]) == 1 else at
+    return [
+        f"{name}*" if at == head else name if at in on_path else f"({name})",
+        format_time(run["started_at"]),
+        statement["author"],
+        run["status"],
+        format_duration(run["cost"]["time_ms"] / 1000) if run["ended_at"] is not None else "",
+        one_line(", ".join(filter(None, (named.get(at, ""), _checkpoint(run.get("checkpoint"))))), 24),
+        one_line(_comparison(run.get("comparison")), 28),
+        one_line(changed_names(run["state_diff"]), 40),
+        _source(statement["source"], run["exception"]),
+    ]
+
+
+def _checkpoint(made: Json | None) -> str:
+    """Return the state of a checkpoint, and how many names are missing from it."""
+    return made["state"] + (f" −{len(made['missing'])}" if made["missing"] else "") if made else ""
+
+
+def _comparison(made: Json | None) -> str:
+    """Return what a re-run came out with."""
+    if not made or made["same"]:
+        return "same" if made else ""
+    subjects = [one["subject"] for one in made["divergences"] if one["kind"] != "timing"]
+    return f"{'differs as expected' if made['expected'] else 'differs'}: {', '.join(subjects)}"
+
+
+def _source(source: str, exception: Json | None) -> str:
+    if not exception:
+        return gist(source)
+    told = f"{exception['type']}: {exception['message']}" if exception["message"] else exception["type"]
+    return f"{one_line(told)}  ←  {gist(source)}"
