@@ -1,4 +1,4 @@
-"""The door to the state of nodes: when it may change, and what a node asks of the graph that it lives in.
+"""The part of a graph that its nodes use: the door to their state, and the services that they render with.
 
 Rule: node state changes in a statement or a tick, nowhere else (law 1).
 """
@@ -25,7 +25,7 @@ _BASES = 64
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Door(ABC):
-    """What nodes know of their `Graph`."""
+    """The part of a `Graph` that its nodes use."""
 
     settings: Settings
     bus: EventBus
