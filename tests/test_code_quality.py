@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Container, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -52,3 +55,82 @@ def test_the_layer_contract_names_every_package():
     packages = {path.parent.name for path in (ROOT / "ctxkernel").glob("*/__init__.py")}
 
     assert packages - named == {"testing"} & packages
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def imported(tree: ast.Module) -> dict[str, str]:
+    """Return local names → the modules, or the names in modules, that they were imported from."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {one.asname or one.name.partition(".")[0]: one.name for one in node.names}
+    return found
+
+
+def private_members(tree: ast.Module) -> set[str]:
+    """Return the private names of the classes of a module, and of their instances."""
+    found: set[str] = set()
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for node in ast.walk(cls):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and owner_of(node) == "self":
+                found.add(node.attr)
+    return set(filter(is_private, found))
+
+
+def owner_of(node: ast.Attribute) -> str:
+    return ast.unparse(node.value)
+
+
+def borrowed_names(tree: ast.Module, modules: Container[str], members: set[str]) -> Iterator[str]:
+    """Yield the uses of private names of `modules`, and of `members` of classes that they define.
+
+    Subclasses use those of their bases through `self`. In `gc._x`, where `gc` is imported, `_x` belongs to `gc`.
+    """
+    names = imported(tree)
+    for local, origin in names.items():
+        if is_private(origin.rpartition(".")[2]) and origin.rpartition(".")[0] in modules:
+            yield f"{origin} as {local}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            owner = owner_of(node)
+            origin = names.get(owner.partition(".")[0], "ctxkernel.")
+            foreign = owner in ("self", "cls", "super()") or not origin.startswith("ctxkernel.")
+            if origin in modules or (node.attr in members and not foreign):
+                yield f"{node.lineno}: {owner}.{node.attr}"
+
+
+def test_no_module_uses_private_names_of_another():
+    """What others use is public, and has a docstring."""
+    trees = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): ast.parse(
+            path.read_text(encoding="utf-8")
+        )
+        for path in (ROOT / "ctxkernel").rglob("*.py")
+    }
+    members = {module: private_members(tree) for module, tree in trees.items()}
+    direct = {
+        module: {one if one in trees else one.rpartition(".")[0] for one in imported(tree).values()} & trees.keys()
+        for module, tree in trees.items()
+    }
+
+    def of_imported(module: str) -> set[str]:
+        """Return the private members of classes of modules that `module` imports, directly or not."""
+        reached, todo = set(), [module]
+        while todo:
+            fresh = direct[todo.pop()] - reached
+            reached |= fresh
+            todo += fresh
+        return set().union(*map(members.__getitem__, reached)) - members[module] - set(dir(NamedTuple("Row", [])))
+
+    borrowed = {module: list(borrowed_names(tree, trees, of_imported(module))) for module, tree in trees.items()}
+
+    assert {module: found for module, found in borrowed.items() if found} == {}

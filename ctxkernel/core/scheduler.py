@@ -14,7 +14,8 @@ from typing import Any
 
 from ctxkernel.core.events import AsyncPayloadApplied, AsyncPayloadPrepared, Delta, GroupRecomputed, Json, TickApplied
 from ctxkernel.core.jobs import Job, Kind, Preparer, Summarise, Summarised
-from ctxkernel.core.nodes.base import Async, Freq, Graph, NodeBase, Periodic, Sync, TickResult
+from ctxkernel.core.nodes.base import Async, Freq, NodeBase, Periodic, Sync, TickResult
+from ctxkernel.core.nodes.graph import Graph
 from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.view import ViewHandle
 from ctxkernel.core.ports import Expired

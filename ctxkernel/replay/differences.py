@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from ctxkernel.core.events import Json, plain
-from ctxkernel.core.nodes.base import delta_of
+from ctxkernel.core.nodes.record import delta_of
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import ChangeInfo, Execution, Path, Statement, TypeInfo
 from ctxkernel.core.turn import HandleState

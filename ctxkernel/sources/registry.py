@@ -37,6 +37,7 @@ from ctxkernel.sources.libraries.delayed import ActorSource, DaskFrameSource, Da
 from ctxkernel.sources.libraries.estimators import EstimatorSource
 from ctxkernel.sources.libraries.figures import FigureSource
 from ctxkernel.sources.libraries.labelled import LabelledSource, TreeSource
+from ctxkernel.sources.libraries.lazy_frames import LazyFrameSource
 from ctxkernel.sources.libraries.pil_images import PilImageSource
 from ctxkernel.sources.libraries.tensors import NetworkSource, open_tensor
 from ctxkernel.sources.objects.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
@@ -44,7 +45,7 @@ from ctxkernel.sources.tables.arrays import ArraySource
 from ctxkernel.sources.tables.columns import modules
 from ctxkernel.sources.tables.frames import FrameSource
 from ctxkernel.sources.tables.parquet import ParquetSource
-from ctxkernel.sources.tables.polars_frames import LazyFrameSource, PolarsSource
+from ctxkernel.sources.tables.polars_frames import PolarsSource
 
 Predicate = Callable[[Any], bool]
 Factory = Callable[[Any, Settings, "str | None"], Source]

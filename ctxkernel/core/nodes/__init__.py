@@ -1,6 +1,7 @@
 """Context objects: what the user holds as handles and the scheduler sees as nodes."""
 
-from ctxkernel.core.nodes.base import Async, Freq, Graph, NodeBase, Periodic, Sync
+from ctxkernel.core.nodes.base import Async, Freq, NodeBase, Periodic, Sync
+from ctxkernel.core.nodes.graph import Graph
 from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.note import NoteHandle
 from ctxkernel.core.nodes.view import ViewHandle

@@ -16,9 +16,8 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import Delta, Json
 from ctxkernel.core.nodes import detached
-from ctxkernel.core.nodes.graph import NOTHING as NOTHING
-from ctxkernel.core.nodes.graph import Graph as Graph
-from ctxkernel.core.nodes.graph import delta_of as delta_of
+from ctxkernel.core.nodes.door import NOTHING as NOTHING
+from ctxkernel.core.nodes.door import Door as Door
 from ctxkernel.core.nodes.policy import LODS as LODS
 from ctxkernel.core.nodes.policy import Async as Async
 from ctxkernel.core.nodes.policy import Freq as Freq
@@ -84,7 +83,7 @@ class NodeBase(Identified):
     obj_type = "node"
     aliases: Mapping[str, str] = {}
 
-    graph: Graph
+    graph: Door
     serial: int = 0
     statement_id: str = ""
     changed_in: str = ""
@@ -104,7 +103,7 @@ class NodeBase(Identified):
     """What went wrong at the last tick, or empty."""
     _memento: Mapping[str, Json] | None = None
 
-    def __init__(self, graph: Graph, *, tokens: object, lod: object, mode: object, freq: object) -> None:
+    def __init__(self, graph: Door, *, tokens: object, lod: object, mode: object, freq: object) -> None:
         budget, level = parse_tokens(tokens), parse_lod(lod)
         if mode not in (None, "paused", "running"):
             raise BadPolicy(f'mode={mode!r} is not known; use "paused" or "running"')
@@ -124,7 +123,7 @@ class NodeBase(Identified):
         self._change = ""
 
     @classmethod
-    def blank(cls, graph: Graph, obj_id: str) -> Self:
+    def blank(cls, graph: Door, obj_id: str) -> Self:
         """Return a node that has an id and nothing else, for a memento to fill."""
         node = cls.__new__(cls)
         NodeBase.__init__(node, graph, tokens=1, lod=0, mode="paused", freq=None)
@@ -190,7 +189,7 @@ class NodeBase(Identified):
         """Return a rendering at another level or budget; changes nothing. Raises BadPolicy."""
         raise NotImplementedError
 
-    def _part(self, lod: int, tokens: Budget) -> Rendered:
+    def render_part(self, lod: int, tokens: Budget) -> Rendered:
         """Return the rendering that a group shows of it: text only, a group has no pictures."""
         return self.render(lod, tokens)
 

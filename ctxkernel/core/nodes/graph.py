@@ -2,54 +2,35 @@
 
 Rule 1: node state changes in a statement or a tick, nowhere else (law 1); `Graph.call` is the one door.
 Rule 2: every call through the door is a MethodCalled with the digests before and after it.
+Rule 3: a memento holds JSON values only, and not the object that a view looks at; the caller restores that object.
+Rule 4: `restore` sets a living handle to its memento in place, so whoever holds it holds the restored one.
+Rule 5: a restored view shows what it showed then, and looks at its target at the next tick if it runs.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
-from ctxkernel.core.errors import OutsideTurn
-from ctxkernel.core.events import Delta, Event, EventBus, Json, MethodCalled, NodeChanged
+from ctxkernel.core.events import Delta, Json, MethodCalled, NodeChanged
+from ctxkernel.core.nodes.base import KINDS, NodeBase
 from ctxkernel.core.nodes.detached import SESSIONS
+from ctxkernel.core.nodes.door import NOTHING, Door
 from ctxkernel.core.nodes.policy import show_value
-from ctxkernel.core.ports import CountTokens, OpenSource, Trim
-from ctxkernel.core.settings import Settings
-
-if TYPE_CHECKING:
-    from ctxkernel.core.nodes.base import NodeBase
+from ctxkernel.core.nodes.record import delta_of
 
 R = TypeVar("R")
-NOTHING: Final = object()
 AGAIN: Final = "again"
 """Counts handles that were made anew under their id, beside the types of nodes."""
-_BASES = 64
-"""So many bases of diffs are kept for views that may be set back."""
 
 
-class Graph:
+@dataclass(kw_only=True, eq=False, repr=False)
+class Graph(Door):
     """The nodes of a session, the door to their state, and the bus for what happens to them."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        bus: EventBus,
-        open_source: OpenSource,
-        count_tokens: CountTokens,
-        trim: Trim,
-        owner: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self.settings = settings
-        self.owner = owner
-        """Says whether the caller is on the thread that may change nodes; core knows none."""
-        self.bus = bus
-        self.open_source = open_source
-        self.count_tokens = count_tokens
-        self.trim = trim
+    def __post_init__(self) -> None:
         # Weak: a handle lives as long as the user (or a group, or Out) holds it, not longer.
         self._nodes: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
         self._aside: weakref.WeakValueDictionary[str, NodeBase] = weakref.WeakValueDictionary()
@@ -57,22 +38,10 @@ class Graph:
         """Those of the nodes that want to hear of others: a thousand changed views must not cost a million calls."""
         self._held: dict[str, NodeBase] = {}
         self._kept: dict[str, NodeBase] = {}
-        self._bases: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._counts: dict[str, int] = {}
-        self._door: str | None = None
         self._calls: list[NodeBase] = []
-        self.statement_id = ""
-        self.requested: set[str] = set()
-        self.named: frozenset[str] = frozenset()
-        """The obj_ids that the last question to the model named, as of the last tick."""
-        self.events: Callable[[], Iterable[tuple[str, Event]]] = tuple
-        """Gives (statement, event) for all events on the way to HEAD, oldest first; the loop sets it."""
         self.again: Callable[[NodeBase], str | None] = lambda node: None
         """Gives the id that the same constructor call gave when its cell ran before, or None; the loop sets it."""
-        self.session = ""
-        """The name of the session, for pickles; empty where it has none."""
-        self.restores = 0
-        """How often `restore` was called: what was prepared before is stale after."""
 
     def name(self, session: str) -> None:
         """Say which session this is, so that a pickled handle is this graph's again."""
@@ -143,7 +112,7 @@ class Graph:
             self._counts[obj_type] = max(self._counts.get(obj_type, 0), count)
 
     def memento(self) -> Mapping[str, Mapping[str, Json]]:
-        """Return the state of each living node by its id, as JSON values (see `nodes.memento`).
+        """Return the state of each living node by its id, as JSON values.
 
         An unchanged node gives the same object again, so that it can be told by identity.
         """
@@ -163,10 +132,18 @@ class Graph:
         For whoever unpickles objects that hold handles, before `restore` is told what the handles look at. It changes
         no node: the blank ones are no part of `nodes()` before `restore`.
         """
-        from ctxkernel.core.nodes import memento
-
+        notices: list[str] = []
         with self.opened("tick"):
-            return memento.revive(self, mementos)
+            for obj_id, memento in mementos.items():
+                obj_type = memento.get("obj_type")
+                node, kind = self.node(obj_id) or self.aside(obj_id), KINDS.get(str(obj_type))
+                if node is not None:
+                    self._held[obj_id] = node
+                elif kind is not None:
+                    self._held[obj_id] = kind.blank(self, obj_id)
+                else:
+                    notices.append(f"{obj_id} is a {obj_type}, which this ctxkernel does not know; update it")
+        return notices
 
     def restore(self, mementos: Mapping[str, Mapping[str, Json]], targets: Callable[[str], object]) -> list[str]:
         """Bring the nodes to the state of `mementos`, in place where they live; returns notices.
@@ -176,11 +153,32 @@ class Graph:
         held until `release`. Other living nodes stand aside: they are whoever's holds them, and no part of the
         timeline until they are called or restored.
         """
-        from ctxkernel.core.nodes import memento
-
         with self.opened("tick"):
             self.restores += 1
-            return memento.restore(self, mementos, targets)
+            notices = self.revive(mementos)
+            self._replace([node for obj_id in mementos if (node := self.node(obj_id)) is not None])
+            changed: list[tuple[NodeBase, Mapping[str, Json] | None]] = []
+            for obj_id, memento in mementos.items():
+                node = self.node(obj_id)
+                if node is None:
+                    continue
+                try:
+                    was, before = (node.memento(), node.digest()) if node.serial else (None, None)
+                    again = node.look_again(memento, lambda obj_id=obj_id: targets(obj_id))
+                    if was != memento:
+                        node.take(memento)
+                    if again:
+                        node.fault = again
+                        notices.append(f"{obj_id} ({node.target}): {again}")
+                    if node.memento() != was:
+                        changed.append((node, before))
+                except Exception as fault:  # one damaged memento must not hold up the others
+                    notices.append(f"{obj_id} could not be restored: {type(fault).__name__}: {fault}"[:300])
+            for node, before in sorted(changed, key=lambda pair: pair[0].serial):
+                after = node.digest()
+                delta = Delta("restored") if before is None or before == after else delta_of(before, after)
+                self.emit(NodeChanged(node.obj_id, delta))
+            return notices
 
     def release(self) -> None:
         """Hold restored nodes no longer: by now a name, a group or a list does, or nobody."""
@@ -196,10 +194,6 @@ class Graph:
             self._add(node)
             self._aside.pop(node.obj_id, None)
 
-    def hold(self, node: NodeBase) -> None:
-        """Keep a node alive until `release`."""
-        self._held[node.obj_id] = node
-
     def keep(self, node: NodeBase) -> None:
         """Let a node live though nobody holds it: a note is there to be sent, not to be called."""
         self._kept[node.obj_id] = node
@@ -210,8 +204,8 @@ class Graph:
             node.lasting = False
             self._kept.pop(node.obj_id, None)
 
-    def replace(self, nodes: Sequence[NodeBase]) -> None:
-        """Make these the nodes; all others stand aside. For `restore` only."""
+    def _replace(self, nodes: Sequence[NodeBase]) -> None:
+        """Make these the nodes; all others stand aside."""
         stay = {node.obj_id: node for node in nodes}
         for node in list(self._nodes.values()):
             if node.obj_id not in stay:
@@ -223,62 +217,6 @@ class Graph:
             self._aside.pop(node.obj_id, None)
             if node.obj_id[1:].isdecimal():
                 self.continue_after({node.obj_type: int(node.obj_id[1:])})
-
-    def keep_basis(self, key: tuple[Any, ...], basis: object) -> None:
-        """Keep what a view compares with at level 3, for when it is set back to this state."""
-        self._bases[key] = basis
-        self._bases.move_to_end(key)
-        if len(self._bases) > _BASES:
-            self._bases.popitem(last=False)
-
-    def kept_basis(self, key: tuple[Any, ...]) -> Any:
-        """The basis that was kept under `key`, or None."""
-        return self._bases.get(key)
-
-    @contextmanager
-    def opened(self, door: Literal["statement", "tick"]) -> Generator[None]:
-        """Let node state change while this holds."""
-        before, self._door = self._door, door
-        try:
-            yield
-        finally:
-            self._door = before
-
-    def open(self, statement_id: str) -> None:
-        """A statement begins: node state may change until `close`."""
-        self._door = "statement"
-        self.statement_id = statement_id
-        self.requested = set()
-
-    def close(self) -> None:
-        """The turn is over."""
-        self._door = None
-
-    def check_open(self, what: str, method: str) -> None:
-        """Raise OutsideTurn unless a statement or a tick is under way, and this is its thread."""
-        self.check_owner(what, method)
-        if self._door is None:
-            raise OutsideTurn(
-                f"{what}.{method}(…) was called outside of a statement; "
-                "call it in a cell, so that it stands in the timeline"
-            )
-
-    def check_owner(self, what: str, name: str) -> None:
-        """Raise OutsideTurn on any thread but the one that cells and ticks run on."""
-        if not self.owner():
-            raise OutsideTurn(
-                f"{what}.{name} was used from another thread, and handles change in cells and at the tick after them; "
-                "prepare data there, and change the handle in a cell"
-            )
-
-    def emit(self, event: Event) -> None:
-        """Publish an event of a node."""
-        self.bus.publish(event)
-
-    @property
-    def ticking(self) -> bool:
-        """Whether a tick is under way, in which node state may change."""
-        return self._door == "tick"
 
     def call(self, node: NodeBase, method: Callable[..., R], args: Any, kwargs: Any) -> R:
         """Run a state-changing method of `node` with its record. Raises OutsideTurn."""
@@ -313,10 +251,3 @@ class Graph:
         """Tell the groups that `node` is in that its target is not what it was."""
         for other in list(self._listening.values()):
             other.on_member_changed(node)
-
-
-def delta_of(before: Mapping[str, Json], after: Mapping[str, Json], text: str = "") -> Delta:
-    """Return what differs between two digests, as fields and one line."""
-    fields = {key: (before.get(key), after.get(key)) for key in after if before.get(key) != after.get(key)}
-    told = [f"{key} {old} → {new}" for key, (old, new) in fields.items() if key not in ("fingerprint", "revision")]
-    return Delta(", ".join(told) or "content changed", fields, text)

@@ -10,7 +10,7 @@ from ctxkernel.core.errors import BadTarget, CyclicGroup
 from ctxkernel.core.events import Delta, Json
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.nodes.base import (
-    Graph,
+    Door,
     NodeBase,
     TickResult,
     digest_hash,
@@ -42,7 +42,7 @@ class GroupHandle(NodeBase):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Door,
         members: Sequence[object],
         *,
         tokens: object = None,
@@ -67,7 +67,7 @@ class GroupHandle(NodeBase):
         self._update()
 
     @classmethod
-    def blank(cls, graph: Graph, obj_id: str) -> Self:
+    def blank(cls, graph: Door, obj_id: str) -> Self:
         """Return a group without members, for a memento to fill."""
         node = super().blank(graph, obj_id)
         node._members, node._since = [], ("", "")
@@ -246,7 +246,7 @@ class GroupHandle(NodeBase):
     def _member(self, member: NodeBase, level: int, share: Budget) -> tuple[str, int]:
         """Return (text, tokens cut) of a member within its share."""
         if level != 3 or isinstance(member, GroupHandle):
-            shown = member._part(level, share)
+            shown = member.render_part(level, share)
             text, cut = shown.text, shown.cut_tokens
             head, mark = parted(text)
             if mark:  # its own budget counts for nothing here: that of the group shows more, and its place goes on
@@ -307,7 +307,7 @@ class GroupHandle(NodeBase):
     def supposed(self, policy: Mapping[str, Any], instead: Mapping[str, NodeBase]) -> Self:
         """Return a stand-in over the stand-ins of its members, its summary made anew as by the tick; see `NodeBase`."""
         twin = super().supposed(policy, instead)
-        if twin._mode == "running" and any(node.obj_id in instead for node in self.nested()) and twin._update():
+        if twin.mode == "running" and any(node.obj_id in instead for node in self.nested()) and twin._update():
             twin.changed_in = self.graph.statement_id
         return twin
 

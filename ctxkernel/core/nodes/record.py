@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from ctxkernel.core.events import Delta, Event, GroupRecomputed, Json, MethodCalled, TickApplied
-from ctxkernel.core.nodes.graph import delta_of
 from ctxkernel.core.text import format_table, one_line
 
 ROWS = 100
@@ -58,6 +57,13 @@ class History:
         return more + format_table(table)
 
     __str__ = __repr__
+
+
+def delta_of(before: Mapping[str, Json], after: Mapping[str, Json], text: str = "") -> Delta:
+    """Return what differs between two digests, as fields and one line."""
+    fields = {key: (before.get(key), after.get(key)) for key in after if before.get(key) != after.get(key)}
+    told = [f"{key} {old} → {new}" for key, (old, new) in fields.items() if key not in ("fingerprint", "revision")]
+    return Delta(", ".join(told) or "content changed", fields, text)
 
 
 def history_of(obj_id: str, events: Iterable[tuple[str, Event]], limit: int) -> History:

@@ -13,7 +13,7 @@ from ctxkernel.core.jobs import RENDERING, Job, Preparation, Prepared, Summarise
 from ctxkernel.core.nodes.base import (
     NOTHING,
     Async,
-    Graph,
+    Door,
     NodeBase,
     TickResult,
     digest_hash,
@@ -61,7 +61,7 @@ class ViewHandle(NodeBase):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Door,
         target: object,
         *,
         pos: object = "0:0",
@@ -92,7 +92,7 @@ class ViewHandle(NodeBase):
     # -- going back ---------------------------------------------------------------------------
 
     @classmethod
-    def blank(cls, graph: Graph, obj_id: str) -> Self:
+    def blank(cls, graph: Door, obj_id: str) -> Self:
         """Return a view of nothing, for a memento to fill."""
         node = super().blank(graph, obj_id)
         node._pos, node._basis, node._stamp, node._given, node._set_back = "0:0", None, "", False, False
@@ -306,7 +306,7 @@ class ViewHandle(NodeBase):
             return self._source.render(RenderRequest(level, parse_pos(pos), budget, self._basis))
         return self._rendering(level, budget)
 
-    def _part(self, lod: int, tokens: Budget) -> Rendered:
+    def render_part(self, lod: int, tokens: Budget) -> Rendered:
         """Return its text as a group shows it."""
         return self._source.render(replace(self._request(lod, tokens), pictured=False))
 

@@ -20,7 +20,8 @@ from ctxkernel.kernel import messages
 from ctxkernel.kernel.returning.head_trail import Trail
 from ctxkernel.kernel.returning.returns import Job, Returning, Target
 from ctxkernel.state.checkpoints import units
-from ctxkernel.store.chunks.manifest import GIVEN_UP, Manifest, Presence, advance, some_gaps
+from ctxkernel.store.chunks.manifest import GIVEN_UP, Manifest, advance, some_gaps
+from ctxkernel.store.chunks.presence import Presence
 from ctxkernel.store.log.resume import Resumable, load_run, unsettled
 from ctxkernel.store.log.session import SessionReader
 

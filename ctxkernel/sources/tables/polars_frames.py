@@ -1,10 +1,8 @@
-"""A polars DataFrame, Series or LazyFrame as a source. Imports nothing: who has one has polars.
+"""A polars DataFrame or Series as a source. Imports nothing: who has one has polars.
 
 Rule 1: a frame is held by reference; of its data nothing is kept but hashes and the text of one window. Of more than
         `EXACT_CELLS` cells statistics are of a sample, and say so.
-Rule 2: a LazyFrame is never collected. Its plan is asked for on a thread of its own, and given up after
-        `ASKED_SECONDS`: to know the columns of a scan, polars reads the beginning of the file, which may hang.
-Rule 3: values are shown as polars writes them: every digit of a float, `null` for what is missing.
+Rule 2: values are shown as polars writes them: every digit of a float, `null` for what is missing.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from ctxkernel.core.descriptions import brief
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import Names, Place, titled
-from ctxkernel.sources.objects.facts import FactsSource, within
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cell
 from ctxkernel.sources.tables.frames import EXACT_CELLS
 from ctxkernel.sources.tables.table_diff import TableWindow
@@ -201,38 +198,3 @@ def _described(column: Any, about: str) -> str:
         often = ", ".join(f"{_cells(distinct.slice(at, 1))[0]!r} ×{counts[at]:,}" for at in first)
         said += [f"{about}{len(counts):,} distinct", f"most often {often}"]
     return ", ".join(said)
-
-
-class LazyFrameSource(FactsSource):
-    """A view of a LazyFrame. 0: its plan; 1: its columns and types; 2: counts; 3: what changed in plan and columns."""
-
-    kind = "plan"
-
-    def headline(self) -> str:
-        """Return label and type."""
-        return f"{titled(self.label, self.target)} (polars) · a plan, not computed"
-
-    def stamp(self) -> str:
-        """Return the identity: a plan never changes."""
-        return f"{id(self.target):x}"
-
-    def covers(self, stamp: str) -> bool:
-        """What a scan reads may not have answered."""
-        return False
-
-    def value(self) -> list[str]:
-        """Return the plan as polars tells it."""
-        return within(lambda: self.target.explain(optimized=False).splitlines())
-
-    def structure(self) -> list[str]:
-        """Return the columns that it would have."""
-        return within(lambda: [f"{name}: {kind}" for name, kind in self.target.collect_schema().items()])
-
-    def summary(self) -> list[str]:
-        """Return how many columns and steps, and what is read."""
-        plan = self.value()
-        scans = [line.strip() for line in plan if " SCAN " in line or line.strip().startswith("DF [")]
-        return [
-            f"- {plural(len(self.structure()), 'columns')}, {plural(len(plan), 'lines')} of plan",
-            *(f"- reads {one_line(scan, 160)}" for scan in scans),
-        ]

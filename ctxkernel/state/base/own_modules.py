@@ -108,16 +108,16 @@ class OwnModule:
         self._spec: object = NOTHING
         self._defined: dict[str, Any] = {}
         """By place: what is known by its identity, and not stored while it stands there."""
-        self._objects: dict[str, Any] = {}
+        self._definitions: dict[str, Any] = {}
         """By path: its functions and classes."""
         if (module := sys.modules.get(name)) is not None and name not in IN_PLACE:
             self._learn(module)
 
     def _learn(self, module: types.ModuleType) -> None:
         self._spec = getattr(module, "__spec__", None)
-        self._defined, self._objects = {}, {}
+        self._defined, self._definitions = {}, {}
         self._learn_members("", module_dict(module).items())
-        DEFINED[self.name] = self._objects
+        DEFINED[self.name] = self._definitions
 
     def _learn_members(self, prefix: str, members: Iterable[tuple[Any, Any]]) -> None:
         for name, value in list(members):
@@ -126,7 +126,7 @@ class OwnModule:
             place, inner = prefix + name, function_of(value)
             is_class = is_kind(type(inner), type) and bool(class_flags(inner) & HEAP_TYPE)
             if is_class and (class_module(inner), class_qualname(inner)) == (self.name, place):
-                self._objects[place] = self._defined[place] = inner
+                self._definitions[place] = self._defined[place] = inner
                 self._learn_members(f"{place}.", class_dict(inner).items())
             elif isinstance(inner, _FUNCTIONS) and (inner.__module__, inner.__qualname__) == (self.name, place):
                 self._defined[place] = value
@@ -135,7 +135,7 @@ class OwnModule:
                 self._defined[place] = value
 
     def _learn_function(self, place: str, function: Any) -> None:
-        self._objects[place] = function
+        self._definitions[place] = function
         if type(function) is types.FunctionType:
             self._defined[f"{place}.__code__"] = function.__code__
             words = set(_words(function.__code__))
@@ -146,7 +146,7 @@ class OwnModule:
                 self._defined[name] = held
             # What a decorator wraps, and the functions that it made.
             local = type(held) is types.FunctionType and (held.__module__ == self.name or "<" in held.__qualname__)
-            if local and not any(held is known for known in self._objects.values()):
+            if local and not any(held is known for known in self._definitions.values()):
                 self._learn_function(name, held)
 
     def variables(self) -> Any:
@@ -164,7 +164,7 @@ class OwnModule:
             for name, value in list(module_dict(module).items())
             if type(name) is str and name not in _NOT_OF_A_MODULE
         }
-        for path, obj in self._objects.items():
+        for path, obj in self._definitions.items():
             found.update(_members(f"{path}.", obj) if is_kind(type(obj), type) else self._attributes(f"{path}.", obj))
         deleted = [place for place in self._defined if place not in found]
         found = {place: value for place, value in found.items() if self._defined.get(place, NOTHING) is not value}
@@ -208,7 +208,7 @@ class OwnModule:
                 names.pop(name, None)
             else:
                 names[name] = value
-        elif (owner := self._objects.get(path)) is None:
+        elif (owner := self._definitions.get(path)) is None:
             return  # the file does not define it any more
         elif not is_kind(type(owner), type):
             value = _OF_A_FUNCTION.get(name) if value is NOTHING else value

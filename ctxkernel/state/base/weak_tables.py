@@ -35,7 +35,7 @@ class Named(ById):
 
     def __init__(self) -> None:
         super().__init__()
-        self._objects: dict[str, list[weakref.ref[Any]]] = {}
+        self._refs: dict[str, list[weakref.ref[Any]]] = {}
         """By name, the newest last."""
 
     def add(self, name: str, obj: Any) -> None:
@@ -43,11 +43,11 @@ class Named(ById):
         ref = weakref.ref(obj, lambda ref: self._drop(name, ref))
         if self.get(obj) is None:
             self[obj] = name
-        self._objects[name] = [*(one for one in self._objects.get(name, ()) if one() is not obj), ref]
+        self._refs[name] = [*(one for one in self._refs.get(name, ()) if one() is not obj), ref]
 
     def _drop(self, name: str, ref: object) -> None:
-        if left := [one for one in self._objects.pop(name, ()) if one is not ref]:
-            self._objects[name] = left
+        if left := [one for one in self._refs.pop(name, ()) if one is not ref]:
+            self._refs[name] = left
 
     def replace(self, name: str, obj: Any) -> None:
         """Take `obj` as the only object of a name. Raises TypeError."""
@@ -58,14 +58,14 @@ class Named(ById):
 
     def forget(self, name: str) -> None:
         """Have no object of this name; those that have it keep it for `get`."""
-        self._objects.pop(name, None)
+        self._refs.pop(name, None)
 
     @property
     def names(self) -> frozenset[str]:
         """The names of which an object is alive."""
-        return frozenset(self._objects)
+        return frozenset(self._refs)
 
     def object(self, name: str) -> Any:
         """Return the living object of a name, or None."""
-        found = self._objects.get(name)
+        found = self._refs.get(name)
         return found[-1]() if found else None

@@ -18,18 +18,15 @@ import sys
 import types
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
 from ctxkernel.core.reflection import class_dict, class_mro, is_kind, loaded
 from ctxkernel.state.types.instances import careful
+from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
 from ctxkernel.state.types.process_objects import instance_or, is_anonymous
-
-if TYPE_CHECKING:
-    from ctxkernel.state.types.reducers import Kind, Taking
-
 
 _COLUMN = 1000
 _EACH = 20

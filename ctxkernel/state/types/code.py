@@ -24,8 +24,9 @@ import types
 import typing
 import weakref
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxkernel.core.reflection import (
     DEFINED,
@@ -45,12 +46,8 @@ from ctxkernel.core.reflection import (
     registered,
 )
 from ctxkernel.state.base.code_objects import code_facts
+from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ctxkernel.state.types.reducers import Kind, Taking
 
 
 def function(taking: Taking, obj: types.FunctionType) -> Reduction:

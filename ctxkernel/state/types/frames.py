@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxkernel.state.types.arrays import Block
 from ctxkernel.state.types.instances import careful
+from ctxkernel.state.types.object_names import ObjectNames
+from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, SMALL, Constructors, Reduction
-
-if TYPE_CHECKING:
-    from ctxkernel.state.types.packer import Packer
-    from ctxkernel.state.types.reducers import Kind, Taking
 
 
 def frame(taking: Taking, obj: Any) -> Reduction:
@@ -38,7 +36,7 @@ def frame_block(taking: Taking, obj: Any) -> Reduction:
     return PARTS.frame_block, (obj.values, obj.mgr_locs.indexer, obj.ndim)
 
 
-def _remember(packer: Packer, owner: Any, refs: Any) -> None:
+def _remember(packer: ObjectNames, owner: Any, refs: Any) -> None:
     """Note what pandas keeps of who shares the memory of an object."""
     with contextlib.suppress(TypeError):  # no weak reference: nothing else can be found to share it
         packer.references[owner] = refs

@@ -15,7 +15,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxkernel.core.reflection import (
     HEAP_TYPE,
@@ -29,10 +29,8 @@ from ctxkernel.core.reflection import (
     is_kind,
     python_made,
 )
+from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, Constructors, Reduction
-
-if TYPE_CHECKING:
-    from ctxkernel.state.types.reducers import Kind, Taking
 
 _NEWOBJ: Any = copyreg.__newobj__  # type: ignore[attr-defined]
 

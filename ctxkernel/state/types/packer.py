@@ -17,27 +17,25 @@ import builtins
 import contextlib
 import gc
 import io
-import itertools
 import operator
 import pickle
 import struct
 import sys
 import types
-import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from ctxkernel.core.reflection import class_qualname, is_own_class
-from ctxkernel.state.base.own_modules import OwnModule
-from ctxkernel.state.base.weak_tables import ById, Named
+from ctxkernel.core.reflection import is_own_class
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.code import Again
 from ctxkernel.state.types.connections import Connection
+from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.object_paths import places
+from ctxkernel.state.types.pack_state import Outcome, Taking
 from ctxkernel.state.types.parts import SEEDS, SMALL, Expired, Lost, OutOfTime, never, part_seed, said
-from ctxkernel.state.types.reducers import FINALIZED, Cache, Outcome, Taking
+from ctxkernel.state.types.reducers import FINALIZED, Cache, Dispatcher
 from ctxkernel.state.types.restorer import Loader, Restorer
 
 __all__ = ["Lost", "Opened", "OutOfTime", "Packed", "Packer"]
@@ -134,71 +132,16 @@ class _In(io.RawIOBase):
 
 
 @dataclass(eq=False, repr=False)
-class Packer:
+class Packer(ObjectNames):
     """Packs and unpacks values of one namespace, whose module has the name `module`."""
 
-    namespace: dict[str, Any]
-    _: KW_ONLY
-    module: str = "__main__"
-    is_handle: Callable[[object], bool] = lambda _: False
-
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.cache = Cache()
-        self.own_modules: dict[str, OwnModule] = {}
-        """Modules of the user's own, by name: files in his folder."""
-        self.references = ById()
-        """What pandas keeps of who shares a block of memory, by the object that owns the memory."""
-        self.classes = Named()
-        """The user's classes, by uid: a class keeps its own for life; several may have been made of one."""
-        self.tokens = Named()
-        """What has no stored form, by token."""
-        self.labels = Named()
-        """Objects with packs of their own, by label: `shared:<token>`."""
-        self.process = uuid.uuid4().hex[:8]
-        """Begins its tokens: a process that was forked needs another one."""
-        self._count = itertools.count(1)
         self._found: tuple[object, ...] = (None,) * len(SEEDS)
         self._memo: dict[int, tuple[int, object]] = {}
         self._registry: tuple[int, object] = 0, None
         self._targets: list[int] = []
-
-    # -- names of objects -------------------------------------------------------------------------
-
-    def uid(self, cls: type) -> str:
-        """Return the uid of a class of the user's."""
-        if (known := self.classes.get(cls)) is None:
-            self.classes.add(known := uuid.uuid4().hex[:16], cls)
-        return known
-
-    def token(self, obj: object) -> str:
-        """Return the token of an object that is alive only: the same one, if it has weak references."""
-        if (known := self.tokens.get(obj)) is None:
-            known = f"{self.process}-{next(self._count)}"
-            with contextlib.suppress(TypeError):
-                self.tokens.add(known, obj)
-        return known
-
-    def adopt_tokens(self, found: Iterable[tuple[str, int, str]]) -> None:
-        """Take over tokens that a forked process gave: token, id, type.
-
-        An id says nothing by itself, so the object is looked for among those that the garbage collector knows.
-        """
-        wanted = {key: (token, kind) for token, key, kind in found if self.tokens.object(token) is None}
-        for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
-            token, kind = wanted[id(obj)]
-            if kind == class_qualname(type(obj)):
-                with contextlib.suppress(TypeError):
-                    self.tokens.add(token, obj)
-
-    def share(self, obj: object) -> None:
-        """Give an object a pack of its own from now on. Raises TypeError without weak references."""
-        if self.labels.get(obj) is None:
-            self.labels.add(f"shared:{self.token(obj)}", obj)
-
-    def part_of(self, label: str) -> Any:
-        """Return what a label stands for: a class, or an object with a pack of its own; None where it is gone."""
-        kind, _, name = label.partition(":")
-        return self.classes.object(name) if kind == "class" else self.labels.object(label)
 
     # -- packing ----------------------------------------------------------------------------------
 
@@ -229,7 +172,7 @@ class Packer:
         deep = False
         with _undisturbed():
             for _ in range(_TRIES):
-                taking = Taking(self, values, expired, plain=plain)
+                taking = Dispatcher(self, self.cache, values, expired, plain=plain)
                 taking.blocks, taking.own_way, taking.identify = blocks, own_way, identities
                 taking.refused, taking.members, taking.deep = refused, members, deep
                 if labels is not None:
@@ -265,7 +208,7 @@ class Packer:
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(faults=dict.fromkeys(values, reason) | alone)
 
-    def _dump(self, taking: Taking, out: _Out, values: dict[str, object]) -> Any:
+    def _dump(self, taking: Dispatcher, out: _Out, values: dict[str, object]) -> Any:
         make = fallbacks.DeepPickler if taking.deep else _Pickler
         pickler: Any = make(out, 5, buffer_callback=taking.keep_out)
         pickler.reducer_override = taking.reduce
@@ -305,7 +248,7 @@ class Packer:
         """Return the names that cannot even be packed by themselves; all, where none is to blame."""
         found: dict[str, str] = {}
         for name, value in values.items():
-            taking = Taking(self, {name: value}, expired)
+            taking = Dispatcher(self, self.cache, {name: value}, expired)
             try:
                 self._dump(taking, _Out(taking), {name: value})
             except (OutOfTime, KeyboardInterrupt):
@@ -424,7 +367,7 @@ class Opened:
 
 
 def _packed(
-    taking: Taking, out: _Out, values: dict[str, object], alone: dict[str, str], memo: dict[int, Any] | None
+    taking: Dispatcher, out: _Out, values: dict[str, object], alone: dict[str, str], memo: dict[int, Any] | None
 ) -> Packed:
     taking.faults |= alone
     labels = "\n".join(taking.labels).encode()

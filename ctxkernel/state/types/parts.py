@@ -10,12 +10,10 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ctxkernel.core.text import one_line
-
-if TYPE_CHECKING:
-    from ctxkernel.state.types.packer import Packer
+from ctxkernel.state.types.object_names import ObjectNames
 
 SMALL = 64 * 1024
 """Bytes from which on memory stays outside of the stream."""
@@ -56,7 +54,7 @@ PARTS: Any = types.SimpleNamespace()
 class Constructors:
     """A part of `Restorer`: methods that streams call, and what they work with (see `Packer.unpack`)."""
 
-    packer: Packer
+    packer: ObjectNames
     labels: Sequence[str]
     """What the numbers in the stream stand for."""
     buffers: Sequence[Any]

@@ -34,17 +34,13 @@ import types
 import uuid
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ctxkernel.core.reflection import HEAP_TYPE, is_kind, loaded
 from ctxkernel.state.types.instances import careful, defines, kind_of
+from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, Constructors, Lost, Reduction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ctxkernel.state.types.reducers import Kind, Taking
-
 
 _STANDARD = tuple(("sys", name) for name in ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"))
 _DATES = (dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone)
@@ -109,25 +105,6 @@ def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction
     if all(map(operator.is_, order, dict.__iter__(obj))):
         return NotImplemented
     return PARTS.ordered, (), (dict(dict.items(obj)), order), None, None, PARTS.fill_ordered
-
-
-def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
-    """Return what an object without a stored form writes into or calls: files in memory, functions of the user's."""
-    found: list[Any] = []
-    todo = gc.get_referents(obj)[:_MOST_REACHED]
-    todo += [held for one in todo if type(one) in (dict, list, tuple) for held in gc.get_referents(one)[:_MOST_REACHED]]
-    for one in todo:
-        kind = type(one)
-        file = one.__self__ if kind is types.BuiltinMethodType else one
-        func = one.__func__ if kind is types.MethodType else one
-        if type(file) in (io.BytesIO, io.StringIO):
-            found.append(file)
-        elif type(func) is types.FunctionType and func.__globals__ is namespace:
-            found.append(one)
-    return found
-
-
-_MOST_REACHED = 100
 
 
 def file(taking: Taking, obj: Any) -> Reduction:

@@ -13,21 +13,14 @@ import copyreg
 import functools
 import sys
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from ctxkernel.core.reflection import Plan, class_mro, class_qualname, is_any, is_kind, is_own_class, public_name
-from ctxkernel.core.text import one_line
-from ctxkernel.state.base.own_modules import IN_PLACE
+from ctxkernel.core.reflection import class_mro, class_qualname, is_any, is_kind, is_own_class
 from ctxkernel.state.types import arrays, code, connections, frames, instances, process_objects
+from ctxkernel.state.types.object_names import ObjectNames
+from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said
-
-if TYPE_CHECKING:
-    from ctxkernel.state.types.packer import Packer
-
-Kind = Callable[["Taking", Any], Reduction] | None
-"""A reducer; None leaves the object to the pickler."""
 
 _WITHOUT_IDENTITY = frozenset(
     (
@@ -53,103 +46,38 @@ _MUTABLE = frozenset(map(id, (*_BUILTIN, collections.OrderedDict, types.SimpleNa
 """Ids of the exact types that the pickler stores by itself and that can change in place."""
 
 
-@dataclass(slots=True)
-class Outcome:
-    """The findings of taking objects apart."""
+class Dispatcher(Taking):
+    """Calls the reducer of each object of one pack. `reduce` is the pickler's `reducer_override`."""
 
-    buffers: list[memoryview] = field(default_factory=list)
-    """Memory of at least 64 KiB each, as bytes, where it lies."""
-    faults: dict[str, str] = field(default_factory=dict)
-    """Names that have no stored form, and why. Unpacking gives them while they are alive (`live`), and else not."""
-    live: dict[str, object] = field(default_factory=dict)
-    """By token, what is not stored but alive in this process."""
-    shared: dict[str, object] = field(default_factory=dict)
-    """By label, the objects that it refers to and that have packs of their own."""
-    deps: set[str] = field(default_factory=set)
-    """Global names that the code in it mentions; `module:<name>` for the user's own modules, `class:<uid>` for classes
-    whose members it refers to by name."""
-    noted: list[object] = field(default_factory=list)
-    """Objects with an identity that matters, of other types than the pickler stores by itself."""
-    unproven: list[tuple[object, str]] = field(default_factory=list)
-    """Objects of which it is not certain that all of them is stored, and why; see `state.checkpoints.copy_check`."""
-    classes: dict[str, type] = field(default_factory=dict)
-    """By uid, the classes of the user's that it refers to."""
-    rebuilt: dict[str, None] = field(default_factory=dict)
-    """What is made anew rather than restored: `lock: a new, open one`."""
-    runs: dict[str, None] = field(default_factory=dict)
-    """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
-
-
-class Taking(Outcome):
-    """What one pack has come to know. `reduce` is the pickler's `reducer_override`."""
-
-    def __init__(self, packer: Packer, values: Mapping[str, object], expired: Expired, *, plain: bool = False) -> None:
-        super().__init__()
-        self.packer = packer
-        self.namespace = packer.namespace
-        self.module = packer.module
-        self.expired = expired
-        self.tops: dict[int, list[str]] = {}
-        """By id of the value of a name: the names."""
-        self.by_value: dict[int, str] = {}
-        """By id: uids of the classes that this pack stores themselves."""
-        self.root: object = None
-        """The object that this pack stores although it is shared."""
-        for name, value in values.items():
-            self.tops.setdefault(id(value), []).append(name)
-            if name.startswith("class:"):
-                self.by_value[id(value)] = name[6:]
-            elif name.startswith("shared:") and self.root is None:
-                self.root = value
-        self.kinds: dict[int, Kind] = dict(_EXACT) if plain else packer.cache.known().copy()
-        self.plans: dict[int, Plan] = {}
+    def __init__(
+        self,
+        packer: ObjectNames,
+        cache: Cache,
+        values: Mapping[str, object],
+        expired: Expired,
+        *,
+        plain: bool = False,
+    ) -> None:
+        super().__init__(packer, values, expired, plain=plain)
+        self._cache = cache
+        self.kinds: dict[int, Kind] = dict(_EXACT) if plain else cache.known().copy()
         self.held: list[type] = []
         """Classes, so that an id stays what it is while the pack is made."""
         self.ordered: list[int] = []
         """Which buffers the stream asks for one after the other."""
         self.refused: dict[int, str] = {}
         """By id: why an object cannot be stored, as an earlier try found."""
-        self.missing: list[tuple[object, str]] = []
-        """What is not stored, and what it is."""
-        self.left_out: list[tuple[object, str]] = []
-        """What is stored without a part of it, and which."""
-        self.fault_names: list[str] = []
-        """The names of `faults`, in the stream."""
-        self.again: list[tuple[object, connections.Connection]] = []
-        """What is not stored and has a description, from which it can be connected again."""
-        self.members: set[int] | None = None
-        """Ids of the targets of weak references that are in the pack; None until that is known."""
-        self.targets: list[object] = []
-        self.cells: set[int] = set()
-        """Cells whose content comes with a function."""
-        self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
-        """By id: dicts that functions have as their globals and that are copies of the namespace, and what is stored
-        in their place; None where they are stored as they are."""
-        self.blocks: list[Any] = []
-        """Memory that is stored by itself, as arrays met it …"""
-        self.constant: list[Any] = []
-        """… and such that nobody writes to, so that it makes no difference who shares it."""
         self.current: object = None
         self.deep = False
         self._asked = 0
-        self.labels: dict[str, int] = {}
-        """What the stream refers to and does not hold, by its label, with its number in the stream."""
         self.shares = len(packer.labels) > 0
         """Whether there are objects with packs of their own."""
-        self.label_of: Callable[[object], str | None] = packer.labels.get
-        """Returns the label of an object that has a pack of its own, None for any other."""
         self.identify = False
         """Whether `identities` will be asked for."""
         self.temporary: set[int] = set()
         """Ids of containers that were made for this pack: they are gone after it."""
         self.values: dict[int, type] = {}
         """As `_VALUES`, for classes of the user's."""
-        self.own_way: set[int] = set()
-        """Ids of classes of the user's that are stored by their `__getstate__`: their attributes alone cannot be."""
-        self.plain = plain
-        """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
-        self.by_attributes: list[object] = []
-        """Instances stored by their attributes although their class has a `__getstate__`."""
 
     def reduce(self, obj: Any) -> Reduction:
         """Take one object apart. Raises OutOfTime; KeyboardInterrupt and RecursionError go through."""
@@ -198,56 +126,6 @@ class Taking(Outcome):
             return isinstance(fault, RecursionError)
         return False
 
-    def label(self, label: str) -> int:
-        """Return the number by which the stream refers to something outside of it."""
-        return self.labels.setdefault(label, len(self.labels))
-
-    def refuse(
-        self, obj: object, reason: str, held: object = None, found: connections.Description | str | None = None
-    ) -> Reduction:
-        """Write a stand-in for `obj`; a restore in this process takes the object itself while it lives.
-
-        `held` is stored too, for nothing but to see whether it changed. `found`: its description, if it is known.
-        """
-        found = connections.REGISTRY.describe(obj) if found is None else found
-        if type(found) is str and found not in ("", connections.CLOSED):
-            reason = f"{reason}; {found}"
-        what = one_line(public_name(type(obj), self.module), 80)
-        names = self.tops.get(id(obj), ())
-        self.fault_names.extend(names)
-        self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")
-        self.missing.append((obj, what))
-        held = (process_objects.reached(self.namespace, obj) or None) if held is None else held
-        token = self.packer.token(obj)
-        self.live[token] = obj
-        if type(found) is connections.Description:
-            text = repr(found.value)
-            self.again.append((obj, connections.Connection(token, found.kind, text)))
-            held = held, found.kind, text
-        made = PARTS.live, (self.label(f"live:{token}"), f"{what} ({reason})")
-        return made if held is None else (*made, held, None, None, PARTS.skip)
-
-    def uses_module(self, name: str) -> None:
-        """Note that code of a module can run by what is stored: one of the user's own may change its variables."""
-        module = self.packer.own_modules.get(name)
-        if module is not None or name in IN_PLACE:
-            self.deps.add(f"module:{name}")
-        if module is not None and module.reaches:
-            self.deps.add("__main__")
-
-    def note(self, text: str) -> None:
-        """Say that something is made anew rather than restored."""
-        self.rebuilt.setdefault(text)
-
-    def buffer(self, memory: memoryview) -> int:
-        """Keep memory outside of the stream; returns its number."""
-        self.buffers.append(memory)
-        return len(self.buffers) - 1
-
-    def data(self, memory: memoryview) -> bytes | int:
-        """Return what the stream holds of memory: all of it where it is small, else the number of a buffer."""
-        return bytes(memory) if memory.nbytes < SMALL else self.buffer(memory)
-
     def keep_out(self, pickle_buffer: Any) -> bool:
         """Decide on a buffer that a library hands out: the pickler's `buffer_callback`. True: it goes in-band."""
         memory = pickle_buffer.raw()
@@ -255,12 +133,6 @@ class Taking(Outcome):
             return True
         self.ordered.append(self.buffer(memory))
         return False
-
-    def plan(self, cls: type) -> Plan:
-        """Return how instances of `cls` are read."""
-        if id(cls) not in self.plans:
-            self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
-        return self.plans[id(cls)]
 
     def identities(self, memo: dict[int, Any]) -> dict[int, object]:
         """Return what can be changed in place, by id, with None for what the pickler stores by itself.
@@ -291,7 +163,7 @@ class Taking(Outcome):
         if self.plain or own or "<locals>" in class_qualname(cls):
             self.held.append(cls)
         else:
-            self.packer.cache.add(cls, kind)
+            self._cache.add(cls, kind)
         if is_any(cls, *_VALUE_TYPES):
             (self.values if own else _VALUES)[id(cls)] = cls
         return kind

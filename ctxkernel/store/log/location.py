@@ -137,31 +137,6 @@ def existing_sessions(base: Path) -> list[Path]:
     return [path for path in (base, *(base.with_name(name) for _, name in numbered)) if _is_file(path)]
 
 
-def newest_session(
-    notebook: str | os.PathLike[str] | None, env: Mapping[str, str] | None = None, cwd: str | os.PathLike[str] = "."
-) -> Path | None:
-    """Return the session of `notebook` that was written to last, by the times in its log, or None.
-
-    `CTXKERNEL_SESSION` overrides the notebook's place, as it does for the kernel.
-    A file that cannot be read is passed over; where that leaves none, the first unreadable one is
-    returned, so that whoever reads it can say what is wrong with it.
-    """
-    from ctxkernel.store.log.reader import SessionReader
-
-    env = os.environ if env is None else env
-    base = session_path(None if notebook is None else os.fspath(notebook), env, cwd)
-    best: tuple[float, int, Path] | None = None
-    unreadable: Path | None = None
-    for order, path in enumerate(existing_sessions(base)):
-        try:
-            with SessionReader(path) as reader:
-                if belongs(path, base, reader.notebook, named=is_named(env)):
-                    best = max(best or (float("-inf"), -1, path), (reader.last_write, order, path))
-        except Exception:  # damaged, foreign or from a newer ctxkernel: the next one may be whole
-            unreadable = unreadable or path
-    return best[2] if best else unreadable
-
-
 def prepare_folder(path: Path) -> None:
     """Make the folder of the session `path`: 0700, and ignored by git where it is ours. Raises OSError."""
     folder = path.parent

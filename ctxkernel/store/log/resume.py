@@ -18,7 +18,8 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.chunk_store import ChunkStore
-from ctxkernel.store.chunks.manifest import Manifest, Presence, References
+from ctxkernel.store.chunks.manifest import Manifest, References
+from ctxkernel.store.chunks.presence import Presence
 from ctxkernel.store.log.opening import DIED
 from ctxkernel.store.log.reader import SessionReader, movers_of, names_of
 

@@ -33,7 +33,8 @@ from ctxkernel.projection.value import Projection
 from ctxkernel.store import trust
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import opening, rows
-from ctxkernel.store.log.location import newest_session, notebook_name, session_path
+from ctxkernel.store.log.location import notebook_name, session_path
+from ctxkernel.store.log.newest import newest_session
 from ctxkernel.store.log.reader import SessionReader, stored_parts
 from ctxkernel.store.log.rows import Mask, Row, mask_for
 from ctxkernel.store.log.schema import sealed

@@ -20,7 +20,8 @@ from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import join_names, plural
 from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.chunk_store import ChunkStore
-from ctxkernel.store.chunks.manifest import Manifest, Presence, References, Unit
+from ctxkernel.store.chunks.manifest import Manifest, References, Unit
+from ctxkernel.store.chunks.presence import Presence
 from ctxkernel.store.log import rows, schema
 from ctxkernel.store.log.reader import SessionReader
 

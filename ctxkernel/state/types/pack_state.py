@@ -1,0 +1,176 @@
+"""The state of one pack while its objects are reduced. Reducers receive it and add their findings to it."""
+
+from __future__ import annotations
+
+import gc
+import io
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxkernel.core.reflection import Plan, is_own_class, public_name
+from ctxkernel.core.text import one_line
+from ctxkernel.state.base.own_modules import IN_PLACE
+from ctxkernel.state.types import connections
+from ctxkernel.state.types.object_names import ObjectNames
+from ctxkernel.state.types.parts import PARTS, SMALL, Expired, Reduction
+
+Kind = Callable[["Taking", Any], Reduction] | None
+"""A reducer; None leaves the object to the pickler."""
+_MOST_REACHED = 100
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The findings of taking objects apart."""
+
+    buffers: list[memoryview] = field(default_factory=list)
+    """Memory of at least 64 KiB each, as bytes, where it lies."""
+    faults: dict[str, str] = field(default_factory=dict)
+    """Names that have no stored form, and why. Unpacking gives them while they are alive (`live`), and else not."""
+    live: dict[str, object] = field(default_factory=dict)
+    """By token, what is not stored but alive in this process."""
+    shared: dict[str, object] = field(default_factory=dict)
+    """By label, the objects that it refers to and that have packs of their own."""
+    deps: set[str] = field(default_factory=set)
+    """Global names that the code in it mentions; `module:<name>` for the user's own modules, `class:<uid>` for classes
+    whose members it refers to by name."""
+    noted: list[object] = field(default_factory=list)
+    """Objects with an identity that matters, of other types than the pickler stores by itself."""
+    unproven: list[tuple[object, str]] = field(default_factory=list)
+    """Objects of which it is not certain that all of them is stored, and why; see `state.checkpoints.copy_check`."""
+    classes: dict[str, type] = field(default_factory=dict)
+    """By uid, the classes of the user's that it refers to."""
+    rebuilt: dict[str, None] = field(default_factory=dict)
+    """What is made anew rather than restored: `lock: a new, open one`."""
+    runs: dict[str, None] = field(default_factory=dict)
+    """Code of the user's that runs when it is unpacked, or when what was unpacked goes: `Point.__setstate__`."""
+
+
+class Taking(Outcome):
+    """The state of one pack: the findings so far, and the objects and memory that they refer to."""
+
+    def __init__(
+        self, packer: ObjectNames, values: Mapping[str, object], expired: Expired, *, plain: bool = False
+    ) -> None:
+        super().__init__()
+        self.packer = packer
+        self.namespace = packer.namespace
+        self.module = packer.module
+        self.expired = expired
+        self.tops: dict[int, list[str]] = {}
+        """By id of the value of a name: the names."""
+        self.by_value: dict[int, str] = {}
+        """By id: uids of the classes that this pack stores themselves."""
+        self.root: object = None
+        """The object that this pack stores although it is shared."""
+        for name, value in values.items():
+            self.tops.setdefault(id(value), []).append(name)
+            if name.startswith("class:"):
+                self.by_value[id(value)] = name[6:]
+            elif name.startswith("shared:") and self.root is None:
+                self.root = value
+        self.plans: dict[int, Plan] = {}
+        self.missing: list[tuple[object, str]] = []
+        """What is not stored, and what it is."""
+        self.left_out: list[tuple[object, str]] = []
+        """What is stored without a part of it, and which."""
+        self.fault_names: list[str] = []
+        """The names of `faults`, in the stream."""
+        self.again: list[tuple[object, connections.Connection]] = []
+        """What is not stored and has a description, from which it can be connected again."""
+        self.members: set[int] | None = None
+        """Ids of the targets of weak references that are in the pack; None until that is known."""
+        self.targets: list[object] = []
+        self.cells: set[int] = set()
+        """Cells whose content comes with a function."""
+        self.copied: dict[int, tuple[dict[str, Any], dict[str, Any] | None]] = {}
+        """By id: dicts that functions have as their globals and that are copies of the namespace, and what is stored
+        in their place; None where they are stored as they are."""
+        self.blocks: list[Any] = []
+        """Memory that is stored by itself, as arrays met it …"""
+        self.constant: list[Any] = []
+        """… and such that nobody writes to, so that it makes no difference who shares it."""
+        self.labels: dict[str, int] = {}
+        """What the stream refers to and does not hold, by its label, with its number in the stream."""
+        self.label_of: Callable[[object], str | None] = packer.labels.get
+        """Returns the label of an object that has a pack of its own, None for any other."""
+        self.own_way: set[int] = set()
+        """Ids of classes of the user's that are stored by their `__getstate__`: their attributes alone cannot be."""
+        self.plain = plain
+        """Store instances by their attributes, whatever their classes say: to compare an object with its copy."""
+        self.by_attributes: list[object] = []
+        """Instances stored by their attributes although their class has a `__getstate__`."""
+
+    def label(self, label: str) -> int:
+        """Return the number by which the stream refers to something outside of it."""
+        return self.labels.setdefault(label, len(self.labels))
+
+    def refuse(
+        self, obj: object, reason: str, held: object = None, found: connections.Description | str | None = None
+    ) -> Reduction:
+        """Write a stand-in for `obj`; a restore in this process takes the object itself while it lives.
+
+        `held` is stored too, for nothing but to see whether it changed. `found`: its description, if it is known.
+        """
+        found = connections.REGISTRY.describe(obj) if found is None else found
+        if type(found) is str and found not in ("", connections.CLOSED):
+            reason = f"{reason}; {found}"
+        what = one_line(public_name(type(obj), self.module), 80)
+        names = self.tops.get(id(obj), ())
+        self.fault_names.extend(names)
+        self.faults |= dict.fromkeys(names, reason if reason.startswith(what) else f"{what}: {reason}")
+        self.missing.append((obj, what))
+        held = (reached(self.namespace, obj) or None) if held is None else held
+        token = self.packer.token(obj)
+        self.live[token] = obj
+        if type(found) is connections.Description:
+            text = repr(found.value)
+            self.again.append((obj, connections.Connection(token, found.kind, text)))
+            held = held, found.kind, text
+        made = PARTS.live, (self.label(f"live:{token}"), f"{what} ({reason})")
+        return made if held is None else (*made, held, None, None, PARTS.skip)
+
+    def uses_module(self, name: str) -> None:
+        """Note that code of a module can run by what is stored: one of the user's own may change its variables."""
+        module = self.packer.own_modules.get(name)
+        if module is not None or name in IN_PLACE:
+            self.deps.add(f"module:{name}")
+        if module is not None and module.reaches:
+            self.deps.add("__main__")
+
+    def note(self, text: str) -> None:
+        """Say that something is made anew rather than restored."""
+        self.rebuilt.setdefault(text)
+
+    def buffer(self, memory: memoryview) -> int:
+        """Keep memory outside of the stream; returns its number."""
+        self.buffers.append(memory)
+        return len(self.buffers) - 1
+
+    def data(self, memory: memoryview) -> bytes | int:
+        """Return what the stream holds of memory: all of it where it is small, else the number of a buffer."""
+        return bytes(memory) if memory.nbytes < SMALL else self.buffer(memory)
+
+    def plan(self, cls: type) -> Plan:
+        """Return how instances of `cls` are read."""
+        if id(cls) not in self.plans:
+            self.plans[id(cls)] = Plan(cls, is_own_class(cls, self.module))
+        return self.plans[id(cls)]
+
+
+def reached(namespace: dict[str, Any], obj: Any) -> list[Any]:
+    """Return what an object without a stored form writes into or calls: files in memory, functions of the user's."""
+    found: list[Any] = []
+    todo = gc.get_referents(obj)[:_MOST_REACHED]
+    todo += [held for one in todo if type(one) in (dict, list, tuple) for held in gc.get_referents(one)[:_MOST_REACHED]]
+    for one in todo:
+        kind = type(one)
+        file = one.__self__ if kind is types.BuiltinMethodType else one
+        func = one.__func__ if kind is types.MethodType else one
+        if type(file) in (io.BytesIO, io.StringIO):
+            found.append(file)
+        elif type(func) is types.FunctionType and func.__globals__ is namespace:
+            found.append(one)
+    return found
