@@ -22,6 +22,7 @@ from ctxkernel.core.jobs import Preparation, Summarised
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
+from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import UserQuestion
 from ctxkernel.kernel.configuration import Configuration
@@ -82,8 +83,6 @@ class Runtime:
         )
         self.streams = Streams()
         self.transform = SingleTransform(self.shell)
-        self.health = Health(self)
-        self.room = Room(self)
         self.store = SessionStore.open(
             session_path(None, os.environ, os.getcwd()),
             environment=self.environment(),
@@ -134,7 +133,17 @@ class Runtime:
         self.reads.before_write = self.file_states.before_write
         self.loop.question_of = lambda event: event.text if isinstance(event, UserQuestion) else ""
         self.gestures = Gestures(self)
-        self.displays = LiveDisplays(self)
+        self.displays = LiveDisplays(
+            shell=self.shell,
+            loop=self.loop,
+            guard=self.guard,
+            capture=self.capture,
+            gestures=self.gestures,
+            attended=lambda: self.attended,
+            name_of=self.name_of,
+        )
+        self.health = Health(self.loop, lambda: self.returning)
+        self.room = Room(lambda: self.settings.quota_gb, self._thinned)
         self.loop.pending = lambda: self.asked.pending if self.asked is not None else ()
         self.asked: Asking | None = None
         """The asks of this kernel; None before anybody looked for one."""
@@ -286,6 +295,11 @@ class Runtime:
         self.turns.store_ends()
         self.guard("timeline", self.turns.keep_late_output, None)  # no cell follows that would
         self.guard("session store", self.store.close, None)
+
+    def _thinned(self, info: CheckpointInfo) -> None:
+        self.store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time())
+        self.health.thinned(info.execution_id)
+        self.panel.checkpoint(info)
 
     @property
     def attended(self) -> bool:

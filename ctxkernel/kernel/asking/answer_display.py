@@ -13,14 +13,12 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.agent.scripts import Part, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
-
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
+from ctxkernel.kernel.display.notices import Notices
 
 PACE = 0.05
 """Seconds between two drawings of an answer of up to `EASY` characters; in proportion for a longer one."""
@@ -34,8 +32,8 @@ NOTE = {"ctxkernel": {"note": True}}
 class Answers:
     """Shows the responses of one turn, and what is done about them, each in a display of its own."""
 
-    def __init__(self, ctx: Runtime, *, scripts: bool) -> None:
-        self._ctx = ctx
+    def __init__(self, notices: Notices, *, scripts: bool) -> None:
+        self._notices = notices
         self._scripts = scripts
         self._id = ""
         """The display that is free to be filled: it says what goes on until then."""
@@ -63,14 +61,14 @@ class Answers:
         """Show something in the free display, else in a new one; with `keep` that stays free. Returns its id."""
         kind = "update_display_data" if self._id else "display_data"
         name = self._id = self._id or uuid.uuid4().hex
-        send(self._ctx, kind, data, name)
+        self._notices.display(kind, data, _metadata(data), name)
         if not keep:
             self._id, self._doing = "", ""
         return name
 
     def change(self, display_id: str, data: dict[str, Any]) -> None:
         """Show something in the place of what was shown before."""
-        send(self._ctx, "update_display_data", data, display_id)
+        self._notices.display("update_display_data", data, _metadata(data), display_id)
 
     def event(self, event: StreamEvent) -> None:
         """Something of the response came."""
@@ -168,10 +166,5 @@ def shown(proposal: Mapping[str, Any]) -> dict[str, Any]:
     return {PROPOSAL_MIME: dict(proposal), "text/markdown": markdown, "text/plain": plain}
 
 
-def send(ctx: Runtime, kind: str, data: dict[str, Any], display_id: str = "") -> None:
-    """Show something in the cell, as ours."""
-    transient = {"display_id": display_id} if display_id else {}
-    with ctx.capture.ours():
-        is_note = PROPOSAL_MIME in data or list(data) == ["text/plain"]
-        content = {"data": data, "metadata": NOTE if is_note else {}, "transient": transient}
-        ctx.kernel.send_response(ctx.kernel.iopub_socket, kind, content)
+def _metadata(data: dict[str, Any]) -> dict[str, Any]:
+    return NOTE if PROPOSAL_MIME in data or list(data) == ["text/plain"] else {}

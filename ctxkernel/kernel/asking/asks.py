@@ -29,8 +29,8 @@ from ctxkernel.core.timeline import Cost, Execution
 from ctxkernel.history.events import Action, HistoryEvent, UserQuestion, Verdict
 from ctxkernel.kernel import messages
 from ctxkernel.kernel.asking.answer_display import Answers, shown
-from ctxkernel.kernel.asking.connections import Turns
-from ctxkernel.kernel.asking.model_tools import answer
+from ctxkernel.kernel.asking.connections import ModelConnections
+from ctxkernel.kernel.asking.model_tools import Tools, answer
 from ctxkernel.kernel.asking.stale_views import Seen
 from ctxkernel.projection.displayed_tokens import anchored, estimate_tokens
 from ctxkernel.projection.value import Projection
@@ -76,8 +76,8 @@ class Asking:
 
     def __init__(self, ctx: Runtime) -> None:
         self._ctx = ctx
-        self.turns = Turns(ctx)
-        self.seen = Seen(ctx)
+        self.turns = ModelConnections(ctx.loop, ctx.store)
+        self.seen = Seen(ctx.loop, ctx.shell)
         self.turn: Turn | None = None
         """The newest turn; it waits for the user where it is parked."""
         self.parked = False
@@ -134,7 +134,7 @@ class Asking:
         self.unpark()
         ctx.loop.record(UserQuestion(ctx.loop.next_event_id, question))
         ask = Ask(execution_id, question, key, settings.model, mode, bounds)  # type: ignore[arg-type]
-        self._screen = Answers(ctx, scripts=ctx.engine.dialect == "script")
+        self._screen = Answers(ctx.notices, scripts=ctx.engine.dialect == "script")
         self.turn = Turn(ask, self, model, self._screen)
         self._parent = ctx.kernel.get_parent("shell")
         self._pages = ctx.panel.pages
@@ -478,7 +478,9 @@ class Asking:
 
     def answer(self, action: Action, shown: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
         """Carry out a call that runs no cell."""
-        return answer(self._ctx, action, shown, number)
+        ctx = self._ctx
+        tools = Tools(ctx.loop, ctx.engine.past, ctx.shell.user_ns, ctx.settings.statement_tokens)
+        return answer(tools, action, shown, number)
 
     async def run(self, action: Action, code: str, observe: Observe) -> Execution:
         """Run a cell of the model; its outputs come live."""

@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ctxkernel.agent.keys import Key, model_key
 from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump, load, of_path, of_session
 from ctxkernel.core.errors import BadCommand, StoreError
+from ctxkernel.core.loop import Loop
 from ctxkernel.store.log.location import notebook_folder, notebook_name
 from ctxkernel.store.log.reader import SessionReader
-
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
+from ctxkernel.store.log.session import SessionStore
 
 FILE = "CTXKERNEL_TURNS"
 """Names the file of recorded turns, in the place of the one beside the notebook."""
 
 
-class Turns:
+class ModelConnections:
     """Keys, servers and recorded turns of one kernel."""
 
-    def __init__(self, ctx: Runtime) -> None:
-        self._ctx = ctx
+    def __init__(self, loop: Loop, store: SessionStore) -> None:
+        self._loop, self._store = loop, store
         self._read: dict[Path, tuple[float, list[RecordedAsk]]] = {}
 
     def key(self) -> Key | None:
@@ -39,7 +37,7 @@ class Turns:
 
     def of_session(self) -> list[RecordedAsk]:
         """The asks of this session's log, oldest first."""
-        store = self._ctx.store
+        store = self._store
         if store.path is None:
             return []
         with SessionReader(store.path) as reader:
@@ -52,7 +50,7 @@ class Turns:
         It is written whole or not at all; a damaged file of turns is kept aside. Raises BadCommand where there is
         nothing to write, or `path` holds something else; OSError.
         """
-        log, store = self._ctx.loop.log, self._ctx.store
+        log, store = self._loop.log, self._store
         receipts: dict[str, str] = {}
         if store.path is not None:
             with SessionReader(store.path) as reader:

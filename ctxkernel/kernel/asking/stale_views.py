@@ -8,20 +8,18 @@ Rule 2: a file changed where it is not as it was when a view of it was rendered:
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ctxkernel.agent.stale_views import FileMark, Mark, Sight, stale, told
+from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import ViewHandle
-
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
 
 
 class Seen:
     """The last look of the model."""
 
-    def __init__(self, ctx: Runtime) -> None:
-        self._ctx = ctx
+    def __init__(self, loop: Loop, shell: Any) -> None:
+        self._loop, self._shell = loop, shell
         self._head: str | None = None
         """Where HEAD was when the newest request was sent."""
         self._told: dict[str, str] = {}
@@ -31,7 +29,7 @@ class Seen:
 
     def look(self) -> None:
         """A request is sent: the model sees what is there."""
-        self._head = self._ctx.loop.log.head
+        self._head = self._loop.log.head
 
     def changed(self, code: str) -> str:
         """Return what has changed of what `code` uses since the model looked, as it is told; empty where nothing."""
@@ -42,7 +40,7 @@ class Seen:
             return ""
         seen = Sight({name: Mark("then") for name, by in names.items() if by[0] != "added"}, before)
         now = Sight({name: Mark("" if how == "deleted" else "now", by) for name, (how, by) in names.items()}, after)
-        found = stale(code, seen, now, transform=self._ctx.shell.transform_cell)
+        found = stale(code, seen, now, transform=self._shell.transform_cell)
         for one in found:
             if one.kind == "file":
                 self._told[one.name] = after[one.name].stamp
@@ -56,7 +54,7 @@ class Seen:
     def _names(self) -> dict[str, tuple[str, str]]:
         """Return the names that others than the model changed since: how, and by which statement."""
         changed: dict[str, tuple[str, str]] = {}
-        for statement, execution in reversed(self._ctx.loop.history):
+        for statement, execution in reversed(self._loop.history):
             if execution.execution_id == self._head:
                 break
             diff, by = execution.state_diff, statement.statement_id
@@ -68,7 +66,7 @@ class Seen:
 
     def _files(self) -> tuple[dict[str, FileMark], dict[str, FileMark]]:
         """Return the files that views show, as the views show them and as they are; only those that differ."""
-        graph, names = self._ctx.loop.graph, self._ctx.loop.names.first_names()
+        graph, names = self._loop.graph, self._loop.names.first_names()
         before: dict[str, FileMark] = {}
         after: dict[str, FileMark] = {}
         for node in graph.nodes():

@@ -7,23 +7,19 @@ Rule 3: to show a handle changes no node, and what is told once a turn is only w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.nodes.base import LODS
 from ctxkernel.core.ports import Rendered
 from ctxkernel.core.turn import HandleTable
-
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
-
-HANDLE_MIME = "application/vnd.ctxkernel.handle+json"
-"""Says `model_id`, the widget of a handle: our front end shows that where this kernel has it, and else the text."""
-WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
-GONE = "This handle is no more; this is what it showed last."
+from ctxkernel.kernel.display.widgets import Gestures
+from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
+from ctxkernel.kernel.turn.guard import Guard
 
 _BOX = (
     "border:1px solid var(--jp-border-color2,#ddd);border-radius:4px;overflow:hidden;"
@@ -42,6 +38,8 @@ _SCROLL = _PRE + ";white-space:pre"
 _WRAP = _PRE + ";white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
 _PICTURE = "display:block;max-width:100%;max-height:24em;padding:0 8px 8px"
 _DIM = "color:var(--jp-ui-font-color2,#777)"
+
+GONE = "This handle is no more; this is what it showed last."
 
 
 def _budget(tokens: object, used: int) -> str:
@@ -106,13 +104,29 @@ class Shown:
 class LiveDisplays:
     """Shows handles under display ids, and shows them again when they changed."""
 
-    def __init__(self, ctx: Runtime) -> None:
-        self._ctx = ctx
+    def __init__(
+        self,
+        *,
+        shell: Any,
+        loop: Loop,
+        guard: Guard,
+        capture: Capture,
+        gestures: Gestures,
+        attended: Callable[[], bool],
+        name_of: Callable[[str], str],
+    ) -> None:
+        self._shell = shell
+        self._loop = loop
+        self._guard = guard
+        self._capture = capture
+        self._gestures = gestures
+        self._attended = attended
+        self._name_of = name_of
         self._shown: dict[str, Shown] = {}
 
     def install(self) -> None:
         """Register the formatters."""
-        formatter = self._ctx.shell.display_formatter
+        formatter = self._shell.display_formatter
         formatter.ipython_display_formatter.for_type(NodeBase, self._show)
         formatter.formatters["text/plain"].for_type(Rendered, lambda obj, p, cycle: p.text(obj.text))
         formatter.formatters["text/html"].for_type(Rendered, rendered_html)
@@ -123,7 +137,7 @@ class LiveDisplays:
         shown = self._shown.get(node.obj_id)
         if shown is None:
             shown = self._shown[node.obj_id] = Shown({}, {}, (), node.rendered.tokens)
-        self._bring_up_to_date(node, shown, live=self._ctx.attended)
+        self._bring_up_to_date(node, shown, live=self._attended())
         self._publish(node.obj_id, shown.bundle, update=False)
 
     def _bring_up_to_date(self, node: NodeBase, shown: Shown, *, live: bool = False) -> bool:
@@ -131,11 +145,11 @@ class LiveDisplays:
 
         Where it is to be `live` it has a widget from now on.
         """
-        ctx, graph = self._ctx, self._ctx.loop.graph
+        graph = self._loop.graph
         memento = node.memento()
         aside = graph.node(node.obj_id) is None
         changed = bool(node.changed_in) and node.changed_in == graph.statement_id
-        told = (ctx.name_of(node.obj_id), aside, changed)
+        told = (self._name_of(node.obj_id), aside, changed)
         wanted = live and shown.widget is None
         if shown.bundle and memento is shown.memento and told == shown.told and not wanted:
             return False
@@ -145,7 +159,7 @@ class LiveDisplays:
         shown.memento, shown.told, old = memento, told, shown.bundle
         shown.bundle = dict(bundle(node))
         if shown.widget is not None or wanted:
-            ctx.guard("live widgets", self._tell, None, node, shown)
+            self._guard("live widgets", self._tell, None, node, shown)
         if shown.widget is not None:
             model_id = shown.widget.model_id
             shown.bundle[HANDLE_MIME] = {"model_id": model_id}
@@ -160,24 +174,24 @@ class LiveDisplays:
         state = facts(node, name, aside=aside, changed=changed, before=shown.before)
         text = node.rendered.text[:TEXT_CHARS]
         if shown.widget is None:
-            shown.widget = handle_widget(self._ctx.gestures, node.obj_id, facts=state, text=text)
+            shown.widget = handle_widget(self._gestures, node.obj_id, facts=state, text=text)
             return
         with shown.widget.hold_sync():
             shown.widget.facts, shown.widget.text = state, text
 
     def _publish(self, obj_id: str, made: dict[str, Any], *, update: bool) -> None:
         transient = {"display_id": f"ctxkernel-{obj_id}"}
-        self._ctx.shell.display_pub.publish(data=made, metadata={}, transient=transient, update=update)
+        self._shell.display_pub.publish(data=made, metadata={}, transient=transient, update=update)
 
     def update(self) -> None:
         """Bring what stands in the notebook up to date with the handles."""
-        graph = self._ctx.loop.graph
+        graph = self._loop.graph
         for obj_id, shown in list(self._shown.items()):
             node = graph.node(obj_id) or graph.aside(obj_id)
-            with self._ctx.capture.ours():
+            with self._capture.ours():
                 if node is not None:
                     back = not shown.bundle
-                    if self._bring_up_to_date(node, shown, live=back and self._ctx.attended):
+                    if self._bring_up_to_date(node, shown, live=back and self._attended()):
                         self._publish(obj_id, shown.bundle, update=True)
                 elif shown.bundle:
                     self._gone(obj_id, shown)

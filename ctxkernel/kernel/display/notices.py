@@ -37,6 +37,12 @@ class Notices:
         self._kernel.send_response(self._kernel.iopub_socket, "error", content)
         return {"status": "error", "execution_count": self._kernel.execution_count, **content}
 
+    def display(self, kind: str, data: dict[str, Any], metadata: dict[str, Any], display_id: str) -> None:
+        """Show something in the cell. `kind` is a message's type: `display_data` or `update_display_data`."""
+        content = {"data": data, "metadata": metadata, "transient": {"display_id": display_id}}
+        with self._capture().ours():
+            self._kernel.send_response(self._kernel.iopub_socket, kind, content)
+
     def _stream(self, name: str, text: str) -> None:
         with self._capture().ours():
             self._kernel.send_response(self._kernel.iopub_socket, "stream", {"name": name, "text": text})

@@ -17,8 +17,10 @@ from typing import Any
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact
-from ctxkernel.kernel.display.handles import HANDLE_MIME, WIDGET_MIME
 
+HANDLE_MIME = "application/vnd.ctxkernel.handle+json"
+"""Says `model_id`, the widget of a handle: our front end shows that where this kernel has it, and else the text."""
+WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 CLOSED_KEPT = 2000
 """How many ended cells late output can still find."""
 DISPLAYS_KEPT = 200

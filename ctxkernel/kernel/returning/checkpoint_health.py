@@ -6,23 +6,25 @@ Rule 2: a trouble is told once, in the cell in which it began; `%ctx status` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.kernel import messages
 from ctxkernel.store.chunks.manifest import CheckpointRow, skipped_manifest
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
+    from ctxkernel.kernel.returning.returns import Returning
 
 
 class Health:
     """What is wrong with the states of one kernel's session."""
 
-    def __init__(self, ctx: Runtime) -> None:
-        self._ctx = ctx
+    def __init__(self, loop: Loop, returning: Callable[[], Returning | None]) -> None:
+        self._loop = loop
+        self._returning = returning
         self._skipped: dict[str, CheckpointInfo] = {}
         """Execution → the checkpoint that was not taken after it, or of which nothing can be had."""
         self.fault = ""
@@ -42,7 +44,7 @@ class Health:
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """Return what is known of the checkpoint after an execution; None where there is none."""
-        back = self._ctx.returning
+        back = self._returning()
         return self._skipped.get(execution_id) or (back.info(execution_id) if back is not None else None)
 
     def stored(self, info: CheckpointInfo | CheckpointRow, statement_id: str) -> str:
@@ -67,7 +69,7 @@ class Health:
         info = self._skipped.get(execution_id or "")
         if info is None:
             return
-        path = self._ctx.loop.log.path(execution_id)
+        path = self._loop.log.path(execution_id)
         name = path[-1][0].statement_id
         first = len(path) - 1
         while first and path[first - 1][1].execution_id in self._skipped:
@@ -81,7 +83,7 @@ class Health:
     def rows(self) -> list[tuple[str, str]]:
         """Return the lines of `%ctx status`."""
         rows: list[tuple[str, str]] = []
-        back = self._ctx.returning
+        back = self._returning()
         if self.fault:
             rows.append(("not stored", f"since {self._since}: {self.fault}"))
         elif back is not None and (why := back.chunks.why_unwritable()):
@@ -96,7 +98,7 @@ class Health:
 
     def storage(self) -> messages.Storage | None:
         """Return what the foot of the panel says of the data."""
-        back = self._ctx.returning
+        back = self._returning()
         if back is None:
             return None
         return {**back.storage(), "faults": [f"{name}: {text}" for name, text in self.rows()]}

@@ -6,13 +6,14 @@ Rule 1: what the present state needs stays. What was given up is written to the 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.store.chunks import quota
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning.returns import Returning
-    from ctxkernel.kernel.runtime import Runtime
 
 _SECONDS = 60.0
 """After so long it is looked again, where anything was stored: other kernels store too."""
@@ -23,8 +24,10 @@ _STEP = 20
 class Room:
     """Keeps the data of all sessions within the quota, as far as this kernel adds to them."""
 
-    def __init__(self, ctx: Runtime) -> None:
-        self._ctx = ctx
+    def __init__(self, quota_gb: Callable[[], float], thinned: Callable[[CheckpointInfo], None]) -> None:
+        self._quota_gb = quota_gb
+        self._thinned = thinned
+        """Is told of each state of which large data were given up."""
         self._added = 0
         self._left = 0
         """Bytes that may be added before it is looked again."""
@@ -42,7 +45,7 @@ class Room:
 
     def look(self, back: Returning) -> None:
         """Give up old large data where all sessions together take more than they may. For idle time."""
-        limit, own = int(self._ctx.settings.quota_gb * 10**9), back.chunks
+        limit, own = int(self._quota_gb() * 10**9), back.chunks
         self._added, self._looked = 0, time.monotonic()
         total = sum(quota.usage(own.folder.parent).values())
         if total > limit:
@@ -54,9 +57,6 @@ class Room:
         self._left = max(limit - total, limit // _STEP)
 
     def _tell(self, back: Returning, gone: set[str]) -> None:
-        ctx = self._ctx
         thinned = back.checkpoints.states.thin(gone)
         for info in thinned:
-            ctx.store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time())
-            ctx.health.thinned(info.execution_id)
-            ctx.panel.checkpoint(info)
+            self._thinned(info)
