@@ -13,7 +13,7 @@ from kernels import RunningKernel, StartKernel
 from test_kernel_asking import KEY, Bench, bench_in, cell, shown
 
 from ctxkernel.agent.recorded import RecordedAsk, ask_key, dump, load
-from ctxkernel.kernel.asking.connections import Turns
+from ctxkernel.kernel.asking.connections import ModelConnections
 from ctxkernel.kernel.commands.magics import complete
 from ctxkernel.store.log.location import HINT
 from ctxkernel.testing import call, say, think
@@ -86,7 +86,7 @@ def test_a_kernel_that_is_not_told_its_notebook_finds_the_turns_in_its_folder(
     monkeypatch.chdir(tmp_path)
     for name, question in (("a", "first?"), ("b", "second?")):
         (tmp_path / f"{name}.turns.json").write_text(dump([RecordedAsk(ask_key(0, question), question, ())]))
-    turns = Turns(cast("Any", None))
+    turns = ModelConnections(cast("Any", None), cast("Any", None))
 
     monkeypatch.delenv(HINT, raising=False)
     assert [ask.question for ask in turns.asks()] == ["first?", "second?"]
