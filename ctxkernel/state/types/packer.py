@@ -35,6 +35,7 @@ from ctxkernel.state.base.weak_tables import ById, Named
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.code import Again
 from ctxkernel.state.types.connections import Connection
+from ctxkernel.state.types.identities import Identities, is_needed
 from ctxkernel.state.types.object_paths import places
 from ctxkernel.state.types.parts import SEEDS, SMALL, Expired, Lost, OutOfTime, never, part_seed, said
 from ctxkernel.state.types.reducers import FINALIZED, Cache, Outcome, Taking
@@ -152,6 +153,8 @@ class Packer:
         """The user's classes, by uid: a class keeps its own for life; several may have been made of one."""
         self.tokens = Named()
         """What has no stored form, by token."""
+        self.identities = Identities()
+        """Objects that are stored by value and compared by identity."""
         self.labels = Named()
         """Objects with packs of their own, by label: `shared:<token>`."""
         self.process = uuid.uuid4().hex[:8]
@@ -226,7 +229,7 @@ class Packer:
         alone: dict[str, str] = {}
         members: set[int] | None = None
         culprits: list[object] = []
-        deep = False
+        deep = identify = False
         with _undisturbed():
             for _ in range(_TRIES):
                 taking = Taking(self, values, expired, plain=plain)
@@ -236,7 +239,7 @@ class Packer:
                     taking.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
                 out = _Out(taking)
                 try:
-                    pickler = self._dump(taking, out, values)
+                    pickler = self._dump(taking, out, values, identify=identify)
                 except (OutOfTime, KeyboardInterrupt):
                     raise
                 except Exception as fault:
@@ -255,6 +258,9 @@ class Packer:
                     members = {id(one) for one in taking.targets if id(one) in known}
                     del known
                     continue
+                if not identify and any(map(is_needed, out.pieces)):
+                    identify = True
+                    continue
                 again = {id(type(one)) for one in taking.by_attributes} - own_way
                 if again and taking.missing:  # a class that says how it is stored may know what to do about these
                     own_way |= again
@@ -265,10 +271,12 @@ class Packer:
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(faults=dict.fromkeys(values, reason) | alone)
 
-    def _dump(self, taking: Taking, out: _Out, values: dict[str, object]) -> Any:
+    def _dump(self, taking: Taking, out: _Out, values: dict[str, object], *, identify: bool = False) -> Any:
         make = fallbacks.DeepPickler if taking.deep else _Pickler
         pickler: Any = make(out, 5, buffer_callback=taking.keep_out)
         pickler.reducer_override = taking.reduce
+        if identify:
+            pickler.persistent_id = taking.identity
         pickler.memo = dict(self._seeds()) if taking.deep else self._seeds()
         faults: list[str] = []
         taking.fault_names = faults

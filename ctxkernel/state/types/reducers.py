@@ -18,8 +18,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.state.base.own_modules import IN_PLACE
-from ctxkernel.state.base.reflection import Plan, class_mro, class_qualname, is_any, is_kind, is_own_class, public_name
+from ctxkernel.state.base.reflection import (
+    Plan,
+    class_mro,
+    class_qualname,
+    is_any,
+    is_kind,
+    is_own_class,
+    loaded,
+    public_name,
+)
 from ctxkernel.state.types import arrays, code, connections, frames, instances, process_objects
+from ctxkernel.state.types.identities import MOST_IN_A_PACK
 from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said, short
 
 if TYPE_CHECKING:
@@ -131,6 +141,9 @@ class Taking(Outcome):
         self.current: object = None
         self.deep = False
         self._asked = 0
+        self._identified = 0
+        self._float64 = loaded("numpy").get("float64")
+        self._suppress = loaded("argparse").get("SUPPRESS")
         self.labels: dict[str, int] = {}
         """What the stream refers to and does not hold, by its label, with its number in the stream."""
         self.shares = len(packer.labels) > 0
@@ -186,6 +199,25 @@ class Taking(Outcome):
             return self.refuse(obj, said(fault))
         except BaseException as fault:  # SystemExit too: the user's code may raise anything
             return self.refuse(obj, said(fault))
+
+    def identity(self, obj: Any) -> int | None:
+        """Return the number of an object that is compared by identity and stored by value, None for any other.
+
+        The pickler's `persistent_id`.
+        """
+        kind = type(obj)
+        if kind is float:
+            if obj == obj:
+                return None
+        elif kind is not str or obj is not self._suppress:
+            if kind is self._float64 and obj != obj:
+                self.noted.append(obj)  # the pickler has it in its memo, and names that hold it are packed together
+            return None
+        if self._identified >= MOST_IN_A_PACK:
+            return None
+        label = f"live:{self.packer.identities.token(obj)}"
+        self._identified += label not in self.labels
+        return self.label(label)
 
     def recurses(self, obj: object) -> bool:
         """Say whether the code of `obj` itself knows no end, rather than that it lies deep down."""
