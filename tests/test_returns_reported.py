@@ -171,6 +171,19 @@ def test_what_is_compared_by_identity_is_found_after_a_return(start_kernel):
     assert is_true(second, f"{holds} and vars(p.parse_args([])) == {{}}")
 
 
+@pytest.mark.parametrize("between", [(), ("x = 1",)], ids=["at once", "after a cell"])
+def test_what_was_loaded_without_a_part_is_named_by_each_return(kernel, between):
+    """A copy that lacks the traceback is not taken for the value of the state."""
+    raised = "import time\nnow = time.time()\ntry: 1 / 0\nexcept ZeroDivisionError as fault: err = fault"
+    run_all(kernel, [raised, "err = 5", "%ctx goto 1"])
+    assert kernel.evaluate("err.__traceback__") == "None"
+
+    run_all(kernel, between)
+    again = kernel.run("%ctx goto 1")
+
+    assert named_by(again.stdout, ("err",)), again.stdout
+
+
 HELPER_LIST = "history = []\ndef step(x):\n    history.append(x)\n    return len(history)\n"
 CACHED = """
 import functools
