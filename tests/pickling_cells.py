@@ -8,6 +8,21 @@ PLAIN = rows(r"""
 ## numbers and text
 a = [1, 2.5, True, None, 'ä', b'x', 10**30, 1j, ..., NotImplemented]
 => a == [1, 2.5, True, None, 'ä', b'x', 10**30, 1j, ..., NotImplemented]
+## NaN is found by its identity
+import math, numpy as np
+nan = float('nan'); s = np.float64('nan'); other = float('nan')
+l = [nan, np.nan, math.nan, s]; d = {nan: 1}; t = {(nan, other)}; o = type('O', (), {})(); o.x = nan
+=> nan in l and np.nan in l and __import__('math').nan in l and s in l and other not in l and nan != nan
+=> d[nan] == 1 and (nan, other) in t and o.x is nan and type(s) is np.float64
+## a text that is compared by its identity
+import argparse
+p = argparse.ArgumentParser(); p.add_argument('--x', default=argparse.SUPPRESS); same = '==SUPPRESS=='[:]
+=> vars(p.parse_args([])) == {} and vars(p.parse_args(['--x', '1'])) == {'x': '1'} and same == '==SUPPRESS=='
+## objects that libraries compare others with
+import configparser, functools, numpy as np
+a = [functools._initial_missing, configparser._UNSET, np._NoValue, object()]; o = a[3]
+=> a[0] is __import__('functools')._initial_missing and a[1] is __import__('configparser')._UNSET
+=> a[2] is np._NoValue and a[3] is o and type(o) is object
 ## two names for one list
 a = [1]; b = a
 => a is b

@@ -147,6 +147,43 @@ def until(condition) -> None:
         time.sleep(0.01)
 
 
+BY_IDENTITY = """
+import argparse, functools, numpy as np
+l = [np.nan]; nan = float('nan'); own = [nan]; d = {nan: 5}; s = np.float64('nan'); t = [s]
+p = argparse.ArgumentParser(); p.add_argument('--x', default=argparse.SUPPRESS)
+missing = [functools._initial_missing]
+"""
+CHANGED = "l.append(1); own.append(1); d[3] = 3; t.append(2); p.add_argument('--y'); missing.append(1)"
+
+
+def test_what_is_compared_by_identity_is_found_after_a_return(start_kernel):
+    """Also in another kernel: NaN in lists and as a key, argparse's marker, a library's sentinel."""
+    holds = "np.nan in l and nan in own and d[nan] == 5 and s in t and missing[0] is functools._initial_missing"
+    first = start_kernel()
+    run_all(first, [BY_IDENTITY, CHANGED, "%ctx goto 1"])
+    assert is_true(first, f"{holds} and vars(p.parse_args([])) == {{}} and len(own) == 1")
+    assert "l" not in json.loads(first.run("%ctx goto 1 --dry-run --json").stdout)["load"]
+    first.stop()
+
+    second = start_kernel()
+    run_all(second, ["%ctx resume"])
+
+    assert is_true(second, f"{holds} and vars(p.parse_args([])) == {{}}")
+
+
+@pytest.mark.parametrize("between", [(), ("x = 1",)], ids=["at once", "after a cell"])
+def test_what_was_loaded_without_a_part_is_named_by_each_return(kernel, between):
+    """A copy that lacks the traceback is not taken for the value of the state."""
+    raised = "import time\nnow = time.time()\ntry: 1 / 0\nexcept ZeroDivisionError as fault: err = fault"
+    run_all(kernel, [raised, "err = 5", "%ctx goto 1"])
+    assert kernel.evaluate("err.__traceback__") == "None"
+
+    run_all(kernel, between)
+    again = kernel.run("%ctx goto 1")
+
+    assert named_by(again.stdout, ("err",)), again.stdout
+
+
 HELPER_LIST = "history = []\ndef step(x):\n    history.append(x)\n    return len(history)\n"
 CACHED = """
 import functools

@@ -34,6 +34,8 @@ from ctxkernel.state.types.packer import Lost
 
 _AS_NOW = "it cannot be stored, and was used since: it is as it is now"
 _CHANGED = "it changed without a cell that used it, at a time that is not known"
+_NAME = re.compile(r"\w+(:[\w.]+)?")
+"""The name with which a place in a value begins."""
 COPY_BYTES = 256 * 1024 * 1024
 """Up to so many bytes a value of another state is copied to be compared."""
 HELD_BYTES = 64 * 1024 * 1024
@@ -407,7 +409,7 @@ class Restorer:
         if not said:
             return
         why = f"a part of it cannot be had back: {'; '.join(said[:3])}"
-        told = {found[0] for place in fetched.lost if (found := re.match(r"\w+", place))}
+        told = {found[0] for place in fetched.lost if (found := _NAME.match(place))}
         # Where there are more things to say than stand-ins, any name may hold the others.
         all_names = len(gone) < len(said) and fetched.lost.keys().isdisjoint(units.missing_of(unit))
         for name in unit.names:
@@ -522,7 +524,9 @@ class Restorer:
         self._checkpoints.settled(difference.execution_id, difference.target, gone, others)
         # What is alive only may have gone on, or hold the objects that these were: it is compared with no stored state.
         self._unlike = difference.execution_id, {name for unit in difference.load if unit.live for name in unit.names}
-        held = (*difference.held, *self._unlike[1])
+        # What came back without a part of it is not what is stored.
+        lacking = fetched.values.keys() & {found[0] for place in lost if (found := _NAME.match(place))}
+        held = (*difference.held, *self._unlike[1], *lacking)
         self._tracker.settle(difference.target, [unit.names for unit in difference.load], held)
         return lost
 

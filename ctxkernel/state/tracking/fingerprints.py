@@ -22,6 +22,7 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from ctxkernel.state.base.code_objects import code_facts
+from ctxkernel.state.types import identities
 from ctxkernel.state.types.instances import is_cache
 from ctxkernel.state.types.packer import Opened
 from ctxkernel.state.types.parts import SEEDS
@@ -79,6 +80,11 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         return _named(f"{module}.{name}")
 
+    labels: Sequence[str]
+
+    def persistent_load(self, pid: Any) -> object:
+        return identities.value_of(self.labels[int(pid)])
+
 
 @functools.lru_cache(5000)
 def _named(name: str, label: str = "") -> type[_Node]:
@@ -109,6 +115,7 @@ def values_of(
         text = "".join(chunks[at]).encode()
         held[at] = (text * (sizes[at] // len(text) + 1))[: sizes[at]]
     reader = _Reader(opened.source(held), buffers=opened.turns(seeds, [memoryview(one) for one in held]))
+    reader.labels = opened.labels
     return reader.load()[0]
 
 

@@ -50,6 +50,10 @@ class DeepPickler(_Base):
     def _begin(self, obj: Any) -> Steps | None:
         """Write what needs no other object; return the steps of what does."""
         self.framer.commit_frame()
+        if (number := self.persistent_id(obj)) is not None:
+            self.dispatch[int](self, number)
+            self.write(pickle.BINPERSID)
+            return None
         known = self.memo.get(id(obj))
         if known is not None:
             self.write(self.get(known[0]))
@@ -167,6 +171,13 @@ class CarefulLoader(_BaseLoader):
             raise
         except BaseException as fault:
             return self._lose(f"{module}.{name}", fault)
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Return what is compared by identity, or a stand-in."""
+        try:
+            return self.restorer.identical(pid)
+        except ImportError as fault:
+            return self._lose(f"object {pid}", fault)
 
     def _lose(self, what: str, fault: BaseException | None = None) -> Any:
         return self.restorer.lose(one_line(what, 80) + (f" ({said(fault)})" if fault is not None else ""))

@@ -27,6 +27,8 @@ from ctxkernel.core.reflection import (
     class_qualname,
     importable,
     is_kind,
+    loaded,
+    module_dict,
     python_made,
 )
 from ctxkernel.state.types.pack_state import Kind, Taking
@@ -276,6 +278,7 @@ def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
     get = plan.get_dict
     new: Any = PARTS.new if defines(cls, "__new__") or not plan.honest else _NEWOBJ
     args = (cls,)
+    single = new is PARTS.new and not plan.own
     # The unpickler would ask the empty instance for `__setstate__`.
     asked = defines(cls, "__getattr__", "__getattribute__", "__setstate__")
     if not plan.slots and get is not None and not asked:
@@ -284,12 +287,34 @@ def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
             members = get(obj)
             if sys.getrefcount(members) > _ALONE or type(members) is not dict:
                 return PARTS.new, args, members, None, None, PARTS.adopt  # `vars(obj)` has a name of its own
+            if single and not members and (found := _sentinel(taking, obj)):
+                return found
             return new, args, members or None
 
         return reduce
     if not plan.slots and get is None:
-        return lambda taking, obj: (new, args)
+        return lambda taking, obj: _sentinel(taking, obj) or (new, args)
     return lambda taking, obj: (PARTS.new, args, _state(taking, obj), None, None, PARTS.fill)
+
+
+def _sentinel(taking: Taking, obj: Any) -> Reduction:
+    """Return how an object without attributes is found that a library keeps to compare others with; None for others."""
+    module, name = _module_objects(len(sys.modules)).get(id(obj), ("", ""))
+    found = module not in taking.packer.own_modules and loaded(module).get(name) is obj
+    return (PARTS.found, (module, name)) if found else None
+
+
+@functools.lru_cache(1)
+def _module_objects(_: int) -> dict[int, tuple[str, str]]:
+    """Return the plain objects and the instances that modules have, by id: the module and the name."""
+    modules = [(name, module_dict(one)) for name, one in list(sys.modules.items()) if type(one) is types.ModuleType]
+    return {
+        id(value): (module, name)
+        for module, members in modules
+        if module not in ("__main__", "__mp_main__")
+        for name, value in list(members.items())
+        if type(value) is object or class_flags(type(value)) & HEAP_TYPE
+    }
 
 
 def defines(cls: type, *names: str) -> bool:

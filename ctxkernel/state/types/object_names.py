@@ -13,6 +13,7 @@ from typing import Any
 from ctxkernel.core.reflection import class_qualname
 from ctxkernel.state.base.own_modules import OwnModule
 from ctxkernel.state.base.weak_tables import ById, Named
+from ctxkernel.state.types.identities import Identities
 
 
 @dataclass(eq=False, repr=False)
@@ -33,6 +34,8 @@ class ObjectNames:
         """The user's classes, by uid: a class keeps its own for life; several may have been made of one."""
         self.tokens = Named()
         """What has no stored form, by token."""
+        self.identities = Identities()
+        """Objects that are stored by value and compared by identity."""
         self.labels = Named()
         """Objects with packs of their own, by label: `shared:<token>`."""
         self.process = uuid.uuid4().hex[:8]

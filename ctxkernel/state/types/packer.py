@@ -31,6 +31,7 @@ from ctxkernel.core.reflection import is_own_class
 from ctxkernel.state.types import fallbacks
 from ctxkernel.state.types.code import Again
 from ctxkernel.state.types.connections import Connection
+from ctxkernel.state.types.identities import is_needed
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.object_paths import places
 from ctxkernel.state.types.pack_state import Outcome, Taking
@@ -169,7 +170,7 @@ class Packer(ObjectNames):
         alone: dict[str, str] = {}
         members: set[int] | None = None
         culprits: list[object] = []
-        deep = False
+        deep = identify = False
         with _undisturbed():
             for _ in range(_TRIES):
                 taking = Dispatcher(self, self.cache, values, expired, plain=plain)
@@ -179,7 +180,7 @@ class Packer(ObjectNames):
                     taking.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
                 out = _Out(taking)
                 try:
-                    pickler = self._dump(taking, out, values)
+                    pickler = self._dump(taking, out, values, identify=identify)
                 except (OutOfTime, KeyboardInterrupt):
                     raise
                 except Exception as fault:
@@ -198,6 +199,9 @@ class Packer(ObjectNames):
                     members = {id(one) for one in taking.targets if id(one) in known}
                     del known
                     continue
+                if not identify and any(map(is_needed, out.pieces)):
+                    identify = True
+                    continue
                 again = {id(type(one)) for one in taking.by_attributes} - own_way
                 if again and taking.missing:  # a class that says how it is stored may know what to do about these
                     own_way |= again
@@ -208,10 +212,12 @@ class Packer(ObjectNames):
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(faults=dict.fromkeys(values, reason) | alone)
 
-    def _dump(self, taking: Dispatcher, out: _Out, values: dict[str, object]) -> Any:
+    def _dump(self, taking: Dispatcher, out: _Out, values: dict[str, object], *, identify: bool = False) -> Any:
         make = fallbacks.DeepPickler if taking.deep else _Pickler
         pickler: Any = make(out, 5, buffer_callback=taking.keep_out)
         pickler.reducer_override = taking.reduce
+        if identify:
+            pickler.persistent_id = taking.identity
         pickler.memo = dict(self._seeds()) if taking.deep else self._seeds()
         faults: list[str] = []
         taking.fault_names = faults

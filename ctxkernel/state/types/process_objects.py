@@ -315,14 +315,16 @@ def exception(taking: Taking, obj: BaseException) -> Reduction:
     cls = type(obj)
     if defines(cls, "__reduce__", "__reduce_ex__", "__getstate__"):
         return careful(taking, obj)
-    if obj.__traceback__ is not None:
+    traced = obj.__traceback__ is not None
+    if traced:
         taking.left_out.append((obj, f"the traceback of a {cls.__name__}"))
     native: Any = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
     args = native.__reduce__(obj)[1]
     plan = taking.plan(cls)
     chained = obj.__cause__, obj.__context__, obj.__suppress_context__
     state = (plan.dict_of(obj) or None, plan.slots_of(obj) or None, *chained, obj.args)
-    return PARTS.exception, (native, cls, args), state, None, None, PARTS.fill_exception
+    known = (traced,) if traced and not taking.plain else ()  # one that was loaded without its traceback is another
+    return PARTS.exception, (native, cls, args, *known), state, None, None, PARTS.fill_exception
 
 
 def _figure(taking: Taking, obj: Any) -> Reduction:
@@ -634,7 +636,7 @@ class ThingParts(Constructors):
         made.seek(position)
         return made
 
-    def exception(self, native: Any, cls: Any, args: tuple[Any, ...]) -> Any:
+    def exception(self, native: Any, cls: Any, args: tuple[Any, ...], _: bool = False) -> Any:
         """Return an exception as its built-in base makes it."""
         made = native.__new__(cls, *args)
         native.__init__(made, *args)

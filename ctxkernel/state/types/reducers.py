@@ -16,8 +16,9 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from ctxkernel.core.reflection import class_mro, class_qualname, is_any, is_kind, is_own_class
+from ctxkernel.core.reflection import class_mro, class_qualname, is_any, is_kind, is_own_class, loaded
 from ctxkernel.state.types import arrays, code, connections, frames, instances, process_objects
+from ctxkernel.state.types.identities import MOST_IN_A_PACK
 from ctxkernel.state.types.object_names import ObjectNames
 from ctxkernel.state.types.pack_state import Kind, Taking
 from ctxkernel.state.types.parts import PARTS, SEEDS, SMALL, Expired, OutOfTime, Part, Reduction, part_seed, said
@@ -70,6 +71,9 @@ class Dispatcher(Taking):
         self.current: object = None
         self.deep = False
         self._asked = 0
+        self._identified = 0
+        self._float64 = loaded("numpy").get("float64")
+        self._suppress = loaded("argparse").get("SUPPRESS")
         self.shares = len(packer.labels) > 0
         """Whether there are objects with packs of their own."""
         self.identify = False
@@ -115,6 +119,25 @@ class Dispatcher(Taking):
             return self.refuse(obj, said(fault))
         except BaseException as fault:  # SystemExit too: the user's code may raise anything
             return self.refuse(obj, said(fault))
+
+    def identity(self, obj: Any) -> int | None:
+        """Return the number of an object that is compared by identity and stored by value, None for any other.
+
+        The pickler's `persistent_id`.
+        """
+        kind = type(obj)
+        if kind is float:
+            if obj == obj:
+                return None
+        elif kind is not str or obj is not self._suppress:
+            if kind is self._float64 and obj != obj:
+                self.noted.append(obj)  # the pickler has it in its memo, and names that hold it are packed together
+            return None
+        if self._identified >= MOST_IN_A_PACK:
+            return None
+        label = f"live:{self.packer.identities.token(obj)}"
+        self._identified += label not in self.labels
+        return self.label(label)
 
     def recurses(self, obj: object) -> bool:
         """Say whether the code of `obj` itself knows no end, rather than that it lies deep down."""

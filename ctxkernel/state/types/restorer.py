@@ -44,6 +44,10 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, CodeParts, ThingParts):
             raise LookupError("an object that it shares with others is gone")
         return found
 
+    def identical(self, number: int) -> object:
+        """Return what is compared by identity. Raises ImportError."""
+        return self.packer.identities.object(self.labels[number].removeprefix("live:"))
+
     def skip(self, obj: Any, state: Any) -> None:
         """Do nothing with what was stored for comparisons only."""
 
@@ -71,6 +75,10 @@ class Loader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return what a module has under a name."""
         return find(self.restorer, super().find_class, module, name)
+
+    def persistent_load(self, pid: Any) -> object:
+        """Return what is compared by identity. Raises ImportError."""
+        return self.restorer.identical(pid)
 
 
 def find(restorer: Restorer, otherwise: Callable[[str, str], Any], module: str, name: str) -> Any:
