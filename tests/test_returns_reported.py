@@ -184,6 +184,54 @@ def test_what_was_loaded_without_a_part_is_named_by_each_return(kernel, between)
     assert named_by(again.stdout, ("err",)), again.stdout
 
 
+LOGGER_CLASS = """
+import logging
+class Counting(logging.Logger):
+    def __init__(self, name):
+        super().__init__(name)
+        self.count = 0
+logging.setLoggerClass(Counting)
+"""
+
+
+def test_a_logger_of_an_own_class_keeps_its_attributes_before_it_was_made(kernel):
+    """`getLogger` still finds it after the return, which names it."""
+    run_all(kernel, [LOGGER_CLASS, "log = logging.getLogger('counted'); log.count += 1"])
+
+    went = kernel.run("%ctx goto 1")
+
+    assert "as it is now: logger counted" in went.stdout
+    assert kernel.evaluate("logging.getLogger('counted').count") == "1"
+
+
+DISPATCH_AGAIN = """
+import functools
+class A: version = 1
+@functools.singledispatch
+def told(one): return 'any'
+@told.register(A)
+def of_a(one): return 'a'
+old = A()
+"""
+REDEFINED = """
+class A: version = 2
+@told.register(A)
+def of_new(one): return 'new'
+"""
+
+
+def test_singledispatch_finds_the_functions_of_a_class_that_was_redefined(kernel):
+    """The registry is by class: it goes back, and forward again, with the class of each name."""
+    run_all(kernel, [DISPATCH_AGAIN, REDEFINED])
+    assert kernel.evaluate("(told(old), told(A()))") == "('a', 'new')"
+
+    run_all(kernel, ["%ctx goto 1"])
+    assert kernel.evaluate("(told(old), told(A()))") == "('a', 'a')"
+
+    run_all(kernel, ["%ctx undo"])
+    assert kernel.evaluate("(told(old), told(A()))") == "('a', 'new')"
+
+
 HELPER_LIST = "history = []\ndef step(x):\n    history.append(x)\n    return len(history)\n"
 CACHED = """
 import functools

@@ -695,7 +695,7 @@ class Returning:
         ctx.tracker.settle_loaded({unit.names for name, unit in target.items() if name.startswith("target:")})
         self._mementos = graph.memento()
         parts = self._ambient_values(job.difference, values)
-        self._adopt_objects(parts, values, target)
+        loggers = self._adopt_objects(parts, values, target)
         if job.target.execution_id is None:
             parts = dict(self._ambient_start)
         gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
@@ -728,6 +728,7 @@ class Returning:
         told += [f"as it is now: {name} ({why})" for name, why in as_now.items()]
         if later := [name for name in stay if name not in own_modules.IN_PLACE]:
             told.append(f"loaded later, and as it is now: module {join_names(later)}")
+        told += [f"loaded later, and as it is now: logger {name}" for name in loggers]
         told += [*filter(None, [prepared.plan.files_that_stay()]), *notices, *waited]
         if job.as_json and not job.statements:
             whole = {"head": job.target.execution_id, "restored": loaded, "removed": dropped, "lost": dict(lost)}
@@ -759,14 +760,18 @@ class Returning:
                 elif owner is not None and id(owner) in replaced:
                     live.adopt(token, getattr(replaced[id(owner)], obj.__name__))
 
-    def _adopt_objects(self, parts: Mapping[str, Any], values: Mapping[str, Any], target: State) -> None:
-        """Tell the parts that put figures and handlers in place which ones were loaded."""
+    def _adopt_objects(self, parts: Mapping[str, Any], values: Mapping[str, Any], target: State) -> list[str]:
+        """Tell the parts that put figures and handlers in place which ones were loaded.
+
+        Returns the loggers that stay as they are.
+        """
         figures = values.get(PREFIX + PYPLOT, {})
         for number, _, token, _ in parts.get("pyplot", ()):
             if str(number) in figures:
                 self._figures.live.adopt(token, figures[str(number)])
         if (name := PREFIX + LOGGING) in values or name not in target:
-            self._logging.put_back(values.get(name, {}))
+            return self._logging.put_back(values.get(name, {}))
+        return []
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """What is known of the checkpoint after an execution."""

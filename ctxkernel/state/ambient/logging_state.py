@@ -69,8 +69,12 @@ class Logging(Part):
                 found |= {self.live.token(one): one for one in logger.handlers if _is_stored(one)}
         return found
 
-    def put_back(self, objects: Mapping[str, Any]) -> None:
-        """Make the attributes of loggers those of `own_objects`, and its handlers those of their tokens."""
+    def put_back(self, objects: Mapping[str, Any]) -> list[str]:
+        """Make the attributes of loggers those of `own_objects`, and its handlers those of their tokens.
+
+        Returns the loggers that stay as they are: they were made since by a class that gives its loggers attributes.
+        """
+        stay: list[str] = []
         loggers = {_LOGGER + name: one for name, one in _all() if not name or not _of_library(name)}
         for name, one in objects.items():
             if not name.startswith(_LOGGER):
@@ -78,10 +82,14 @@ class Logging(Part):
             elif name not in loggers:
                 loggers[name] = logging.getLogger(name.removeprefix(_LOGGER))
         for name, logger in loggers.items():
-            if (now := _attributes(logger)) or name in objects:
+            now = _attributes(logger)
+            if now and name not in objects and type(logger) not in (logging.Logger, logging.RootLogger):
+                stay.append(name.removeprefix(_LOGGER))
+            elif now or name in objects:
                 for attribute in now:
                     del logger.__dict__[attribute]
                 logger.__dict__.update(objects.get(name, {}))
+        return stay
 
     def _note_first(self) -> None:
         self._first |= {name: _config(logger) for name, logger in _all() if name not in self._first}

@@ -46,7 +46,7 @@ class Identities:
 
     def _begin(self) -> None:
         self._process = f"nan-{uuid.uuid4().hex[:8]}"
-        self._objects: dict[str, object] = {}
+        self._known: dict[str, object] = {}
         self._tokens: dict[int, str] = {}
 
     def token(self, obj: object) -> str:
@@ -59,15 +59,15 @@ class Identities:
 
     def object(self, token: str) -> object:
         """Return the object with a token; a new NaN where there is none. Raises ImportError for a constant."""
-        if token not in self._objects:
+        if token not in self._known:
             module, _, name = token.rpartition(".")
             self._add(token, getattr(importlib.import_module(module), name) if module else float("nan"))
-        return self._objects[token]
+        return self._known[token]
 
     def _add(self, token: str, obj: object) -> None:
-        if len(self._objects) >= _MOST:
+        if len(self._known) >= _MOST:
             self._begin()  # an address that is used again must not give an old token
-        self._objects[token] = obj
+        self._known[token] = obj
         self._tokens[id(obj)] = token
 
 
