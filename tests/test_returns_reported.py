@@ -232,6 +232,26 @@ def test_singledispatch_finds_the_functions_of_a_class_that_was_redefined(kernel
     assert kernel.evaluate("(told(old), told(A()))") == "('a', 'new')"
 
 
+ENDS = """
+class Ends:
+    def __init__(self, log): self.log = log
+    def __del__(self): self.log.append('gone')
+ended, other = [], [0]
+"""
+
+
+@rows(
+    Reported("of a name that goes", (ENDS, "x = Ends(ended)"), "ended == []", ("ended",), goto="1"),
+    Reported("of a name that is replaced", (ENDS, "x = 5", "x = Ends(ended)"), "ended == []", ("ended",)),
+)
+def test_what_a_del_changes_during_a_return_is_named(kernel, row):
+    """It runs when the return lets go of the object, after the state was put in place."""
+    hold(kernel, row)
+    assert kernel.evaluate("other") == "[0]"
+    again = kernel.run("%ctx goto 1")
+    assert kernel.evaluate("ended") == "[]" or named_by(again.stdout, row.names), again.stdout
+
+
 HELPER_LIST = "history = []\ndef step(x):\n    history.append(x)\n    return len(history)\n"
 CACHED = """
 import functools

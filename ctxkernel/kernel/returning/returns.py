@@ -35,7 +35,7 @@ from ctxkernel.state.base.own_modules import LOGGING, PREFIX, PYPLOT, OwnModule,
 from ctxkernel.state.base.variables import NOTHING, some_of
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
 from ctxkernel.state.checkpoints.restore import Difference, Fetched, Restorer
-from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage
+from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
 from ctxkernel.state.checkpoints.units import State
 from ctxkernel.state.types import connections
 from ctxkernel.store.chunks import quota
@@ -655,7 +655,8 @@ class Returning:
             self._ambient_first = {n: one for n, one in self._ambient_first.items() if f"ambient:{n}" not in target}
             self._resumed = True
         mementos = self._mementos_of(job.difference)
-        before = {name: self.value(name) for name in fetched.values if ":" not in name}
+        # Until the return has ended: a `__del__` must not run in the middle of it.
+        before = {name: self.value(name) for name in (*fetched.values, *job.difference.drop) if ":" not in name}
         alive = self._alive(prepared) if prepared.plan.rerun else {}
         lost = self.restorer.settle(fetched)
         self._adopt_copies(before, fetched.values)
@@ -701,6 +702,8 @@ class Returning:
         gone = [name.removeprefix("ambient:") for name in job.difference.drop if name.startswith("ambient:")]
         notices += [f"{name}: {why}" for name, why in self.ambient.restore(parts, gone).items()]
         ctx.tracker.accept(PREFIX + name for name in own_modules.IN_PLACE)
+        alive.clear()
+        lost |= self._release(before)
         self.diverged, self._renamed = {}, {}
         if job.at is not None:
             self.trail.undo(job.at)
@@ -748,11 +751,24 @@ class Returning:
             name: known[f"ambient:{name}"] for name in names if f"ambient:{name}" in known and f"ambient:{name}" != LAST
         }
 
+    def _release(self, replaced: dict[str, Any]) -> dict[str, str]:
+        """Release the objects that a return replaced; return the names that a `__del__` of theirs changed, and why."""
+        tracker = self._ctx.tracker
+        if not any("__del__" in vars(cls) for cls in own_classes(self.packer.module)):
+            return {}
+        known = tracker.contents()
+        replaced.clear()
+        now = tracker.contents()
+        changed = {name for name in known.keys() | now.keys() if _is_name(name) and known.get(name) != now.get(name)}
+        for name in changed:
+            tracker.store_again(name)
+        return dict.fromkeys(sorted(changed), "the __del__ of an object that this return replaced changed it")
+
     @staticmethod
     def _adopt_copies(before: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Tell the ambient parts which objects were loaded in the place of those that they hold."""
         for live in [part.live for part in PARTS if hasattr(part, "live")]:  # type: ignore[attr-defined]
-            replaced = {id(old): values[name] for name, old in before.items() if type(values[name]) is type(old)}
+            replaced = {id(old): values[name] for name, old in before.items() if type(values.get(name)) is type(old)}
             for token, obj in live:
                 owner = getattr(obj, "__self__", None)  # a method, held as an observer is
                 if id(obj) in replaced:

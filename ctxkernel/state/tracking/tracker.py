@@ -189,6 +189,14 @@ class NamespaceTracker:
             self._forget(name)
             self.pending.names.discard(name)
 
+    def contents(self) -> dict[str, object]:
+        """Return by name what is equal for equal values. Changes nothing."""
+        values = {name: self._value(name) for name in self.names()}
+        moment = Moment(self.packer, self._value)
+        moment.pack([(name,) for name, value in values.items() if not is_atom(value)], join=False)
+        found: dict[str, object] = {name: repr(value) for name, value in values.items() if is_atom(value)}
+        return found | {name: (piece.key, piece.packed.labels) for name, piece in moment.pieces.items()}
+
     def changed_since(self) -> set[str]:
         """Return the names that are not what they were when they were packed last. Changes nothing."""
         if self._verified:
