@@ -109,9 +109,7 @@ class Returning:
         """Pseudo-names of what handles look at, and its id."""
         storage = Storage(self.packer, self.chunks, self.background, stream_address, self.value, ctx.loop.graph.node)
         self.checkpoints = Checkpointer(ctx.tracker, storage)
-        self.restorer = Restorer(
-            self.checkpoints, bind=self._bind, free_memory=free_memory, head=lambda: ctx.loop.log.head
-        )
+        self.restorer = Restorer(self.checkpoints, bind=self._bind, free_memory=free_memory, head=self._last_ended)
         self.trail = Trail()
         self.named: dict[str, str] = {}
         self.marks: dict[str, str] = {}
@@ -132,6 +130,11 @@ class Returning:
         self._resumed = False
         self._entries = connections.REGISTRY.entries
         """How connections are described, as of the last checkpoint."""
+
+    def _last_ended(self) -> str | None:
+        """Return the execution that ended last on the way to HEAD; the command that returns still runs."""
+        history = self._ctx.loop.history
+        return history[-1][1].execution_id if history else None
 
     # -- what belongs to a state --------------------------------------------------------------
 
