@@ -324,8 +324,9 @@ class NamespaceTracker:
         return diff
 
     def release(self) -> None:
-        """Let go of what was packed and not stored: the user's code runs next, and may resize what is looked at."""
+        """Drop what was packed and not stored: the user's code runs next, and may resize it."""
         self.pending.pieces = {}
+        self.packer.tokens.release()
 
     def _everything(self, moved: list[str]) -> tuple[list[str], list[str], list[str], set[str]]:
         """Return all names as added, moved, deleted and touched: by the namespace, and not by the last look at it."""
