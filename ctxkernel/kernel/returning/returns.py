@@ -771,7 +771,11 @@ class Returning:
     def _adopt_copies(before: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Tell the ambient parts which objects were loaded in the place of those that they hold."""
         for live in [part.live for part in PARTS if hasattr(part, "live")]:  # type: ignore[attr-defined]
-            replaced = {id(old): values[name] for name, old in before.items() if type(values.get(name)) is type(old)}
+            replaced = {
+                id(old): values[name]
+                for name, old in before.items()
+                if name in values and type(values[name]) is type(old)
+            }
             for token, obj in live:
                 owner = getattr(obj, "__self__", None)  # a method, held as an observer is
                 if id(obj) in replaced:

@@ -615,7 +615,8 @@ class NamespaceTracker:
             if name in self._variables and name not in found.added:
                 self._change(name, found)
         for name in found.changed if outside else ():
-            turn = turns.get(name, self.turn)
+            together = self._groups[name].names if name in self._groups else (name,)
+            turn = max(turns.get(one, self.turn) for one in together)  # a cell that touched one may have changed all
             if turn < self.turn:
                 self.doubts[name] = min(turn, self.doubts.get(name, turn))
         for name in (*found.added, *found.changed):
