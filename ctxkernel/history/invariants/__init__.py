@@ -13,7 +13,7 @@ from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants.adjacency import ResultAdjacency
 from ctxkernel.history.invariants.base import Property
 from ctxkernel.history.invariants.batches import BatchAtomicity
-from ctxkernel.history.invariants.condensation import Condensations, unhandled_request
+from ctxkernel.history.invariants.condensation import Condensations
 from ctxkernel.history.invariants.depth import ToolCallDepth
 from ctxkernel.history.invariants.loops import ToolLoopAtomicity
 from ctxkernel.history.invariants.matching import ToolCallMatching
@@ -71,6 +71,5 @@ __all__ = [
     "ToolCallDepth",
     "ToolCallMatching",
     "ToolLoopAtomicity",
-    "unhandled_request",
     "with_extensions",
 ]

@@ -34,7 +34,7 @@ class ToolCallDepth(Property):
         if not deep:
             return events
         calls = {n for n, event in enumerate(events) if event.place == "call" and batch_of(event) in deep}
-        dropped = {place for pair in answers.items() if pair[0] in calls for place in pair}
+        dropped = {place for call, result in answers.items() if call in calls for place in (call, result)}
         return [event for place, event in enumerate(events) if place not in dropped]
 
     def manipulation_indices(self, events: Events) -> Iterable[int]:
