@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctxkernel.history.capabilities import Capabilities
-from ctxkernel.history.clauses import text_fault
+from ctxkernel.history.request import text_fault
 from ctxkernel.history.rules import Report, check
 from ctxkernel.projection import receipt as receipts
 from ctxkernel.projection.value import Piece, Projection, Run
