@@ -33,81 +33,60 @@ class Checking:
         self._opening = opening
         self._capabilities = capabilities
         self._shapes: dict[tuple[int, bool, tuple[str, ...]], bool] = {}
-        self._run = Run()
+        self._begin(Run())
+
+    def _begin(self, run: Run) -> None:
+        self._run = run
         self._done = 0
-        """So many of the run's blocks are fine."""
-        self._starts: list[int] = []
-        """Where in them messages begin."""
-        self._models: list[int] = []
-        """Where in them the model's messages begin."""
-        self._calls: list[tuple[int, str]] = []
-        """Where the calls stand, with their ids."""
+        """How many of the run's blocks are fine."""
+        self._messages = 0
+        """How many messages these make."""
+        self._newest = 0
+        """Where in them the model's newest message begins."""
         self._ids: set[str] = set()
+        """The ids of their calls."""
 
     def report(self, projection: Projection, history_bytes: int) -> Report:
         """Return what the rules find in a projection; `history_bytes` bounds the bytes of all but its tail."""
-        tail = projection.tail
+        tail, pieces = projection.tail, projection.run.pieces
         if projection.run is not self._run:
-            most = min(self._done, projection.count)
-            self._forget(projection.run.same_as(self._run, most))
-            self._run = projection.run
-        small = history_bytes + 6 * sum(len(piece.text) for piece in tail) < _FAR_BYTES
-        pieces = projection.run.pieces
-        pieces = pieces if len(pieces) == projection.count else pieces[: projection.count]
-        marks = len(receipts.marks(pieces, projection.edge))
-        few = len(self._starts) + len(pieces) - self._done + len(tail) < _FAR_MESSAGES
-        if small and few and self._fine(pieces, tail, marks):
-            return _FINE
-        found = check(projection.request, self._capabilities)
+            self._begin(projection.run)
+        new = pieces[self._done :]
+        small = history_bytes + 6 * sum([len(piece.text) for piece in tail]) < _FAR_BYTES
+        if small and self._messages + len(new) + len(tail) < _FAR_MESSAGES and self._is_fine(projection, new):
+            found = _FINE
+        else:
+            found = check(projection.request, self._capabilities)
         if found.ok:
-            self._keep(pieces)
+            self._keep(new)
         return found
 
-    def _forget(self, count: int) -> None:
-        """Look again at all but the first `count` blocks, and at the messages that these end with."""
-        pieces = self._run.pieces
-        # Where two runs part another message may begin: what stood beside it is looked at again.
-        while count and pieces[count - 1].role == "user":
-            count -= 1
-        while count and pieces[count - 1].role != "user":
-            count -= 1
-        self._done = count
-        while self._starts and self._starts[-1] >= count:
-            self._starts.pop()
-        while self._models and self._models[-1] >= count:
-            self._models.pop()
-        while self._calls and self._calls[-1][0] >= count:
-            self._ids.discard(self._calls.pop()[1])
+    def _keep(self, new: Sequence[Piece]) -> None:
+        """Note that all blocks, the last of them `new`, are fine."""
+        before = self._run.pieces[self._done - 1].role if self._done else ""
+        for place, piece in enumerate(new, self._done):
+            if piece.role != before:
+                self._messages += 1
+                before = piece.role
+                if piece.role == "assistant":
+                    self._newest = place
+            if piece.kind == "call" and piece.raw:
+                self._ids.add(_call_id(piece))
+        self._done += len(new)
 
-    def _keep(self, pieces: Sequence[Piece]) -> None:
-        for at in range(self._done, len(pieces)):
-            piece = pieces[at]
-            if at == 0 or pieces[at - 1].role != piece.role:
-                self._starts.append(at)
-            if piece.role == "assistant":
-                if at == 0 or pieces[at - 1].role != "assistant":
-                    self._models.append(at)
-                if piece.kind == "call" and piece.raw:
-                    self._calls.append((at, _call_id(piece)))
-                    self._ids.add(self._calls[-1][1])
-        self._done = len(pieces)
-
-    def _fine(self, pieces: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
-        new = pieces[self._done :]
+    def _is_fine(self, projection: Projection, new: Sequence[Piece]) -> bool:
+        pieces, tail = projection.run.pieces, projection.tail
         if any(text_fault(piece.text) for piece in (*new, *tail) if not piece.raw):
             return False
         ids = [_call_id(piece) for piece in new if piece.kind == "call" and piece.raw]
-        if any(name in self._ids for name in ids) or len(set(ids)) < len(ids):
+        if self._ids.intersection(ids) or len(set(ids)) < len(ids):
             return False
-        if all(piece.role == "user" and not piece.raw for piece in (*new, *pieces[-1:])):
-            beside = pieces[-1:]  # texts of the user's: only what they stand beside can matter
-        else:
-            start = self._models[-1] if self._models else 0
+        if any(map(_counts, (*new, *pieces[-1:]))):
+            start = self._newest
             beside = [piece for at, piece in enumerate(pieces[start:], start) if at >= self._done - 1 or _counts(piece)]
-        if not self._shape(beside, tail, marks):
-            return False
-        self._keep(pieces)
-        return True
+        else:
+            beside = pieces[-1:]  # texts of the user's: only what they stand beside can matter
+        return self._shape(beside, tail, len(receipts.marks(pieces, projection.edge)))
 
     def _shape(self, beside: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
         """Whether a body of these blocks, each text a dot, is fine with so many breakpoints."""

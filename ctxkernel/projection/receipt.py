@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 ANCHOR = 16
-_SNAPSHOT = 512
-"""Blocks between two hashes that are kept, so that a history that was changed is hashed again from near by."""
 
 _text: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -136,50 +134,31 @@ class _Point(NamedTuple):
 
 
 class Receipts:
-    """Receipts of a history that grows at its end, or is cut: hashes of its beginnings are kept."""
+    """Receipts of a history that only grows: the hashes of two beginnings of it are kept."""
 
     def __init__(self, opening: str) -> None:
         raw = opening.encode()
-        self._plain = [_Point(0, hashlib.sha256(raw), len(raw))]
-        """Hashes without breakpoints: of beginnings of whole multiples of `_SNAPSHOT`, and the newest of all."""
-        self._marked: tuple[tuple[int, ...], _Point] | None = None
-        """Breakpoints, and the hash of the blocks before the last with them."""
+        self._start = self._plain = _Point(0, hashlib.sha256(raw), len(raw))
+        """The hash of the opening, and of the blocks before the first breakpoint."""
+        self._marked: tuple[tuple[int, ...], _Point] = (), self._start
+        """The breakpoints but for the last, and the hash of the blocks before that with them."""
         self.bytes = len(raw) + len(END)
         """Bytes of the last request, the tail left out."""
 
-    def cut(self, count: int) -> Receipts:
-        """Return the receipts of a history that shares its first `count` blocks with this one."""
-        other = Receipts("")
-        other._plain = [point for point in self._plain if point.blocks <= count]
-        return other
-
     def receipt(self, history: Sequence[Sent], tail: Sequence[Sent], edge: int = -1) -> str:
         """Return `sha256:…` of the body; the history may only have grown since the last call."""
-        last = len(history) - 1
+        last = max(len(history) - 1, 0)
         marked = marks(history, edge)
-        moving = tuple(place for place in marked if place < last)
-        if self._marked is None or self._marked[0] != moving or self._marked[1].blocks > last:
-            start = self._beginning(history, moving[0] if moving else max(last, 0))
-        else:
-            start = self._marked[1]
-        near = start.grown(history, max(last, 0), moving)
+        moving = tuple([place for place in marked if place < last])
+        if self._marked[0] != moving:
+            first = moving[0] if moving else 0
+            point = self._plain if self._plain.blocks <= first else self._start
+            self._plain = point.grown(history, first)
+            self._marked = moving, self._plain
+        near = self._marked[1].grown(history, last, moving)
         self._marked = moving, near
-        whole = near.grown(history, last + 1, marked)
+        whole = near.grown(history, len(history), marked)
         self.bytes = whole.bytes + len(END)
         rest = "".join(_written(tail, (), history[-1].role if history else "")) + END
         whole.hash.update(rest.encode())
         return "sha256:" + whole.hash.hexdigest()
-
-    def _beginning(self, history: Sequence[Sent], end: int) -> _Point:
-        """Return the hash of the blocks before `end`, without breakpoints."""
-        plain = self._plain
-        while plain[-1].blocks > end:
-            plain.pop()
-        point = plain.pop() if plain[-1].blocks % _SNAPSHOT else plain[-1]
-        while point.blocks < end:
-            point = point.grown(history, min(end, point.blocks // _SNAPSHOT * _SNAPSHOT + _SNAPSHOT))
-            if point.blocks % _SNAPSHOT == 0:
-                plain.append(point)
-        if point is not plain[-1]:
-            plain.append(point)
-        return point
