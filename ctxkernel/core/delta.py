@@ -7,13 +7,14 @@ Rule 2: both are bounded, and say how much was left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
-from ctxkernel.core.events import Event, GroupRecomputed, Json, NodeChanged, TickApplied
+from ctxkernel.core.events import NONE, Event, GroupRecomputed, Json, NodeChanged, TickApplied
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.text import join_names, one_line
-from ctxkernel.core.timeline import Execution
+from ctxkernel.core.timeline import Execution, NamespaceDiff, statement_number
 from ctxkernel.core.turn import DeltaItem, DeltaKind
 
 LIMIT = 30
@@ -39,58 +40,81 @@ def format_deltas(
     variables before it, where known.
     """
     sid = execution.statement_id
-    items: list[DeltaItem] = []
+    # A handle that was made has its line already; the name that it was given says no more.
+    told = {names.get(event.obj_id) for event in events if isinstance(event, NodeChanged)} if events else ()
+    files = [one for one in execution.artifacts if one.kind == "file"]
+    found: Sequence[_Line] = [
+        *_failure(execution),
+        *_handle_changes(events, names),
+        *[("file", one.name, f"written, {one.size:,} bytes", "") for one in files],
+        *_variable_changes(execution.state_diff, told, sizes or NONE),
+    ]
+    items = [DeltaItem(sid, kind, subject, one_line(summary), text) for kind, subject, summary, text in found]
+    items += _late_lines(late)
+    items += format_comparisons(comparisons)
+    items.sort(key=_rank)
+    return _bounded(items, sid)
 
-    def add(kind: DeltaKind, subject: str, summary: str, text: str = "", statement_id: str = sid) -> None:
-        items.append(DeltaItem(statement_id, kind, subject, one_line(summary), text))
 
-    if execution.exception is not None:
+_Line = tuple[DeltaKind, str, str, str]
+"""Kind, subject, summary and text."""
+
+
+def _rank(item: DeltaItem) -> int:
+    return ORDER.index(item.kind)
+
+
+def _late_lines(late: Mapping[str, str]) -> list[DeltaItem]:
+    return [DeltaItem(one, "late", one, one_line(f"printed after its end: {line}")) for one, line in late.items()]
+
+
+def _failure(execution: Execution) -> list[_Line]:
+    error, status = execution.exception, execution.status
+    if error is not None:
         # `error` is the kind already; of the other ends the status says more.
-        how = "" if execution.status == "error" else execution.status
-        message = execution.exception.message
-        add("error", execution.exception.type, ": ".join(filter(None, (how, message))) or "raised")
-    elif execution.status in ("timeout", "cancelled"):
-        add("error", sid, execution.status)
+        how = "" if status == "error" else status
+        return [("error", error.type, ": ".join(filter(None, (how, error.message))) or "raised", "")]
+    return [("error", execution.statement_id, status, "")] if status in ("timeout", "cancelled") else []
+
+
+def _handle_changes(events: Sequence[Event], names: Mapping[str, str]) -> list[_Line]:
+    """Return a line for each change by a tick, and one for each handle that was changed by calls alone."""
+    lines: list[_Line] = []
     ticked: set[str] = set()
+    calls: dict[str, list[str]] = {}
     for event in events:
         if isinstance(event, TickApplied | GroupRecomputed):
             obj_id = event.group_id if isinstance(event, GroupRecomputed) else event.obj_id
             ticked.add(obj_id)
-            add("tick", names.get(obj_id, obj_id), event.delta.summary, event.delta.text)
-    calls: dict[str, list[str]] = {}
-    for event in events:
-        if isinstance(event, NodeChanged) and event.obj_id not in ticked:
+            lines.append(("tick", names.get(obj_id, obj_id), event.delta.summary, event.delta.text))
+        elif isinstance(event, NodeChanged):
             calls.setdefault(event.obj_id, []).append(event.delta.summary)
-    for obj_id, summaries in calls.items():
-        add("node", names.get(obj_id, obj_id), "; ".join(summaries))
-    for artifact in execution.artifacts:
-        if artifact.kind == "file":
-            add("file", artifact.name, f"written, {artifact.size:,} bytes")
-    for statement_id, line in late.items():
-        add("late", statement_id, f"printed after its end: {line}", statement_id=statement_id)
-    diff = execution.state_diff
-    # A handle that was made has its line already; the name that it was given says no more.
-    told = {names.get(event.obj_id) for event in events if isinstance(event, NodeChanged)}
+    called = [(obj_id, summaries) for obj_id, summaries in calls.items() if obj_id not in ticked]
+    return lines + [("node", names.get(obj_id, obj_id), "; ".join(summaries), "") for obj_id, summaries in called]
+
+
+def _variable_changes(
+    diff: NamespaceDiff, told: Collection[str | None], sizes: Mapping[str, Mapping[str, Json]]
+) -> list[_Line]:
+    lines: list[_Line] = []
     for name, info in diff.added.items():
-        if name in told:
-            continue
-        size = size_told({}, info.size)
-        add("variable", name, f"new {info.type} {info.repr}" + (f", {size}" if size and size not in info.repr else ""))
+        if name not in told:
+            size = size_told({}, info.size)
+            more = f", {size}" if size and size not in info.repr else ""
+            lines.append(("variable", name, f"new {info.type} {info.repr}{more}", ""))
     for name, change in diff.changed.items():
         # A cell of a large frame has changed, and its short repr has not: to say that twice would say nothing.
         was = f"{change.before} → " if change.before and change.repr not in ("", change.before) else ""
-        size = size_told((sizes or {}).get(name, {}), change.size)
+        size = size_told(sizes.get(name, {}), change.size)
         grown = f", {size}" if "→" in size else ""
-        add("variable", name, f"{change.how}: {change.type} {was}{change.repr}{grown}")
-    for name in diff.deleted:
-        add("variable", name, "deleted")
-    items += format_comparisons(comparisons)
-    items.sort(key=lambda item: ORDER.index(item.kind))
-    return _bounded(items, sid)
+        lines.append(("variable", name, f"{change.how}: {change.type} {was}{change.repr}{grown}", ""))
+    return lines + [("variable", name, "deleted", "") for name in diff.deleted]
 
 
 def size_told(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
     """Return rows or items as `1,204 → 1,310 rows`, as `1,310 rows` where they are as before, or empty."""
+    if not after:
+        return ""
     (old, _), (new, what) = _length(before), _length(after)
     if new is None:
         return ""
@@ -104,59 +128,68 @@ def _length(size: Mapping[str, Json]) -> tuple[int | None, str]:
     return size.get("len"), "items"
 
 
+class _Subject(NamedTuple):
+    """What changed of one subject."""
+
+    rank: tuple[int, int]
+    """By kind; of one kind those of the newest statement first."""
+    first: DeltaItem
+    times: int
+    last: DeltaItem
+    line: DeltaItem
+    """All of it in one line."""
+
+
 class Feed:
     """What changed over several turns: one line a subject, with how often and since when."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str], tuple[DeltaItem, int, DeltaItem]] = {}
+        self._subjects: dict[tuple[str, str], _Subject] = {}
+        """In the order of their newest changes."""
         self._dropped = 0
-        self._merged: dict[tuple[str, str], tuple[int, int, DeltaItem]] = {}
-        """The lines as `items` gave them, with what they are sorted by; not those that something was added to since."""
 
     def clear(self) -> None:
         """Forget all: it was told."""
-        self._lines.clear()
-        self._merged.clear()
+        self._subjects.clear()
         self._dropped = 0
 
-    def add(self, items: Sequence[DeltaItem]) -> None:
-        """Take in the feed of a turn."""
+    def add(self, items: Sequence[DeltaItem]) -> tuple[DeltaItem, ...]:
+        """Take in the feed of a turn. Returns the lines of all."""
         for item in items:
             # An error or a divergence is one event; of a subject that changes, its newest state is what counts.
             kind = item.kind
             key = kind, item.subject + (f"\0{item.statement_id}" if kind in ("error", "divergence", "notice") else "")
-            first, count, last = self._lines.pop(key, (item, 0, item))
-            self._merged.pop(key, None)
+            known = self._subjects.pop(key, None)
+            first, count = (known.first, known.times) if known else (item, 0)
             if kind == "variable" and item.summary == "deleted" and first.summary.startswith("new "):
                 continue  # it came and went
-            self._lines[key] = (item, 1, item) if last.summary == "deleted" else (first, count + 1, item)
-        over = len(self._lines) - _KEPT
+            if known and known.last.summary == "deleted":
+                first, count = item, 0
+            rank = _rank(item), -statement_number(item.statement_id)
+            self._subjects[key] = _Subject(rank, first, count + 1, item, _merged(first, count + 1, item))
+        over = len(self._subjects) - _KEPT
         if over > 0:
-            for key in sorted(self._lines, key=lambda key: -ORDER.index(self._lines[key][2].kind))[:over]:
-                del self._lines[key]
-                self._merged.pop(key, None)
+            for key in sorted(self._subjects, key=lambda key: -self._subjects[key].rank[0])[:over]:
+                del self._subjects[key]
             self._dropped += over
+        return self.items()
 
     def items(self) -> tuple[DeltaItem, ...]:
         """Return the lines: by kind, of one kind those of the newest statement first."""
-        merged = self._merged
-        for key, line in self._lines.items() if len(merged) < len(self._lines) else ():
-            if key not in merged:
-                merged[key] = ORDER.index(line[2].kind), -_number(line[2]), _merged(*line)
-        if not merged:
+        if not self._subjects:
             return ()
-        # In the order of the lines, which is that of their changes: sorting keeps it among equals.
-        lines = sorted([merged[key] for key in self._lines], key=_RANK)
-        return _bounded([one[2] for one in lines], min(lines, key=_NUMBER)[2].statement_id, self._dropped)
+        subjects = sorted(self._subjects.values(), key=itemgetter(0))
+        newest = max(subjects, key=lambda one: -one.rank[1])
+        return _bounded([one.line for one in subjects], newest.line.statement_id, self._dropped)
 
 
-_RANK, _NUMBER = itemgetter(0, 1), itemgetter(1)
 _KEPT = 10 * LIMIT
 """Most subjects that a feed keeps; the least important ones go first."""
 _LINES = re.compile(r"\+(\d+) −(\d+) lines")
 
 
 def _merged(first: DeltaItem, count: int, last: DeltaItem) -> DeltaItem:
+    """Return the changes of a subject in one line."""
     if count == 1:
         return last
     summary = last.summary
@@ -167,11 +200,6 @@ def _merged(first: DeltaItem, count: int, last: DeltaItem) -> DeltaItem:
         summary = f"{summary}, after {was[0]} by {first.statement_id}"
     summary = f"{one_line(summary, 160)} ({count} changes since {first.statement_id})"
     return DeltaItem(last.statement_id, last.kind, last.subject, summary, last.text)
-
-
-def _number(item: DeltaItem) -> int:
-    number = item.statement_id.removeprefix("s")
-    return int(number) if number.isdecimal() else 0
 
 
 def _bounded(items: list[DeltaItem], statement_id: str, more: int = 0) -> tuple[DeltaItem, ...]:
@@ -193,7 +221,7 @@ def format_move(
     items = [DeltaItem(sid, "notice", "timeline", f"the state is that {place} ({move.reason})")]
     items += [DeltaItem(sid, "notice", name, one_line(f"not as it was: {why}")) for name, why in restored.lost.items()]
     items += format_comparisons(comparisons)
-    items += [DeltaItem(one, "late", one, one_line(f"printed after its end: {line}")) for one, line in late.items()]
+    items += _late_lines(late)
     return _bounded(items, sid)
 
 

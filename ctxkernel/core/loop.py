@@ -22,7 +22,7 @@ from ctxkernel.core.nodes import Graph
 from ctxkernel.core.nodes.comparisons import tell_groups
 from ctxkernel.core.nodes.identity import Constructors
 from ctxkernel.core.nodes.question_names import named_in
-from ctxkernel.core.ports import CountTokens, Expired, OpenSource, Tracker, Trim, VariableLine
+from ctxkernel.core.ports import CountTokens, Expired, OpenSource, Tracker, Trim
 from ctxkernel.core.position import Position
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
 from ctxkernel.core.scheduler import Tick, run
@@ -37,7 +37,19 @@ from ctxkernel.core.timeline import (
     Statement,
     fingerprint,
 )
-from ctxkernel.core.turn import DeltaItem, Ending, HandleState, Observe, OpenTurn, Outcome, Projector, Turn, TurnResult
+from ctxkernel.core.turn import (
+    Changes,
+    DeltaItem,
+    Ending,
+    HandleState,
+    Observe,
+    OpenTurn,
+    Outcome,
+    Projector,
+    Turn,
+    TurnResult,
+    Variables,
+)
 
 CACHE_SECONDS = 300.0
 """How long a provider keeps what it has cached."""
@@ -124,7 +136,8 @@ class Loop(Position):
                 Outcome("cancelled", exception=ExceptionInfo("LostEnd", "the end of this cell was not seen", "")), now
             )
         self.now = now
-        self._warn_tracker()
+        if self._suspected:
+            self._warn_tracker()
         self.blind = self._suspected
         outside = self._guard("namespace diff", self._before, UNSEEN, source)
         if outside is UNSEEN:
@@ -133,7 +146,10 @@ class Loop(Position):
         other = self._outside(outside, now) if outside else None
         again = self.log.get(rerun_of) if rerun_of is not None else None
         if again is not None and again.source == source:
-            statement, execution = self._append_run(again, now)
+            parent = self._history[-1][1].execution_id if self._history else None
+            statement = again
+            execution = Execution(self.log.next_execution_id(again.statement_id), again.statement_id, parent, now)
+            self.log.append_execution(execution)
         else:
             tagged = {**(tags or {}), "rerun_of": again.statement_id} if again is not None else tags or NONE
             statement, execution = self._append(source, now, kind, author, cell_id, tagged)
@@ -165,15 +181,8 @@ class Loop(Position):
             tags=tags,
             fingerprint=fingerprint(source, self._environment),
         )
-        parent_execution = parent[1].execution_id if parent else None
-        execution = Execution(f"s{index}.1", statement.statement_id, parent_execution, now)
+        execution = Execution(f"s{index}.1", statement.statement_id, parent[1].execution_id if parent else None, now)
         self.log.append(statement, execution)
-        return statement, execution
-
-    def _append_run(self, statement: Statement, now: float) -> tuple[Statement, Execution]:
-        parent = self._history[-1][1].execution_id if self._history else None
-        execution = Execution(self.log.next_execution_id(statement.statement_id), statement.statement_id, parent, now)
-        self.log.append_execution(execution)
         return statement, execution
 
     def _outside(self, diff: NamespaceDiff, now: float) -> tuple[Statement, Execution]:
@@ -223,135 +232,111 @@ class Loop(Position):
         try:
             run_steps(self.END, self._guard, self, ending)
         finally:
-            self._ahead = None
+            self._ahead = self._recording = None
+        ending.notices += ending.tended
+        self.state, self.projection = ending.state, ending.projection
         return self._result(ending)
 
     def _find_changes(self, ending: Ending) -> NamespaceDiff:
         return masked(self._tracker.after(ending.expired), self._mask_value)
 
-    def _complete_changes(self, ending: Ending) -> NamespaceDiff:
-        """Return the diff, incomplete where something is not known of this statement or of what was before it."""
-        diff = ending.diff
-        if diff is UNKNOWN:
-            self.blind = self.blind or diff.incomplete
-        if self.blind:
-            self.suspect(self.blind)
-            if diff is not UNKNOWN:
-                diff = dataclasses.replace(diff, incomplete="; ".join(filter(None, (self.blind, diff.incomplete))))
-        ending.notices += [*ending.outcome.notices, *filter(None, (diff.incomplete,)), *ending.restored.notices]
-        return diff
-
-    def _tell_groups(self, ending: Ending) -> list[Comparison]:
-        comparisons, self._compared = self._compared, []
-        if comparisons:
-            tell_groups(self.graph.nodes(), self._namespace, comparisons)
-        return comparisons
-
-    def _look_ahead(self, ending: Ending) -> None:
-        """Have the handles, which are those of where HEAD goes, look at the history of there."""
-        if ending.move is not None:
-            self._ahead = self.log.path(ending.move.to)
-
-    def _name_asked(self, ending: Ending) -> None:
-        self.graph.named = self._asked_about()
-
     def _tick(self, ending: Ending) -> list[str]:
-        tick = Tick(self.graph, self.ready, ending.now, self.turn_id, ending.expired, self.preparer, self.summarise)
-        return run(tick)
+        graph = self.graph
+        if graph.is_empty and not self.ready and self.preparer is None:  # most notebooks
+            return []
+        nodes = graph.nodes()
+        if self._compared:
+            tell_groups(nodes, self._namespace, self._compared)
+        if ending.move is not None:  # the handles, which are those of where HEAD goes, see the history of there
+            self._ahead = self.log.path(ending.move.to)
+        asked = self._question and any(node.listens for node in nodes)
+        graph.named = named_in(self._question, self._namespace, nodes) if asked else frozenset()
+        return run(Tick(graph, self.ready, ending.now, self.turn_id, ending.expired, self.preparer, self.summarise))
 
     def _finish_execution(self, ending: Ending) -> Execution:
         self._ahead = None
         self.graph.close()
-        ending.notices += ending.ticked
+        diff = self._completed(ending.diff)
+        incomplete = [diff.incomplete] if diff.incomplete else []
+        ending.notices += [*ending.outcome.notices, *incomplete, *ending.restored.notices, *ending.ticked]
         turn, outcome = ending.turn, ending.outcome
-        statement_id, started = turn.statement.statement_id, turn.execution
-        self.bus.publish(StatementExecuted(statement_id, started.execution_id, outcome.status))
-        events = tuple(self._events)
+        started = turn.execution
+        self.bus.publish(StatementExecuted(started.statement_id, started.execution_id, outcome.status))
+        events, notices = tuple(self._events), tuple(ending.notices)
         self._events.clear()
-        execution = Execution(
-            started.execution_id,
-            statement_id,
-            started.parent_execution_id,
-            started.started_at,
-            ended_at=ending.now,
-            status=outcome.status,
-            stdout=outcome.stdout,
-            stderr=outcome.stderr,
-            exception=outcome.exception,
-            events=events,
-            state_diff=ending.diff,
-            artifacts=outcome.artifacts,
-            cost=outcome.cost,
-            cut=outcome.cut or NONE,
-            notices=tuple(ending.notices),
-        )
+        execution = outcome.ended(started, ending.now, events=events, state_diff=diff, notices=notices)
         self._finish(turn.statement, execution)
         return execution
+
+    def _completed(self, diff: NamespaceDiff) -> NamespaceDiff:
+        """Return the diff, incomplete where something is not known of this statement or of what was before it."""
+        if diff is UNKNOWN:
+            self.blind = self.blind or diff.incomplete
+        if not self.blind:
+            return diff
+        self.suspect(self.blind)
+        why = "; ".join(filter(None, (self.blind, diff.incomplete)))
+        return diff if diff is UNKNOWN else dataclasses.replace(diff, incomplete=why)
 
     def _observe(self, ending: Ending) -> None:
         for event in ending.observe(ending.execution):
             self.record(event)
 
-    def _scan_names(self, ending: Ending) -> None:
-        if ending.diff.incomplete and self.graph.nodes():
-            self.names.scan()
-
     def _move_head(self, ending: Ending) -> HeadMove | None:
         return None if ending.move is None else self._move(ending.move, ending.execution.execution_id)
 
     def _list_handles(self, ending: Ending) -> tuple[HandleState, ...]:
+        if self.graph.is_empty:
+            return ()
+        if ending.execution.state_diff.incomplete:
+            self.names.scan()
         return self.handles()
 
-    def _take_late(self, ending: Ending) -> Mapping[str, str]:
-        late, self._late = self._late, {}
-        return late
-
-    def _list_changes(self, ending: Ending) -> tuple[DeltaItem, ...]:
-        late, comparisons = ending.late, ending.comparisons
+    def _list_changes(self, ending: Ending) -> Changes:
+        late, comparisons = self._taken()
         if ending.moved is not None:
-            return self._move_feed(ending.moved, ending.restored, late, comparisons)
-        names = {obj_id: name for name, obj_id in self.names.handles.items()}
-        sizes = {row.name: row.size for row in self.state.variables} if ending.diff.changed else {}
-        return format_deltas(ending.execution, ending.execution.events, names, late, comparisons, sizes)
+            # What the model knew, and what it did not, was of another place.
+            return self._tell_move(ending.moved, ending.restored, late, comparisons)
+        execution, names = ending.execution, {obj_id: name for name, obj_id in self.names.handles.items()}
+        sizes = {row.name: row.size for row in self.state.variables} if execution.state_diff.changed else {}
+        deltas = format_deltas(execution, execution.events, names, late, comparisons, sizes)
+        return Changes(deltas, self._feed.add(deltas))
 
-    def _feed_model(self, ending: Ending) -> tuple[DeltaItem, ...] | None:
-        if ending.moved is not None:
-            self._feed.clear()  # what the model knew, and what it did not, was of another place
-        self._feed.add(ending.deltas)
-        return self._feed.items()
+    def _list_variables(self, ending: Ending) -> Variables:
+        return self.names.table()
 
     def _collect_state(self, ending: Ending) -> Turn:
-        return self._state(ending.handles, ending.deltas if ending.fed is None else ending.fed)
+        return self._state(ending.handles, ending.variables, ending.changes.untold)
 
     def _tend_history(self, ending: Ending) -> list[str]:
+        """Have the history mended and condensed where that is due; returns what to tell the user."""
         if ending.moved is not None:
             self._moment = "load" if self._moment == "load" else "rewind"
             return []
-        return self._tend(ending.state)
+        moment, self._moment = self._moment, "request"
+        told: list[str] = []
+        for event in self._projector.tend(ending.state, moment):
+            if isinstance(event, str):
+                told.append(event)
+            else:
+                self.record(event)
+        return told
 
-    def _project_state(self, ending: Ending) -> None:
-        self._recording = None
-        ending.notices += ending.tended
-        self._project(ending.state)
+    def _project(self, ending: Ending) -> Any:
+        return self._projector.project(ending.state)
 
     END = (
         Step("namespace diff", _find_changes, gives="diff", otherwise=UNKNOWN, bounded=True),
-        Step("namespace diff", _complete_changes, gives="diff", needs=("diff",), essential=True),
-        Step("divergences", _tell_groups, gives="comparisons", otherwise=()),
-        Step("timeline", _look_ahead),
-        Step("question", _name_asked),
         Step("tick", _tick, gives="ticked", otherwise=(), bounded=True),
         Step("timeline", _finish_execution, gives="execution", needs=("diff", "ticked"), essential=True),
         Step("history", _observe, needs=("execution",)),
-        Step("handles", _scan_names, needs=("diff",)),
         Step("timeline", _move_head, gives="moved", needs=("execution",)),
-        Step("handles", _list_handles, gives="handles", otherwise=()),
-        Step("delta feed", _take_late, gives="late", essential=True),
-        Step("delta feed", _list_changes, gives="deltas", needs=("execution", "moved", "late"), otherwise=()),
-        Step("delta feed", _feed_model, gives="fed", needs=("deltas", "moved")),
-        Step("variables", _collect_state, gives="state", needs=("handles", "deltas", "fed"), essential=True),
+        Step("handles", _list_handles, gives="handles", needs=("execution",), otherwise=()),
+        Step("delta feed", _list_changes, gives="changes", needs=("execution", "moved"), otherwise=Changes()),
+        Step("variables", _list_variables, gives="variables", otherwise=Variables()),
+        Step("timeline", _collect_state, gives="state", needs=("handles", "variables", "changes"), essential=True),
         Step("history", _tend_history, gives="tended", needs=("state", "moved"), otherwise=()),
-        Step("projection", _project_state, needs=("state", "tended"), essential=True),
+        Step("projection", _project, gives="projection", needs=("state", "tended")),
     )
     """What happens when the code of a statement has ended, in this order."""
 
@@ -362,9 +347,9 @@ class Loop(Position):
             ending.turn.statement,
             ending.execution,
             ending.handles,
-            ending.deltas,
+            ending.changes.deltas,
             ending.execution.events,
-            self.projection,
+            ending.projection,
             tuple(ending.notices),
             ending.turn.outside,
             ending.moved,
@@ -380,30 +365,18 @@ class Loop(Position):
         self._events.clear()
         execution = self.log.execution(turn.execution.execution_id)
         if execution.status == "running":
-            execution = dataclasses.replace(
-                execution,
-                ended_at=now,
-                status=outcome.status,
-                stdout=outcome.stdout,
-                stderr=outcome.stderr,
-                exception=outcome.exception,
-                state_diff=UNKNOWN,
-                artifacts=outcome.artifacts,
-                cost=outcome.cost,
-                cut=outcome.cut,
-                notices=(*outcome.notices, UNKNOWN.incomplete),
-            )
+            notices = (*outcome.notices, UNKNOWN.incomplete)
+            execution = outcome.ended(execution, now, state_diff=UNKNOWN, notices=notices)
             self._finish(turn.statement, execution)
         ending = Ending(turn, outcome, now, execution=execution, notices=list(execution.notices))
         ending.handles = self._guard("handles", self.handles, ())
         self.projection = None
         return self._result(ending)
 
-    def _state(self, handles: tuple[HandleState, ...], deltas: tuple[DeltaItem, ...]) -> Turn:
-        variables, total = self._guard("variables", lambda: (self.variables(), self.names.total), ((), 0))
+    def _state(self, handles: tuple[HandleState, ...], variables: Variables, deltas: tuple[DeltaItem, ...]) -> Turn:
         cold = self.requested_at is None or self.now - self.requested_at > CACHE_SECONDS
         pending = self._guard("history", self.pending, ())
-        return Turn(self._history, handles, variables, total, deltas, self.log.records, self._coarser, cold, pending)
+        return Turn(self._history, handles, *variables, deltas, self.log.records, self._coarser, cold, pending)
 
     def answered(self) -> None:
         """The model has answered: what the next request tells of changes begins here."""
@@ -413,26 +386,6 @@ class Loop(Position):
         node = self.graph.node(obj_id)
         return self._guard("projection", lambda: node.render(lod=lod).text, None) if node is not None else None
 
-    def _project(self, state: Turn) -> None:
-        self.state = state
-        self.projection = self._guard("projection", self._projector.project, None, state)
-
-    def _asked_about(self) -> frozenset[str]:
-        if not self._question or not any(node.listens for node in self.graph.nodes()):
-            return frozenset()
-        return named_in(self._question, self._namespace, self.graph.nodes())
-
-    def _tend(self, state: Turn) -> list[str]:
-        """Have the history mended and condensed where that is due; returns what to tell the user."""
-        moment, self._moment = self._moment, "request"
-        told: list[str] = []
-        for event in self._projector.tend(state, moment):
-            if isinstance(event, str):
-                told.append(event)
-            else:
-                self.record(event)
-        return told
-
     def move(self, move: HeadMove, restored: Restored | None = None) -> None:
         """Move HEAD without a turn: when a session goes on. Builds the projection.
 
@@ -441,25 +394,31 @@ class Loop(Position):
         if self._open is not None:
             raise RuntimeError("a statement is open; give the move to end")
         moved = self._move(move, None)
-        late, self._late = self._late, {}
-        comparisons, self._compared = self._compared, []
         handles = self._guard("handles", self.handles, ())
-        deltas = self._move_feed(moved, restored or Restored(), late, comparisons)
-        self._feed.clear()
-        self._feed.add(deltas)
-        self._project(self._state(handles, deltas))
+        changes = self._tell_move(moved, restored or Restored(), *self._taken())
+        variables = self._guard("variables", self.names.table, Variables())
+        self.state = self._state(handles, variables, changes.untold)
+        self.projection = self._guard("projection", self._projector.project, None, self.state)
 
     def _move(self, move: HeadMove, by: str | None) -> HeadMove:
         self.log.move_head(move.to, by=by)
         self._replay()
         return move
 
-    def _move_feed(
+    def _taken(self) -> tuple[Mapping[str, str], Sequence[Comparison]]:
+        """Return the late output and the comparisons that were not told yet: from now on they were."""
+        taken = self._late, self._compared
+        self._late, self._compared = {}, []
+        return taken
+
+    def _tell_move(
         self, move: HeadMove, restored: Restored, late: Mapping[str, str], comparisons: Sequence[Comparison]
-    ) -> tuple[DeltaItem, ...]:
+    ) -> Changes:
         here = {statement.statement_id for statement, _ in self._history}
         told = {statement_id: line for statement_id, line in late.items() if statement_id in here}
-        return format_move(move, restored, told, [one for one in comparisons if self._on_path(one.execution_id)])
+        deltas = format_move(move, restored, told, [one for one in comparisons if self._on_path(one.execution_id)])
+        self._feed.clear()
+        return Changes(deltas, self._feed.add(deltas))
 
     def compared(self, comparison: Comparison) -> None:
         """Tell what a re-run came out with, in the next delta feed and in the groups over what it changed.
@@ -468,9 +427,3 @@ class Loop(Position):
         """
         self.log.execution(comparison.execution_id)
         self._compared.append(comparison)
-
-    # -- the state that a projection is built from -------------------------------------------
-
-    def variables(self) -> tuple[VariableLine, ...]:
-        """The user's variables, newest change first, handles left out."""
-        return self.names.variables()

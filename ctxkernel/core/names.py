@@ -14,6 +14,7 @@ from ctxkernel.core.nodes import Graph, NodeBase
 from ctxkernel.core.nodes.base import KINDS
 from ctxkernel.core.ports import Tracker, VariableLine
 from ctxkernel.core.timeline import Execution, NamespaceDiff, Statement, TypeInfo
+from ctxkernel.core.turn import Variables
 
 _LOOKED_AT = 4
 """So many times the rows of the variable table are looked at, newest first, to fill it."""
@@ -42,16 +43,11 @@ class Names:
         self._rows = rows
         self._mask_value = mask_value
         self._lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
-        self._table: tuple[VariableLine, ...] | None = None
+        self._table: Variables | None = None
 
     def resize(self, rows: int) -> None:
         """Have at most so many rows in the table from now on."""
         self._rows, self._table = rows, None
-
-    @property
-    def total(self) -> int:
-        """How many variables the user has, handles left out."""
-        return self._tracker.total - len(self.handles)
 
     def follow(self, statement_id: str, diff: NamespaceDiff) -> None:
         """Take in what a statement did."""
@@ -75,7 +71,7 @@ class Names:
     def replay(self, path: Iterable[tuple[Statement, Execution]]) -> None:
         """Know what the diffs of `path` and the namespace say, and nothing else."""
         self.changed_by, self.handles = {}, {}
-        self._lines, self._table = {}, None
+        self._lines = {}
         # What a name stood for on the way is known by its type only; the last word has the namespace.
         types = {kind.__name__ for kind in KINDS.values()}
         for statement, execution in path:
@@ -110,6 +106,7 @@ class Names:
 
     def scan(self) -> None:
         """Find the names of handles without the namespace diff: within a cell, or where it is off."""
+        self._table = None
         for name, obj_id in list(self.handles.items()):
             if getattr(self._namespace.get(name), "obj_id", None) != obj_id:
                 del self.handles[name]
@@ -129,14 +126,15 @@ class Names:
             names.setdefault(obj_id, name)
         return names
 
-    def variables(self) -> tuple[VariableLine, ...]:
-        """The user's variables, newest change first, handles left out.
+    def table(self) -> Variables:
+        """Return the user's variables, newest change first, handles left out.
 
         Where there are more than the table has rows for, what is imported gives way: one `from math import *` would
         else leave no row for the data.
         """
         if self._table is not None:  # most cells change no name
             return self._table
+        total = self._tracker.total - len(self.handles)
         old = self._lines
         lines: dict[str, tuple[TypeInfo, VariableLine]] = {}
         newest = self._tracker.variables(_LOOKED_AT * self._rows + len(self.handles))
@@ -147,7 +145,7 @@ class Names:
                 kept = info, VariableLine(name, info.type, self._mask_value(name, info.repr), info.size, by)
             lines[name] = kept
         self._lines = lines  # most cells change few names, so most lines are those of the turn before
-        self._table = tuple(line for _, line in lines.values())
+        self._table = Variables(tuple([line for _, line in lines.values()]), total)
         return self._table
 
     def _chosen(self, found: Sequence[tuple[str, TypeInfo]]) -> Sequence[tuple[str, TypeInfo]]:

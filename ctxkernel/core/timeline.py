@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.events import Event, Json, event_to_json, none, plain
@@ -146,6 +146,12 @@ def fingerprint(source: str, environment: Mapping[str, Json]) -> str:
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def statement_number(statement_id: str) -> int:
+    """Return n of `s<n>`, 0 where it is none."""
+    number = statement_id.removeprefix("s")
+    return int(number) if number.isdecimal() else 0
+
+
 def statement_to_json(statement: Statement, executions: tuple[Execution, ...]) -> dict[str, Json]:
     """Return the timeline schema's object for one statement (`docs/schemas.md`)."""
     return {**plain(statement), "executions": [execution_to_json(e) for e in executions]}
@@ -156,9 +162,6 @@ def execution_to_json(execution: Execution) -> dict[str, Json]:
     out: dict[str, Any] = plain(execution)
     out["events"] = [event_to_json(event) for event in execution.events]
     return out
-
-
-T = TypeVar("T")
 
 
 class _Head(Enum):
@@ -195,11 +198,11 @@ class StatementLog:
     def __init__(self) -> None:
         self._statements: list[Statement] = []
         self._named: dict[str, Statement] = {}
-        # Of a statement that ran once its run, of a state that one cell followed that cell: as nearly all, without a
-        # tuple round it.
-        self._executions: dict[str, Execution | tuple[Execution, ...]] = {}
+        self._runs: dict[str, tuple[str, ...]] = {}
+        """Statement → its executions, oldest first."""
         self._by_id: dict[str, Execution] = {}
-        self._children: dict[str | None, str | tuple[str, ...]] = {}
+        self._children: dict[str | None, tuple[str, ...]] = {}
+        """Execution → those that began where it ended."""
         self._movers: set[str] = set()
         self._records: dict[str, list[Any]] = {}
         self._recorded: set[str] = set()
@@ -240,9 +243,7 @@ class StatementLog:
         # A re-run of an early statement comes after the first run of a late one.
         for run in sorted(runs, key=lambda run: run.started_at):
             self._add_execution(run)
-        for statement_id, of_one in self._executions.items():
-            if isinstance(of_one, tuple):
-                self._executions[statement_id] = tuple(sorted(of_one, key=lambda run: _number(run.execution_id)))
+        self._runs = {name: tuple(sorted(of_it, key=_number)) for name, of_it in self._runs.items()}
         self._offset = offset
         self._movers.update(known.intersection(movers))
         for execution_id in known.intersection(records or ()):
@@ -282,12 +283,11 @@ class StatementLog:
 
     def next_execution_id(self, statement_id: str) -> str:
         """The id that the next execution of a statement will have. Raises KeyError."""
-        runs = _several(self._executions[statement_id])
-        return f"{statement_id}.{max((_number(run.execution_id) for run in runs), default=0) + 1}"
+        return f"{statement_id}.{max(map(_number, self._runs[statement_id]), default=0) + 1}"
 
     def executions(self, statement_id: str) -> tuple[Execution, ...]:
         """The executions of one statement, oldest first."""
-        return _several(self._executions.get(statement_id, ()))
+        return tuple([self._by_id[run] for run in self._runs.get(statement_id, ())])
 
     def execution(self, execution_id: str) -> Execution:
         """The execution of that id. Raises KeyError."""
@@ -342,15 +342,14 @@ class StatementLog:
             raise CtxError(f"statement {statement.statement_id} is not after {self.next_index - 1}: a log only grows")
         self._statements.append(statement)
         self._named[statement.statement_id] = statement
-        self._executions[statement.statement_id] = ()
+        self._runs[statement.statement_id] = ()
 
     def _add_execution(self, execution: Execution) -> None:
         parent = execution.parent_execution_id
         statement_id, execution_id = execution.statement_id, execution.execution_id
-        runs, others = self._executions[statement_id], self._children.get(parent)
-        self._executions[statement_id] = (*_several(runs), execution) if runs else execution
+        self._runs[statement_id] = (*self._runs[statement_id], execution_id)
         self._by_id[execution_id] = execution
-        self._children[parent] = execution_id if others is None else (*_several(others), execution_id)
+        self._children[parent] = (*self._children.get(parent, ()), execution_id)
 
     def finish(self, execution: Execution) -> None:
         """Put the ended execution in the place of the running one."""
@@ -359,22 +358,11 @@ class StatementLog:
             raise CtxError(f"execution {execution.execution_id} has already ended as {open_one.status}")
         if execution.parent_execution_id != open_one.parent_execution_id:
             raise CtxError(f"execution {execution.execution_id} began after {open_one.parent_execution_id}")
-        self._put(execution)
+        self._by_id[execution.execution_id] = execution
 
     def replace_late(self, execution_id: str, late: Mapping[str, str]) -> None:
         """Fold output that came after its end into an execution: facts added, none changed."""
-        self._put(dataclasses.replace(self._by_id[execution_id], late=late))
-
-    def _put(self, execution: Execution) -> None:
-        runs = self._executions[execution.statement_id]
-        if isinstance(runs, tuple):
-            execution_id = execution.execution_id
-            self._executions[execution.statement_id] = tuple(
-                [execution if run.execution_id == execution_id else run for run in runs]
-            )
-        else:
-            self._executions[execution.statement_id] = execution
-        self._by_id[execution.execution_id] = execution
+        self._by_id[execution_id] = dataclasses.replace(self._by_id[execution_id], late=late)
 
     # -- the tree -----------------------------------------------------------------------------
 
@@ -414,7 +402,7 @@ class StatementLog:
         return tuple(run for parent in (None, *lost) for run in self._after(parent))
 
     def _after(self, execution_id: str | None) -> tuple[Execution, ...]:
-        return tuple(self._by_id[child] for child in _several(self._children.get(execution_id, ())))
+        return tuple(self._by_id[child] for child in self._children.get(execution_id, ()))
 
     def leaves(self) -> tuple[Execution, ...]:
         """The executions that no other one follows, oldest first."""
@@ -423,7 +411,7 @@ class StatementLog:
     def branches(self) -> tuple[Branch, ...]:
         """The branches, that with the newest leaf last. Executions that only moved HEAD make none."""
         children = self._children.items()
-        follow = {parent: [one for one in _several(after) if self._counts(one)] for parent, after in children}
+        follow = {parent: [one for one in after if self._counts(one)] for parent, after in children}
         found: list[Branch] = []
         for leaf in self._by_id:
             if not self._counts(leaf) or follow.get(leaf):
@@ -453,11 +441,7 @@ class StatementLog:
         for statement, execution in reversed(prefer or []):
             if statement.statement_id == statement_id:
                 return self._by_id[execution.execution_id]
-        return _several(self._executions[statement_id])[-1]
-
-
-def _several(found: T | tuple[T, ...]) -> tuple[T, ...]:
-    return cast("tuple[T, ...]", found) if isinstance(found, tuple) else (found,)
+        return self._by_id[self._runs[statement_id][-1]]
 
 
 def _number(execution_id: str) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ctxkernel.core.events import Event, Json, none
 from ctxkernel.core.ports import Expired, Picture, VariableLine
@@ -156,6 +157,11 @@ class Outcome:
     cut: Mapping[str, int] = field(default_factory=none)
     notices: tuple[str, ...] = ()
 
+    def ended(self, running: Execution, now: float, **more: Any) -> Execution:
+        """Return the execution that `running` is when it ended so, at `now`; `more` are further fields of it."""
+        facts = {name: getattr(self, name) for name in self.__slots__}
+        return dataclasses.replace(running, ended_at=now, **{**facts, **more})
+
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
@@ -164,6 +170,23 @@ class OpenTurn:
     statement: Statement
     execution: Execution
     outside: tuple[Statement, Execution] | None
+
+
+class Variables(NamedTuple):
+    """The rows of the variable table."""
+
+    rows: tuple[VariableLine, ...] = ()
+    total: int = 0
+    """How many variables there are; the table may have fewer."""
+
+
+class Changes(NamedTuple):
+    """What the delta feed says."""
+
+    deltas: tuple[DeltaItem, ...] = ()
+    """Of this turn."""
+    untold: tuple[DeltaItem, ...] = ()
+    """Of all turns since the model was last asked."""
 
 
 Observe = Callable[[Execution], Iterable[Any]]
@@ -188,20 +211,18 @@ class Ending:
     notices: list[str] = field(default_factory=list[str])
     """What the user is told; every step may add to it."""
     diff: NamespaceDiff = field(default_factory=NamespaceDiff)
-    comparisons: Sequence[Comparison] = ()
     ticked: Sequence[str] = ()
     """Notices of the tick."""
     execution: Execution = field(default=NO_EXECUTION)
     moved: HeadMove | None = None
     """The move, where it took place."""
     handles: tuple[HandleState, ...] = ()
-    late: Mapping[str, str] = field(default_factory=none)
-    deltas: tuple[DeltaItem, ...] = ()
-    fed: tuple[DeltaItem, ...] | None = None
-    """What the model has not been told yet; None where the feed failed."""
+    changes: Changes = field(default_factory=Changes)
+    variables: Variables = field(default_factory=Variables)
     state: Turn = field(default_factory=lambda: Turn((), (), (), 0, ()))
     tended: Sequence[str] = ()
     """Notices of the model's history."""
+    projection: Any = None
 
 
 class Projector(Protocol):

@@ -77,6 +77,10 @@ _NOT_KEPT = frozenset(
 """Attributes that no memento holds: a restored node looks at its target at the next tick, whatever these were."""
 
 
+_SHOWN = ("text", "tokens", "lod", "pos", "cut_tokens", "next_pos", "fingerprint")
+"""What a memento holds of a rendering, beside its notes and its picture."""
+
+
 class NodeBase(Identified):
     """A node (seed 002 §5.1). Properties set policy, verbs act, both chain with `set(**policy)`."""
 
@@ -198,7 +202,16 @@ class NodeBase(Identified):
 
     def _update(self) -> bool:
         """Render anew. Returns whether the content differs from the last rendering."""
-        raise NotImplementedError
+        changed = self._show(self.render())
+        self.dirty = False
+        return changed
+
+    def _show(self, new: Rendered) -> bool:
+        """Show a rendering from now on. Returns whether its content differs from what was shown."""
+        old, self._rendered = self._rendered, new
+        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
+        self.revision += changed
+        return changed
 
     def on_member_changed(self, member: NodeBase) -> None:
         """Called on every node that `listens` when `member` changed; groups mark themselves dirty."""
@@ -261,13 +274,7 @@ class NodeBase(Identified):
             "pin_reason": self._pin_reason,
             "change": self._change,
             "rendered": {
-                "text": shown.text,
-                "tokens": shown.tokens,
-                "lod": shown.lod,
-                "pos": shown.pos,
-                "cut_tokens": shown.cut_tokens,
-                "next_pos": shown.next_pos,
-                "fingerprint": shown.fingerprint,
+                **{name: getattr(shown, name) for name in _SHOWN},
                 "notes": list(shown.notes),
                 "picture": None if shown.picture is None else dataclasses.asdict(shown.picture),
             },
@@ -279,17 +286,8 @@ class NodeBase(Identified):
         tokens, shown = memento["tokens"], memento["rendered"]
         budget = All if tokens == str(All) else parse_tokens(tokens)
         lod, freq = parse_lod(memento["lod"]), parse_freq(memento["freq"])
-        rendered = Rendered(
-            text=shown["text"],
-            tokens=shown["tokens"],
-            lod=shown["lod"],
-            pos=shown["pos"],
-            cut_tokens=shown["cut_tokens"],
-            next_pos=shown["next_pos"],
-            fingerprint=shown["fingerprint"],
-            notes=tuple(shown["notes"]),
-            picture=Picture(**picture) if (picture := shown.get("picture")) else None,
-        )
+        picture = Picture(**found) if (found := shown.get("picture")) else None
+        rendered = Rendered(**{name: shown[name] for name in _SHOWN}, notes=tuple(shown["notes"]), picture=picture)
         self._tokens, self._lod, self._freq, self._rendered = budget, lod, freq, rendered
         self._mode = "running" if memento["mode"] == "running" else "paused"
         self._pinned, self._pin_reason, self._change = memento["pinned"], memento["pin_reason"], memento["change"]
@@ -382,13 +380,13 @@ class NodeBase(Identified):
         if mode not in ("paused", "running"):
             raise BadPolicy(f'mode={mode!r} is not known; use "paused" or "running"')
         interval = parse_interval(policy.get("min_turn_interval", self._interval))
-        before = self._lod, self._tokens, self._freq, self._mode, self._interval
+        before = vars(self).copy()
         self._lod, self._tokens, self._freq, self._mode, self._interval = lod, tokens, freq, mode, interval
         try:
-            if (lod, tokens) != before[:2] or "pos" in policy:
+            if (lod, tokens) != (before["_lod"], before["_tokens"]) or "pos" in policy:
                 self._update()
         except BaseException:
-            self._lod, self._tokens, self._freq, self._mode, self._interval = before
+            vars(self).update(before)
             raise
 
     def supposed(self, policy: Mapping[str, Any], instead: Mapping[str, NodeBase]) -> Self:

@@ -48,10 +48,13 @@ class Graph(Door):
         self.session = session
         SESSIONS[session] = self
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no living nodes."""
+        return not self._nodes
+
     def nodes(self) -> list[NodeBase]:
         """The living nodes, in the order of their creation."""
-        if not self._nodes:  # most notebooks, most of the time; asked several times a cell
-            return []
         return sorted(self._nodes.values(), key=lambda node: node.serial)
 
     def node(self, obj_id: str) -> NodeBase | None:

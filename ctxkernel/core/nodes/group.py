@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any, Self
 
 from ctxkernel.core.errors import BadTarget, CyclicGroup
-from ctxkernel.core.events import Delta, Json
+from ctxkernel.core.events import NONE, Delta, Json
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.nodes.base import (
     Door,
@@ -21,6 +21,7 @@ from ctxkernel.core.nodes.base import (
 )
 from ctxkernel.core.nodes.shares import divide, weight
 from ctxkernel.core.ports import AllTokens, Budget, Rendered
+from ctxkernel.core.timeline import statement_number
 
 _LEAST = 12
 """A member for which fewer tokens than this would be left is named only."""
@@ -39,6 +40,14 @@ class GroupHandle(NodeBase):
 
     obj_type = "group"
     listens = True
+    _members: Sequence[NodeBase] = ()
+    _since: tuple[str, str] = ("", "")
+    """A line that its summary begins with, and the statement in whose turn it was told first."""
+    _reasons: Mapping[str, list[str]] = NONE
+    """Why members get more than others, as of the last time that the summary was made."""
+    _shares: Mapping[str, int] = NONE
+    _named: Sequence[str] = ()
+    _targets: Sequence[str] = ()
 
     def __init__(
         self,
@@ -55,34 +64,19 @@ class GroupHandle(NodeBase):
         budget = graph.settings.group_tokens if tokens is None else tokens
         # A group follows its members from the start (seed 002 §1.3); pause() holds it still.
         super().__init__(graph, tokens=budget, lod=2 if lod is None else lod, mode=mode or "running", freq=freq)
-        self._members: list[NodeBase] = list(dict.fromkeys(map(check_member, members)))
-        self._since = ("", "")
-        """A line that its summary begins with, and the statement in whose turn it was told first."""
-        self._reasons: dict[str, list[str]] = {}
-        """Why members get more than others, as of the last time that the summary was made."""
-        self._shares: dict[str, int] = {}
-        self._named: list[str] = []
-        self._targets: list[str] = []
+        self._members = list(dict.fromkeys(map(check_member, members)))
         graph.adopt(self)
         self._update()
-
-    @classmethod
-    def blank(cls, graph: Door, obj_id: str) -> Self:
-        """Return a group without members, for a memento to fill."""
-        node = super().blank(graph, obj_id)
-        node._members, node._since = [], ("", "")
-        node._reasons, node._shares, node._named, node._targets = {}, {}, [], []
-        return node
 
     def _state(self) -> dict[str, Json]:
         return {
             **super()._state(),
             "members": [one.obj_id for one in self._members],
             "since": list(self._since),
-            "reasons": self._reasons,
-            "shares": self._shares,
-            "named": self._named,
-            "targets": self._targets,
+            "reasons": dict(self._reasons),
+            "shares": dict(self._shares),
+            "named": list(self._named),
+            "targets": list(self._targets),
         }
 
     def take(self, memento: Mapping[str, Json]) -> None:
@@ -151,7 +145,7 @@ class GroupHandle(NodeBase):
         self._replace([member for member in self._members if member not in members])
         return self
 
-    def _replace(self, members: list[NodeBase]) -> None:
+    def _replace(self, members: Sequence[NodeBase]) -> None:
         before, self._members = self._members, members
         try:
             self._update()
@@ -267,8 +261,8 @@ class GroupHandle(NodeBase):
 
     def _salience(self) -> dict[str, list[str]]:
         """Return why members get more than others, as things are now."""
-        newest = max((_number(one.changed_in) for one in self._members), default=0)
-        fresh = [one for one in self._members if _number(one.changed_in) == newest]
+        newest = max((statement_number(one.changed_in) for one in self._members), default=0)
+        fresh = [one for one in self._members if statement_number(one.changed_in) == newest]
         reasons: dict[str, list[str]] = {}
         for member in self._members:
             why = ["pinned"] if member.pinned else []
@@ -286,11 +280,8 @@ class GroupHandle(NodeBase):
             self._since = (line, self.graph.statement_id) if told_in in ("", self.graph.statement_id) else ("", "")
         self._reasons, self._named, self._targets = self._salience(), self._asked(), self._looked_at()
         new, self._shares = self._divided(None, None)
-        old, self._rendered = self._rendered, new
-        changed = old.text != new.text
-        self.revision += changed
         self.dirty = False
-        return changed
+        return self._show(new)
 
     def _asked(self) -> list[str]:
         """The members that the last question names."""
@@ -345,8 +336,3 @@ class GroupHandle(NodeBase):
 
 def _title(member: NodeBase) -> str:
     return f"== {member.obj_id} {member.target}"
-
-
-def _number(statement_id: str) -> int:
-    number = statement_id.removeprefix("s")
-    return int(number) if number.isdecimal() else 0

@@ -34,6 +34,7 @@ class NoteHandle(NodeBase):
     """A text of the user's. See `note`."""
 
     obj_type = "note"
+    _text = _before = ""
     aliases = {"SetText": "set_text"}  # noqa: RUF012 — read by the base class only
 
     def __init__(
@@ -41,18 +42,11 @@ class NoteHandle(NodeBase):
     ) -> None:
         budget = graph.settings.view_tokens if tokens is None else tokens
         super().__init__(graph, tokens=budget, lod=lod, mode="paused", freq=None)
-        self._text, self._before = check_text(text), ""
+        self._text = check_text(text)
         self._pinned = bool(pinned)
         self.lasting = True
         graph.adopt(self)
         self._update()
-
-    @classmethod
-    def blank(cls, graph: Door, obj_id: str) -> Self:
-        """Return an empty note, for a memento to fill."""
-        node = super().blank(graph, obj_id)
-        node._text = node._before = ""
-        return node
 
     def _state(self) -> dict[str, Json]:
         return {**super()._state(), "text": self._text, "before": self._before, "lasting": self.lasting}
@@ -145,14 +139,6 @@ class NoteHandle(NodeBase):
             return "\n".join(lines) if self._before else "not changed since it was written"
         paragraphs = [part.strip().splitlines()[0] for part in self._text.split("\n\n") if part.strip()]
         return "\n".join(paragraphs) if level == 1 else paragraphs[0][:_OPENING]
-
-    def _update(self) -> bool:
-        old, new = self._rendered, self.render()
-        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
-        self._rendered = new
-        self.revision += changed
-        self.dirty = False
-        return changed
 
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Nothing: a note changes by calls only."""

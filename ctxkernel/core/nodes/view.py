@@ -58,6 +58,18 @@ class ViewHandle(NodeBase):
     """A live window onto a target. See `view`."""
 
     obj_type = "view"
+    _pos = "0:0"
+    _place = ""
+    """Where `pos` was found last, in numbers."""
+    _basis: Any = None
+    _source: Source
+    _given = False
+    """Whether the user gave the source itself."""
+    _stamp = _called = ""
+    """The stamp and the label of its source when it was rendered."""
+    _set_back = False
+    _accepted = 0
+    """How many preparations its source has accepted."""
 
     def __init__(
         self,
@@ -78,14 +90,8 @@ class ViewHandle(NodeBase):
         budget = graph.settings.view_tokens if tokens is None else tokens
         super().__init__(graph, tokens=budget, lod=lod, mode=mode, freq=freq)
         self._pos = parse_pos(pos)
-        self._place = ""
-        """Where `pos` was found last, in numbers."""
-        self._basis: Any = None
-        self._source: Source = graph.open_source(target)
+        self._source = graph.open_source(target)
         self._given = self._source is target
-        self._stamp = self._called = ""
-        self._set_back = False
-        self._accepted = 0
         graph.adopt(self)
         self._update()
 
@@ -95,9 +101,6 @@ class ViewHandle(NodeBase):
     def blank(cls, graph: Door, obj_id: str) -> Self:
         """Return a view of nothing, for a memento to fill."""
         node = super().blank(graph, obj_id)
-        node._pos, node._basis, node._stamp, node._given, node._set_back = "0:0", None, "", False, False
-        node._place = node._called = ""
-        node._accepted = 0
         node._source = node._lost({"kind": "object", "label": obj_id}, "not restored yet", None)
         return node
 
@@ -318,13 +321,10 @@ class ViewHandle(NodeBase):
 
     def _show(self, new: Rendered) -> bool:
         """Show a rendering from now on. Returns whether its content differs from what was shown."""
-        old, self._rendered = self._rendered, new
         self._place, self._called = new.place or self._place, self._source.label
         if new.basis is not None:
             self._basis = new.basis
-        changed = (old.text, old.fingerprint) != (new.text, new.fingerprint)
-        self.revision += changed
-        return changed
+        return super()._show(new)
 
     def _fetch(self) -> None:
         fetch = getattr(self._source, "fetch", None)
