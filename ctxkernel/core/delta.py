@@ -7,7 +7,7 @@ Rule 2: both are bounded, and say how much was left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -40,18 +40,18 @@ def format_deltas(
     variables before it, where known.
     """
     sid = execution.statement_id
-    # A handle that was made has its line already; the name that it was given says no more.
-    told = {names.get(event.obj_id) for event in events if isinstance(event, NodeChanged)} if events else ()
-    files = [one for one in execution.artifacts if one.kind == "file"]
-    found: Sequence[_Line] = [
-        *_failure(execution),
-        *_handle_changes(events, names),
-        *[("file", one.name, f"written, {one.size:,} bytes", "") for one in files],
-        *_variable_changes(execution.state_diff, told, sizes or NONE),
-    ]
-    items = [DeltaItem(sid, kind, subject, one_line(summary), text) for kind, subject, summary, text in found]
-    items += _late_lines(late)
-    items += format_comparisons(comparisons)
+    lines = _failure(execution)
+    lines += _variable_changes(execution.state_diff, sizes or NONE)
+    if events:
+        # A handle that was made has its line already; the name that it was given says no more.
+        told = {names.get(event.obj_id) for event in events if isinstance(event, NodeChanged)}
+        lines = [one for one in lines if not (one[0] == "variable" and one[1] in told and one[2].startswith("new "))]
+        lines += _handle_changes(events, names)
+    written = [one for one in execution.artifacts if one.kind == "file"]
+    lines.extend(("file", one.name, f"written, {one.size:,} bytes", "") for one in written)
+    items = [DeltaItem(sid, kind, subject, one_line(summary), text) for kind, subject, summary, text in lines]
+    items += _late_lines(late) if late else []
+    items += format_comparisons(comparisons) if comparisons else []
     items.sort(key=_rank)
     return _bounded(items, sid)
 
@@ -93,28 +93,24 @@ def _handle_changes(events: Sequence[Event], names: Mapping[str, str]) -> list[_
     return lines + [("node", names.get(obj_id, obj_id), "; ".join(summaries), "") for obj_id, summaries in called]
 
 
-def _variable_changes(
-    diff: NamespaceDiff, told: Collection[str | None], sizes: Mapping[str, Mapping[str, Json]]
-) -> list[_Line]:
+def _variable_changes(diff: NamespaceDiff, sizes: Mapping[str, Mapping[str, Json]]) -> list[_Line]:
     lines: list[_Line] = []
     for name, info in diff.added.items():
-        if name not in told:
-            size = size_told({}, info.size)
-            more = f", {size}" if size and size not in info.repr else ""
-            lines.append(("variable", name, f"new {info.type} {info.repr}{more}", ""))
+        size = size_told({}, info.size) if info.size else ""
+        more = f", {size}" if size and size not in info.repr else ""
+        lines.append(("variable", name, f"new {info.type} {info.repr}{more}", ""))
     for name, change in diff.changed.items():
         # A cell of a large frame has changed, and its short repr has not: to say that twice would say nothing.
         was = f"{change.before} → " if change.before and change.repr not in ("", change.before) else ""
-        size = size_told(sizes.get(name, {}), change.size)
+        size = size_told(sizes.get(name, {}), change.size) if change.size else ""
         grown = f", {size}" if "→" in size else ""
         lines.append(("variable", name, f"{change.how}: {change.type} {was}{change.repr}{grown}", ""))
-    return lines + [("variable", name, "deleted", "") for name in diff.deleted]
+    lines.extend(("variable", name, "deleted", "") for name in diff.deleted)
+    return lines
 
 
 def size_told(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
     """Return rows or items as `1,204 → 1,310 rows`, as `1,310 rows` where they are as before, or empty."""
-    if not after:
-        return ""
     (old, _), (new, what) = _length(before), _length(after)
     if new is None:
         return ""
@@ -133,6 +129,8 @@ class _Subject(NamedTuple):
 
     rank: tuple[int, int]
     """By kind; of one kind those of the newest statement first."""
+    age: int
+    """Smaller for a newer statement."""
     first: DeltaItem
     times: int
     last: DeltaItem
@@ -165,8 +163,9 @@ class Feed:
                 continue  # it came and went
             if known and known.last.summary == "deleted":
                 first, count = item, 0
-            rank = _rank(item), -statement_number(item.statement_id)
-            self._subjects[key] = _Subject(rank, first, count + 1, item, _merged(first, count + 1, item))
+            age = -statement_number(item.statement_id)
+            line = _merged(first, count + 1, item)
+            self._subjects[key] = _Subject((_rank(item), age), age, first, count + 1, item, line)
         over = len(self._subjects) - _KEPT
         if over > 0:
             for key in sorted(self._subjects, key=lambda key: -self._subjects[key].rank[0])[:over]:
@@ -179,7 +178,7 @@ class Feed:
         if not self._subjects:
             return ()
         subjects = sorted(self._subjects.values(), key=itemgetter(0))
-        newest = max(subjects, key=lambda one: -one.rank[1])
+        newest = min(subjects, key=itemgetter(1))
         return _bounded([one.line for one in subjects], newest.line.statement_id, self._dropped)
 
 

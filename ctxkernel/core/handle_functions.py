@@ -30,6 +30,8 @@ class HandleFunctions:
         """Who prepares updates in the background; None: everything is done by the tick itself."""
         self.summarise: Summarise | None = None
         """Who has summaries written by a model, where `summary_model` names one."""
+        self.ticked = False
+        """Whether handles were there at the last tick, so that work may be under way for them."""
         self.turn_id: int = 0
         self.now = 0.0
         self._events: list[Event] = []
@@ -132,7 +134,7 @@ class HandleFunctions:
         Returns one line for each that changed. (One runs by itself after every cell.)
         """
         self.graph.check_open("tick", "run")
-        mark = len(self._events)
+        mark, self.ticked = len(self._events), True
         run(Tick(self.graph, self.ready, self.now, self.turn_id + 1, lambda: False, self.preparer, self.summarise))
         return tuple(f"{e.obj_id}: {e.delta.summary}" for e in self._events[mark:] if isinstance(e, NodeChanged))
 

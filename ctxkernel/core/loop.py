@@ -35,6 +35,7 @@ from ctxkernel.core.timeline import (
     Kind,
     NamespaceDiff,
     Statement,
+    environment_text,
     fingerprint,
 )
 from ctxkernel.core.turn import (
@@ -97,7 +98,7 @@ class Loop(Position):
         self._namespace = namespace
         self._tracker = tracker
         self._projector = projector
-        self._environment = environment or {}
+        self._environment = environment_text(environment or {})
         self._guard = guard
         self._mask_value = mask_value
         self._feed = Feed()
@@ -242,8 +243,9 @@ class Loop(Position):
 
     def _tick(self, ending: Ending) -> list[str]:
         graph = self.graph
-        if graph.is_empty and not self.ready and self.preparer is None:  # most notebooks
+        if graph.is_empty and not self.ready and not self.ticked:  # most notebooks
             return []
+        self.ticked = not graph.is_empty
         nodes = graph.nodes()
         if self._compared:
             tell_groups(nodes, self._namespace, self._compared)

@@ -259,9 +259,6 @@ def _summaries(tick: Tick) -> list[Job]:
 
 def run(tick: Tick) -> list[str]:
     """Run all phases. Returns notices for the user."""
-    if not tick.graph.nodes() and not len(tick.ready):  # most notebooks
-        hand_out(tick)
-        return tick.notices
     with tick.graph.opened("tick"):
         for phase in PHASES:
             phase(tick)

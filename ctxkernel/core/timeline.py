@@ -140,10 +140,14 @@ class Execution:
     """What ctxkernel did less of in this turn, and why."""
 
 
-def fingerprint(source: str, environment: Mapping[str, Json]) -> str:
-    """Return `sha256:<16 hex>` of the source and what it ran in (seed 002 §3.1)."""
-    text = source + "".join([f"\0{key}={environment[key]}" for key in sorted(environment)])
-    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def fingerprint(source: str, environment: str) -> str:
+    """Return `sha256:<16 hex>` of the source and what it ran in, see `environment_text` (seed 002 §3.1)."""
+    return "sha256:" + hashlib.sha256((source + environment).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def environment_text(environment: Mapping[str, Json]) -> str:
+    """Return what statements run in as one text, for their fingerprints."""
+    return "".join([f"\0{key}={environment[key]}" for key in sorted(environment)])
 
 
 def statement_number(statement_id: str) -> int:

@@ -32,7 +32,7 @@ class Checking:
     def __init__(self, opening: str, capabilities: Capabilities) -> None:
         self._opening = opening
         self._capabilities = capabilities
-        self._shapes: dict[tuple[int, bool, tuple[str, ...]], bool] = {}
+        self._shapes: dict[tuple[int, bool, tuple[tuple[str, bool], ...]], bool] = {}
         self._begin(Run())
 
     def _begin(self, run: Run) -> None:
@@ -46,17 +46,15 @@ class Checking:
         self._ids: set[str] = set()
         """The ids of their calls."""
 
-    def report(self, projection: Projection, history_bytes: int) -> Report:
-        """Return what the rules find in a projection; `history_bytes` bounds the bytes of all but its tail."""
+    def report(self, projection: Projection, sent: receipts.Receipts) -> Report:
+        """Return what the rules find in a projection; `sent` has made its receipt."""
         tail, pieces = projection.tail, projection.run.pieces
         if projection.run is not self._run:
             self._begin(projection.run)
         new = pieces[self._done :]
-        small = history_bytes + 6 * sum([len(piece.text) for piece in tail]) < _FAR_BYTES
-        if small and self._messages + len(new) + len(tail) < _FAR_MESSAGES and self._is_fine(projection, new):
-            found = _FINE
-        else:
-            found = check(projection.request, self._capabilities)
+        size = sent.bytes + 6 * sum(map(len, [piece.text for piece in tail]))
+        few = size < _FAR_BYTES and self._messages + len(new) + len(tail) < _FAR_MESSAGES
+        found = _FINE if few and self._is_fine(tail, new, sent.marks) else check(projection.request, self._capabilities)
         if found.ok:
             self._keep(new)
         return found
@@ -74,41 +72,52 @@ class Checking:
                 self._ids.add(_call_id(piece))
         self._done += len(new)
 
-    def _is_fine(self, projection: Projection, new: Sequence[Piece]) -> bool:
-        pieces, tail = projection.run.pieces, projection.tail
-        if any(text_fault(piece.text) for piece in (*new, *tail) if not piece.raw):
-            return False
-        ids = [_call_id(piece) for piece in new if piece.kind == "call" and piece.raw]
-        if self._ids.intersection(ids) or len(set(ids)) < len(ids):
-            return False
-        if any(map(_counts, (*new, *pieces[-1:]))):
-            start = self._newest
-            beside = [piece for at, piece in enumerate(pieces[start:], start) if at >= self._done - 1 or _counts(piece)]
-        else:
-            beside = pieces[-1:]  # texts of the user's: only what they stand beside can matter
-        return self._shape(beside, tail, len(receipts.marks(pieces, projection.edge)))
+    def _is_fine(self, tail: Sequence[Piece], new: Sequence[Piece], marks: int) -> bool:
+        pieces, ids = self._run.pieces, set[str]()
+        plain = not pieces or _is_plain(pieces[-1])
+        for piece in (*new, *tail):
+            if not piece.raw and text_fault(piece.text):
+                return False
+        for piece in new:
+            plain = plain and _is_plain(piece)
+            if piece.kind == "call" and piece.raw:
+                name = _call_id(piece)
+                if name in ids or name in self._ids:
+                    return False
+                ids.add(name)
+        if plain:  # texts of the user's: only what they stand beside can matter
+            return self._is_fine_shape(pieces[-1:], tail, marks)
+        start = self._newest
+        beside = [
+            piece for at, piece in enumerate(pieces[start:], start) if at >= self._done - 1 or not _is_plain(piece)
+        ]
+        return self._is_fine_shape(beside, tail, marks)
 
-    def _shape(self, beside: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
+    def _is_fine_shape(self, beside: Sequence[Piece], tail: Sequence[Piece], marks: int) -> bool:
         """Whether a body of these blocks, each text a dot, is fine with so many breakpoints."""
-        texts = plain = all(piece.role == "user" and not piece.raw for piece in beside)
-        plain = plain and not any(piece.raw for piece in tail)
-        key = marks, bool(beside), tuple(dict.fromkeys(piece.role for piece in tail))
-        if plain and key in self._shapes:
-            return self._shapes[key]
+        texts = all(map(_is_plain, beside))
+        key = marks, bool(beside), tuple(dict.fromkeys([(piece.role, piece.raw) for piece in tail]))
+        known = self._shapes.get(key) if texts else None
+        if known is not None:
+            return known
         # A user's message first: what the window begins with may be the model's.
-        window = [_DOT, *(piece if piece.raw else piece._replace(text=".") for piece in beside)]
+        window = [_DOT, *map(_dotted, beside)]
         window = [*([_DOT] * (marks - 1) * receipts.ANCHOR), *window] if texts else window
-        after = [piece if piece.raw else piece._replace(text=".") for piece in tail]
-        body: Any = json.loads(receipts.body(self._opening, window, after))
+        body: Any = json.loads(receipts.body(self._opening, window, [*map(_dotted, tail)]))
         fine = check(body, self._capabilities).ok
-        if plain:
+        if texts and not any(piece.raw for piece in tail):
             self._shapes[key] = fine
         return fine
 
 
-def _counts(piece: Piece) -> bool:
-    """Whether a block can matter to the ones after it."""
-    return piece.raw or piece.role != "user"
+def _is_plain(piece: Piece) -> bool:
+    """Whether a block is a text of the user's, which does not matter to the ones after it."""
+    return not piece.raw and piece.role == "user"
+
+
+def _dotted(piece: Piece) -> Piece:
+    """Return a block as the rules on shapes see it: each text is as good as another."""
+    return piece if piece.raw else piece._replace(text=".")
 
 
 def _call_id(piece: Piece) -> str:

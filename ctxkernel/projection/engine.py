@@ -197,7 +197,7 @@ class ProjectionEngine:
             edge=past.edge,
             basis=self.basis,
         )
-        report = self._checking.report(projection, past.receipts.bytes)
+        report = self._checking.report(projection, past.receipts)
         self._before = projection if report.ok else dataclasses.replace(projection, report=report)
         return self._before
 

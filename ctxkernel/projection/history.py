@@ -64,7 +64,7 @@ def _bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
     """Whether a statement only gave directives on the history itself: what they do is seen, and they say no more."""
     if statement.author == "model" and statement.kind == "meta":  # a response that came to nothing
         return True
-    if not any(isinstance(one, _COMMANDS) for one in records):
+    if not records or not any(isinstance(one, _COMMANDS) for one in records):
         return False
     if any(isinstance(one, Verdict) for one in records):
         return True
@@ -277,10 +277,11 @@ class Past:
         if len(path) <= newest or (newest >= 0 and path[newest][1].execution_id != self._fed[newest]):
             return False
         # What was still open before the newest place must be as it was: what it adds would stand before other events.
-        return all(
-            place == newest or (path[place][1].status == "running" and len(records.get(self._fed[place], ())) == told)
-            for place, (_, told) in self._partial.items()
-        )
+        for place, (_, told) in self._partial.items():
+            _, execution = path[place]
+            if place != newest and (execution.status != "running" or len(records.get(self._fed[place], ())) != told):
+                return False
+        return True
 
     def _feed(self, path: Path, records: Records) -> None:
         """Take in what the path has beyond what was fed."""
@@ -365,7 +366,7 @@ class Past:
         size = 0 if entry.context else entry.tokens - (entry.thinking_tokens if self._bound else 0)
         firm = bool(self.pins) and self._pinned_unit(shown, place)
         kept = entry.question or firm
-        least = entry.masked_tokens if entry.masks and not kept else size
+        least = entry.masked_tokens if entry.masked is not entry.whole and not kept else size
         self._shown.append(event)
         self._entries.append(entry)
         batch = self._fold.append(size, least, joined=joined, kept=kept, firm=firm)

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, count, islice
 from operator import is_not
@@ -97,15 +97,11 @@ class Run:
         text = _dump([[one.id, one.why] for one in self.left_out])
         return _hash(text), text
 
-    def references(self, start: int, end: int) -> list[Json]:
-        """Return the references of pieces `start` … `end`, each with the hash of its text."""
-        return [_reference(piece) for piece in self.pieces[start:end]]
-
     def chunks(self, count: int) -> list[tuple[str, str]]:
         """Return (hash, text) of the references of each whole chunk among the first `count` pieces."""
         whole = count // CHUNK
         for start in range(len(self._chunks) * CHUNK, whole * CHUNK, CHUNK):
-            text = _dump(self.references(start, start + CHUNK))
+            text = _dump(_references(self.pieces[start : start + CHUNK]))
             self._chunks.append((_hash(text), text))
         return self._chunks[:whole]
 
@@ -283,10 +279,10 @@ class Projection:
             "max_tokens": self.max_tokens,
             "tools": _hash(self.tools) if self.tools else None,
             "betas": list(self.betas),
-            "system": _reference(self.system),
+            "system": _references([self.system])[0],
             "chunks": [name for name, _ in self.run.chunks(self.count)],
-            "history": self.run.references(self.count // CHUNK * CHUNK, self.count),
-            "tail": [_reference(piece) for piece in self.tail],
+            "history": _references(self.run.pieces[self.count // CHUNK * CHUNK : self.count]),
+            "tail": _references(self.tail),
             "cached": self.cached,
             "edge": self.edge,
             "report": self.report.to_json(),
@@ -409,9 +405,12 @@ def _hash(text: str) -> str:
 _dump: Callable[[Json], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def _reference(piece: Piece) -> list[Json]:
-    reference: list[Json] = [piece.id, piece.kind, piece.origin, piece.tokens, piece.why, _hash(piece.text)]
-    return [*reference, piece.role, piece.raw] if piece.raw or piece.role != "user" else reference
+def _references(pieces: Iterable[Piece]) -> list[Json]:
+    """Return the pieces as lists, each with the hash of its text in the place of the text."""
+    return [
+        [block, kind, origin, tokens, why, _hash(text), *((role, raw) if raw or role != "user" else ())]
+        for block, kind, origin, tokens, why, text, role, raw in pieces
+    ]
 
 
 def _piece(reference: Sequence[Any], load_text: Callable[[str], str]) -> Piece:
