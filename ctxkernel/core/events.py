@@ -1,14 +1,12 @@
-"""What happened, as frozen facts in the past tense, and the bus that carries them.
+"""What happened, as frozen facts in the past tense. The seven kinds are those of seed 002 §3.3.
 
-Rule 1: an event is never changed after it was made, and holds plain JSON values only.
-Rule 2: a subscriber's fault stops neither the publisher nor the other subscribers.
-The seven kinds are those of seed 002 §3.3.
+Rule: an event is never changed after it was made, and holds plain JSON values only.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -125,30 +123,3 @@ def plain(value: Any) -> Json:
 def event_to_json(event: Event) -> dict[str, Json]:
     """Return `{"type": <class name>, **fields}` for one event."""
     return {"type": type(event).__name__, **plain(event)}
-
-
-class EventBus:
-    """Carries events to subscribers, in the order of publication, on the caller's thread."""
-
-    def __init__(self, on_fault: Callable[[Callable[[Event], None], Exception], None] | None = None):
-        self._subscribers: list[Callable[[Event], None]] = []
-        self._on_fault = on_fault
-
-    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `subscriber` with every later event. Returns the function that ends that."""
-        self._subscribers.append(subscriber)
-
-        def unsubscribe() -> None:
-            if subscriber in self._subscribers:
-                self._subscribers.remove(subscriber)
-
-        return unsubscribe
-
-    def publish(self, event: Event) -> None:
-        """Hand `event` to every subscriber; a fault goes to `on_fault` and stops nobody."""
-        for subscriber in tuple(self._subscribers):
-            try:
-                subscriber(event)
-            except Exception as fault:  # a listener must not break what it listens to
-                if self._on_fault is not None:
-                    self._on_fault(subscriber, fault)

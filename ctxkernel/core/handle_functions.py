@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctxkernel.core.errors import BadTarget
-from ctxkernel.core.events import Event, EventBus, MethodCalled, NodeChanged
+from ctxkernel.core.events import Event, MethodCalled, NodeChanged
 from ctxkernel.core.jobs import Preparer, Summarise
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
@@ -21,9 +21,8 @@ from ctxkernel.core.turn import HandleState, HandleTable
 class HandleFunctions:
     """What the user's functions are methods of: the handles of one session."""
 
-    def __init__(self, graph: Graph, bus: EventBus, names: Names) -> None:
+    def __init__(self, graph: Graph, names: Names) -> None:
         self.graph = graph
-        self.bus = bus
         self.names = names
         self.ready = ReadyQueue()
         self.preparer: Preparer | None = None
@@ -35,7 +34,7 @@ class HandleFunctions:
         self.turn_id: int = 0
         self.now = 0.0
         self._events: list[Event] = []
-        bus.subscribe(self._events.append)
+        graph.emit = self._events.append
         self._constructors: Constructors | None = None
         """What the open statement's calls of `view`, `group` and `note` gave, and give."""
 
@@ -109,7 +108,7 @@ class HandleFunctions:
             self._constructors.gave(node)
         given = {key: show_value(value) for key, value in kwargs.items() if value is not None}
         digest = node.digest()
-        self.bus.publish(MethodCalled(node.obj_id, node.obj_type, how, tuple(map(show_value, args)), given, {}, digest))
+        self.graph.emit(MethodCalled(node.obj_id, node.obj_type, how, tuple(map(show_value, args)), given, {}, digest))
         made = f"made, lod {node.lod}, ~{node.rendered.tokens} tokens: {node.target}"
         self.graph.changed(node, Delta(made))
         return node

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ctxkernel.core.delta import Feed, format_deltas, format_move
-from ctxkernel.core.events import NONE, EventBus, Json, StatementExecuted
+from ctxkernel.core.events import NONE, Json, StatementExecuted
 from ctxkernel.core.masking import masked
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph
@@ -77,17 +77,15 @@ class Loop(Position):
         mask_value: Callable[[str, str], str] = lambda name, value: value,
     ) -> None:
         self.settings = settings or Settings()
-        bus = EventBus()
         graph = Graph(
             settings=self.settings,
-            bus=bus,
             open_source=open_source,
             count_tokens=count_tokens,
             trim=trim,
             owner=owner,
         )
         names = Names(namespace, graph, tracker, rows=self.settings.variable_rows, mask_value=mask_value)
-        super().__init__(graph, bus, names)
+        super().__init__(graph, names)
         self.blind = ""
         """Why it is not known as a whole what the last statement changed; empty where it is."""
         self._suspected = ""
@@ -263,7 +261,7 @@ class Loop(Position):
         ending.notices += [*ending.outcome.notices, *incomplete, *ending.restored.notices, *ending.ticked]
         turn, outcome = ending.turn, ending.outcome
         started = turn.execution
-        self.bus.publish(StatementExecuted(started.statement_id, started.execution_id, outcome.status))
+        self.graph.emit(StatementExecuted(started.statement_id, started.execution_id, outcome.status))
         events, notices = tuple(self._events), tuple(ending.notices)
         self._events.clear()
         execution = outcome.ended(started, ending.now, events=events, state_diff=diff, notices=notices)

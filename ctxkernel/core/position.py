@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxkernel.core.events import Event, EventBus
+from ctxkernel.core.events import Event
 from ctxkernel.core.handle_functions import HandleFunctions
 from ctxkernel.core.names import Names
 from ctxkernel.core.nodes import Graph
@@ -18,8 +18,8 @@ from ctxkernel.core.turn import OpenTurn
 class Position(HandleFunctions):
     """The timeline of one session, and where in it the session is."""
 
-    def __init__(self, graph: Graph, bus: EventBus, names: Names) -> None:
-        super().__init__(graph, bus, names)
+    def __init__(self, graph: Graph, names: Names) -> None:
+        super().__init__(graph, names)
         graph.events = self._on_the_way
         self.log = StatementLog()
         self._open: OpenTurn | None = None

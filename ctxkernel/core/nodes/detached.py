@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
-
-class Nodes(Protocol):
-    """The nodes of a session: its `Graph`."""
-
-    def node(self, obj_id: str) -> object | None:
-        """Return the living node of that id, or None."""
-        ...
-
-    def aside(self, obj_id: str) -> object | None:
-        """Return the node of that id that stands aside, or None."""
-        ...
-
-
-SESSIONS: WeakValueDictionary[str, Nodes] = WeakValueDictionary()
+SESSIONS: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """The graphs of this process by the name of their session."""
 _MOST_CHARS = 100_000
 

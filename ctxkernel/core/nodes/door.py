@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from ctxkernel.core.errors import OutsideTurn
-from ctxkernel.core.events import Event, EventBus
+from ctxkernel.core.events import Event
 from ctxkernel.core.ports import CountTokens, OpenSource, Trim
 from ctxkernel.core.settings import Settings
 
@@ -28,12 +28,13 @@ class Door(ABC):
     """The part of a `Graph` that its nodes use."""
 
     settings: Settings
-    bus: EventBus
     open_source: OpenSource
     count_tokens: CountTokens
     trim: Trim
     owner: Callable[[], bool] = lambda: True
     """Says whether the caller is on the thread that may change nodes; core knows none."""
+    emit: Callable[[Event], None] = lambda event: None
+    """Takes each event of a node; the loop sets it."""
     events: Callable[[], Iterable[tuple[str, Event]]] = field(default=tuple, init=False)
     """Gives (statement, event) for all events on the way to HEAD, oldest first; the loop sets it."""
     session: str = field(default="", init=False)
@@ -102,10 +103,6 @@ class Door(ABC):
                 f"{what}.{name} was used from another thread, and handles change in cells and at the tick after them; "
                 "prepare data there, and change the handle in a cell"
             )
-
-    def emit(self, event: Event) -> None:
-        """Publish an event of a node."""
-        self.bus.publish(event)
 
     @property
     def ticking(self) -> bool:

@@ -28,7 +28,7 @@ AGAIN: Final = "again"
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Graph(Door):
-    """The nodes of a session, the door to their state, and the bus for what happens to them."""
+    """The nodes of a session, and the door to their state."""
 
     def __post_init__(self) -> None:
         # Weak: a handle lives as long as the user (or a group, or Out) holds it, not longer.
