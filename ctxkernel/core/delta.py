@@ -42,13 +42,13 @@ def format_deltas(
     sid = execution.statement_id
     lines = _failure(execution)
     lines += _variable_changes(execution.state_diff, sizes or NONE)
-    if events:
-        # A handle that was made has its line already; the name that it was given says no more.
-        told = {names.get(event.obj_id) for event in events if isinstance(event, NodeChanged)}
+    made, told = _handle_changes(events, names)
+    if told:  # the name that a handle was given says no more than its own line
         lines = [one for one in lines if not (one[0] == "variable" and one[1] in told and one[2].startswith("new "))]
-        lines += _handle_changes(events, names)
-    written = [one for one in execution.artifacts if one.kind == "file"]
-    lines.extend(("file", one.name, f"written, {one.size:,} bytes", "") for one in written)
+    lines += made
+    for one in execution.artifacts:
+        if one.kind == "file":
+            lines.append(("file", one.name, f"written, {one.size:,} bytes", ""))
     items = [DeltaItem(sid, kind, subject, one_line(summary), text) for kind, subject, summary, text in lines]
     items += _late_lines(late) if late else []
     items += format_comparisons(comparisons) if comparisons else []
@@ -77,8 +77,8 @@ def _failure(execution: Execution) -> list[_Line]:
     return [("error", execution.statement_id, status, "")] if status in ("timeout", "cancelled") else []
 
 
-def _handle_changes(events: Sequence[Event], names: Mapping[str, str]) -> list[_Line]:
-    """Return a line for each change by a tick, and one for each handle that was changed by calls alone."""
+def _handle_changes(events: Sequence[Event], names: Mapping[str, str]) -> tuple[list[_Line], set[str | None]]:
+    """Return a line for each change by a tick, and one for each handle that only calls changed; and their names."""
     lines: list[_Line] = []
     ticked: set[str] = set()
     calls: dict[str, list[str]] = {}
@@ -89,8 +89,10 @@ def _handle_changes(events: Sequence[Event], names: Mapping[str, str]) -> list[_
             lines.append(("tick", names.get(obj_id, obj_id), event.delta.summary, event.delta.text))
         elif isinstance(event, NodeChanged):
             calls.setdefault(event.obj_id, []).append(event.delta.summary)
-    called = [(obj_id, summaries) for obj_id, summaries in calls.items() if obj_id not in ticked]
-    return lines + [("node", names.get(obj_id, obj_id), "; ".join(summaries), "") for obj_id, summaries in called]
+    for obj_id, summaries in calls.items():
+        if obj_id not in ticked:
+            lines.append(("node", names.get(obj_id, obj_id), "; ".join(summaries), ""))
+    return lines, set(map(names.get, calls))
 
 
 def _variable_changes(diff: NamespaceDiff, sizes: Mapping[str, Mapping[str, Json]]) -> list[_Line]:
@@ -105,8 +107,7 @@ def _variable_changes(diff: NamespaceDiff, sizes: Mapping[str, Mapping[str, Json
         size = size_told(sizes.get(name, {}), change.size) if change.size else ""
         grown = f", {size}" if "→" in size else ""
         lines.append(("variable", name, f"{change.how}: {change.type} {was}{change.repr}{grown}", ""))
-    lines.extend(("variable", name, "deleted", "") for name in diff.deleted)
-    return lines
+    return lines + [("variable", name, "deleted", "") for name in diff.deleted] if diff.deleted else lines
 
 
 def size_told(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:

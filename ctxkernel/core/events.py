@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]
 
-NONE: Mapping[str, Any] = {}
-"""Stands for every mapping of a fact that holds nothing: facts are never changed, and a long session has many."""
+
+class _Empty(dict[str, Any]):
+    """An empty mapping that a dataclass takes as a default."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
 
 
-def none() -> Mapping[str, Any]:
-    """Return `NONE`, as the default of a field."""
-    return NONE
+NONE: Mapping[str, Any] = _Empty()
+"""The mapping of every fact that holds nothing: facts are never changed, and a long session has many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Delta:
     """
 
     summary: str
-    fields: Mapping[str, tuple[Json, Json]] = field(default_factory=none)
+    fields: Mapping[str, tuple[Json, Json]] = NONE
     text: str = ""
 
 

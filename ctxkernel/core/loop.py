@@ -256,7 +256,7 @@ class Loop(Position):
     def _finish_execution(self, ending: Ending) -> Execution:
         self._ahead = None
         self.graph.close()
-        diff = self._completed(ending.diff)
+        diff = self._completed(ending.diff) if self.blind or ending.diff is UNKNOWN else ending.diff
         incomplete = [diff.incomplete] if diff.incomplete else []
         ending.notices += [*ending.outcome.notices, *incomplete, *ending.restored.notices, *ending.ticked]
         turn, outcome = ending.turn, ending.outcome
@@ -272,8 +272,6 @@ class Loop(Position):
         """Return the diff, incomplete where something is not known of this statement or of what was before it."""
         if diff is UNKNOWN:
             self.blind = self.blind or diff.incomplete
-        if not self.blind:
-            return diff
         self.suspect(self.blind)
         why = "; ".join(filter(None, (self.blind, diff.incomplete)))
         return diff if diff is UNKNOWN else dataclasses.replace(diff, incomplete=why)
@@ -297,7 +295,8 @@ class Loop(Position):
         if ending.moved is not None:
             # What the model knew, and what it did not, was of another place.
             return self._tell_move(ending.moved, ending.restored, late, comparisons)
-        execution, names = ending.execution, {obj_id: name for name, obj_id in self.names.handles.items()}
+        execution, handles = ending.execution, self.names.handles
+        names = {obj_id: name for name, obj_id in handles.items()} if handles else NONE
         sizes = {row.name: row.size for row in self.state.variables} if execution.state_diff.changed else {}
         deltas = format_deltas(execution, execution.events, names, late, comparisons, sizes)
         return Changes(deltas, self._feed.add(deltas))

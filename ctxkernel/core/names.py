@@ -62,7 +62,8 @@ class Names:
                 self.handles[name] = node.obj_id
             else:
                 self.handles.pop(name, None)
-        self._deleted(diff)
+        if diff.deleted:
+            self._deleted(diff)
         for obj_id in before.difference(self.handles.values()):
             node = self._graph.node(obj_id)
             if node is not None:

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Final, Literal
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.core.events import Event, Json, event_to_json, none, plain
+from ctxkernel.core.events import NONE, Event, Json, event_to_json, plain
 
 Kind = Literal["python", "meta"]
 Author = Literal["human", "model", "panel"]
@@ -30,7 +30,7 @@ class TypeInfo:
 
     type: str
     repr: str
-    size: Mapping[str, Json] = field(default_factory=none)
+    size: Mapping[str, Json] = NONE
     """Any of `bytes` (int), `len` (int), `shape` (list of int)."""
 
 
@@ -40,7 +40,7 @@ class ChangeInfo:
 
     type: str
     repr: str
-    size: Mapping[str, Json] = field(default_factory=none)
+    size: Mapping[str, Json] = NONE
     how: Literal["rebound", "mutated"] = "rebound"
     before: str = ""
     """The capped repr before, where one was kept; else empty."""
@@ -50,8 +50,8 @@ class ChangeInfo:
 class NamespaceDiff:
     """What a statement did to the user's names (seed 002 §3.2)."""
 
-    added: Mapping[str, TypeInfo] = field(default_factory=none)
-    changed: Mapping[str, ChangeInfo] = field(default_factory=none)
+    added: Mapping[str, TypeInfo] = NONE
+    changed: Mapping[str, ChangeInfo] = NONE
     deleted: tuple[str, ...] = ()
     incomplete: str = ""
     """Empty, or why changes may be missing: a step failed, or variables are still being compared."""
@@ -110,7 +110,7 @@ class Statement:
     parent_id: str | None = None
     """Statement that the first execution came after; None at a root."""
     cell_id: str | None = None
-    tags: Mapping[str, Json] = field(default_factory=none)
+    tags: Mapping[str, Json] = NONE
     fingerprint: str = ""
 
 
@@ -132,9 +132,9 @@ class Execution:
     state_diff: NamespaceDiff = field(default_factory=NamespaceDiff)
     artifacts: tuple[Artifact, ...] = ()
     cost: Cost = field(default_factory=Cost)
-    cut: Mapping[str, int] = field(default_factory=none)
+    cut: Mapping[str, int] = NONE
     """Bytes left out, by stream; empty where nothing was cut."""
-    late: Mapping[str, str] = field(default_factory=none)
+    late: Mapping[str, str] = NONE
     """Output that arrived after the end (threads, children), by stream."""
     notices: tuple[str, ...] = ()
     """What ctxkernel did less of in this turn, and why."""
@@ -208,7 +208,8 @@ class StatementLog:
         self._children: dict[str | None, tuple[str, ...]] = {}
         """Execution → those that began where it ended."""
         self._movers: set[str] = set()
-        self._records: dict[str, list[Any]] = {}
+        self.records: dict[str, list[Any]] = {}
+        """Execution → the events of the model's history that were recorded with it, in order."""
         self._recorded: set[str] = set()
         self._offset = 0
         self.head: str | None = None
@@ -251,8 +252,8 @@ class StatementLog:
         self._offset = offset
         self._movers.update(known.intersection(movers))
         for execution_id in known.intersection(records or ()):
-            self._records[execution_id] = list((records or {})[execution_id])
-            self._recorded.update(event.event_id for event in self._records[execution_id])
+            self.records[execution_id] = list((records or {})[execution_id])
+            self._recorded.update(event.event_id for event in self.records[execution_id])
         self.head = head
 
     def __len__(self) -> int:
@@ -326,11 +327,6 @@ class StatementLog:
         self._add_execution(execution)
         self.head = execution.execution_id
 
-    @property
-    def records(self) -> Mapping[str, Sequence[Any]]:
-        """Execution → the events of the model's history that were recorded with it, in order."""
-        return self._records
-
     def record(self, execution_id: str, event: Any) -> None:
         """Add an event of the model's history to an execution.
 
@@ -339,7 +335,7 @@ class StatementLog:
         if event.event_id in self._recorded:
             raise CtxError(f"event {event.event_id} is recorded already; each has an id of its own (next_event_id)")
         self._recorded.add(event.event_id)
-        self._records.setdefault(self._by_id[execution_id].execution_id, []).append(event)
+        self.records.setdefault(self._by_id[execution_id].execution_id, []).append(event)
 
     def _add(self, statement: Statement) -> None:
         if statement.index < self.next_index:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from ctxkernel.core.events import Event, Json, none
+from ctxkernel.core.events import NONE, Event, Json
 from ctxkernel.core.ports import Expired, Picture, VariableLine
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.text import format_table
@@ -154,7 +154,7 @@ class Outcome:
     exception: ExceptionInfo | None = None
     artifacts: tuple[Artifact, ...] = ()
     cost: Cost = field(default_factory=Cost)
-    cut: Mapping[str, int] = field(default_factory=none)
+    cut: Mapping[str, int] = NONE
     notices: tuple[str, ...] = ()
 
     def ended(self, running: Execution, now: float, **more: Any) -> Execution:
@@ -219,7 +219,7 @@ class Ending:
     handles: tuple[HandleState, ...] = ()
     changes: Changes = field(default_factory=Changes)
     variables: Variables = field(default_factory=Variables)
-    state: Turn = field(default_factory=lambda: Turn((), (), (), 0, ()))
+    state: Turn = Turn((), (), (), 0, ())  # noqa: RUF009 (it is frozen)
     tended: Sequence[str] = ()
     """Notices of the model's history."""
     projection: Any = None

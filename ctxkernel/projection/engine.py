@@ -18,6 +18,7 @@ import hashlib
 from collections.abc import Collection, Sequence
 
 from ctxkernel.core.errors import BadPolicy
+from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import HandleState, Turn
@@ -83,6 +84,8 @@ class ProjectionEngine:
         if self._room < most:
             least = tokens + most
             raise BadPolicy(f"projection_tokens is {budget}; an empty projection takes {least}: give more")
+        self._cap = history_cap(self._room, 0)
+        """Tokens that the history may take where nothing is pinned."""
         # The bounds rest on the settings alone, so that a block's text never depends on what else there is. A whole
         # statement is at most two thirds of the largest cap.
         share = int(self._room * HISTORY_SHARES[0]) // 3
@@ -157,9 +160,11 @@ class ProjectionEngine:
         return shown
 
     def _follow(self, turn: Turn) -> None:
-        pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned]) if turn.handles else 0
-        cap = history_cap(self._room, pinned)
-        views = placed(turn.handles) if self.dialect == "script" else {}
+        cap, views = self._cap, NONE
+        if turn.handles:
+            pinned = sum([handle.rendered_tokens for handle in turn.handles if handle.pinned])
+            cap = history_cap(self._room, pinned)
+            views = placed(turn.handles) if self.dialect == "script" else NONE
         self.past.catch_up(turn.history, turn.records, cap, int((self._room - cap) * LOOP_SHARE), views)
 
     def project(self, turn: Turn) -> Projection:

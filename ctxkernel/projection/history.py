@@ -162,8 +162,10 @@ class Past:
 
     def left_out(self) -> list[LeftOut]:
         """Return the statements that have not ended, then what properties leave out."""
-        open_ones = [place for place, (ended, _) in self._partial.items() if not ended]
-        left = [LeftOut(attribute(self._fed[place]), "still running") for place in open_ones]
+        left: list[LeftOut] = []
+        for place, (ended, _) in self._partial.items():
+            if not ended:
+                left.append(LeftOut(attribute(self._fed[place]), "still running"))
         if not self._hides:
             return left
         view = self.view

@@ -131,7 +131,9 @@ class Tail:
         for name, rows in tables.items():
             if rows:
                 wants[name] = self._tag_tokens(f"<ctx:{name}>\n") + sum([row.tokens for row in rows])
-        grants = dict(zip(PARTS, shares(room, list(wants.values()), _SHARES), strict=True))
+        grants = wants
+        if sum(wants.values()) > room:
+            grants = dict(zip(PARTS, shares(room, list(wants.values()), _SHARES), strict=True))
         made: list[Piece] = []
         for part in ("pinned", "shown", "groups"):
             if part in contents:

@@ -55,6 +55,8 @@ class Graph(Door):
 
     def nodes(self) -> list[NodeBase]:
         """The living nodes, in the order of their creation."""
+        if not self._nodes:  # most notebooks
+            return []
         return sorted(self._nodes.values(), key=lambda node: node.serial)
 
     def node(self, obj_id: str) -> NodeBase | None:
