@@ -1,7 +1,7 @@
-"""DeltaFormatter: what turns changed, as one line each, most important first.
+"""The delta feed: the changes of turns, a line each, most important first.
 
-Rule 1: a turn's feed is a function of the turn; the model is shown the `Feed` of all turns since its last request.
-Rule 2: both are bounded, and say how much was left out.
+Rule 1: a turn's feed is a function of the turn; the model sees the `Feed` of all turns since its last request.
+Rule 2: both are bounded, and say how much is left out.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ctxkernel.core.timeline import Execution, NamespaceDiff, statement_number
 from ctxkernel.core.turn import DeltaItem, DeltaKind
 
 LIMIT = 30
-"""Most lines of one turn; what is over it is counted in a last line."""
+"""Most lines of one turn; a last line counts those left out."""
 
 ORDER: tuple[DeltaKind, ...] = ("error", "notice", "divergence", "tick", "node", "file", "late", "variable")
 SUBJECTS = 8
-"""Most things that one line names as different."""
+"""Most subjects that one line names as different."""
 
 
 def format_deltas(
@@ -35,15 +35,15 @@ def format_deltas(
 ) -> tuple[DeltaItem, ...]:
     """Return the delta feed of one turn.
 
-    `names` maps obj_id to the user's name for it; `late` maps a statement's id to what it printed
-    after its end, in one line; `comparisons` are those of re-runs since the last turn; `sizes` are the sizes of
-    variables before it, where known.
+    `names` maps obj_id to the user's name for it; `late` maps a statement's id to its output after its end, in one
+    line; `comparisons` are those of re-runs since the last turn; `sizes` are the sizes of variables before the turn,
+    where known.
     """
     sid = execution.statement_id
     lines = _failure(execution)
     lines += _variable_changes(execution.state_diff, sizes or NONE)
     made, told = _handle_changes(events, names)
-    if told:  # the name that a handle was given says no more than its own line
+    if told:  # the line of a new handle is enough
         lines = [one for one in lines if not (one[0] == "variable" and one[1] in told and one[2].startswith("new "))]
     lines += made
     for one in execution.artifacts:
@@ -71,7 +71,7 @@ def _late_lines(late: Mapping[str, str]) -> list[DeltaItem]:
 def _failure(execution: Execution) -> list[_Line]:
     error, status = execution.exception, execution.status
     if error is not None:
-        # `error` is the kind already; of the other ends the status says more.
+        # `error` is the kind already; other statuses add something.
         how = "" if status == "error" else status
         return [("error", error.type, ": ".join(filter(None, (how, error.message))) or "raised", "")]
     return [("error", execution.statement_id, status, "")] if status in ("timeout", "cancelled") else []
@@ -102,7 +102,7 @@ def _variable_changes(diff: NamespaceDiff, sizes: Mapping[str, Mapping[str, Json
         more = f", {size}" if size and size not in info.repr else ""
         lines.append(("variable", name, f"new {info.type} {info.repr}{more}", ""))
     for name, change in diff.changed.items():
-        # A cell of a large frame has changed, and its short repr has not: to say that twice would say nothing.
+        # The short repr of a large frame may stay the same: do not show it twice.
         was = f"{change.before} → " if change.before and change.repr not in ("", change.before) else ""
         size = size_told(sizes.get(name, {}), change.size) if change.size else ""
         grown = f", {size}" if "→" in size else ""
@@ -111,7 +111,7 @@ def _variable_changes(diff: NamespaceDiff, sizes: Mapping[str, Mapping[str, Json
 
 
 def size_told(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
-    """Return rows or items as `1,204 → 1,310 rows`, as `1,310 rows` where they are as before, or empty."""
+    """Return the change of a size as `1,204 → 1,310 rows`, `1,310 rows` where it is the same, or empty."""
     (old, _), (new, what) = _length(before), _length(after)
     if new is None:
         return ""
@@ -126,7 +126,7 @@ def _length(size: Mapping[str, Json]) -> tuple[int | None, str]:
 
 
 class _Subject(NamedTuple):
-    """What changed of one subject."""
+    """The changes of one subject."""
 
     rank: tuple[int, int]
     """By kind; of one kind those of the newest statement first."""
@@ -140,7 +140,7 @@ class _Subject(NamedTuple):
 
 
 class Feed:
-    """What changed over several turns: one line a subject, with how often and since when."""
+    """The changes of several turns: one line a subject, with how often it changed and since when."""
 
     def __init__(self) -> None:
         self._subjects: dict[tuple[str, str], _Subject] = {}
@@ -148,20 +148,20 @@ class Feed:
         self._dropped = 0
 
     def clear(self) -> None:
-        """Forget all: it was told."""
+        """Remove all lines."""
         self._subjects.clear()
         self._dropped = 0
 
     def add(self, items: Sequence[DeltaItem]) -> tuple[DeltaItem, ...]:
-        """Take in the feed of a turn. Returns the lines of all."""
+        """Add the feed of a turn; return all lines."""
         for item in items:
-            # An error or a divergence is one event; of a subject that changes, its newest state is what counts.
+            # Each error or divergence has its own line; the changes of another subject are merged.
             kind = item.kind
             key = kind, item.subject + (f"\0{item.statement_id}" if kind in ("error", "divergence", "notice") else "")
             known = self._subjects.pop(key, None)
             first, count = (known.first, known.times) if known else (item, 0)
             if kind == "variable" and item.summary == "deleted" and first.summary.startswith("new "):
-                continue  # it came and went
+                continue  # added and deleted since the last request
             if known and known.last.summary == "deleted":
                 first, count = item, 0
             age = -statement_number(item.statement_id)
@@ -184,12 +184,12 @@ class Feed:
 
 
 _KEPT = 10 * LIMIT
-"""Most subjects that a feed keeps; the least important ones go first."""
+"""Most subjects of a feed; the least important ones are dropped first."""
 _LINES = re.compile(r"\+(\d+) −(\d+) lines")
 
 
 def _merged(first: DeltaItem, count: int, last: DeltaItem) -> DeltaItem:
-    """Return the changes of a subject in one line."""
+    """Return one line for all changes of a subject."""
     if count == 1:
         return last
     summary = last.summary
@@ -212,9 +212,9 @@ def _bounded(items: list[DeltaItem], statement_id: str, more: int = 0) -> tuple[
 def format_move(
     move: HeadMove, restored: Restored, late: Mapping[str, str], comparisons: Sequence[Comparison] = ()
 ) -> tuple[DeltaItem, ...]:
-    """Return the delta feed of a move of HEAD: where it is, and what is not as it was there.
+    """Return the delta feed of a move of HEAD: the place, and what could not be restored.
 
-    It says nothing of where HEAD came from: the same place gives the same feed, whatever was on another branch.
+    It does not depend on where HEAD was before.
     """
     sid = _statement_of(move.to) if move.to is not None else "start"
     place = "after " + sid if move.to is not None else "before the first statement"
@@ -226,7 +226,7 @@ def format_move(
 
 
 def format_comparisons(comparisons: Sequence[Comparison]) -> list[DeltaItem]:
-    """Return one line for each re-run that came out differently, and one for all others together."""
+    """Return a line for each re-run with unexpected differences, and one for all others together."""
     items: list[DeltaItem] = []
     same: list[str] = []
     expected: list[str] = []
@@ -261,7 +261,7 @@ def _statement_of(execution_id: str) -> str:
 
 
 def _run_told(execution_id: str, statement_id: str) -> str:
-    """Return how an execution is called where that of `statement_id` is spoken of."""
+    """Return the name of an execution in a line about `statement_id`."""
     other, _, number = execution_id.rpartition(".")
     if other != statement_id:
         return other

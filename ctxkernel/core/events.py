@@ -26,7 +26,7 @@ NONE: Mapping[str, Any] = _Empty()
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one change did to a node, small enough for one line of the delta feed.
+    """A change of a node, small enough for one line of the delta feed.
 
     `summary` is one line; `fields` maps a changed digest field to (before, after); `text` is an
     optional bounded unified diff of the rendering.
@@ -39,7 +39,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class StatementExecuted:
-    """A statement's execution ended, in whatever way."""
+    """A statement's execution ended, with whatever status."""
 
     statement_id: str
     execution_id: str
@@ -48,7 +48,7 @@ class StatementExecuted:
 
 @dataclass(frozen=True, slots=True)
 class MethodCalled:
-    """A method of a node was called; the digests are those right before and right after it."""
+    """A method of a node was called; the digests are those before and after the call."""
 
     obj_id: str
     obj_type: str
@@ -61,7 +61,7 @@ class MethodCalled:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """A node's digest is not what it was."""
+    """A node's digest changed."""
 
     obj_id: str
     delta: Delta
@@ -78,7 +78,7 @@ class TickApplied:
 
 @dataclass(frozen=True, slots=True)
 class AsyncPayloadPrepared:
-    """A worker prepared an update; nothing was applied yet."""
+    """A worker prepared an update; it is not applied yet."""
 
     obj_id: str
     payload_meta: Mapping[str, Json]
@@ -95,7 +95,7 @@ class AsyncPayloadApplied:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecomputed:
-    """A group's summary was made anew from its members."""
+    """A group's summary was computed again from its members."""
 
     group_id: str
     delta: Delta
@@ -113,7 +113,7 @@ Event = (
 
 
 def plain(value: Any) -> Json:
-    """Return `value` (dataclasses, mappings, tuples of JSON values) as plain JSON values."""
+    """Return `value`, made of dataclasses, mappings and tuples of JSON values, as plain JSON values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

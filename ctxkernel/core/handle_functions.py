@@ -19,27 +19,27 @@ from ctxkernel.core.turn import HandleState, HandleTable
 
 
 class HandleFunctions:
-    """What the user's functions are methods of: the handles of one session."""
+    """The functions for handles that the user calls, and the handles of one session."""
 
     def __init__(self, graph: Graph, names: Names) -> None:
         self.graph = graph
         self.names = names
         self.ready = ReadyQueue()
         self.preparer: Preparer | None = None
-        """Who prepares updates in the background; None: everything is done by the tick itself."""
+        """The background worker; None: the tick does everything."""
         self.summarise: Summarise | None = None
-        """Who has summaries written by a model, where `summary_model` names one."""
+        """Requests summaries from a model, where `summary_model` names one."""
         self.ticked = False
-        """Whether handles were there at the last tick, so that work may be under way for them."""
+        """Whether there were handles at the last tick: then background jobs may be running."""
         self.turn_id: int = 0
         self.now = 0.0
         self._events: list[Event] = []
         graph.emit = self._events.append
         self._constructors: Constructors | None = None
-        """What the open statement's calls of `view`, `group` and `note` gave, and give."""
+        """The calls of `view`, `group` and `note` in the open statement."""
 
     def handles(self) -> tuple[HandleState, ...]:
-        """Return the handles as they stand: named ones, members of their groups, and running or pinned ones."""
+        """Return the current handles: named ones, members of their groups, and running or pinned ones."""
         nodes = self.graph.nodes()
         return handle_states(nodes, self.names.first_names(), self.graph.requested) if nodes else ()
 
@@ -144,7 +144,7 @@ class HandleFunctions:
 
 
 for _name in ("view", "group", "note", "show", "pin", "tick", "ls"):
-    # The user calls `view(…)`: an error about its arguments must not speak of a `HandleFunctions.view`.
+    # The user calls `view(…)`: an error about its arguments must not mention `HandleFunctions.view`.
     getattr(HandleFunctions, _name).__qualname__ = _name
 
 

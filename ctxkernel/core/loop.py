@@ -4,8 +4,8 @@
     (the kernel runs the code; handles record what is done to them)
     end     the steps of `Loop.END`: namespace diff → tick → timeline → delta feed → projection → TurnResult
 
-Rule 1: no clock, I/O, thread or Jupyter: times, outcomes and ports come in as arguments.
-Rule 2: each step is guarded on its own; a fault in one costs that step, never the turn.
+Rule 1: no clock, I/O, threads or Jupyter: times, outcomes and ports are arguments.
+Rule 2: the guard runs each step: a step that fails is skipped, and the turn goes on.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from ctxkernel.core.turn import (
 )
 
 CACHE_SECONDS = 300.0
-"""How long a provider keeps what it has cached."""
+"""How long a provider keeps its prompt cache."""
 UNKNOWN = NamespaceDiff(incomplete="the namespace diff failed, so what this cell changed is not known")
 UNSEEN = NamespaceDiff(incomplete="the namespace diff failed before this cell, so what it changed is not known")
 
@@ -87,12 +87,12 @@ class Loop(Position):
         names = Names(namespace, graph, tracker, rows=self.settings.variable_rows, mask_value=mask_value)
         super().__init__(graph, names)
         self.blind = ""
-        """Why it is not known as a whole what the last statement changed; empty where it is."""
+        """Why the changes of the last statement are not known completely; empty where they are."""
         self._suspected = ""
-        """Why the tracker is to look at every name, until it was told so."""
+        """Why the tracker must compare every name; empty once it was told so."""
         self.projection: Any = None
         self.state = Turn((), (), (), 0, ())
-        """What the projection was built from."""
+        """The state that the projection was built from."""
         self._namespace = namespace
         self._tracker = tracker
         self._projector = projector
@@ -103,12 +103,12 @@ class Loop(Position):
         """What changed since the model was last asked."""
         self._compared: list[Comparison] = []
         self.requested_at: float | None = None
-        """When the model was last sent a request; None where it never was."""
+        """When the last request was sent to the model; None where none was."""
         self.pending: Callable[[], Collection[str]] = tuple
-        """Says which calls of the model wait here for their results; whoever runs its cells sets it."""
+        """Returns the calls of the model that wait for their results; the kernel sets it."""
 
     def reconfigure(self, settings: Settings) -> None:
-        """Have other settings from now on."""
+        """Use other settings from now on."""
         self.settings = self.graph.settings = settings
         self.names.resize(settings.variable_rows)
 
@@ -125,12 +125,12 @@ class Loop(Position):
         tags: Mapping[str, Json] | None = None,
         rerun_of: str | None = None,
     ) -> OpenTurn:
-        """Append a running statement for `source`, ready for its code to run.
+        """Append a running statement for `source`; its code can run then.
 
         `rerun_of` is the statement that this is a re-run of: with the same text it becomes a new execution of that
-        one, with another text a statement of its own that is tagged with it. An unknown one counts for nothing.
+        statement, with another text a new statement that is tagged with it. An unknown id is ignored.
         """
-        if self._open is not None:  # the kernel lost the end of a turn; close it as what it was
+        if self._open is not None:  # the kernel missed the end of a turn
             self.end(
                 Outcome("cancelled", exception=ExceptionInfo("LostEnd", "the end of this cell was not seen", "")), now
             )
@@ -185,7 +185,7 @@ class Loop(Position):
         return statement, execution
 
     def _outside(self, diff: NamespaceDiff, now: float) -> tuple[Statement, Execution]:
-        """Give names that changed between two cells a meta statement of their own."""
+        """Append a meta statement for names that changed between two cells."""
         told = [*diff.added, *diff.changed, *diff.deleted]
         source = f"# outside a cell: {', '.join(told[:20])}{' …' if len(told) > 20 else ''}"
         statement, running = self._append(source, now, "meta", "human", None, {"outside": True})
@@ -194,7 +194,7 @@ class Loop(Position):
         return statement, execution
 
     def suspect(self, reason: str) -> None:
-        """Say that names may have changed without being seen: the tracker is to look at every one of them."""
+        """Make the next diff compare every name, since some may have changed unnoticed."""
         self._suspected = reason
         self._warn_tracker()
 
@@ -217,10 +217,10 @@ class Loop(Position):
     ) -> TurnResult:
         """Close the open statement. Raises RuntimeError where none is open.
 
-        `observe` gives the events of the model's history that follow from how it ended, recorded before the
-        projection is built. With `move`, HEAD goes elsewhere when the execution has finished, which stays as a leaf
-        where HEAD was. The namespace and the handles are those of that place already; `restored` says what could not
-        be had back.
+        `observe` returns the events of the model's history that follow from how the execution ended; they are recorded
+        before the projection is built. With `move`, HEAD moves when the execution has finished, which stays as a leaf
+        where HEAD was. Namespace and handles are those of the target already; `restored` lists what could not be
+        restored.
         """
         if self._open is None:
             raise RuntimeError("no statement is open; call begin first")
@@ -247,7 +247,7 @@ class Loop(Position):
         nodes = graph.nodes()
         if self._compared:
             tell_groups(nodes, self._namespace, self._compared)
-        if ending.move is not None:  # the handles, which are those of where HEAD goes, see the history of there
+        if ending.move is not None:  # the handles are those of the target: they see the history of the target
             self._ahead = self.log.path(ending.move.to)
         asked = self._question and any(node.listens for node in nodes)
         graph.named = named_in(self._question, self._namespace, nodes) if asked else frozenset()
@@ -269,7 +269,7 @@ class Loop(Position):
         return execution
 
     def _completed(self, diff: NamespaceDiff) -> NamespaceDiff:
-        """Return the diff, incomplete where something is not known of this statement or of what was before it."""
+        """Return the diff, marked as incomplete where changes of this statement, or before it, are not known."""
         if diff is UNKNOWN:
             self.blind = self.blind or diff.incomplete
         self.suspect(self.blind)
@@ -293,7 +293,7 @@ class Loop(Position):
     def _list_changes(self, ending: Ending) -> Changes:
         late, comparisons = self._taken()
         if ending.moved is not None:
-            # What the model knew, and what it did not, was of another place.
+            # The feed so far describes another place in the timeline.
             return self._tell_move(ending.moved, ending.restored, late, comparisons)
         execution, handles = ending.execution, self.names.handles
         names = {obj_id: name for name, obj_id in handles.items()} if handles else NONE
@@ -308,7 +308,7 @@ class Loop(Position):
         return self._state(ending.handles, ending.variables, ending.changes.untold)
 
     def _tend_history(self, ending: Ending) -> list[str]:
-        """Have the history mended and condensed where that is due; returns what to tell the user."""
+        """Record the repairs and condensations that are due; return notices for the user."""
         if ending.moved is not None:
             self._moment = "load" if self._moment == "load" else "rewind"
             return []
@@ -356,7 +356,7 @@ class Loop(Position):
         )
 
     def close(self, turn: OpenTurn, outcome: Outcome, now: float) -> TurnResult:
-        """Close a statement of which `end` failed: how it ended is kept, and nothing else."""
+        """Close a statement whose `end` failed. Only its outcome is kept."""
         self._open = self._recording = self._ahead = None
         self.blind = self.blind or UNKNOWN.incomplete
         self.suspect(self.blind)
@@ -378,7 +378,7 @@ class Loop(Position):
         return Turn(self._history, handles, *variables, deltas, self.log.records, self._coarser, cold, pending)
 
     def answered(self) -> None:
-        """The model has answered: what the next request tells of changes begins here."""
+        """Begin the delta feed anew, since the model has answered."""
         self._feed.clear()
 
     def _coarser(self, obj_id: str, lod: int) -> str | None:
@@ -386,7 +386,7 @@ class Loop(Position):
         return self._guard("projection", lambda: node.render(lod=lod).text, None) if node is not None else None
 
     def move(self, move: HeadMove, restored: Restored | None = None) -> None:
-        """Move HEAD without a turn: when a session goes on. Builds the projection.
+        """Move HEAD without a turn, when a session is resumed, and build the projection.
 
         Raises KeyError for an unknown place, RuntimeError while a statement is open.
         """
@@ -405,7 +405,7 @@ class Loop(Position):
         return move
 
     def _taken(self) -> tuple[Mapping[str, str], Sequence[Comparison]]:
-        """Return the late output and the comparisons that were not told yet: from now on they were."""
+        """Return the late output and the comparisons that no feed has reported yet, and forget them."""
         taken = self._late, self._compared
         self._late, self._compared = {}, []
         return taken
@@ -420,7 +420,7 @@ class Loop(Position):
         return Changes(deltas, self._feed.add(deltas))
 
     def compared(self, comparison: Comparison) -> None:
-        """Tell what a re-run came out with, in the next delta feed and in the groups over what it changed.
+        """Report a comparison in the next delta feed, and in the groups over what the re-run changed.
 
         Raises KeyError for an execution that is not in this log.
         """

@@ -1,9 +1,8 @@
-"""The timeline: what was executed, and with what result. Statements, executions, the log and HEAD.
+"""The timeline: statements, executions, the log and HEAD.
 
-Rule 1: a Statement is immutable; an Execution is replaced once, when it ends, and never after,
-but for output that came late, which is added.
-Rule 2: the log is append-only; going back moves HEAD and rewrites nothing (law 2).
-Rule 3: no clock here: times are Unix seconds (UTC) that arrive as arguments.
+Rule 1: a Statement is immutable. An Execution is replaced once, when it ends; later only late output is added.
+Rule 2: the log is append-only; a return moves HEAD and rewrites nothing (law 2).
+Rule 3: no clock here: times are Unix seconds (UTC), given as arguments.
 The fields are those of seed 002 §3, with author, cell and parents added.
 """
 
@@ -26,7 +25,7 @@ Status = Literal["running", "ok", "error", "timeout", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class TypeInfo:
-    """A variable as it is: Python type name, capped repr, best-effort size (a hint, not a sum)."""
+    """A variable: Python type name, truncated repr, best-effort size (a hint, not a sum)."""
 
     type: str
     repr: str
@@ -36,25 +35,25 @@ class TypeInfo:
 
 @dataclass(frozen=True, slots=True)
 class ChangeInfo:
-    """A variable that changed. `how` is `rebound` (another object) or `mutated` (the same, changed)."""
+    """A variable that changed: `rebound` to another object, or `mutated` in place."""
 
     type: str
     repr: str
     size: Mapping[str, Json] = NONE
     how: Literal["rebound", "mutated"] = "rebound"
     before: str = ""
-    """The capped repr before, where one was kept; else empty."""
+    """The truncated repr before the change; empty where none was kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceDiff:
-    """What a statement did to the user's names (seed 002 §3.2)."""
+    """The changes of the user's names by a statement (seed 002 §3.2)."""
 
     added: Mapping[str, TypeInfo] = NONE
     changed: Mapping[str, ChangeInfo] = NONE
     deleted: tuple[str, ...] = ()
     incomplete: str = ""
-    """Empty, or why changes may be missing: a step failed, or variables are still being compared."""
+    """Why changes may be missing: a step failed, or variables are still being compared. Empty: none are."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.deleted)
@@ -71,11 +70,11 @@ class ExceptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """Something a statement left: a rich output (by MIME type) or a file that it wrote; or a file that it read.
+    """A rich output of a statement (by MIME type), a file that it wrote, or a file that it read.
 
-    `data` is the payload as a Jupyter message carries it (text, base64, or JSON), None where it is
-    over the bound or a file; `size` is in bytes, `hash` is `sha256:<hex>` or empty when too large (of a file
-    that was read: `xxh3:<hex>`, or `stat:<mtime in ns>:<size>` where the content was not looked at).
+    `data` is the payload as in a Jupyter message (text, base64, or JSON), None where it is over the limit or a file;
+    `size` is in bytes; `hash` is `sha256:<hex>`, or empty when too large (of a file that was read: `xxh3:<hex>`, or
+    `stat:<mtime in ns>:<size>` where the content was not read).
     """
 
     kind: Literal["display", "file", "read"]
@@ -88,7 +87,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an execution cost: wall time in milliseconds, model tokens, money in US dollars."""
+    """The cost of an execution: wall time in milliseconds, model tokens, US dollars."""
 
     time_ms: float = 0.0
     tokens: int | None = None
@@ -100,7 +99,7 @@ class Statement:
     """One executed cell, as text."""
 
     statement_id: str
-    """`s<index>`: short, deterministic, and what `%ctx goto` takes."""
+    """`s<index>`: short and deterministic; `%ctx goto` takes it."""
     index: int
     """Global, monotonic, from 1. Not the prompt number."""
     timestamp: float
@@ -116,7 +115,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One run of a statement. `stdout` and `stderr` are bounded copies with a marker at a cut."""
+    """One run of a statement. `stdout` and `stderr` are bounded copies with a marker where they are truncated."""
 
     execution_id: str
     """`<statement_id>.<n>`, n from 1."""
@@ -133,20 +132,20 @@ class Execution:
     artifacts: tuple[Artifact, ...] = ()
     cost: Cost = field(default_factory=Cost)
     cut: Mapping[str, int] = NONE
-    """Bytes left out, by stream; empty where nothing was cut."""
+    """Bytes left out, by stream; empty where nothing was truncated."""
     late: Mapping[str, str] = NONE
     """Output that arrived after the end (threads, children), by stream."""
     notices: tuple[str, ...] = ()
-    """What ctxkernel did less of in this turn, and why."""
+    """Notices for the user of this turn, such as work that was skipped, and why."""
 
 
 def fingerprint(source: str, environment: str) -> str:
-    """Return `sha256:<16 hex>` of the source and what it ran in, see `environment_text` (seed 002 §3.1)."""
+    """Return `sha256:<16 hex>` of a source and the `environment_text` that it ran in (seed 002 §3.1)."""
     return "sha256:" + hashlib.sha256((source + environment).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def environment_text(environment: Mapping[str, Json]) -> str:
-    """Return what statements run in as one text, for their fingerprints."""
+    """Return the environment of statements as one text, for their fingerprints."""
     return "".join([f"\0{key}={environment[key]}" for key in sorted(environment)])
 
 
@@ -173,7 +172,7 @@ class _Head(Enum):
 
 
 HEAD: Final = _Head.HEAD
-"""Stands for "where HEAD is": None is a place of its own, the one before all statements."""
+"""Stands for the place of HEAD. None is another place: before all statements."""
 
 Path = list[tuple[Statement, Execution]]
 """Executions from a root on, each with its statement."""
@@ -181,22 +180,22 @@ Path = list[tuple[Statement, Execution]]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A line of executions that nothing follows."""
+    """A line of executions up to a leaf."""
 
     leaf: str
     """Its newest execution."""
     fork: str | None
-    """The last execution that it shares with another branch; None where it shares none."""
+    """The last execution that it shares with another branch; None where there is none."""
     statements: tuple[str, ...]
     """Ids of the statements after the fork, oldest first; a re-run has the id of what it re-ran."""
     has_head: bool
-    """Whether HEAD is on it, at its leaf or at an earlier place: of those that share that place, on the newest."""
+    """Whether HEAD is on it; where several branches share the place of HEAD, only the newest has it."""
 
 
 class StatementLog:
     """The append-only tree of executions, and HEAD.
 
-    Holds: indices of statements grow, from 1; HEAD is an execution's id or None; no execution's parent ever changes.
+    Holds: indices of statements grow from 1; HEAD is an execution's id or None; parents of executions never change.
     """
 
     def __init__(self) -> None:
@@ -215,7 +214,7 @@ class StatementLog:
         self.head: str | None = None
 
     def start_after(self, index: int) -> None:
-        """Begin a new root whose first statement has `index + 1` (an earlier kernel wrote the others)."""
+        """Begin a new root whose first statement has the index `index + 1`; an earlier kernel wrote the others."""
         if self._statements:
             raise CtxError("start_after is for an empty log; this one has statements")
         self._offset = index
@@ -228,9 +227,9 @@ class StatementLog:
         movers: Iterable[str] = (),
         records: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        """Put what an earlier kernel wrote into this empty log, statements in the order of their indices.
+        """Load the timeline of an earlier kernel into this empty log, statements in the order of their indices.
 
-        Roots that are not among them are left out as by `start_after`, which may be called before. `movers` are the
+        `start_after` may be called before, for roots that are not loaded. `movers` are the
         executions that moved HEAD, `records` the model's history by execution. Raises CtxError for a log with
         statements, KeyError for an unknown `head`.
         """
@@ -245,7 +244,7 @@ class StatementLog:
         for statement, of_it in sorted(found, key=lambda pair: pair[0].index):
             self._add(statement)
             runs += of_it
-        # A re-run of an early statement comes after the first run of a late one.
+        # A re-run of an early statement follows the first run of a late one.
         for run in sorted(runs, key=lambda run: run.started_at):
             self._add_execution(run)
         self._runs = {name: tuple(sorted(of_it, key=_number)) for name, of_it in self._runs.items()}
@@ -278,12 +277,12 @@ class StatementLog:
 
     @property
     def movers(self) -> frozenset[str]:
-        """The executions that moved HEAD and did nothing else."""
+        """The executions that only moved HEAD."""
         return frozenset(self._movers)
 
     @property
     def executed(self) -> int:
-        """How many executions there are."""
+        """The number of executions."""
         return len(self._by_id)
 
     def next_execution_id(self, statement_id: str) -> str:
@@ -352,7 +351,7 @@ class StatementLog:
         self._children[parent] = (*self._children.get(parent, ()), execution_id)
 
     def finish(self, execution: Execution) -> None:
-        """Put the ended execution in the place of the running one."""
+        """Replace the running execution by the ended one."""
         open_one = self._by_id[execution.execution_id]
         if open_one.status != "running":
             raise CtxError(f"execution {execution.execution_id} has already ended as {open_one.status}")
@@ -361,7 +360,7 @@ class StatementLog:
         self._by_id[execution.execution_id] = execution
 
     def replace_late(self, execution_id: str, late: Mapping[str, str]) -> None:
-        """Fold output that came after its end into an execution: facts added, none changed."""
+        """Replace the late output of an execution; its other fields stay."""
         self._by_id[execution_id] = dataclasses.replace(self._by_id[execution_id], late=late)
 
     # -- the tree -----------------------------------------------------------------------------
@@ -369,7 +368,7 @@ class StatementLog:
     def move_head(self, execution_id: str | None, *, by: str | None = None) -> None:
         """Move HEAD to an execution, or before all of them. Raises KeyError for an unknown one.
 
-        `by` is the execution that asked for it, if one did: it did nothing else, so it makes no branch of its own.
+        `by` is the execution that requested the move, if any: it did nothing else, so it makes no branch.
         """
         for one in (execution_id, by):
             if one is not None and one not in self._by_id:
@@ -383,10 +382,10 @@ class StatementLog:
         at = self.head if execution_id is HEAD else execution_id
         path: Path = []
         execution = self._by_id[at] if at is not None else None
-        while execution is not None and len(path) < len(self._by_id):  # a damaged session may hold a cycle
+        while execution is not None and len(path) < len(self._by_id):  # a damaged session may have a cycle
             path.append((self._named[execution.statement_id], execution))
             parent = execution.parent_execution_id
-            # A parent that was not loaded: the path begins after it.
+            # If a parent was not loaded, the path begins after it.
             execution = self._by_id.get(parent) if parent is not None else None
         path.reverse()
         return path
@@ -409,7 +408,7 @@ class StatementLog:
         return tuple(run for run in self._by_id.values() if run.execution_id not in self._children)
 
     def branches(self) -> tuple[Branch, ...]:
-        """The branches, that with the newest leaf last. Executions that only moved HEAD make none."""
+        """The branches, the one with the newest leaf last. Executions that only moved HEAD make no branch."""
         children = self._children.items()
         follow = {parent: [one for one in after if self._counts(one)] for parent, after in children}
         found: list[Branch] = []
@@ -433,7 +432,7 @@ class StatementLog:
         return tuple(dataclasses.replace(b, has_head=at == newest) for at, b in enumerate(found))
 
     def _counts(self, execution_id: str) -> bool:
-        """Whether an execution is more than a move of HEAD that nothing follows."""
+        """Whether an execution makes a branch: not if it only moved HEAD and nothing follows."""
         return execution_id not in self._movers or execution_id in self._children or execution_id == self.head
 
     def newest_execution(self, statement_id: str, prefer: Path | None = None) -> Execution:
