@@ -244,7 +244,7 @@ def test_settings_of_every_part_reach_it(kernel: RunningKernel):
         "(get_ipython().kernel.ctx.loop.log.executions('s2')[-1])"
     )
     assert kept == "(True, True)"
-    assert kernel.evaluate("len(get_ipython().kernel.ctx.loop.variables())") == "1"
+    assert kernel.evaluate("len(get_ipython().kernel.ctx.loop.names.table().rows)") == "1"
 
 
 @pytest.mark.parametrize(

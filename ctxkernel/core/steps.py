@@ -1,7 +1,7 @@
-"""Steps: the order of a turn as a table, and the one function that walks it.
+"""Steps: the order of a turn as a table, and the function that runs it.
 
 Rule 1: order lives in tables of `Step`; a step does not call the next one.
-Rule 2: a step writes nothing into the record of its turn: what it returns is put there under the name that it gives.
+Rule 2: a step does not write into the record of its turn: `run_steps` stores what it returns, under `Step.gives`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Guard(Protocol):
-    """Runs a step and bears its failure."""
+    """Runs a step and handles its failure."""
 
     def __call__(self, part: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
         """Return `run(*arguments)`, or `otherwise` if it raised or the part is switched off."""
@@ -22,7 +22,7 @@ class Guard(Protocol):
 
 
 def no_guard(part: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
-    """Let exceptions through: for tests, and where nobody's cell is at stake."""
+    """Run a step and let its exceptions through: for tests, and where no cell of a user runs."""
     return run(*arguments)
 
 
@@ -31,19 +31,19 @@ class Step:
     """One step of a turn."""
 
     part: str
-    """What the user is told has failed. Steps of one part are switched off together."""
+    """The name that a notice of a failure uses. Steps of one part are switched off together."""
     run: Callable[[Any, Any], Any]
-    """Takes the owner of the table and the record of the turn; returns what it gives."""
+    """Takes the owner of the table and the record of the turn; returns the value for `gives`."""
     gives: str = ""
-    """The field of the record that gets what `run` returns; empty: nothing is kept."""
+    """The field of the record that gets what `run` returns; empty: it is dropped."""
     needs: tuple[str, ...] = ()
-    """Fields that earlier steps give, and that this one reads."""
+    """Fields of earlier steps that this one reads."""
     otherwise: Any = None
-    """What it gives if it fails."""
+    """The value for `gives` if the step fails."""
     bounded: bool = False
-    """Whether it shares the time limit of the end of a cell, and goes on with less when that is over."""
+    """Whether it shares the time limit of the end of a cell, and does less work when the limit is reached."""
     essential: bool = False
-    """Whether the turn cannot go on without it: what it raises ends the walk."""
+    """Whether the turn cannot go on without it: its exceptions are not caught."""
 
 
 def run_steps(steps: Sequence[Step], guard: Guard, owner: Any, record: Any) -> None:
@@ -52,7 +52,7 @@ def run_steps(steps: Sequence[Step], guard: Guard, owner: Any, record: Any) -> N
     for step in steps:
         if step.essential:
             given = step.run(owner, record)
-        elif clean:  # without a call of the guard, which has nothing to say
+        elif clean:  # saves a call of the guard for each step
             try:
                 given = step.run(owner, record)
             except BaseException as fault:
@@ -68,7 +68,7 @@ def _raise(fault: BaseException) -> None:
 
 
 def unmet_needs(steps: Sequence[Step], given: Sequence[str]) -> list[str]:
-    """Return a line for each need that neither `given` nor an earlier step fulfils: a table in the wrong order."""
+    """Return a line for each need that neither `given` nor an earlier step provides."""
     known, found = set(given), list[str]()
     for step in steps:
         found += [f"{step.part} ({step.run.__name__}) needs {need}" for need in step.needs if need not in known]
