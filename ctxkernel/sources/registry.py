@@ -26,20 +26,17 @@ from ctxkernel.core.ports import Source
 from ctxkernel.core.reflection import defines, is_a, type_name
 from ctxkernel.core.settings import Settings
 from ctxkernel.sources.base.rendering import BaseSource
-from ctxkernel.sources.files.directories import DirectorySource
 from ctxkernel.sources.files.files import FileSource
-from ctxkernel.sources.files.globs import GlobSource, folder_of, is_pattern
+from ctxkernel.sources.files.folders import DirectorySource, GlobSource, folder_of, is_pattern
 from ctxkernel.sources.files.notebooks import NotebookSource
 from ctxkernel.sources.files.open_files import SUFFIXES, CompressedSource, HeldSource, held_by
 from ctxkernel.sources.files.pdfs import PdfSource
 from ctxkernel.sources.files.uris import UriSource, scheme_of
-from ctxkernel.sources.libraries.delayed import ActorSource, DaskFrameSource, DaskSource, RaySource
-from ctxkernel.sources.libraries.estimators import EstimatorSource
 from ctxkernel.sources.libraries.figures import FigureSource
 from ctxkernel.sources.libraries.labelled import LabelledSource, TreeSource
-from ctxkernel.sources.libraries.lazy_frames import LazyFrameSource
+from ctxkernel.sources.libraries.models import EstimatorSource, NetworkSource, open_tensor
 from ctxkernel.sources.libraries.pil_images import PilImageSource
-from ctxkernel.sources.libraries.tensors import NetworkSource, open_tensor
+from ctxkernel.sources.libraries.plans import ActorSource, DaskFrameSource, DaskSource, LazyFrameSource, RaySource
 from ctxkernel.sources.objects.objects import CodeSource, ObjectSource, StringSource, has_source, source_file
 from ctxkernel.sources.tables.arrays import ArraySource
 from ctxkernel.sources.tables.columns import modules

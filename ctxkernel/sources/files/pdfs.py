@@ -24,8 +24,7 @@ from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import Data, Gone, load_bytes, make_text
 from ctxkernel.sources.base.positions import find_name, pattern_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
-from ctxkernel.sources.files.files import find_in, names_in
-from ctxkernel.sources.files.formats import FormatSource
+from ctxkernel.sources.files.files import FormatSource, find_in, names_in
 from ctxkernel.sources.files.text_levels import Document
 
 MOST_BYTES = 64 << 20

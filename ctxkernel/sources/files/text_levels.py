@@ -1,4 +1,10 @@
-"""The four levels of detail of a text, for every source that has one.
+"""Extractive summaries of texts (level of detail 2): the most informative lines, as they stand.
+
+Rule 1: nothing is paraphrased: a bullet is cut out of the text, with the line it stands on.
+Rule 2: bullets are chosen by score and shown in the order of the text; ties go to the earlier line.
+Rule 3: no model, no randomness: the same text gives the same bullets everywhere.
+
+The four levels of detail of a text, for every source that has one.
 
 Rule 1: each level is a function from a text (or a window of one) and a budget to a `Draft`.
 Rule 2: the first line says what is shown, of what, and how much there is.
@@ -6,18 +12,110 @@ Rule 2: the first line says what is shown, of what, and how much there is.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxkernel.core.text import format_size, plural, truncate
+from ctxkernel.core.text import format_size, one_line, plural, truncate
 from ctxkernel.projection.tokens import count_tokens, largest
 from ctxkernel.sources.base.file_reader import Text
-from ctxkernel.sources.base.line_windows import Window, whole_window
+from ctxkernel.sources.base.large_files import Window, whole_window
+from ctxkernel.sources.base.positions import DETAILS, Outline, entry_lines
 from ctxkernel.sources.base.rendering import NO_CAP, PAST_END, Draft, Place, fit, fit_lines, marked
-from ctxkernel.sources.base.symbols import DETAILS, Outline, entry_lines
 from ctxkernel.sources.base.text_diff import changes, counted, unified
-from ctxkernel.sources.files.text_summary import Bullet, bullets
 from ctxkernel.sources.outlines.outline import Language, language_of
+from ctxkernel.sources.outlines.tabular import read_table
+
+_WORD = re.compile(r"[^\W\d_]{4,}")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])")
+_DIGITS = re.compile(r"\d+")
+_SCAN_LINES = 10_000
+_MOST_BULLETS = 400
+_ALERTS = re.compile(
+    r"\b(?:error|warning|warn|fatal|critical|exception|traceback|failed|TODO|FIXME|XXX)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bullet:
+    """One extracted line."""
+
+    line: int
+    text: str
+    score: float
+
+
+def bullets(text: Text, language: Language, outline: Outline) -> list[Bullet]:
+    """Return the bullets of a text, best first, at most 400."""
+    if language.name == "table" and (table := read_table(text)) is not None:
+        found = [Bullet(0, line, -at) for at, line in enumerate(table.statistic_lines())]
+    elif language.name in ("json", "jsonlines") and outline.lines:
+        found = [Bullet(at, line.strip(), -_indent(line)) for at, line in enumerate(outline.lines)]
+    elif outline.what == "symbols":
+        found = _definitions(text, outline)
+    elif outline.what == "headings":
+        found = [
+            Bullet(entry.line, entry.text.lstrip("# ") + (f" — {entry.doc}" if entry.doc else ""), -entry.depth)
+            for entry in outline.entries
+        ]
+    else:
+        found = _sentences(text.lines)
+    return sorted(found, key=lambda bullet: (-bullet.score, bullet.line))[:_MOST_BULLETS]
+
+
+def _definitions(text: Text, outline: Outline) -> list[Bullet]:
+    """Rank definitions by how often the text names them; a docstring counts like four namings."""
+    named = Counter(_NAME.findall(text.text))
+    entries = outline.entries
+    found: list[Bullet] = []
+    for at, entry in enumerate(entries):
+        uses = named[entry.name] - 1
+        members = 0
+        if entry.depth == 0 and " " in entry.text and "class " in entry.text:
+            members = next((i for i, e in enumerate(entries[at + 1 :]) if e.depth == 0), len(entries) - at - 1)
+        facts = [f"named {uses}×"] * (uses > 0) + [plural(members, "members")] * (members > 0)
+        private = entry.name.startswith("_") and not entry.name.startswith("__")
+        score = min(uses, 40) + 4 * bool(entry.doc) + min(members, 20) - 12 * entry.depth - 6 * private
+        tail = f" ({', '.join(facts)})" if facts else ""
+        found.append(Bullet(entry.line, f"{entry.text}{f' — {entry.doc}' if entry.doc else ''}{tail}", score))
+    return found
+
+
+def _sentences(lines: Sequence[str]) -> list[Bullet]:
+    """Rank first sentences and lines by the weight of their words; lines alike but for numbers count once."""
+    candidates: dict[str, tuple[int, str, int]] = {}
+    previous = ""
+    for at, line in enumerate(lines[:_SCAN_LINES]):
+        plain = line.strip()
+        if plain:
+            opens = not previous.strip()
+            sentence = _SENTENCE_END.split(plain, maxsplit=1)[0] if opens else plain
+            key = _DIGITS.sub("0", sentence[:200])
+            first, kept, often = candidates.get(key, (at, sentence, 0))
+            candidates[key] = (first, kept, often + 1)
+        previous = line
+    weights: Counter[str] = Counter()
+    words = {key: set(_WORD.findall(kept[:400].lower())) for key, (_, kept, _) in candidates.items()}
+    for found in words.values():
+        weights.update(found)
+    out: list[Bullet] = []
+    for key, (at, sentence, often) in candidates.items():
+        said = words[key]
+        score = sum(weights[word] for word in said) / (len(said) + 4) if said else 0.0
+        if not at or not lines[at - 1].strip():
+            score *= 2  # how a paragraph begins says what it is about
+        if _ALERTS.search(sentence[:200]):
+            score += 5
+        alike = f" (and {plural(often - 1, 'lines')} like it)" if often > 1 else ""
+        out.append(Bullet(at, one_line(sentence, 200) + alike, round(score, 6)))
+    return out
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
 
 BASIS_CHARS = 2 << 20
 """Longest text that is kept whole for a later diff; of a longer one a window is kept."""

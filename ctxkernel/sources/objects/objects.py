@@ -24,7 +24,7 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import attributes, is_a, type_name
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text, content_hash, make_text
-from ctxkernel.sources.base.line_windows import whole_window
+from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import find_pattern, key_of, no_place, pattern_of
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, titled
 from ctxkernel.sources.files.files import TextSource, render_document

@@ -18,11 +18,9 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, plural
 from ctxkernel.sources.base.positions import no_place
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Place, fit_lines, titled
-from ctxkernel.sources.tables.column_stats import numbers
-from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cells, hash_column, modules
+from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cells, hash_column, modules, numbers
 from ctxkernel.sources.tables.frames import EXACT_CELLS
-from ctxkernel.sources.tables.table_diff import TableBasis, TableWindow, table_changes
-from ctxkernel.sources.tables.tables import table_rows
+from ctxkernel.sources.tables.tables import TableBasis, TableWindow, table_changes, table_rows
 
 _SAMPLE_CELLS = 500_000
 _WINDOW_COLUMNS = 60

@@ -22,19 +22,20 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, titled
-from ctxkernel.sources.tables.column_stats import column_facts, describe, facts_by_parts
 from ctxkernel.sources.tables.columns import (
     CHUNKS,
     HASH_BYTES,
     STAMP_BYTES,
     ColumnHash,
     cells,
+    column_facts,
+    describe,
+    facts_by_parts,
     hash_column,
     labels_of,
     modules,
 )
-from ctxkernel.sources.tables.table_diff import TableBasis, TableWindow, table_changes
-from ctxkernel.sources.tables.tables import table_rows
+from ctxkernel.sources.tables.tables import TableBasis, TableWindow, table_changes, table_rows
 
 EXACT_CELLS = 5_000_000
 _SAMPLE_CELLS = 100_000

@@ -24,7 +24,7 @@ from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_bytes, open_regular, read_at, reason_of
 from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit, fit_lines, marked
-from ctxkernel.sources.files.formats import FormatSource
+from ctxkernel.sources.files.files import FormatSource
 
 FOOTER_BYTES = 32 << 20
 """Largest footer that is read."""

@@ -19,8 +19,7 @@ from ctxkernel.sources.base.positions import MOST_NAMES
 from ctxkernel.sources.base.rendering import Names, Place, titled
 from ctxkernel.sources.tables.columns import HASH_BYTES, STAMP_BYTES, ColumnHash, cell
 from ctxkernel.sources.tables.frames import EXACT_CELLS
-from ctxkernel.sources.tables.table_diff import TableWindow
-from ctxkernel.sources.tables.tables import Facts, TableSource
+from ctxkernel.sources.tables.tables import Facts, TableSource, TableWindow
 
 _HASHED_COLUMNS = 256
 _STAMPED_COLUMNS = 64

@@ -5,25 +5,35 @@ Rule 1: no file but a `.gitignore` is opened, no link followed; at most `MOST_NA
         looked at, and so many names left out as are read of a folder.
 Rule 2: names are sorted, so the listing does not depend on the file system's order.
 Rule 3: hidden folders and caches are named but not entered. What a `.gitignore` leaves out is counted, and not named.
+
+Many files by one pattern, `view("data/*.csv")`: what matches now, with sizes and a look into the first.
+
+Rule 1: at most `MOST_NAMES` names are read and `MOST_SHOWN` matches kept; what was left out is said.
+Rule 2: matches are sorted by name, and named from the folder before the first wildcard, wherever that lies.
+Rule 3: `**` follows no link, and enters no hidden folder and no cache; a name with a leading dot takes a pattern
+        with one.
+Rule 4: only regular files are opened, and those as a view of each would.
 """
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import os
+import re
 import stat
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.text import format_size, plural
+from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.file_reader import content_hash, file_stamp, reason_of
 from ctxkernel.sources.base.positions import pattern_of
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, parse_place
-from ctxkernel.sources.base.scroll_steps import moved
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, moved, parse_place
 from ctxkernel.sources.files.gitignore import Ignoring, above
 
 MOST_NAMES = 20_000
@@ -280,3 +290,251 @@ def changed(before: dict[str, tuple[int, int]], found: list[Found]) -> Iterator[
         elif (entry.size, entry.changed) != before[name]:
             was, now_is = format_size(before[name][0]), format_size(entry.size)
             yield f"~ {name} · {was}{f' → {now_is}' if was != now_is else ''}"
+
+
+WATCHED = 256
+"""Matches, and folders, that are asked at each tick whether they changed."""
+_LOOKS = 4
+_LOOK_LINES = 8
+_LOOK_TOKENS = 400
+_LEAST_TOKENS = 150  # of a rendering with room for looks
+_GLOB_DEPTH = 32
+_WILDCARD = re.compile(r"[*?]|\[[^/\]]+\]")
+_ESCAPED = re.compile(r"\[([*?[])\]")
+
+
+def is_pattern(text: str) -> bool:
+    """Say whether a text has a wildcard: `*`, `?` or `[…]`."""
+    return bool(_WILDCARD.search(text))
+
+
+def folder_of(pattern: str) -> str:
+    """Return the folder before the first wildcard of an absolute pattern."""
+    root, parts = _split(pattern)
+    fixed: list[str] = []
+    for part in parts[:-1]:
+        if (name := _literal(part)) is None:
+            break
+        fixed.append(name)
+    return os.path.join(root, *fixed)
+
+
+class GlobSource(BaseSource):
+    """The files that match a pattern. 0: names and sizes; 1: a look into the first; 2: totals; 3: what changed."""
+
+    kind = "glob"
+
+    def __init__(self, pattern: str, label: str, open_file: Callable[[str, str], BaseSource]) -> None:
+        """`pattern` is absolute, `open_file(path, label)` gives the source of one match."""
+        super().__init__(label)
+        self.spec = pattern
+        self._open_file = open_file
+        self._folder = folder_of(pattern)
+        self._looks: dict[str, BaseSource] = {}
+        self._walk: _Walk | None = None
+        self._listed = ""
+
+    def stamp(self) -> str:
+        """Return a hash of the stats of the folders that were searched and of the first matches. Never raises.
+
+        Names are read anew only where a folder's own stat changed.
+        """
+        listed = stamps_of(self._walk.folders[:WATCHED]) if self._walk else ""
+        if self._walk is None or listed != self._listed:
+            walk = _Walk(self.spec)
+            self._walk, self._listed = walk, stamps_of(walk.folders[:WATCHED])
+        return content_hash(f"{self._listed} {stamps_of(self._walk.paths[:WATCHED])}".encode())
+
+    def covers(self, stamp: str) -> bool:
+        """Say whether the stamp is of all that a rendering looks at."""
+        walk = self._walk
+        return walk is not None and not walk.cut and len(walk.folders) <= WATCHED and len(walk.paths) <= WATCHED
+
+    def parts(self) -> list[str]:
+        """Return what matches."""
+        return [_line(self._found(path)) for path in _Walk(self.spec).paths]
+
+    def names(self) -> Names:
+        """Return what matches, by the paths from the folder before the first wildcard."""
+        return Names("matches", [(self._name(path), Place(at)) for at, path in enumerate(_Walk(self.spec).paths)], "/")
+
+    def find(self, pos: str) -> Place | None:
+        """Return which match is called so: "run1/train.log", "train.log", or the whole path as the pattern has it."""
+        plain = pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
+        names = self.names()
+        if all(name != plain for name, _ in names.places):
+            for folder in (folder_of(self._label).lstrip(os.sep), self._folder):
+                plain = plain.removeprefix(f"{folder.replace(os.sep, '/')}/" if folder else "")
+        return names.find(self.label, plain or pos)
+
+    def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
+        """Render what matches now."""
+        walk = _Walk(self.spec)
+        found = [self._found(path) for path in walk.paths]
+        notes = (walk.cut,) if walk.cut else ()
+        if len(found) > WATCHED or len(walk.folders) > WATCHED:
+            notes = (*notes, f"changes of the first {WATCHED} are followed")
+        basis = basis_of(found)
+        fingerprint = basis.fingerprint
+        if isinstance(request.basis, ListingBasis) and request.basis.fingerprint == fingerprint and request.lod == 3:
+            draft = Draft(f"{self.label} · no change")
+        else:
+            draft = self._level(request, place, budget, found, walk.paths, notes)
+        return Draft(draft.text, draft.cut_tokens, draft.next_pos, fingerprint, basis, (*notes, *draft.notes))
+
+    def _level(
+        self,
+        request: RenderRequest,
+        place: Place,
+        budget: int,
+        found: list[Found],
+        paths: list[str],
+        notes: tuple[str, ...],
+    ) -> Draft:
+        before = request.basis if request.lod == 3 else None
+        files = [entry for entry in found if not entry.folder]
+        folders = len(found) - len(files)
+        counts = [plural(len(files), "files")] + ([plural(folders, "folders")] if folders else [])
+        head = " · ".join([self.label, ", ".join(counts), format_size(sum(entry.size for entry in files)), *notes])
+        if isinstance(before, ListingBasis):
+            lines = list(changed(before.entries, found))
+            return fit_lines([f"{self.label} · changed: {', '.join(counts)}"], lines, budget, "changes")
+        if not found:
+            return Draft(f"{self.label} · no file matches yet", notes=("no match",))
+        if request.lod == 2:
+            return fit_lines([head], list(totals(files)), budget, "points")
+        heads = ["[nothing rendered before; as it is now:]", head] if request.lod == 3 else [head]
+        first = min(place.line, len(found) - 1)
+        lines: list[str] = []
+        places: list[str] = []
+        looks = _LOOKS if request.lod in (1, 3) and budget >= _LEAST_TOKENS else 0
+        for at, entry in enumerate(found[first:], first):
+            look = self._look(paths[at], entry) if looks and not entry.folder and not entry.note else []
+            looks -= bool(look)
+            own = look or [_line(entry)]
+            lines += own
+            places += [str(at)] * len(own)
+        # What is left of the first look would begin it anew; more tokens show it. The next file goes on.
+        places = [str(max(int(at), first + 1)) for at in places]
+        known = first + 1 < len(found)
+        return fit_lines(heads, lines, budget, "lines", place=(lambda k: places[k]) if known else None)
+
+    def _look(self, path: str, entry: Found) -> list[str]:
+        """Return how a view of one match begins, at level 1: its first line, and what stands below it, indented."""
+        source = self._looks.get(path)
+        if source is None:
+            if len(self._looks) >= 4 * _LOOKS:
+                self._looks.clear()
+            source = self._looks[path] = self._open_file(path, entry.name)
+        text = source.render(RenderRequest(1, "0", _LOOK_TOKENS)).text
+        # Only structure; and the marks of a rendering within a rendering would name the wrong handle.
+        head, *below = text.partition("\n--- from line ")[0].split("\n")
+        below = [line for line in below if not line.startswith("[… ")]
+        more = ["    …"] if len(below) > _LOOK_LINES else []
+        return [one_line(head, 300), *[f"    {line[:200]}" for line in below[:_LOOK_LINES]], *more]
+
+    def _name(self, path: str) -> str:
+        return path[len(self._folder) :].lstrip(os.sep).replace(os.sep, "/") or path
+
+    def _found(self, path: str) -> Found:
+        name = self._name(path)
+        try:
+            about = os.stat(path)
+        except OSError as fault:
+            return Found(name, 0, False, 0, 0, reason_of(fault))
+        folder, regular = stat.S_ISDIR(about.st_mode), stat.S_ISREG(about.st_mode)
+        note = "" if folder or regular else "special file"
+        return Found(name, 0, folder, about.st_size if regular else 0, 0 if folder else about.st_mtime_ns, note)
+
+
+def _line(entry: Found) -> str:
+    return f"{entry.name}/" if entry.folder else f"{entry.name} · {entry.note or format_size(entry.size)}"
+
+
+def _split(pattern: str) -> tuple[str, list[str]]:
+    """Return the root of an absolute pattern and its parts, `**` never twice in a row."""
+    drive, rest = os.path.splitdrive(pattern.replace(os.altsep, os.sep) if os.altsep else pattern)
+    parts: list[str] = []
+    for part in rest.split(os.sep):
+        if part and part != "." and not (part == "**" and parts[-1:] == ["**"]):
+            parts.append(part)
+    if parts[-1:] == ["**"]:
+        parts.append("*")
+    return drive + os.sep, parts
+
+
+def _literal(part: str) -> str | None:
+    """Return the name that a part stands for where it has no wildcard, else None."""
+    return None if glob.has_magic(_ESCAPED.sub("", part)) else _ESCAPED.sub(r"\1", part)
+
+
+class _Walk:
+    """One search for what matches, within bounds."""
+
+    def __init__(self, pattern: str) -> None:
+        root, parts = _split(pattern)
+        self.cut = ""
+        """What bound was met, in words, or empty."""
+        self._left = MOST_NAMES
+        self._folders: dict[str, None] = {}
+        self._seen: set[tuple[str, int]] = set()
+        found = set(islice(self._match(root, parts, 0), MOST_SHOWN + 1))
+        self.paths = sorted(found)[:MOST_SHOWN]
+        if len(found) > MOST_SHOWN:
+            self.cut = f"the first {MOST_SHOWN:,} matches"
+        self.folders = list(self._folders)
+        """Where a match may come or go, missing ones too."""
+
+    def _match(self, path: str, parts: list[str], depth: int) -> Iterator[str]:
+        # With several ** one folder is reached in many ways; the same rest of the pattern finds the same there.
+        if (path, len(parts)) in self._seen:
+            return
+        self._seen.add((path, len(parts)))
+        part, rest = parts[0], parts[1:]
+        if part == "**":
+            yield from self._match(path, rest, depth)
+            if depth >= _GLOB_DEPTH:
+                self.cut = f"{_GLOB_DEPTH} folders deep"
+                return
+            for entry in self._entries(path):
+                if entry.name[0] != "." and entry.name not in NOT_ENTERED and _is_folder(entry, follow=False):
+                    yield from self._match(entry.path, parts, depth + 1)
+            return
+        name = _literal(part)
+        if name is not None:
+            child = os.path.join(path, name)
+            if rest:
+                yield from self._match(child, rest, depth)
+            else:
+                self._folders[path] = None
+                if os.path.lexists(child):
+                    yield child
+            return
+        matches = re.compile(fnmatch.translate(os.path.normcase(part))).match
+        for entry in self._entries(path):
+            if entry.name[0] == "." and part[0] != ".":
+                continue
+            if matches(os.path.normcase(entry.name)):
+                if not rest:
+                    yield entry.path
+                elif _is_folder(entry, follow=True):
+                    yield from self._match(entry.path, rest, depth)
+
+    def _entries(self, path: str) -> list[os.DirEntry[str]]:
+        self._folders[path] = None
+        try:
+            with os.scandir(path) as entries:
+                some = list(islice(entries, self._left))
+                if len(some) == self._left and next(entries, None) is not None:
+                    self.cut = f"the first {MOST_NAMES:,} names that were looked at"
+        except OSError:  # not there (yet), no folder, or not to be read: nothing in it matches
+            return []
+        self._left -= len(some)
+        return sorted(some, key=lambda entry: entry.name)
+
+
+def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=follow)
+    except OSError:
+        return False
