@@ -1,15 +1,12 @@
-"""Where the lines of a huge file lie: how many line ends come before each megabyte of it.
+"""The lines of a text from a position on, whether the text is held whole or read from a huge file.
 
-Rule 1: an index is a value. Who scans further makes another one, so that threads may share it.
-Rule 2: it is believed for a file that can have grown only: the same inode, as long at least, and its bytes the same
-        at the beginning and where the scan ended. A change between them that kept the length is not seen.
-Rule 3: eight bytes a megabyte are kept: 16 kB for 2 GB.
-
-Windows: the lines of a text from a position on, whether the text is held whole or read from a huge file.
-
-Rule 1: of a large file at most `SCAN_BYTES` beyond its index (`lineindex.py`) are looked through for line ends;
-        positions so far are exact, later ones estimated from the average line, and said to be so (`~`).
+Rule 1: of a large file at most `SCAN_BYTES` beyond its index are looked through for line ends; positions so far are
+        exact, later ones estimated from the average line, and said to be so (`~`).
 Rule 2: one window reads at most `WINDOW_BYTES`, wherever it lies.
+Rule 3: an index, how many line ends come before each megabyte, is a value. Who scans further makes another one, so
+        that threads may share it. Eight bytes a megabyte are kept: 16 kB for 2 GB.
+Rule 4: an index is believed for a file that can have grown only: the same inode, as long at least, and its bytes the
+        same at the beginning and where the scan ended. A change between them that kept the length is not seen.
 """
 
 from __future__ import annotations
@@ -26,8 +23,8 @@ import xxhash
 
 from ctxkernel.core.jobs import Publish, Stopped
 from ctxkernel.projection.tokens import most_chars
-from ctxkernel.sources.base.file_reader import Gone, Text, open_regular, read_at, reason_of
-from ctxkernel.sources.base.rendering import Place, back, forward
+from ctxkernel.sources.base.file_reader import Gone, Text, read_at, read_regular
+from ctxkernel.sources.base.rendering import Place, lines_within
 
 CHUNK = 1 << 20
 SCAN_BYTES = 16 << 20
@@ -87,11 +84,8 @@ def build(path: str, known: LineIndex, stopped: Stopped, publish: Publish) -> Li
 
     What is found so far is published twice a second. Raises OSError for a file that can be read no more.
     """
-    opened = open_regular(path)
-    if isinstance(opened, Gone):
-        raise OSError(f"{path}: {opened.reason}")
-    descriptor, found = opened
-    try:
+
+    def index_of(descriptor: int, found: os.stat_result) -> LineIndex:
         index = known if known.holds(descriptor, found) else EMPTY
         due = time.monotonic() + _PUBLISH_SECONDS
         while not stopped():
@@ -104,8 +98,11 @@ def build(path: str, known: LineIndex, stopped: Stopped, publish: Publish) -> Li
                 publish(index)
                 due = time.monotonic() + _PUBLISH_SECONDS
         return index
-    finally:
-        os.close(descriptor)
+
+    index = read_regular(path, index_of)
+    if isinstance(index, Gone):
+        raise OSError(f"{path}: {index.reason}")
+    return index
 
 
 def _proof(descriptor: int, scanned: int) -> str:
@@ -186,16 +183,9 @@ class LargeFile:
     def __init__(self, path: str, known: LineIndex | None = None) -> None:
         """`known` is believed as far as it still holds."""
         self._path = path
-        self.index = EMPTY
+        held = known is not None and read_regular(path, known.holds) is True
+        self.index = known if known is not None and held else EMPTY
         """Replaced, never changed: a worker may look at the same file."""
-        opened = open_regular(path) if known is not None else Gone("missing")
-        if known is not None and not isinstance(opened, Gone):
-            try:
-                self.index = known if known.holds(*opened) else EMPTY
-            except OSError:
-                pass
-            finally:
-                os.close(opened[0])
         self._reach = self.index.scanned + SCAN_BYTES
 
     @property
@@ -205,42 +195,30 @@ class LargeFile:
 
     def window(self, place: Place, budget: int) -> Window | Gone:
         """Return the lines from `place` on, as many as `budget` tokens could hold."""
-        opened = open_regular(self._path)
-        if isinstance(opened, Gone):
-            return opened
-        descriptor, found = opened
-        try:
-            return self._window(descriptor, found.st_size, place, min(WINDOW_BYTES, most_chars(budget) + 8192))
-        except OSError as fault:
-            return Gone(reason_of(fault))
-        finally:
-            os.close(descriptor)
+        count = min(WINDOW_BYTES, most_chars(budget) + 8192)
+        return read_regular(self._path, lambda descriptor, found: self._window(descriptor, found.st_size, place, count))
 
     def further(self, place: Place, tokens: int) -> str | None:
         """Return the position that is `tokens` after `place` (before, if negative), at most `WINDOW_BYTES`.
 
-        By the rules of `scrolling`. A line that is longer than a window is moved through by windows. None where the
+        By the rules of `rendering`. A line that is longer than a window is moved through by windows. None where the
         file cannot be read.
         """
-        opened = open_regular(self._path)
-        if isinstance(opened, Gone):
-            return None
-        descriptor, found = opened
         place = Place(place.line, 0, place.offset, place.shift)
         count = min(WINDOW_BYTES, most_chars(abs(tokens)) + 8192)
-        try:
-            if tokens < 0:
-                return self._before(descriptor, found.st_size, place, count, -tokens)
-            window = self._window(descriptor, found.st_size, place, count)
-            if len(window.lines) < 2:  # how the line ends is further on
-                window = self._window(descriptor, found.st_size, place, WINDOW_BYTES)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
+        step = self._before if tokens < 0 else self._after
+        moved = read_regular(
+            self._path, lambda descriptor, found: step(descriptor, found.st_size, place, count, tokens)
+        )
+        return None if isinstance(moved, Gone) else moved
+
+    def _after(self, descriptor: int, size: int, place: Place, count: int, tokens: int) -> str:
+        window = self._window(descriptor, size, place, count)
+        if len(window.lines) < 2:  # how the line ends is further on
+            window = self._window(descriptor, size, place, WINDOW_BYTES)
         if not tokens or window.past_end:
             return str(place)
-        steps = forward(window.lines, tokens)
+        steps = lines_within(window.lines, tokens)
         return window.place_after(steps) or window.place_after(steps - 1) or str(place)
 
     def _before(self, descriptor: int, size: int, place: Place, count: int, tokens: int) -> str:
@@ -258,7 +236,7 @@ class LargeFile:
                 break
         if not whole:  # within a very long line, or its beginning
             return f"@{start}" if start else "0"
-        steps = back([_shown(piece) for piece in whole], tokens)
+        steps = lines_within([_shown(piece) for piece in whole], -tokens, last=True)
         offset -= sum(len(piece) + 1 for piece in whole[-steps:]) + len(pieces[-1])
         line, exact = self._line_of(descriptor, offset, size) if offset < self._reach else (0, False)
         return str(line) if exact else f"@{offset}"

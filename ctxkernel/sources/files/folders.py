@@ -1,18 +1,16 @@
-"""A directory as a source: a bounded tree with sizes. A position is "entry:below", both from 0: of its own entries, and
-of what lies below one, in the order of the tree.
+"""Folders, and the files that match a pattern (`view("data/*.csv")`), as sources.
 
-Rule 1: no file but a `.gitignore` is opened, no link followed; at most `MOST_NAMES` names are read and `MOST_SHOWN`
-        looked at, and so many names left out as are read of a folder.
-Rule 2: names are sorted, so the listing does not depend on the file system's order.
-Rule 3: hidden folders and caches are named but not entered. What a `.gitignore` leaves out is counted, and not named.
+A position in a folder is "entry:below", both from 0: of its own entries, and of what lies below one, in the order of
+the tree; in a pattern it is the number of a match.
 
-Many files by one pattern, `view("data/*.csv")`: what matches now, with sizes and a look into the first.
-
-Rule 1: at most `MOST_NAMES` names are read and `MOST_SHOWN` matches kept; what was left out is said.
-Rule 2: matches are sorted by name, and named from the folder before the first wildcard, wherever that lies.
-Rule 3: `**` follows no link, and enters no hidden folder and no cache; a name with a leading dot takes a pattern
-        with one.
-Rule 4: only regular files are opened, and those as a view of each would.
+Rule 1: of a folder no file but a `.gitignore` is opened; of a pattern only regular files are, and those as a view of
+        each would. No link is followed by a tree or by `**`.
+Rule 2: at most `MOST_NAMES` names are read and `MOST_SHOWN` shown, and so many names left out as are read of a folder;
+        what was left out is said.
+Rule 3: names are sorted, so the listing does not depend on the file system's order. Matches are named from the folder
+        before the first wildcard, wherever that lies.
+Rule 4: hidden folders and caches are named but not entered; a name with a leading dot takes a pattern with one. What
+        a `.gitignore` leaves out of a folder is counted, and not named.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ import stat
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
@@ -38,9 +36,20 @@ from ctxkernel.sources.files.gitignore import Ignoring, above
 
 MOST_NAMES = 20_000
 MOST_SHOWN = 2_000
-_DEPTH = 4
-_WATCHED = 64
+WATCHED = 256
+"""Matches of a pattern, and folders, that are asked at each tick whether they changed."""
 NOT_ENTERED = frozenset({"__pycache__", "node_modules", "site-packages"})
+_DEPTH = 4
+_WATCHED_ENTRIES = 64
+_LOOKS = 4
+_LOOK_LINES = 8
+_LOOK_TOKENS = 400
+_LEAST_TOKENS = 150  # of a rendering with room for looks
+_GLOB_DEPTH = 32
+_WILDCARD = re.compile(r"[*?]|\[[^/\]]+\]")
+_ESCAPED = re.compile(r"\[([*?[])\]")
+_FIRST = ((), ("[nothing rendered before; as it is now:]",))
+"""What stands above the head of a diff without anything to compare with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +106,13 @@ class DirectorySource(BaseSource):
 
         Names are read anew only where a folder's own stat changed.
         """
-        listed = stamps_of([self.path, *self._folders, *self._above.files])
-        if listed != self._listed:
+        if self._listed != self._folder_stamps():
             self._watch()
-            listed = self._listed = stamps_of([self.path, *self._folders, *self._above.files])
-        return content_hash(f"{listed} {stamps_of(self._watched)}".encode())
+            self._listed = self._folder_stamps()
+        return content_hash(f"{self._listed} {stamps_of(self._watched)}".encode())
+
+    def _folder_stamps(self) -> str:
+        return stamps_of([self.path, *self._folders, *self._above.files])
 
     def covers(self, stamp: str) -> bool:
         """Say whether the stamp is of all that a rendering looks at."""
@@ -110,11 +121,11 @@ class DirectorySource(BaseSource):
     def _watch(self) -> None:
         self._above = above(self.path)
         try:
-            found = _list(self.path, _WATCHED + 1)[0]
+            found = _list(self.path, _WATCHED_ENTRIES + 1)[0]
         except OSError:
             found = []
-        self._all_watched = len(found) <= _WATCHED
-        paths = [(os.path.join(self.path, entry.name), entry.folder) for entry in found[:_WATCHED]]
+        self._all_watched = len(found) <= _WATCHED_ENTRIES
+        paths = [(os.path.join(self.path, entry.name), entry.folder) for entry in found[:_WATCHED_ENTRIES]]
         self._watched = [path for path, folder in paths if not folder]
         self._folders = [path for path, folder in paths if folder]
 
@@ -146,7 +157,7 @@ class DirectorySource(BaseSource):
             names = self.names()
         except OSError:
             return None
-        plain = pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
+        plain = _plain_name(pos)
         try:
             return names.find(self.label, plain or pos)
         except BadPolicy:
@@ -168,39 +179,26 @@ class DirectorySource(BaseSource):
         notes = (*notes, f"{ignored:,} ignored (.gitignore){cut}") if ignored else notes
         found = found[:MOST_SHOWN]
         basis = basis_of(found)
-        fingerprint = basis.fingerprint
-        draft = self._level(request, place, budget, found, fingerprint, notes)
-        return Draft(draft.text, draft.cut_tokens, draft.next_pos, fingerprint, basis, notes)
+        if request.lod == 3 and isinstance(request.basis, ListingBasis):
+            draft = _changes(self.label, request.basis, basis, found, budget)
+        else:
+            draft = self._level(request.lod, place, budget, found, notes)
+        return replace(draft, fingerprint=basis.fingerprint, basis=basis, notes=notes)
 
-    def _level(
-        self,
-        request: RenderRequest,
-        place: Place,
-        budget: int,
-        found: list[Found],
-        fingerprint: str,
-        notes: tuple[str, ...],
-    ) -> Draft:
+    def _level(self, lod: int, place: Place, budget: int, found: list[Found], notes: tuple[str, ...]) -> Draft:
         files = [entry for entry in found if not entry.folder]
-        total = format_size(sum(entry.size for entry in files))
-        head = " · ".join([f"{self.label}/".replace("//", "/"), plural(len(files), "files"), total, *notes])
-        basis = request.basis
-        if request.lod == 3 and isinstance(basis, ListingBasis):
-            if basis.fingerprint == fingerprint:
-                return Draft(f"{self.label} · no change")
-            return fit_lines([f"{self.label} · changed"], list(changed(basis.entries, found)), budget, "changes")
-        if request.lod == 2:
+        head = _head(f"{self.label}/".replace("//", "/"), plural(len(files), "files"), files, notes)
+        if lod == 2:
             return fit_lines([head], list(totals(files)), budget, "points")
-        before = ["[nothing rendered before; as it is now:]"] if request.lod == 3 else []
         places = _places(found)
         first = _at(places, place)
         if first:  # what it lies in stands above it, out of sight
             head += f" · from {found[first].name}"
         shown = list(zip(found, places, strict=True))[first:]
-        if request.lod == 0:  # its own entries; of the one that the position is in, what is below
+        if lod == 0:  # its own entries; of the one that the position is in, what is below
             shown = [row for row in shown if not row[0].depth or (place.col and row[1].line == place.line)]
         lines = [entry.line() for entry, _ in shown]
-        return fit_lines([*before, head], lines, budget, "entries", place=lambda k: str(shown[k][1]))
+        return fit_lines([*_FIRST[lod == 3], head], lines, budget, "entries", place=lambda k: str(shown[k][1]))
 
 
 def _places(found: list[Found]) -> list[Place]:
@@ -245,20 +243,24 @@ def _walk(path: str, prefix: str, depth: int, ignoring: Ignoring, ignored: list[
         except OSError as fault:
             yield Found(name, depth, False, 0, 0, reason_of(fault))
             continue
-        if stat.S_ISDIR(about.st_mode):
-            skipped = entry.name.startswith(".") or entry.name in NOT_ENTERED or depth + 1 >= _DEPTH
-            yield Found(name, depth, True, 0, 0, "not entered" if skipped else "")
-            if not skipped:
-                try:
-                    yield from _walk(entry.path, name + "/", depth + 1, ignoring, ignored)
-                except OSError as fault:
-                    yield Found(name + "/…", depth + 1, False, 0, 0, reason_of(fault))
-        elif stat.S_ISLNK(about.st_mode):
-            yield Found(name, depth, False, 0, about.st_mtime_ns, "link")
-        elif stat.S_ISREG(about.st_mode):
-            yield Found(name, depth, False, about.st_size, about.st_mtime_ns)
-        else:
-            yield Found(name, depth, False, 0, about.st_mtime_ns, "special file")
+        if not stat.S_ISDIR(about.st_mode):
+            yield _found(name, depth, about)
+            continue
+        skipped = entry.name.startswith(".") or entry.name in NOT_ENTERED or depth + 1 >= _DEPTH
+        yield Found(name, depth, True, 0, 0, "not entered" if skipped else "")
+        if not skipped:
+            try:
+                yield from _walk(entry.path, name + "/", depth + 1, ignoring, ignored)
+            except OSError as fault:
+                yield Found(name + "/…", depth + 1, False, 0, 0, reason_of(fault))
+
+
+def _found(name: str, depth: int, about: os.stat_result) -> Found:
+    if stat.S_ISDIR(about.st_mode):
+        return Found(name, depth, True, 0, 0)
+    if stat.S_ISREG(about.st_mode):
+        return Found(name, depth, False, about.st_size, about.st_mtime_ns)
+    return Found(name, depth, False, 0, about.st_mtime_ns, "link" if stat.S_ISLNK(about.st_mode) else "special file")
 
 
 def totals(files: list[Found]) -> Iterator[str]:
@@ -292,15 +294,21 @@ def changed(before: dict[str, tuple[int, int]], found: list[Found]) -> Iterator[
             yield f"~ {name} · {was}{f' → {now_is}' if was != now_is else ''}"
 
 
-WATCHED = 256
-"""Matches, and folders, that are asked at each tick whether they changed."""
-_LOOKS = 4
-_LOOK_LINES = 8
-_LOOK_TOKENS = 400
-_LEAST_TOKENS = 150  # of a rendering with room for looks
-_GLOB_DEPTH = 32
-_WILDCARD = re.compile(r"[*?]|\[[^/\]]+\]")
-_ESCAPED = re.compile(r"\[([*?[])\]")
+def _changes(
+    label: str, old: ListingBasis, new: ListingBasis, found: list[Found], budget: int, about: str = ""
+) -> Draft:
+    if old.fingerprint == new.fingerprint:
+        return Draft(f"{label} · no change")
+    return fit_lines([f"{label} · changed{about}"], list(changed(old.entries, found)), budget, "changes")
+
+
+def _head(label: str, counts: str, files: list[Found], notes: tuple[str, ...]) -> str:
+    return " · ".join([label, counts, format_size(sum(entry.size for entry in files)), *notes])
+
+
+def _plain_name(pos: str) -> str:
+    """Return how a listing has the name of an entry; a pattern is returned as it is."""
+    return pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
 
 
 def is_pattern(text: str) -> bool:
@@ -311,12 +319,7 @@ def is_pattern(text: str) -> bool:
 def folder_of(pattern: str) -> str:
     """Return the folder before the first wildcard of an absolute pattern."""
     root, parts = _split(pattern)
-    fixed: list[str] = []
-    for part in parts[:-1]:
-        if (name := _literal(part)) is None:
-            break
-        fixed.append(name)
-    return os.path.join(root, *fixed)
+    return os.path.join(root, *takewhile(lambda name: name is not None, map(_literal, parts[:-1])))
 
 
 class GlobSource(BaseSource):
@@ -360,8 +363,7 @@ class GlobSource(BaseSource):
 
     def find(self, pos: str) -> Place | None:
         """Return which match is called so: "run1/train.log", "train.log", or the whole path as the pattern has it."""
-        plain = pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
-        names = self.names()
+        plain, names = _plain_name(pos), self.names()
         if all(name != plain for name, _ in names.places):
             for folder in (folder_of(self._label).lstrip(os.sep), self._folder):
                 plain = plain.removeprefix(f"{folder.replace(os.sep, '/')}/" if folder else "")
@@ -375,49 +377,36 @@ class GlobSource(BaseSource):
         if len(found) > WATCHED or len(walk.folders) > WATCHED:
             notes = (*notes, f"changes of the first {WATCHED} are followed")
         basis = basis_of(found)
-        fingerprint = basis.fingerprint
-        if isinstance(request.basis, ListingBasis) and request.basis.fingerprint == fingerprint and request.lod == 3:
-            draft = Draft(f"{self.label} · no change")
-        else:
-            draft = self._level(request, place, budget, found, walk.paths, notes)
-        return Draft(draft.text, draft.cut_tokens, draft.next_pos, fingerprint, basis, (*notes, *draft.notes))
-
-    def _level(
-        self,
-        request: RenderRequest,
-        place: Place,
-        budget: int,
-        found: list[Found],
-        paths: list[str],
-        notes: tuple[str, ...],
-    ) -> Draft:
-        before = request.basis if request.lod == 3 else None
         files = [entry for entry in found if not entry.folder]
-        folders = len(found) - len(files)
-        counts = [plural(len(files), "files")] + ([plural(folders, "folders")] if folders else [])
-        head = " · ".join([self.label, ", ".join(counts), format_size(sum(entry.size for entry in files)), *notes])
-        if isinstance(before, ListingBasis):
-            lines = list(changed(before.entries, found))
-            return fit_lines([f"{self.label} · changed: {', '.join(counts)}"], lines, budget, "changes")
-        if not found:
-            return Draft(f"{self.label} · no file matches yet", notes=("no match",))
-        if request.lod == 2:
-            return fit_lines([head], list(totals(files)), budget, "points")
-        heads = ["[nothing rendered before; as it is now:]", head] if request.lod == 3 else [head]
+        counts = plural(len(files), "files")
+        if len(files) < len(found):
+            counts += f", {plural(len(found) - len(files), 'folders')}"
+        if request.lod == 3 and isinstance(request.basis, ListingBasis):
+            draft = _changes(self.label, request.basis, basis, found, budget, f": {counts}")
+        elif not found:
+            draft = Draft(f"{self.label} · no file matches yet", notes=("no match",))
+        else:
+            head = _head(self.label, counts, files, notes)
+            if request.lod == 2:
+                draft = fit_lines([head], list(totals(files)), budget, "points")
+            else:
+                draft = self._entries(request.lod, head, place, budget, found, walk.paths)
+        return replace(draft, fingerprint=basis.fingerprint, basis=basis, notes=(*notes, *draft.notes))
+
+    def _entries(self, lod: int, head: str, place: Place, budget: int, found: list[Found], paths: list[str]) -> Draft:
         first = min(place.line, len(found) - 1)
         lines: list[str] = []
         places: list[str] = []
-        looks = _LOOKS if request.lod in (1, 3) and budget >= _LEAST_TOKENS else 0
+        looks = _LOOKS if lod in (1, 3) and budget >= _LEAST_TOKENS else 0
         for at, entry in enumerate(found[first:], first):
             look = self._look(paths[at], entry) if looks and not entry.folder and not entry.note else []
             looks -= bool(look)
             own = look or [_line(entry)]
             lines += own
-            places += [str(at)] * len(own)
-        # What is left of the first look would begin it anew; more tokens show it. The next file goes on.
-        places = [str(max(int(at), first + 1)) for at in places]
-        known = first + 1 < len(found)
-        return fit_lines(heads, lines, budget, "lines", place=(lambda k: places[k]) if known else None)
+            # What is left of the first look would begin it anew; more tokens show it. The next file goes on.
+            places += [str(max(at, first + 1))] * len(own)
+        place_of = (lambda k: places[k]) if first + 1 < len(found) else None
+        return fit_lines([*_FIRST[lod == 3], head], lines, budget, "lines", place=place_of)
 
     def _look(self, path: str, entry: Found) -> list[str]:
         """Return how a view of one match begins, at level 1: its first line, and what stands below it, indented."""
@@ -437,14 +426,10 @@ class GlobSource(BaseSource):
         return path[len(self._folder) :].lstrip(os.sep).replace(os.sep, "/") or path
 
     def _found(self, path: str) -> Found:
-        name = self._name(path)
         try:
-            about = os.stat(path)
+            return _found(self._name(path), 0, os.stat(path))
         except OSError as fault:
-            return Found(name, 0, False, 0, 0, reason_of(fault))
-        folder, regular = stat.S_ISDIR(about.st_mode), stat.S_ISREG(about.st_mode)
-        note = "" if folder or regular else "special file"
-        return Found(name, 0, folder, about.st_size if regular else 0, 0 if folder else about.st_mtime_ns, note)
+            return Found(self._name(path), 0, False, 0, 0, reason_of(fault))
 
 
 def _line(entry: Found) -> str:
@@ -491,6 +476,7 @@ class _Walk:
             return
         self._seen.add((path, len(parts)))
         part, rest = parts[0], parts[1:]
+        name = _literal(part)
         if part == "**":
             yield from self._match(path, rest, depth)
             if depth >= _GLOB_DEPTH:
@@ -499,22 +485,19 @@ class _Walk:
             for entry in self._entries(path):
                 if entry.name[0] != "." and entry.name not in NOT_ENTERED and _is_folder(entry, follow=False):
                     yield from self._match(entry.path, parts, depth + 1)
-            return
-        name = _literal(part)
-        if name is not None:
+        elif name is not None:
             child = os.path.join(path, name)
             if rest:
                 yield from self._match(child, rest, depth)
-            else:
-                self._folders[path] = None
-                if os.path.lexists(child):
-                    yield child
-            return
-        matches = re.compile(fnmatch.translate(os.path.normcase(part))).match
-        for entry in self._entries(path):
-            if entry.name[0] == "." and part[0] != ".":
-                continue
-            if matches(os.path.normcase(entry.name)):
+                return
+            self._folders[path] = None
+            if os.path.lexists(child):
+                yield child
+        else:
+            matches = re.compile(fnmatch.translate(os.path.normcase(part))).match
+            for entry in self._entries(path):
+                if not matches(os.path.normcase(entry.name)) or (entry.name[0] == "." and part[0] != "."):
+                    continue
                 if not rest:
                     yield entry.path
                 elif _is_folder(entry, follow=True):

@@ -37,8 +37,9 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place
-from ctxkernel.sources.files.files import FileSource, PlainBasis, less
+from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, less, with_remark
+from ctxkernel.sources.files.files import FileSource
+from ctxkernel.sources.files.text_levels import PlainBasis
 
 MOST_BYTES = 64 << 20
 """Most bytes of a URI that are fetched."""
@@ -329,9 +330,7 @@ class UriSource(BaseSource):
             if not fault:
                 return copy.draft(request, place, budget)
             line = f"[{fault} at the last look; below is what was fetched before; {_AGAIN}]"
-            draft = copy.draft(request, place, less(budget, count_tokens(line) + 2))
-            first, _, rest = draft.text.partition("\n")
-            return replace(draft, text="\n".join([first, line, *([rest] if rest else [])]))
+            return with_remark(copy.draft(request, place, less(budget, count_tokens(line) + 2)), line)
 
     def _without(self, fault: str, request: RenderRequest) -> Draft:
         fault = fault or "nothing fetched"

@@ -38,7 +38,7 @@ from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, is_a, type_name
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.rendering import titled
-from ctxkernel.sources.objects.facts import PicturedSource, array_line, is_array
+from ctxkernel.sources.objects.facts import NotDrawn, PicturedSource, array_line, is_array
 from ctxkernel.sources.tables.columns import STAMP_BYTES, hash_column, modules
 
 SIDE = 768
@@ -53,10 +53,6 @@ _MOST_TICKS = 300  # of an axis
 _IMAGE_VALUES = 4_000_000
 _SMALL_BYTES = 4096
 _COPIED = frozenset(("collections", "functools", "itertools"))
-
-
-class NotDrawn(Exception):
-    """Why there is no picture, in a few words."""
 
 
 class Snapshot:

@@ -2,12 +2,9 @@
 
 Rule 1: a subclass has three lists of lines, each bounded and deterministic, and computes nothing for them.
 Rule 2: the diff is of value and structure together, so that it shows what level 0 and level 1 would show anew.
-
-The frame of an object that a model is shown a picture of at level 0: a figure, an image in memory.
-
-Rule 1: a picture is drawn once for one revision of the object; every budget gets it scaled down.
-Rule 2: lines and picture share the budget; where both do not fit, each has a half.
-Rule 3: why there is no picture is a line.
+Rule 3: a picture (of a figure, of an image in memory) is drawn once for one revision of the object; every budget gets
+        it scaled down. Lines and picture share the budget; where both do not fit, each has a half. Why there is none
+        is a line.
 """
 
 from __future__ import annotations
@@ -22,16 +19,14 @@ import xxhash
 
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.reflection import is_a
-from ctxkernel.core.text import one_line
+from ctxkernel.core.text import format_shape, one_line
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.sources.base.file_reader import content_hash, make_text
+from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
-from ctxkernel.sources.base.rendering import NO_CAP, BaseSource, Draft, Names, Place, fit_lines, titled
-from ctxkernel.sources.base.thumbnails import NO_ROOM, encoded, scaled, side_within
-from ctxkernel.sources.files.files import find_in, render_document
-from ctxkernel.sources.files.text_levels import Document, TextBasis, make_basis
-from ctxkernel.sources.libraries.figures import NotDrawn
+from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, less, titled
+from ctxkernel.sources.base.thumbnails import NO_ROOM, encoded, scaled, shown_as, side_within
+from ctxkernel.sources.files.text_levels import TextBasis, lines_document, make_basis, render_document
 from ctxkernel.sources.tables.columns import STAMP_BYTES, cells, hash_column, modules
 
 MOST_LINES = 2_000
@@ -46,7 +41,7 @@ def array_line(array: Any) -> str:
     """Return shape, type and values of an ndarray; of more than a few, the first, the range and a hash of all."""
     numpy, _ = modules()
     array = numpy.asarray(array)
-    about = f"{' × '.join(f'{side:,}' for side in array.shape) or 'scalar'} {array.dtype}"
+    about = f"{format_shape(array.shape)} {array.dtype}"
     if array.size <= _SHOWN:
         return f"{about} [{', '.join(cells(array.ravel()))}]"
     column = hash_column(array, STAMP_BYTES // 8)
@@ -91,12 +86,8 @@ def within(ask: Callable[[], list[str]]) -> list[str]:
     return found[0] if found else [f"[not known: no answer in {ASKED_SECONDS:g} s]"]
 
 
-class FactsSource(BaseSource):
+class FactsSource(TargetSource):
     """A view of an object by its facts. A subclass has `value`, `structure` and `summary`."""
-
-    def __init__(self, target: Any, label: str) -> None:
-        super().__init__(label)
-        self.target = target
 
     def headline(self) -> str:
         """Return the first line of every level."""
@@ -127,10 +118,6 @@ class FactsSource(BaseSource):
         mark = "~" if any(_SAMPLED in line for line in lines) else ""
         return f"{id(self.target):x} {mark}{content_hash(chr(10).join(lines).encode('utf-8', 'replace'))}"
 
-    def covers(self, stamp: str) -> bool:
-        """A sampled hash does not prove that nothing changed."""
-        return "~" not in stamp
-
     def parts(self) -> list[str]:
         """Return the lines of the value."""
         return self.value()[:MOST_LINES]
@@ -143,29 +130,31 @@ class FactsSource(BaseSource):
         """Return the line of the value that is about a name, or that a pattern is in."""
         if pattern_of(pos) is None:
             return super().find(pos)
-        text = make_text("\n".join(self.parts()), size=-1, fingerprint="")
-        return find_in(Document(self.label, "", text), pos)
+        return lines_document(self.label, self.parts()).find(pos)
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render the object as it is now."""
         head, value, structure = self.headline(), self.value()[:MOST_LINES], self.structure()[:MOST_LINES]
         said = {line.strip() for line in structure}
         beside = [*(line for line in value if line.strip() not in said), *self.seen(request)]
-        whole = "\n".join([*structure, "--- value ---", *beside])
-        compared = make_text(whole, size=-1, fingerprint=content_hash(f"{head}\n{whole}".encode("utf-8", "replace")))
-        document = Document(head, "", compared)
+        compared = [*structure, "--- value ---", *beside]
+        fingerprint = content_hash("\n".join([head, *compared]).encode("utf-8", "replace"))
+        document = lines_document(head, compared, fingerprint)
         if request.lod == 3:
             return render_document(document, request, place, budget)
-        basis = make_basis(document, whole_window(compared, Place()))
         if request.lod == 0:
-            text = make_text("\n".join(value), size=-1, fingerprint=compared.fingerprint)
-            draft = render_document(Document(head, "", text), request, place, budget)
+            draft = render_document(lines_document(head, value), request, place, budget)
         else:
             draft = fit_lines([head], structure if request.lod == 1 else self.summary(), budget, "lines")
-        return Draft(draft.text, draft.cut_tokens, draft.next_pos, compared.fingerprint, basis, draft.notes)
+        basis = make_basis(document, whole_window(document.text, Place()))
+        return replace(draft, fingerprint=fingerprint, basis=basis)
 
 
 _SEEN = "picture: "
+
+
+class NotDrawn(Exception):
+    """Why there is no picture, in a few words."""
 
 
 class PicturedSource(FactsSource):
@@ -233,13 +222,12 @@ class PicturedSource(FactsSource):
         size = scaled(width, height, side)
         small = image if size == image.size else image.resize(size)
         picture = encoded(small, "PNG")
-        left = budget if budget >= NO_CAP else budget - picture.tokens
-        told = f"[shown as {size[0]:,} × {size[1]:,}, ~{picture.tokens:,} tokens]"
-        return replace(self._with(request, place, left, told), picture=picture)
+        lines = self._with(request, place, less(budget, picture.tokens), f"[{shown_as(picture)}]")
+        return replace(lines, picture=picture)
 
     def _with(self, request: RenderRequest, place: Place, budget: int, line: str, *notes: str) -> Draft:
         room = budget - count_tokens(line) - 1
-        if 2 * room < budget and budget < NO_CAP:
+        if 2 * room < budget:
             line, room = "", budget
         draft = super().draft(request, place, room)
         text = f"{draft.text}\n{line}" if line else draft.text
