@@ -169,7 +169,8 @@ class TensorSource(ArraySource):
 
     kind = "tensor"
 
-    def _array(self) -> Any:
+    def array(self) -> Any:
+        """Return the tensor's memory as an array."""
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
             return self.target.detach().numpy()  # the same memory
 
@@ -177,11 +178,12 @@ class TensorSource(ArraySource):
         """Return the array's stamp, and what torch knows beside."""
         return f"{super().stamp()} {_grad(self.target)}"
 
-    def _headline(self, array: Any) -> str:
+    def headline(self) -> str:
+        """Return the array's headline, and device and gradient."""
         grad = _grad(self.target)
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
             device = str(self.target.device)
-        return f"{super()._headline(array)} · {device}{f' · {grad}' if grad else ''}"
+        return f"{super().headline()} · {device}{f' · {grad}' if grad else ''}"
 
 
 class FarTensorSource(FactsSource):
