@@ -16,6 +16,7 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.sources import open_source
 from ctxkernel.sources.files import uris
 from ctxkernel.sources.files.uris import shown_uri
+from ctxkernel.sources.registry import scheme_of
 from ctxkernel.testing.renderings import opened, render, written
 from ctxkernel.testing.turns import Turns
 
@@ -316,5 +317,5 @@ def test_copies_are_removed(web: Web, tmp_path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_path_with_a_colon_is_a_path(tmp_path):
-    assert uris.scheme_of("C:/data/x") == uris.scheme_of("a:b") == uris.scheme_of("C://x") == ""
+    assert scheme_of("C:/data/x") == scheme_of("a:b") == scheme_of("C://x") == ""
     assert render(opened(written(tmp_path / "a.txt", "found"))).text.endswith("\nfound")

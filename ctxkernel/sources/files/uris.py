@@ -256,7 +256,6 @@ def _own_folder() -> str:
     return _folder
 
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _AGAIN = "h.refresh() tries again"
 OpenCopy = Callable[[str, str], FileSource]
 
@@ -352,15 +351,9 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def scheme_of(text: str) -> str:
-    """Return the scheme of a URI in lower case, or empty: of a path, and of a drive."""
-    found = _SCHEME.match(text)
-    return found[1].lower() if found and len(found[1]) > 1 else ""
-
-
 def _filesystem(uri: str, seconds: float) -> tuple[Any, str]:
     """Return fsspec's file system for a URI and the path in it. Raises BadTarget with the next move."""
-    shown, scheme = shown_uri(uri), scheme_of(uri)
+    shown, scheme = shown_uri(uri), uri.partition(":")[0].lower()
     if "[masked" in uri:
         raise BadTarget(f"{shown!r}: its credentials were not kept; view it again with them")
     try:
