@@ -27,6 +27,11 @@ def format_size(nbytes: float) -> str:
     return f"{nbytes / 1000:.1f} TB"
 
 
+def format_shape(sides: Iterable[int]) -> str:
+    """Return the shape of an array: `1,000 × 3`; `scalar` where it has no axes."""
+    return " × ".join(f"{side:,}" for side in sides) or "scalar"
+
+
 def format_duration(seconds: float) -> str:
     """Return a duration: `8 ms`, `1.2 s`, `3 min 05 s`, `2 h 05 min`."""
     if seconds < 0.9995:
