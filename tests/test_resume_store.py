@@ -459,7 +459,7 @@ def test_a_second_checkpoint_of_one_execution_is_lost_alone(path):
     kernel.store.begin(made, running)
     result = dataclasses.replace(turn(2, stdout="kept"), moved=HeadMove("s1.1", "goto", 9.0))
     notice = kernel.store.end(result, checkpoint=CheckpointRow("cs2.1", {"units": []}))
-    assert "what a return needs" in str(notice)
+    assert "the data that a return to a turn needs" in str(notice)
     assert not kernel.store.has_checkpoint("cs2.1")
     assert kernel.store.has_checkpoint("cs1.1")
     with SessionReader(path) as reader:

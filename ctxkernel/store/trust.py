@@ -15,7 +15,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import platformdirs
@@ -53,16 +53,16 @@ class Signer:
     def is_signed(self, signature: str | None, *parts: str) -> bool:
         """Say whether `signature` is what this user's `sign` gives. Takes the same time for every wrong one."""
         own = self.sign(*parts)
-        return own is not None and signature is not None and hmac.compare_digest(own.encode(), _bytes(signature))
+        return (
+            own is not None
+            and signature is not None
+            and hmac.compare_digest(own.encode(), signature.encode("utf-8", "surrogatepass"))
+        )
 
 
-def _message(parts: Iterable[str]) -> bytes:
-    """Return the texts as one, from which no other texts give the same."""
-    return _bytes("".join([f"{len(part)}:{part}" for part in parts]))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+def _message(parts: Sequence[str]) -> bytes:
+    """Return the texts as one; no other texts have the same result."""
+    return "".join(map("{}:{}".format, map(len, parts), parts)).encode("utf-8", "surrogatepass")
 
 
 def checkpoint_parts(session_id: str, checkpoint_id: str, manifest: str, form: int) -> tuple[str, ...]:

@@ -240,7 +240,7 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
     try:
         if migrations.bring_up(connection):
             about = {"id": start.session_id, "created_at": repr(start.now), "notebook": start.notebook}
-            _insert(connection, "session", list(about.items()))
+            _insert(connection, [("session", row) for row in about.items()])
         session_id = _about(connection, "id")
         if session_id is None:
             raise StoreError("it has no id")
@@ -248,10 +248,10 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
         died = execute("SELECT seq FROM executions EXCEPT SELECT seq FROM endings").fetchall()
         how = rows.ExceptionInfo(DIED, "the kernel died while this ran; what it printed was not kept", "")
         ended = rows.Execution("", "", None, 0.0, None, "cancelled", exception=how)
-        _insert(connection, "endings", [rows.ending_row(seq, ended, rows.unmasked) for (seq,) in died])
+        _insert(connection, [("endings", rows.ending_row(seq, ended, rows.unmasked)) for (seq,) in died])
         run = (execute("SELECT max(run) FROM runs").fetchone()[0] or 0) + 1
         environment = rows.dump(start.environment)
-        _insert(connection, "runs", [(run, start.now, start.notebook, None, environment)])
+        _insert(connection, [("runs", (run, start.now, start.notebook, None, environment))])
         last_index = execute("SELECT max(idx) FROM statements").fetchone()[0] or 0
         last_seq = execute("SELECT max(seq) FROM executions").fetchone()[0] or 0
         execute("COMMIT")
@@ -263,5 +263,6 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
     return Place(connection, path, lock, session_id, run, last_index, last_seq)
 
 
-def _insert(connection: sqlite3.Connection, table: str, made: list[tuple[schema.Value, ...]]) -> None:
-    connection.executemany(schema.INSERT[table], [schema.sealed(row) for row in made])
+def _insert(connection: sqlite3.Connection, made: rows.Rows) -> None:
+    for table, row in rows.sealed(made).rows:
+        connection.execute(schema.INSERT[table], row)

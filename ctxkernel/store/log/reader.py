@@ -26,7 +26,7 @@ from ctxkernel.projection.value import Projection, Rebuilder, from_record
 from ctxkernel.store import trust
 from ctxkernel.store.chunks import manifest
 from ctxkernel.store.chunks.manifest import Manifest
-from ctxkernel.store.log import rows, series
+from ctxkernel.store.log import rows
 from ctxkernel.store.log.location import CHECK
 from ctxkernel.store.log.session_file import Found, SessionFile
 
@@ -382,7 +382,7 @@ class SessionReader(SessionFile):
             at = row["base"]
         record = chain.pop() if at is None else self._records[at]
         while chain:
-            record = series.restore(record, chain.pop())
+            record = rows.restore(record, chain.pop())
         self._records = {at: self._records[at], seq: record} if at is not None else {seq: record}
         return record
 

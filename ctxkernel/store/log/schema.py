@@ -11,9 +11,6 @@ JSON is kept as text. A text that UTF-8 cannot hold (a lone surrogate) is kept a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-
-import xxhash
 
 APPLICATION_ID = 0x6374786B  # "ctxk"
 VERSION = 2
@@ -45,7 +42,7 @@ TABLES: dict[str, str] = {
     "node_states": """seq INTEGER, n INTEGER, obj_id TEXT, name TEXT, state TEXT, block TEXT, PRIMARY KEY (seq, n)""",
     # Texts by content, each once: renderings, blocks of projections, payloads.
     "blocks": "id INTEGER PRIMARY KEY, address TEXT UNIQUE, text TEXT",
-    # `record` is a delta against the projection of `base` (see `series.py`), or whole where base is null.
+    # `record` is a delta against the projection of `base` (see `rows.compress`), or whole where base is null.
     "projections": "seq INTEGER PRIMARY KEY, base INTEGER, receipt TEXT, tokens INTEGER, ok INTEGER, record TEXT",
     # Moves of HEAD, to an execution or (null) before all. The newest of a run is its HEAD.
     "heads": "id INTEGER PRIMARY KEY, run INTEGER, at REAL, execution_id TEXT, reason TEXT",
@@ -120,14 +117,3 @@ INSERT = {
 }
 # A text that is there already is the same text.
 INSERT["blocks"] = INSERT["blocks"].replace("INSERT", "INSERT OR IGNORE")
-
-
-def row_hash(values: Sequence[Value]) -> int:
-    """Return the checksum of a row's values: 63 bits of xxh3 over their texts."""
-    text = "\x1f".join(map(str, values))
-    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) >> 1
-
-
-def sealed(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return a row with its checksum, as `INSERT` takes it."""
-    return (*values, row_hash(values))

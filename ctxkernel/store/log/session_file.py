@@ -18,6 +18,7 @@ from typing import Any, Self
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.log import migrations, schema
 from ctxkernel.store.log.location import CHECK
+from ctxkernel.store.log.rows import sealed
 
 Found = dict[str, Any]
 
@@ -126,7 +127,7 @@ class SessionFile:
             if counted:
                 found["id"] = row[-1]
                 row = row[:-1]
-            if schema.row_hash(row[:-1]) != row[-1]:
+            if sealed([(table, row[:-1])]).rows[0][1][-1] != row[-1]:
                 self.damage.append(f"{table} {row[0]}")
             yield found
 
