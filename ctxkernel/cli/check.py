@@ -44,10 +44,11 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def _checked(line: int, body: object, model: str | None, betas: frozenset[str]) -> _Checked:
-    own = cast("Mapping[str, object]", body).get("model") if isinstance(body, Mapping) else None
+    given: Any = body
+    own = given.get("model") if isinstance(body, Mapping) else None
     name = model if model is not None else own if isinstance(own, str) else ""
     capabilities = capabilities_for(name, betas=betas)
-    return _Checked(line, name, bool(capabilities.model), look(body, capabilities))
+    return _Checked(line, name, bool(capabilities.model), look(given, capabilities))
 
 
 def _bodies(path: Path) -> list[tuple[int, object]]:

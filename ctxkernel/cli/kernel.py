@@ -5,6 +5,9 @@ Rule 2: Ctrl-C interrupts the running cell, which the timeline then shows as can
         the kernel.
 """
 
+# nbformat, nbclient and jupyter_client are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import ast

@@ -105,13 +105,13 @@ def lab(arguments: argparse.Namespace) -> int:
     folder = Path.cwd().resolve()
     notebook = arguments.notebook.resolve() if arguments.notebook is not None else find_tour(folder).resolve()
 
-    from jupyterlab.labapp import LabApp
+    from jupyterlab.labapp import LabApp  # pyright: ignore[reportMissingTypeStubs]
 
     given = server_arguments(
         notebook, folder, browser=not arguments.no_browser, port=arguments.port, token=secrets.token_hex(24)
     )
     # In this process, since the argument list of another process can be read by others (rule 2).
-    server = LabApp.initialize_server(argv=given)
+    server = LabApp.initialize_server(argv=given)  # pyright: ignore[reportUnknownMemberType]
     # Jupyter prints the address with its token only where it made the token itself.
     server.identity_provider.token_generated = True
     server.start()

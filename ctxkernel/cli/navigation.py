@@ -5,6 +5,9 @@ Rule 1: A kernel of this interpreter restores the session's state and executes t
 Rule 2: `--dry-run` works on a copy of the log, so the session does not change by a byte.
 """
 
+# nbformat, nbclient and jupyter_client are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import argparse

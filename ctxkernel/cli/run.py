@@ -4,6 +4,9 @@ Rule 1: A cell does the same here as in JupyterLab; only `input()` is refused, s
 Rule 2: The kernel writes the session, as always; this module only reads it at the end.
 """
 
+# nbformat, nbclient and jupyter_client are typed in part.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import argparse
@@ -81,7 +84,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
     """Return the notebook at `path`, in the current format. Raises Unusable with what is wrong."""
     check_notebook(path)
     try:
-        notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)  # pyright: ignore[reportUnknownMemberType]
+        notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
     except (OSError, UnicodeDecodeError) as fault:
         raise Unusable(f"{path} cannot be read: {fault}.") from fault
@@ -238,7 +241,7 @@ def run(arguments: argparse.Namespace) -> int:
         complaint = last_line(log)
     if target is not None:
         try:
-            nbformat.write(notebook, target)  # pyright: ignore[reportUnknownMemberType]
+            nbformat.write(notebook, target)
         except OSError as fault:
             raise Failed(f"{target} could not be written: {fault.strerror}.") from fault
     if outcome.message:
