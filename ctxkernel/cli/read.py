@@ -15,8 +15,7 @@ from ctxkernel.cli import Failed, Unusable
 from ctxkernel.cli.output import Colour, paint, show, show_json, status_colour, table
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline_table import RIGHT, STATUS, path_to, timeline_table
-from ctxkernel.store.log.newest import newest_session
-from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.reader import SessionReader, newest_session
 
 Json = Mapping[str, Any]
 

@@ -39,8 +39,7 @@ from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
 from ctxkernel.core.text import format_duration, strip_ansi
 from ctxkernel.core.timeline_table import gist
 from ctxkernel.store.log.location import HINT, OVERRIDE
-from ctxkernel.store.log.newest import newest_session
-from ctxkernel.store.log.reader import SessionReader
+from ctxkernel.store.log.reader import SessionReader, newest_session
 
 GRACE_SECONDS = 30
 """Seconds after its time-out for which a cell may still run before its kernel is ended."""

@@ -1,9 +1,9 @@
-"""Everything that can be said about the soundness of a session, without writing to it: `ctxkernel verify`.
+"""The check of a whole session for damage, without writing to it: `ctxkernel verify`.
 
-Rule 1: a finding is a sentence that names the row; where there is none, all was looked at and is sound.
-Rule 2: damage is what is not as it was stored. What was given up on purpose (a checkpoint that was skipped or thinned
-        out), or is not this user's, is told, and is none.
-Rule 3: nothing is unpickled.
+Rule 1: A finding is a sentence that names the row; without findings everything was checked and is sound.
+Rule 2: Damage is a difference to the data that were stored. A checkpoint that was skipped, thinned out on purpose, or
+        not signed by this user is a remark.
+Rule 3: Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ _REFERENCES = {
     "checkpoints.checkpoint_id": "checkpoint_states.checkpoint_id",
     "receipts.id": "responses.receipt_id",
 }
-"""What other rows refer to, and the columns that do."""
+"""Columns, and the columns that refer to them."""
 _MOST = 100
-"""Findings of one kind that are told one by one."""
+"""The most findings of one kind in a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found."""
+    """The result of the check."""
 
     path: Path
     damage: tuple[str, ...] = ()
-    """What is not as it was stored, a sentence each."""
+    """One sentence for each damage."""
     remarks: tuple[str, ...] = ()
-    """What the user should know, and is no damage."""
+    """Other facts that the user should know."""
     session_id: str = ""
     statements: int = 0
     projections: int = 0
-    """Projections whose bytes were made again from what is stored, and have the receipts of then."""
+    """Projections that were rebuilt from the stored rows with the same receipts."""
     checkpoints: int = 0
     lost: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Checkpoints of which nothing can be returned to, by their ids, and why."""
+    """Checkpoints of which nothing can be restored, by id, and why."""
     gaps: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
-    """Checkpoints that can be returned to but for some names, by their ids: name → why."""
+    """Checkpoints that can be restored without some names, by id: name → why."""
 
     @property
     def sound(self) -> bool:
@@ -67,11 +67,11 @@ class Report:
 
     @property
     def restorable(self) -> int:
-        """How many checkpoints can be returned to, as far as was looked."""
+        """The number of checkpoints that can be restored, as far as was checked."""
         return self.checkpoints - len(self.lost)
 
     def lines(self) -> list[str]:
-        """Return the report for people, a line each."""
+        """Return the lines of the report."""
         out = [f"damaged: {line}" for line in self.damage]
         if self.projections:
             out.append(f"projections: {self.projections} made again from what is stored, byte for byte as they were")
@@ -94,9 +94,9 @@ def _called(ids: list[str]) -> str:
 
 
 def verify(path: Path, chunks: ChunkStore | None = None, references: References | None = None) -> Report:
-    """Look at everything in a session; with `chunks` and `references` at the data of its checkpoints too, all of them.
+    """Check a whole session; with `chunks` and `references` also all data of its checkpoints.
 
-    Raises StoreError where it cannot be opened at all.
+    Raises StoreError if it cannot be opened.
     """
     with SessionReader(path) as reader:
         projections, wrong = _projections(reader)
@@ -146,16 +146,16 @@ def _missing(reader: SessionReader) -> Iterator[str]:
     for one, there, key in references:
         table, _, column = one.partition(".")
         named = f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"
-        with contextlib.suppress(sqlite3.Error):  # told by _rows
+        with contextlib.suppress(sqlite3.Error):  # reported by _rows
             missing = reader.select(f"{named} EXCEPT SELECT {key} FROM {there} LIMIT {_MOST}")
             yield from (f"{table}: {column} {value} is not in {there}" for (value,) in missing)
 
 
 def _projections(reader: SessionReader) -> tuple[int, list[str]]:
-    """Make every projection again from what is stored; returns how many gave their receipts, and what is wrong."""
+    """Rebuild every projection from the stored rows; return the number with equal receipts, and the findings."""
     found: list[str] = []
     good = 0
-    with contextlib.suppress(sqlite3.Error):  # told by _rows
+    with contextlib.suppress(sqlite3.Error):  # reported by _rows
         for execution_id, receipt, made in reader.stored_projections():
             if isinstance(made, StoreError):
                 found.append(str(made))
@@ -167,8 +167,8 @@ def _projections(reader: SessionReader) -> tuple[int, list[str]]:
 
 
 def _history(reader: SessionReader) -> Iterator[str]:
-    """What of the model's history cannot be read."""
-    with contextlib.suppress(sqlite3.Error):  # told by _rows
+    """Yield the events of the model's history that cannot be read."""
+    with contextlib.suppress(sqlite3.Error):  # reported by _rows
         for row in reader.each("history"):
             try:
                 rows.history_event_of(row)
@@ -177,7 +177,7 @@ def _history(reader: SessionReader) -> Iterator[str]:
 
 
 class _Checkpoints:
-    """What is wrong with the checkpoints of a session, and which of them can be returned to."""
+    """The faults of the checkpoints of a session, and those that can be restored."""
 
     def __init__(self) -> None:
         self.infos: dict[str, CheckpointInfo] = {}
@@ -188,7 +188,7 @@ class _Checkpoints:
         self._damaged: dict[str, str] = {}
 
     def look_at_all(self, reader: SessionReader, chunks: ChunkStore | None, references: References | None) -> None:
-        """Look at the checkpoints of a session. Raises StoreError where they cannot be read."""
+        """Check the checkpoints of a session. Raises StoreError if they cannot be read."""
         with reader.snapshot():
             self.infos = reader.checkpoints(all_roots=True)
             self._manifests = reader.all_manifests(all_roots=True)
@@ -204,7 +204,7 @@ class _Checkpoints:
         parsed = {one.checkpoint_id: self._parsed(one) for one in self._manifests.values()}
         waiting = Counter(base for base, _ in parsed.values() if base)
         states: dict[str, dict[str, str] | str] = {}
-        """The names of a state, each with what is wrong with its data or an empty text; or why there is no state."""
+        """The names of a state, each with the fault of its data or an empty text; or why there is no state."""
         for execution_id, made in self._manifests.items():
             cid, info = made.checkpoint_id, self.infos[execution_id]
             base, broken = parsed[cid]
@@ -212,7 +212,7 @@ class _Checkpoints:
             state = before if isinstance(before, str) else manifest.advance(dict(before), made, self._faults)
             if base:
                 waiting[base] -= 1
-                if not waiting[base]:  # else the states of a thousand cells are held at once
+                if not waiting[base]:  # else the states of a thousand cells are in memory at once
                     states.pop(base, None)
             if waiting[cid]:
                 states[cid] = state
@@ -220,7 +220,7 @@ class _Checkpoints:
 
     @staticmethod
     def _parsed(made: Manifest) -> tuple[str | None, str]:
-        """Return what a manifest builds on, and what is wrong with it or an empty text."""
+        """Return the base of a manifest, and its fault or an empty text."""
         try:
             made.results()
             return made.parse().get("base"), ""
@@ -231,7 +231,7 @@ class _Checkpoints:
         return dict.fromkeys(unit["n"], self._presence.fault(unit) if self._presence is not None else "")
 
     def _judge(self, info: CheckpointInfo, made: Manifest, state: dict[str, str] | str) -> None:
-        """Take down a checkpoint that cannot be returned to as it was, and whether that is damage."""
+        """Record a checkpoint that cannot be restored whole, and whether that is damage."""
         cid = info.checkpoint_id
         if isinstance(state, str):
             self.lost[cid] = self._damaged[cid] = state
