@@ -1,4 +1,4 @@
-"""Where a Chromium is that a browser test can drive."""
+"""The search for a Chromium for browser tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrom
 
 
 def find_chromium() -> str | None:
-    """Return a Chromium that a test can drive, or None. `CTXKERNEL_CHROMIUM` names one by hand."""
+    """Return the path of a Chromium, or None. `CTXKERNEL_CHROMIUM` overrides the search."""
     if by_hand := os.environ.get("CTXKERNEL_CHROMIUM"):
         return by_hand if shutil.which(by_hand) else None
     for name in CHROMIUM_NAMES:
@@ -33,7 +33,7 @@ def _usual_places() -> Iterator[Path]:
             if folder := os.environ.get(base):
                 yield Path(folder) / "Google/Chrome/Application/chrome.exe"
                 yield Path(folder) / "Microsoft/Edge/Application/msedge.exe"
-    # What `playwright install chromium` fetched.
+    # The downloads of `playwright install chromium`.
     default = {"darwin": "~/Library/Caches/ms-playwright", "win32": "~/AppData/Local/ms-playwright"}.get(
         sys.platform, "~/.cache/ms-playwright"
     )
