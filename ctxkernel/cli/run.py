@@ -23,17 +23,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 
 from ctxkernel.cli import INTERRUPTED, Failed, Unusable
 from ctxkernel.cli.kernel import RESUME, OwnKernel, has_statements, keep_off, kernel_log, last_line, resumed_at
-from ctxkernel.cli.output import (
-    clip,
-    has_colour,
-    paint,
-    safe_block,
-    safe_line,
-    say,
-    show,
-    show_json,
-    status_colour,
-)
+from ctxkernel.cli.output import clip, has_colour, paint, safe_block, safe_line, say, show, show_json, status_colour
 from ctxkernel.cli.read import check_notebook, timeline_text
 from ctxkernel.cli.resume import MAY_FAIL, CodeCell, continuation
 from ctxkernel.core.text import format_duration, strip_ansi

@@ -100,10 +100,7 @@ class SessionStore:
     # -- writing ------------------------------------------------------------------------------
 
     def begin(
-        self,
-        statement: Statement,
-        execution: Execution,
-        outside: tuple[Statement, Execution] | None = None,
+        self, statement: Statement, execution: Execution, outside: tuple[Statement, Execution] | None = None
     ) -> str | None:
         """Make the start of an execution durable, with its statement if it is the first. Return a notice.
 
@@ -340,11 +337,7 @@ class SessionStore:
         self._seqs[eid] = self._seq
 
     def _add_turn(
-        self,
-        made: Rows,
-        result: TurnResult,
-        checkpoint: CheckpointRow | None,
-        outside_checkpoint: CheckpointRow | None,
+        self, made: Rows, result: TurnResult, checkpoint: CheckpointRow | None, outside_checkpoint: CheckpointRow | None
     ) -> str | None:
         """Add the rows of a turn. Return the notice of the parts that cannot be stored."""
         lost: str | None = None
