@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -197,11 +196,8 @@ class SessionStore:
         """Return whether the row of a checkpoint is stored, or waits to be: whether another may build on it."""
         if self._writer.absent:
             return False
-        if checkpoint_id not in self._checkpoints:
-            with contextlib.suppress(Exception):  # whatever it is, a whole checkpoint is always right
-                if self._writer.select("SELECT 1 FROM checkpoints WHERE checkpoint_id = ?", checkpoint_id):
-                    self._checkpoints.add(checkpoint_id)
-        return checkpoint_id in self._checkpoints
+        query = "SELECT 1 FROM checkpoints WHERE checkpoint_id = ?"
+        return checkpoint_id in self._checkpoints or bool(self._writer.find(query, checkpoint_id))
 
     def request(
         self,
@@ -230,19 +226,17 @@ class SessionStore:
         """Return the newest complete answer to a request in this session, or None."""
         query = """SELECT a.body FROM receipts r JOIN responses a ON a.receipt_id = r.id
             WHERE r.receipt = ? AND a.status = 'ok' ORDER BY a.id DESC LIMIT 1"""
-        with contextlib.suppress(sqlite3.Error, ValueError):  # as in `begin`: then the model is asked again
-            found = [] if self._writer.absent else self._writer.select(query, receipt)
-            return json.loads(found[0][0]) if found else None
+        for (body,) in self._writer.find(query, receipt):
+            with contextlib.suppress(ValueError):  # a damaged answer: then the model is asked again
+                return json.loads(body)
         return None
 
     @property
     def summaries_sent(self) -> bool:
         """Whether a text of this session was sent to a model for a summary."""
-        query = """SELECT EXISTS (SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
-            WHERE r.ask_key = ? AND coalesce(a.status, '') != ?)"""
-        with contextlib.suppress(sqlite3.Error):
-            return not self._writer.absent and bool(self._writer.select(query, rows.SUMMARY, rows.NOT_SENT)[0][0])
-        return False
+        query = """SELECT 1 FROM receipts r LEFT JOIN responses a ON a.receipt_id = r.id
+            WHERE r.ask_key = ? AND coalesce(a.status, '') != ? LIMIT 1"""
+        return bool(self._writer.find(query, rows.SUMMARY, rows.NOT_SENT))
 
     def response(
         self,

@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ctxkernel.store.log import opening
-from ctxkernel.store.log.rows import Batch, Rows
+from ctxkernel.store.log.rows import Batch, Rows, sealed
 from ctxkernel.store.log.schema import INSERT, Value
 
 SPARE = frozenset({"checkpoints", "checkpoint_states", "divergences", "marks"})
@@ -68,14 +68,20 @@ class Writer:
         assert self._connection is not None
         return self._connection.execute(query, values).fetchall()
 
+    def find(self, query: str, *values: Value) -> list[tuple[Any, ...]]:
+        """Return the rows of a query; none if the session is closed or cannot be read."""
+        with contextlib.suppress(sqlite3.Error):
+            return [] if self.absent else self.select(query, *values)
+        return []
+
     def write(self, batch: Batch, *, retry: bool = False) -> str | None:
         """Commit `batch` after those that wait. If some wait and `retry` is false, it waits too. Return a notice."""
-        if not batch.rows or self._given_up:
+        if self._given_up:
             return None
-        self._waiting.append(batch)
-        return self._flush() if retry or len(self._waiting) == 1 else self._limit_waiting()
-
-    def _flush(self) -> str | None:
+        if batch.rows:
+            self._waiting.append(batch)
+        if len(self._waiting) > 1 and not retry:
+            return self._limit_waiting()
         lost: str | None = None
         while self._waiting:
             batch = self._waiting[0]
@@ -171,7 +177,7 @@ class Writer:
         """Write the batches that wait, move the write-ahead log into the file, and close the file."""
         if self.absent:
             return
-        self._flush()
+        self.write(sealed([]), retry=True)
         if self._checkpointer is not None and self._checkpointer.is_alive():
             self._grown.put(None)
             self._checkpointer.join(5)
