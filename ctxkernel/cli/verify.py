@@ -41,7 +41,7 @@ def _report(path: Path) -> tuple[Report, Path | None]:
             return look(path), None
         return look(path, ChunkStore(folder, readonly=True), units.references), folder
     except StoreError as error:
-        return Report(path, (str(error),)), None
+        return Report(path, [str(error)]), None
 
 
 def _as_json(report: Report, data: Path | None) -> dict[str, Any]:
