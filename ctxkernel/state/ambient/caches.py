@@ -8,15 +8,16 @@ was cleared and filled again may have been used as often as before: what it hold
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ctxkernel.core.reflection import class_of, function_of
 from ctxkernel.state.ambient.part import Part
+from ctxkernel.state.base.namespace import Snapshot, differences, some_of
 from ctxkernel.state.base.own_modules import OwnModules
-from ctxkernel.state.base.snapshot import Snapshot, differences
-from ctxkernel.state.base.variables import some_of
 from ctxkernel.state.types.code import held_by_cache
 
 _CACHE: Any = type(functools.lru_cache(lambda: None))
@@ -33,7 +34,7 @@ class FunctionCaches(Part):
     passive = True
 
     def __init__(self, namespace: Callable[[], dict[str, Any]] | None = None) -> None:
-        self._namespace = namespace or (lambda: vars(sys.modules["__main__"]))
+        self._namespace = namespace
         self._own_modules = OwnModules()
         self._places: dict[str, _Place] = {}
         self._seen: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
@@ -51,7 +52,12 @@ class FunctionCaches(Part):
 
     def capture(self) -> Any:
         """Return how often each cache was used, by the function's name: hits, misses, entries, content hash."""
-        return {name: self._told(one) for name, one in self._caches()}
+        found: dict[str, Any] = {}
+        for name, one in self._caches():
+            found[name] = self._told(one)
+        return found
+
+    stamp = capture
 
     def _told(self, cache: Any) -> list[int]:
         """Return what is captured of a cache. What it holds is only read where it was used since the last time."""
@@ -85,17 +91,24 @@ class FunctionCaches(Part):
                 stale[name] = cache
         return stale
 
-    def _caches(self) -> Iterator[tuple[str, Any]]:
+    def _caches(self) -> list[tuple[str, Any]]:
+        found: list[tuple[str, Any]] = []
         seen: dict[int, str] = {}
-        spaces = {"": self._namespace()} | {module.__name__ + ".": vars(module) for module in self._own_modules()}
-        for prefix, names in spaces.items():
+        for module in (None, *self._own_modules()):
+            prefix = f"{module.__name__}." if module is not None else ""
+            if module is None and self._namespace is not None:
+                names = self._namespace()
+            else:
+                names = vars(module or sys.modules["__main__"])
             place = self._places.get(prefix)
             if place is None or place.names is not names:
                 place = self._places[prefix] = _Place(names)
             elif prefix:
                 place.follow()
-            for found in place.found.values():
-                yield from ((prefix + path, one) for path, one in found if seen.setdefault(id(one), prefix) == prefix)
+            for path, one in itertools.chain.from_iterable(place.found.values()):
+                if seen.setdefault(id(one), prefix) == prefix:
+                    found.append((prefix + path, one))
+        return found
 
 
 class _Place:
@@ -132,7 +145,7 @@ class _Place:
 def _of_class(name: str, kind: type, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the caches of a class, where it is of the module that has these names."""
     for member, value in list(vars(kind).items()) if kind.__module__ == names.get("__name__") else ():
-        inner = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+        inner: Any = function_of(value)
         inner = inner.fget if isinstance(inner, property) else inner
         if type(inner) is _CACHE:
             yield f"{name}.{member}", inner
@@ -157,7 +170,7 @@ class _NotImmutableError(Exception):
 
 def _hashable(value: Any, deep: int) -> Any:
     """Return what has another hash for another type or value. Raises _NotImmutableError."""
-    kind = type(value)
+    kind = class_of(value)
     if kind is int:
         return kind, hex(value)  # the hashes of -1 and -2 are equal
     if kind is float or kind is complex:

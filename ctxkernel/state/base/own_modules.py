@@ -32,7 +32,7 @@ from ctxkernel.core.reflection import (
     register,
     registered,
 )
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 
 PREFIX = "module:"
 PYPLOT = "matplotlib.pyplot"

@@ -21,7 +21,7 @@ from typing import Any
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.reflection import is_any
 from ctxkernel.core.text import format_size
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import PLAIN, Checkpointer
 from ctxkernel.state.checkpoints.states import CheckpointError

@@ -18,7 +18,7 @@ from typing import Any
 from xxhash import xxh3_128, xxh3_128_digest, xxh3_128_hexdigest
 
 from ctxkernel.core.reflection import is_any
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.types.packer import Packed, Packer
 from ctxkernel.state.types.parts import Expired, OutOfTime, Unfinished, never
 from ctxkernel.state.types.process_objects import address
