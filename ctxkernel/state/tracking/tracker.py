@@ -237,12 +237,14 @@ class NamespaceTracker(PackedVariables):
     # -- around a cell ----------------------------------------------------------------------------
 
     def release(self) -> None:
-        """Release what was packed and not stored: the user's code runs next, and may resize the packed memory."""
+        """Drop what was packed and not stored: the user's code runs next, and may resize the packed memory."""
         self.pending.pieces = {}
+        if self.packer.tokens.held:
+            self.packer.tokens.release()
 
     def before(self, source: str) -> NamespaceDiff:
         """Get ready for `source`; return what changed since the last `after`, outside of any cell."""
-        self.pending.pieces = {}
+        self.release()
         quiet, self.quiet = self.quiet, False
         added, moved, deleted = ([], [], []) if quiet else self._moved()
         cell = self._cell = read_cell(source, self.transform)
@@ -262,7 +264,7 @@ class NamespaceTracker(PackedVariables):
                 changed = self._settle((), (), (), quick).changed
                 diff = replace(diff, changed={**diff.changed, **changed}) if changed else diff
         if not diff:
-            self.pending.pieces = {}
+            self.release()
         return diff
 
     def after(self, expired: Expired = lambda: False) -> NamespaceDiff:
