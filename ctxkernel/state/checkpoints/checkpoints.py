@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.core.reflection import is_any
+from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.core.replay import CheckpointInfo, CheckpointState
 from ctxkernel.state.base.namespace import NOTHING, is_atom
 from ctxkernel.state.checkpoints import units
@@ -138,7 +138,7 @@ class Checkpointer:
         if fault:
             self._fail(known, fault)
         listed = list({id(unit): unit for unit in self._current.values()}.values()) if whole else known.units
-        manifest = {
+        manifest: dict[str, Any] = {
             "v": units.VERSION,
             "base": None if whole or self.base is None else f"c{self.base}",
             "units": [*map(partial(units.unit_to_json, recipe=self.storage.recipe), listed)],
@@ -259,7 +259,7 @@ class Checkpointer:
 
     def _hold(self, token: str, thing: Any) -> None:
         """Hold an object without a stored form, unless letting go of it is how the user ends it."""
-        if token in self.shelf or is_any(type(thing), *_CLOSING):
+        if token in self.shelf or is_any(class_of(thing), *_CLOSING):
             return
         self.shelf[token] = thing
         while len(self.shelf) > MOST_HELD:
@@ -292,7 +292,9 @@ class Checkpointer:
 
     def _finish(self, execution_id: str, tickets: Sequence[Any]) -> tuple[CheckpointInfo, dict[str, Any]]:
         known = self.states.known[execution_id]
-        rows = {job: result for one in tickets if not one.fault for job, result in (one.result or {}).items()}
+        rows: dict[str, Any] = {}
+        for one in tickets:
+            rows |= (one.result or {}) if not one.fault else {}
         fault = next((str(one.fault) for one in tickets if one.fault), "")
         missing = dict(known.info.missing)
         try:
@@ -364,11 +366,10 @@ class Checkpointer:
         def settle() -> None:
             self.storage.background.wait(BACKGROUND_SECONDS)
             self.storage.background.poll()
-            for tickets in list(self.writing.values()):
-                for ticket in tickets:
-                    if ticket.done and not ticket.fault:
-                        for job, result in (ticket.result or {}).items():
-                            self._taken_in(job, result)
+            done = [one for tickets in self.writing.values() for one in tickets if one.done and not one.fault]
+            results: list[dict[str, Any]] = [ticket.result or {} for ticket in done]
+            for job, result in (row for rows in results for row in rows.items()):
+                self._taken_in(job, result)
 
         return self.states.state(execution_id, settle)
 

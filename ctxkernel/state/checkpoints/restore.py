@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxkernel.core.errors import CtxError
-from ctxkernel.core.reflection import is_any
+from ctxkernel.core.reflection import class_of, is_any
 from ctxkernel.core.text import format_size
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints import units
@@ -29,7 +29,7 @@ from ctxkernel.state.checkpoints.units import Buffer, State, Unit
 from ctxkernel.state.tracking.groups import CHUNK, chunks_of
 from ctxkernel.state.types import connections
 from ctxkernel.state.types.arrays import allocate
-from ctxkernel.state.types.code import Again
+from ctxkernel.state.types.classes import Again
 from ctxkernel.state.types.packer import Lost
 
 _AS_NOW = "it cannot be stored, and was used since: it is as it is now"
@@ -373,7 +373,7 @@ class Restorer:
         except (CtxError, OSError) as fault:
             fetched.lost |= dict.fromkeys(unit.names, str(fault))
         except Exception as fault:  # code of the user's ran: a `__setstate__`, a class that is another now
-            fetched.lost |= dict.fromkeys(unit.names, f"{type(fault).__name__} while loading: {fault}"[:200])
+            fetched.lost |= dict.fromkeys(unit.names, f"{class_of(fault).__name__} while loading: {fault}"[:200])
 
     def _fetch(self, fetched: Fetched, unit: Unit) -> None:
         difference = fetched.difference
@@ -415,7 +415,7 @@ class Restorer:
         for name in unit.names:
             if name.startswith(("class:", "shared:")) or (name in told and not all_names):
                 continue
-            if all_names or any(type(one) is Lost for one in self._packer.pack({"": values.get(name)}).noted):
+            if all_names or any(class_of(one) is Lost for one in self._packer.pack({"": values.get(name)}).noted):
                 fetched.lost[name] = why
 
     def _connect(self, fetched: Fetched, unit: Unit, token: str) -> object | None:
@@ -429,7 +429,7 @@ class Restorer:
             except connections.NotConnected as fault:
                 fetched.made[token] = fault
         made = fetched.made[token]
-        if type(made) is connections.NotConnected:
+        if class_of(made) is connections.NotConnected:
             fetched.lost |= dict.fromkeys(one.places, str(made))
             return None
         fetched.connected[token] = one.joined(fetched.connected.get(token))
@@ -568,6 +568,6 @@ def _order(unit: Unit) -> int:
 
 def _shares_lazily(values: Mapping[str, Any]) -> bool:
     """Whether a frame shares memory with another one until one of them is written to: pandas would not see us write."""
-    frames = [one for one in values.values() if is_any(type(one), ("pandas", "DataFrame"), ("pandas", "Series"))]
+    frames = [one for one in values.values() if is_any(class_of(one), ("pandas", "DataFrame"), ("pandas", "Series"))]
     blocks = (block for one in frames for block in getattr(getattr(one, "_mgr", None), "blocks", ()))
     return any(block.refs.has_reference() for block in blocks)

@@ -49,9 +49,8 @@ class States:
         made = self._units(manifest)
         gone = list(manifest.get("gone", ()))
         self.known[execution_id] = Known(str(base).removeprefix("c") if base else None, made, gone, info)
-        doubts = manifest.get("u")
-        if isinstance(doubts, dict):
-            self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()}, execution_id)
+        doubts: dict[str, list[str]] = manifest.get("u") or {}
+        self.doubt({str(name): list(map(str, between)) for name, between in doubts.items()}, execution_id)
         return made
 
     def doubt(self, found: Mapping[str, Iterable[str]], later: str) -> None:

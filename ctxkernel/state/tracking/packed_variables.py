@@ -15,7 +15,7 @@ from typing import Any, Literal
 from xxhash import xxh3_128_digest
 
 from ctxkernel.core.descriptions import describe
-from ctxkernel.core.reflection import Plan, is_kind
+from ctxkernel.core.reflection import Plan, class_of, is_kind
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import ChangeInfo, TypeInfo
 from ctxkernel.state.base.namespace import NOTHING, Hidden, Variable, some_of, weak_reference
@@ -110,7 +110,7 @@ class PackedVariables:
     def __post_init__(self) -> None:
         self.packer = self.packer or Packer(self.namespace, module=str(self.namespace.get("__name__", "__main__")))
         self.pending = Pending()
-        self.turn = 0
+        self.turn: int = 0
         self._variables: dict[str, Variable] = {}
         """Oldest change first."""
         self._watched: set[str] = set()
@@ -320,7 +320,7 @@ class PackedVariables:
     def _holds_changed(self, name: str, labels: Collection[str]) -> bool:
         """Say whether a dict holds a class of the user's that differs now: the scope of an `exec`."""
         value: Any = self._value(name)
-        if type(value) is not dict:
+        if class_of(value) is not dict:
             return False
         classes = [self.packer.part_of(label) for label in labels if label.startswith("class:")]
         return any(one is cls for one in list(value.values()) for cls in classes)
@@ -337,7 +337,7 @@ class PackedVariables:
                 continue
             value = self._value(name)
             held = labels & set(group.labels)
-            of_class = is_kind(type(value), type) and self.packer.part_of(next(iter(held)))
+            of_class = is_kind(class_of(value), type) and self.packer.part_of(next(iter(held)))
             if all(label.startswith("class:") for label in held) and of_class is not value:
                 continue
             if name in found.changed or name in found.added:
@@ -413,7 +413,7 @@ class PackedVariables:
 def _visible(value: Any) -> bytes:
     """Return a hash of what an array shows of memory that others share; empty for what is large, or no array."""
     numpy: Any = sys.modules.get("numpy")
-    if numpy is None or type(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
+    if numpy is None or class_of(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
         return b""
     return xxh3_128_digest(value.tobytes())
 
