@@ -24,7 +24,7 @@ from ctxkernel.state.tracking.groups import Moment
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning.returns import Job, Returning
     from ctxkernel.kernel.runtime import Runtime
-    from ctxkernel.state.checkpoints.restore import Difference
+    from ctxkernel.state.checkpoints.comparison import Difference
 
 _NAME = re.compile(r"[^\W\d]\w*")
 Path = Sequence[tuple[Statement, Execution]]

@@ -34,7 +34,8 @@ from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import NOTHING, some_of
 from ctxkernel.state.base.own_modules import LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.state.checkpoints.restore import Difference, Fetched, Restorer
+from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.state.checkpoints.restore import Fetched, Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
 from ctxkernel.state.checkpoints.units import State
 from ctxkernel.state.types import connections

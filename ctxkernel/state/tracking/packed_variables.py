@@ -63,7 +63,7 @@ class Pending:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundChanges:
     """The changes that one comparison has found so far."""
 
     moved: frozenset[str] = frozenset()
@@ -228,7 +228,13 @@ class PackedVariables:
     # -- comparing --------------------------------------------------------------------------------
 
     def _compare(
-        self, names: Collection[str], old: Mapping[str, Group], found: Found, *, seconds: float | None, hurry: bool
+        self,
+        names: Collection[str],
+        old: Mapping[str, Group],
+        found: FoundChanges,
+        *,
+        seconds: float | None,
+        hurry: bool,
     ) -> None:
         """Pack names with their groups, take the packs as known, and add what differs to `found`.
 
@@ -254,7 +260,7 @@ class PackedVariables:
         self.pending.names |= {*deferred, *moment.faults}
         self.pending.faults |= moment.faults
 
-    def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: Found) -> None:
+    def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
         """Take in what was packed, but for what is deferred."""
         # What a return to a state before it was shared left out of what is known: its users are stored with it.
         fresh = {name for name in moment.pieces if name.startswith("shared:") and name not in self._groups}
@@ -281,7 +287,7 @@ class PackedVariables:
                     self._store(piece)
 
     def _take_altered(
-        self, piece: Piece, before: Group | None, moment: Moment, old: Mapping[str, Group], found: Found
+        self, piece: Piece, before: Group | None, moment: Moment, old: Mapping[str, Group], found: FoundChanges
     ) -> None:
         """Take in a piece that is not the one that is known; `before`: the group of its first name."""
         awaited = before is not None and not before.key
@@ -325,7 +331,7 @@ class PackedVariables:
         classes = [self.packer.part_of(label) for label in labels if label.startswith("class:")]
         return any(one is cls for one in list(value.values()) for cls in classes)
 
-    def _compare_users(self, found: Found) -> None:
+    def _compare_users(self, found: FoundChanges) -> None:
         """Report variables that hold a shared object whose content differs, or a class of that name."""
         labels = set(found.parts)
         shared = {group.names[0]: group.labels for name, group in self._groups.items() if name.startswith("shared:")}
@@ -351,12 +357,12 @@ class PackedVariables:
         variable = self._variables[name]
         variable.atom, variable.weak = NOTHING, weak_reference(self._value(name))
 
-    def _is_another(self, name: str, found: Found) -> bool:
+    def _is_another(self, name: str, found: FoundChanges) -> bool:
         variable = self._variables[name]
         gone = variable.weak is not None and variable.weak() is not self._value(name)
         return gone or name in found.moved or variable.atom is not NOTHING
 
-    def _change(self, name: str, found: Found) -> None:
+    def _change(self, name: str, found: FoundChanges) -> None:
         """Report a variable as changed."""
         variable = self._variables[name]
         rebound = self._is_another(name, found) or name in found.replaced

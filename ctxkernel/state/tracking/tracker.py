@@ -32,7 +32,7 @@ from ctxkernel.state.base.code_objects import code_facts
 from ctxkernel.state.base.namespace import NOTHING, Snapshot, Variable, differences, is_atom, of_user, same_atoms
 from ctxkernel.state.tracking.candidates import ANYTHING_IN_A_FUNCTION, Cell, read_cell
 from ctxkernel.state.tracking.groups import Moment
-from ctxkernel.state.tracking.packed_variables import Found, Group, PackedVariables, Pending
+from ctxkernel.state.tracking.packed_variables import FoundChanges, Group, PackedVariables, Pending
 
 REFRESH_SECONDS = 0.001
 """Processor time for packing again, before a cell, what it touches: changes outside of any cell."""
@@ -170,7 +170,7 @@ class NamespaceTracker(PackedVariables):
         moment.pack(self._whole_groups(sorted({*lacking, *filter(self._is_complex, ran)})))
         deferred = {name for names in moment.deferred for name in names}
         self._await(deferred, moment)
-        self._take_pieces(moment, {}, Found(deferred=deferred))
+        self._take_pieces(moment, {}, FoundChanges(deferred=deferred))
         self.pending.deferred |= deferred
         self.pending.faults |= moment.faults
 
@@ -415,7 +415,7 @@ class NamespaceTracker(PackedVariables):
         `cell`: the cell that may have changed them; None for changes outside of any cell. `seconds`: of processor time
         for it; None for no bound, 0 for what a cell may take.
         """
-        found = Found(frozenset(moved), cell.replaced if cell is not None else (), cell is None)
+        found = FoundChanges(frozenset(moved), cell.replaced if cell is not None else (), cell is None)
         self.pending.names.update(added, moved, deleted)
         turns = self._known_turns() if found.outside else {}
         old: dict[str, Group] = {}
@@ -451,7 +451,7 @@ class NamespaceTracker(PackedVariables):
         # The address of a small immutable is looked at after every cell.
         return {name: self.turn if one.atom is not NOTHING else one.turn for name, one in self._variables.items()}
 
-    def _take_atoms(self, names: Iterable[str], found: Found) -> list[str]:
+    def _take_atoms(self, names: Iterable[str], found: FoundChanges) -> list[str]:
         """Take in the names that stand for a small immutable; return the others."""
         todo: list[str] = []
         for name in dict.fromkeys(names):
@@ -478,7 +478,7 @@ class NamespaceTracker(PackedVariables):
                 found.changed[name] = ChangeInfo(info.type, info.repr, info.size, "rebound", text)
         return todo
 
-    def _report(self, found: Found, turns: Mapping[str, int], deleted: Collection[str]) -> NamespaceDiff:
+    def _report(self, found: FoundChanges, turns: Mapping[str, int], deleted: Collection[str]) -> NamespaceDiff:
         """Return what was found as a diff, and note what changed for the next checkpoint."""
         if found.outside:
             for name in found.altered - found.changed.keys():
