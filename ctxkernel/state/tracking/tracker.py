@@ -417,7 +417,9 @@ class NamespaceTracker(PackedVariables):
         """
         found = FoundChanges(frozenset(moved), cell.replaced if cell is not None else (), cell is None)
         self.pending.names.update(added, moved, deleted)
-        turns = self._known_turns() if found.outside else {}
+        # The address of a small immutable is looked at after every cell: it is known until now.
+        known = self._variables.items() if found.outside else ()
+        turns = {name: self.turn if one.atom is not NOTHING else one.turn for name, one in known}
         old: dict[str, Group] = {}
         for name in (*moved, *touched):
             if (group := self._groups.get(name)) is not None:
@@ -445,11 +447,6 @@ class NamespaceTracker(PackedVariables):
             if found.parts:
                 self._compare_users(found)
         return self._report(found, turns, deleted)
-
-    def _known_turns(self) -> dict[str, int]:
-        """Return by variable the turn in which it was last known."""
-        # The address of a small immutable is looked at after every cell.
-        return {name: self.turn if one.atom is not NOTHING else one.turn for name, one in self._variables.items()}
 
     def _take_atoms(self, names: Iterable[str], found: FoundChanges) -> list[str]:
         """Take in the names that stand for a small immutable; return the others."""
