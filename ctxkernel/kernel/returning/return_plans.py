@@ -18,13 +18,13 @@ from ctxkernel.core.reflection import is_kind
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.kernel.returning.statement_facts import details
 from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
-from ctxkernel.state.base.variables import NOTHING
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.groups import Moment
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.returning.returns import Job, Returning
     from ctxkernel.kernel.runtime import Runtime
-    from ctxkernel.state.checkpoints.restore import Difference
+    from ctxkernel.state.checkpoints.comparison import Difference
 
 _NAME = re.compile(r"[^\W\d]\w*")
 Path = Sequence[tuple[Statement, Execution]]

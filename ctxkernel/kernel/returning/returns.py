@@ -31,10 +31,11 @@ from ctxkernel.kernel.returning.targets import Action, Job, Target
 from ctxkernel.kernel.turn.classification import on_handles, only_commands
 from ctxkernel.state.ambient import PARTS, Ambient, passive
 from ctxkernel.state.base import own_modules
+from ctxkernel.state.base.namespace import NOTHING, some_of
 from ctxkernel.state.base.own_modules import LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
-from ctxkernel.state.base.variables import NOTHING, some_of
 from ctxkernel.state.checkpoints.checkpoints import Checkpointer
-from ctxkernel.state.checkpoints.restore import Difference, Fetched, Restorer
+from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.state.checkpoints.restore import Fetched, Restorer
 from ctxkernel.state.checkpoints.storage import BACKGROUND_SECONDS, Storage, own_classes
 from ctxkernel.state.checkpoints.units import State
 from ctxkernel.state.types import connections
@@ -484,7 +485,7 @@ class Returning:
         before: list[State] = []
         for execution in (old, new):
             parent = execution.parent_execution_id
-            if parent is None or self.checkpoints.states.info(parent) is None:
+            if parent is None or self.checkpoints.info(parent) is None:
                 return None
             before.append(self.checkpoints.states.state(parent, lambda: None))
         return [
@@ -798,7 +799,7 @@ class Returning:
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
         """What is known of the checkpoint after an execution."""
-        return self.checkpoints.states.info(execution_id)
+        return self.checkpoints.info(execution_id)
 
     def names(self) -> dict[str, str]:
         """Names of checkpoints → executions."""

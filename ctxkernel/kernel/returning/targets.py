@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
-from ctxkernel.state.checkpoints.restore import Difference
+from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.store.log.resume import Resumable
 
 Action = Literal["goto", "undo", "rerun", "resume"]
