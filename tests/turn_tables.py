@@ -20,7 +20,7 @@ def table(name: str, steps: tuple[Step, ...]) -> str:
     for step in steps:
         needs, gives = ", ".join(step.needs), step.gives
         marks = ", ".join([*(["bounded"] if step.bounded else []), *(["essential"] if step.essential else [])])
-        lines.append(f"| {step.part} | `{step.run.__name__}` | {needs} | {gives} | {marks} |")
+        lines.append(f"| {step.part} | `{step.name}` | {needs} | {gives} | {marks} |")
     return "\n".join(lines)
 
 

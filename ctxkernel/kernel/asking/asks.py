@@ -36,8 +36,8 @@ from ctxkernel.projection.displayed_tokens import anchored, estimate_tokens
 from ctxkernel.projection.value import Projection
 
 if TYPE_CHECKING:
+    from ctxkernel.kernel.execution.cell import CellRequest
     from ctxkernel.kernel.runtime import Runtime
-    from ctxkernel.kernel.turn.cell import CellRequest
 
 T = TypeVar("T")
 Execute = Callable[["CellRequest"], Awaitable[dict[str, Any]]]
@@ -448,7 +448,7 @@ class Asking:
         stopped: bool = False,
     ) -> str:
         """Record a statement of the model that runs nothing; returns its execution's id. Raises CtxError."""
-        from ctxkernel.kernel.turn.cell import CellRequest
+        from ctxkernel.kernel.execution.cell import CellRequest
 
         ctx, outer = self._ctx, self._outer
         assert outer is not None
@@ -484,7 +484,7 @@ class Asking:
 
     async def run(self, action: Action, code: str, observe: Observe) -> Execution:
         """Run a cell of the model; its outputs come live."""
-        from ctxkernel.kernel.turn.cell import CellRequest
+        from ctxkernel.kernel.execution.cell import CellRequest
 
         ctx, outer, execute = self._ctx, self._outer, self._execute
         assert outer is not None

@@ -32,7 +32,7 @@ from ctxkernel.kernel.commands import configuration, navigation, projection
 from ctxkernel.kernel.commands.handle_magics import handle_line, matcher, paths_from
 from ctxkernel.kernel.commands.position_names import fitting, place_names
 from ctxkernel.kernel.display import widgets
-from ctxkernel.kernel.turn.classification import DECIDING, MOVING
+from ctxkernel.kernel.execution.cell import DECIDING, MOVING
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
@@ -77,8 +77,8 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
     rows.append(("model", f"{ctx.settings.model}, mode {ctx.settings.mode}; {_sent(ctx)}"))
     if ctx.asked is not None and ctx.asked.parked:
         rows.append(("waiting", "a cell of the model's, for your yes: %ctx approve, %ctx edit or %ctx reject"))
-    if ctx.returning is not None:
-        held = ctx.returning.storage()
+    held = ctx.health.storage()
+    if ctx.returning is not None and held is not None:
         pending = f", {format_size(held['pending_bytes'])} on their way to the disk" if held["pending_bytes"] else ""
         rows.append(
             (
@@ -86,7 +86,7 @@ def _status(ctx: Runtime, args: Sequence[str]) -> Shown:
                 f"{format_size(held['bytes'])} of {format_size(held['quota'])}{pending} · {held['folder']}",
             )
         )
-        offer = ctx.returning.resume_offer
+        offer = ctx.returning.resumption.offer
         if offer is not None and offer["statements"]:
             rows.append(("earlier", f"a kernel before this one left {offer['statements']} statements; %ctx resume"))
     if store.signer.fault:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.turn import HandleState
-from ctxkernel.kernel.returning.jobs import checkpoints_of, job_of
+from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.returning.targets import Job, Target
-from ctxkernel.kernel.turn.classification import moves_head
 from ctxkernel.store.log.session import SessionReader
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:
 def _plan(ctx: Runtime, job: Job, flags: set[str]) -> str | None:
     """Have the kernel carry out a job when the cell is over, or return its plan where only that is asked for."""
     if "--dry-run" in flags:
-        plan, found = checkpoints_of(ctx).plan(job), job.resumable
+        plan, found = ctx.checkpoints.needed().plan(job), job.resumable
         from ctxkernel.kernel.returning.resume import missing
 
         lines = missing(found) if found is not None else []
@@ -71,7 +70,7 @@ def goto(ctx: Runtime, args: Sequence[str]) -> str | None:
     flags, rest = _flags(args, ("--before", "--dry-run", "--json"), "goto")
     if len(rest) != 1:
         raise BadCommand("%ctx goto N: after which statement? %ctx timeline lists them; 0 is before all of them")
-    job = job_of(ctx, "goto", rest[0], before="--before" in flags, flags=flags)
+    job = ctx.checkpoints.needed().job("goto", rest[0], before="--before" in flags, flags=flags)
     job.lose = lose
     return _plan(ctx, job, flags)
 
@@ -82,7 +81,7 @@ def undo(ctx: Runtime, args: Sequence[str]) -> str | None:
     flags, rest = _flags(args, ("--dry-run", "--json"), "undo")
     if len(rest) > 1:
         raise BadCommand(f"%ctx undo {' '.join(rest)}: how many steps? Use one whole number from 1")
-    job = job_of(ctx, "undo", rest[0] if rest else "", flags=flags)
+    job = ctx.checkpoints.needed().job("undo", rest[0] if rest else "", flags=flags)
     job.lose = lose
     return _plan(ctx, job, flags)
 
@@ -95,7 +94,7 @@ def rerun(ctx: Runtime, args: Sequence[str]) -> str | None:
         raise BadCommand("%ctx rerun N, or N..M: from which statement on? %ctx timeline lists them")
     match = _RANGE.fullmatch(rest[0])
     first, last = (match["first"], match["last"]) if match else (rest[0], "")
-    job = job_of(ctx, "rerun", first, upto=last, flags=flags)
+    job = ctx.checkpoints.needed().job("rerun", first, upto=last, flags=flags)
     job.lose = lose
     return _plan(ctx, job, flags)
 
@@ -128,7 +127,7 @@ def branches(ctx: Runtime, args: Sequence[str]) -> str:
 
 def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
     """Name the state after the last statement, or list the names."""
-    back = checkpoints_of(ctx)
+    back = ctx.checkpoints.needed()
     if not args:
         if not back.named:
             return "no state has a name; %ctx checkpoint NAME names the one after the last statement"
@@ -151,7 +150,7 @@ def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
 
 def mark(ctx: Runtime, args: Sequence[str]) -> str:
     """Say what a re-run of a statement should know."""
-    back = checkpoints_of(ctx)
+    back = ctx.checkpoints.needed()
     if len(args) != 2 or args[1] not in MARKS:
         raise BadCommand(
             "%ctx mark N differs (its re-run is expected to differ), asks (not run again unasked), or none"
@@ -162,9 +161,9 @@ def mark(ctx: Runtime, args: Sequence[str]) -> str:
     statement = ctx.loop.log.statement(target.execution_id.rpartition(".")[0])
     for subject in filter(None, (statement.statement_id, statement.cell_id)):
         if args[1] == "none":
-            back.marks.pop(subject, None)
+            back.facts.marks.pop(subject, None)
         else:
-            back.marks[subject] = args[1]
+            back.facts.marks[subject] = args[1]
         ctx.keep_mark(subject, "rerun", None if args[1] == "none" else args[1])
     told = {
         "differs": "is expected to differ when it runs again",
@@ -179,7 +178,7 @@ def diff(ctx: Runtime, args: Sequence[str]) -> str:
     flags, rest = _flags(args, ("--json",), "diff")
     from ctxkernel.replay.differences import differences
 
-    back = checkpoints_of(ctx)
+    back = ctx.checkpoints.needed()
     if len(rest) not in (1, 2):
         raise BadCommand("%ctx diff N M: which two statements? With one, it is compared with now")
     here = ctx.loop.log.head
@@ -189,10 +188,10 @@ def diff(ctx: Runtime, args: Sequence[str]) -> str:
     found = differences(
         log.path(old.execution_id),
         log.path(new.execution_id),
-        fingerprints=back.fingerprints,
+        fingerprints=back.facts.fingerprints,
         old_handles=_handles(ctx, old.execution_id),
         new_handles=_handles(ctx, new.execution_id),
-        settings=back.divergence,
+        settings=back.comparisons.settings,
     )
     if "--json" in flags:
         return json.dumps({"from": old.execution_id, "to": new.execution_id, **found.to_json()}, indent=1)
@@ -215,6 +214,6 @@ def resume(ctx: Runtime, args: Sequence[str]) -> str | None:
     flags, rest = _flags(args, ("--dry-run", "--trust", "--json"), "resume")
     if rest:
         raise BadCommand("%ctx resume takes no statement; %ctx goto N goes to one when the session is back")
-    back = checkpoints_of(ctx)
+    back = ctx.checkpoints.needed()
     job = back.resume_job(trust="--trust" in flags)
     return _plan(ctx, job, flags)

@@ -24,7 +24,7 @@ from ctxkernel.core.turn import DeltaItem, HandleState, OpenTurn, TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.kernel import messages
 from ctxkernel.kernel.display.history_rows import Recorded, Recording
-from ctxkernel.kernel.turn.classification import moves_head
+from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.projection.compare import compare
 from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.stored_projections import stored_projection
@@ -373,7 +373,7 @@ class Panel:
 
     def _says(self) -> Said:
         back = self._ctx.returning
-        return Said(back.names(), dict(back.marks)) if back is not None else Said()
+        return Said(dict(back.named), dict(back.facts.marks)) if back is not None else Said()
 
     def _amended(self, before: Said, now: Said) -> list[messages.AmendedRow]:
         """Return what rows that are told already say otherwise now."""
@@ -390,7 +390,7 @@ class Panel:
     def _resume(self) -> messages.Resume | None:
         back = self._ctx.returning
         try:
-            return back.resume_offer if back is not None else None
+            return back.resumption.offer if back is not None else None
         except Exception:  # what an earlier kernel left cannot be read: nothing to offer, and the rest is told
             return None
 

@@ -21,7 +21,7 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.kernel import messages
 from ctxkernel.kernel.display.bundle import bundle
-from ctxkernel.kernel.turn.cell import CellRequest
+from ctxkernel.kernel.execution.cell import CellRequest
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime
