@@ -19,8 +19,8 @@ from ipykernel.kernelapp import IPKernelApp
 
 from ctxkernel._version import __version__
 from ctxkernel.core.timeline import Execution
-from ctxkernel.kernel.commands.magics import magic_at, register
-from ctxkernel.kernel.display.panel import notebook_outputs
+from ctxkernel.kernel.commands import magic_at, register
+from ctxkernel.kernel.display.panel_rows import notebook_outputs
 from ctxkernel.kernel.runtime import Runtime
 from ctxkernel.kernel.turn.cell import CellRequest
 from ctxkernel.kernel.turn.classification import asks, moves_head, only_reads
@@ -67,7 +67,7 @@ class CtxKernelMixin:
                 self.ctx_off = None
             # On a subshell another cell may be open on the main thread: that one owns the turn.
             return await run(code)
-        copied = ctx.asking.copied(code) if isinstance(_said(cell_meta).get("statement"), str) else None
+        copied = ctx.models.copied(code) if isinstance(_said(cell_meta).get("statement"), str) else None
         if copied is not None and not silent:
             return self._shown_again(ctx, copied)
         gesture = is_gesture(cell_meta)
@@ -83,8 +83,8 @@ class CtxKernelMixin:
             cell.author = "panel" if gesture else "human"
             cell.rerun = _said(cell_meta).get("rerun") is True
             cell.tags = tags_of(cell_meta)
-            if ctx.asked is not None and not asks(code):
-                ctx.asked.ran.clear()  # what the model's cells did would now be done in another state
+            if not asks(code):
+                ctx.models.forget_copies()  # what the model's cells did would now be done in another state
         ctx.turns.next()
         ctx.turns.executing = True
         try:
@@ -322,7 +322,7 @@ def start(kernel: Any) -> None:
     try:
         ctx = Runtime(kernel)
         ctx.install()
-        ctx.guard.once("magics", lambda: register(ctx), None)
+        ctx.guard.once("magics", lambda: register(ctx.context, ctx.gestures.set_dispatch), None)
     except Exception as fault:
         kernel.log.warning("ctxkernel is off: %s: %s", type(fault).__name__, fault, exc_info=True)
         kernel.ctx = None

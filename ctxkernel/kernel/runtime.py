@@ -13,22 +13,25 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel._version import __version__
-from ctxkernel.core.errors import CtxError
-from ctxkernel.core.jobs import Preparation, Summarised
+from ctxkernel.agent.asks import Account
+from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import UserQuestion
+from ctxkernel.kernel import messages
+from ctxkernel.kernel.asking import Models
+from ctxkernel.kernel.commands import Context
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.handles import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices
-from ctxkernel.kernel.display.panel import Panel
+from ctxkernel.kernel.display.panel import Panel, StateQueries
+from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.display.widgets import Gestures
 from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture
@@ -41,12 +44,12 @@ from ctxkernel.kernel.execution.written_files import FileScan
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.quota_check import Room
+from ctxkernel.kernel.session import Session
 from ctxkernel.kernel.turn.cell import Then
 from ctxkernel.kernel.turn.cell_timeout import Timeout
 from ctxkernel.kernel.turn.guard import Guard
 from ctxkernel.kernel.turn.source_transform import SingleTransform
 from ctxkernel.kernel.turn.turns import Parts, Turns
-from ctxkernel.projection.displayed_tokens import Anchor
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
@@ -56,8 +59,6 @@ from ctxkernel.store.log.location import is_named, notebook_folder, notebook_nam
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.asking.asks import Asking
-    from ctxkernel.kernel.asking.summaries import Summaries
     from ctxkernel.kernel.returning.file_states import FileStates
     from ctxkernel.kernel.returning.returns import Job, Returning
 
@@ -105,8 +106,7 @@ class Runtime:
             may_defer=lambda: self.returning is not None and self.returning.background.can_fork,
             chunks=Memory.of_this_process().chunks,
         )
-        self.anchor: Anchor | None = None
-        """What the last answer's usage says of our estimates; None before there is one."""
+        self.account = Account()
         thread = threading.get_ident()  # cells run on the thread that the kernel was made on
         self.loop = Loop(
             namespace=namespace,
@@ -125,30 +125,41 @@ class Runtime:
         self.loop.log.start_after(self.store.last_index)
         self.worker = Worker(self.loop.ready)
         self.loop.preparer = self.worker
-        self.loop.summarise = self._summarised
         self.activity = Activity()
         self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
         self.file_states = self._file_states()
         self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
         self.reads.before_write = self.file_states.before_write
         self.loop.question_of = lambda event: event.text if isinstance(event, UserQuestion) else ""
-        self.gestures = Gestures(self)
+        self.gestures = Gestures(kernel, self.loop, self.guard)
         self.displays = LiveDisplays(
             shell=self.shell,
             loop=self.loop,
             guard=self.guard,
             capture=self.capture,
             gestures=self.gestures,
-            attended=lambda: self.attended,
-            name_of=self.name_of,
+            attended=lambda: self.panel.attended,
         )
         self.health = Health(self.loop, lambda: self.returning)
         self.room = Room(lambda: self.settings.quota_gb, self._thinned)
-        self.loop.pending = lambda: self.asked.pending if self.asked is not None else ()
-        self.asked: Asking | None = None
-        """The asks of this kernel; None before anybody looked for one."""
-        self._summaries: Summaries | None = None
-        self.panel = Panel(self)
+        self.loop.pending = lambda: self.models.pending
+        self.panel = Panel(
+            kernel=kernel,
+            loop=self.loop,
+            store=self.store,
+            capture=self.capture,
+            account=self.account,
+            states=StateQueries(
+                info=self.health.info,
+                storage=self.health.storage,
+                notes=self._state_notes,
+                plan=self._plan_json,
+                resume_offer=self._resume_offer,
+            ),
+            settings=lambda: self.settings,
+            past=lambda: self.engine.past,
+            faults=lambda: [*self.notices.kept, *self.guard.lines()],
+        )
         self.checkpoints = CheckpointService(
             kernel=kernel,
             guard=self.guard,
@@ -180,8 +191,27 @@ class Runtime:
                 self.displays,
                 self.panel,
                 self.collect_summaries,
-                lambda: self.asked.ran.clear() if self.asked is not None else None,
+                self._forget_copies,
             )
+        )
+        self.gestures.connect(self.turns.gesture, busy=lambda: self.turns.executing)
+        parts: dict[str, Any] = {
+            "kernel": kernel,
+            "loop": self.loop,
+            "store": self.store,
+            "configuration": self.configuration,
+            "turns": self.turns,
+            "interrupts": self.interrupts,
+            "guard": self.guard,
+            "notices": self.notices,
+            "panel": self.panel,
+            "account": self.account,
+            "keep_mark": self.keep_mark,
+        }
+        self.models = Models(Session(**parts))
+        self.loop.summarise = self.models.want
+        self.context = Context(
+            **parts, models=self.models, checkpoints=self.checkpoints, health=self.health, timeout=self.timeout
         )
 
     @property
@@ -301,33 +331,20 @@ class Runtime:
         self.health.thinned(info.execution_id)
         self.panel.checkpoint(info)
 
-    @property
-    def attended(self) -> bool:
-        """Whether a front end is there that somebody sits at: one with the panel, or one that takes input."""
-        request = (self.kernel.get_parent("shell") or {}).get("content") or {}
-        return bool(self.panel.pages) or bool(request.get("allow_stdin", True))
+    def _state_notes(self) -> StateNotes:
+        back = self.returning
+        return StateNotes(back.names(), dict(back.marks)) if back is not None else StateNotes()
 
-    def name_of(self, obj_id: str) -> str:
-        """Return the name of a handle as a person would write it: a variable's, else its id."""
-        return self.loop.names.first_names().get(obj_id, obj_id)
+    def _plan_json(self, action: Any, target: str, *, before: bool, upto: str | None) -> messages.Plan:
+        if self.returning is None:
+            raise BadCommand("checkpoints are off in this kernel; %ctx status says why")
+        return self.returning.plan_json(action, target, before=before, upto=upto)
 
-    @property
-    def asking(self) -> Asking:
-        """The asks of this kernel, loaded with all that they need when they are first looked for."""
-        if self.asked is None:
-            from ctxkernel.kernel.asking.asks import Asking
-
-            self.asked = Asking(self)
-        return self.asked
-
-    @property
-    def summaries(self) -> Summaries:
-        """The summaries that a model writes, loaded when the first is wanted."""
-        if self._summaries is None:
-            from ctxkernel.kernel.asking.summaries import Summaries
-
-            self._summaries = Summaries(self)
-        return self._summaries
+    def _resume_offer(self) -> messages.Resume | None:
+        try:
+            return self.returning.resume_offer if self.returning is not None else None
+        except Exception:  # the log of an earlier kernel is unreadable: there is nothing to offer
+            return None
 
     def _replay(self, job: Job) -> Then:
         from ctxkernel.kernel.returning.reruns import Replay
@@ -339,10 +356,9 @@ class Runtime:
         told = self.guard("session store", self.store.mark, None, subject, mark, value, time.time())
         self.notices.keep(told)
 
-    def _summarised(self, shown: Sequence[Summarised]) -> tuple[Sequence[Preparation | None], Sequence[str]]:
-        return self.summaries.want(shown) if shown or self._summaries is not None else ((), ())
-
     def collect_summaries(self) -> None:
-        """Write down which summaries came, and what they cost."""
-        if self._summaries is not None:
-            self.guard("summaries by a model", self._summaries.collect, None)
+        """Store the summaries that arrived, and their cost."""
+        self.models.collect()
+
+    def _forget_copies(self) -> None:
+        self.models.forget_copies()
