@@ -73,13 +73,13 @@ class RequestCheck(anthropic.Middleware):
 
     def _report(self, request: APIRequest) -> tuple[str, Report]:
         try:
-            body = _body(request)
+            body: Any = _body(request)
         except Exception as fault:  # what cannot be read cannot be checked
             message = f"the body cannot be read: {type(fault).__name__}"
             return "", Report(False, (Violation("json_values", "", message, "send plain JSON values"),))
-        named = cast("Mapping[str, object]", body).get("model") if isinstance(body, Mapping) else None
+        named = cast("Any", body).get("model") if isinstance(body, Mapping) else None
         model = mask(named) if isinstance(named, str) else ""
-        report = check(body, capabilities_for(model, betas=self.betas | _betas(request.headers)))
+        report = check(cast("Any", body), capabilities_for(model, betas=self.betas | _betas(request.headers)))
         found = (Violation(v.rule, mask(v.path), mask(v.message), mask(v.fix)) for v in report.violations)
         return model, Report(report.ok, tuple(found))
 
@@ -94,7 +94,7 @@ def _body(request: APIRequest) -> object:
     data: object = options.json_data
     extra = options.extra_json
     if extra is not None:
-        data = {**cast("Mapping[str, object]", data or {}), **cast("Mapping[str, object]", extra)}
+        data = {**cast("Mapping[str, object]", data or {}), **extra}
     if isinstance(data, Mapping):
         given = cast("Mapping[str, object]", data)
         data = {key: value for key, value in given.items() if not isinstance(value, anthropic.Omit)}

@@ -100,7 +100,7 @@ def _call(
     block: Mapping[str, Any], text: str, thinking: tuple[Mapping[str, Json], ...], unreadable: Mapping[str, str]
 ) -> Call:
     tool, given, call_id = str(block.get("name", "")), block.get("input"), str(block.get("id", ""))
-    values = cast("Mapping[str, Json]", given) if isinstance(given, Mapping) else {}
+    values: Mapping[str, Json] = cast("Mapping[str, Json]", given) if isinstance(given, Mapping) else {}
     broken = call_id in unreadable or not isinstance(given, Mapping)
     fault = "the input of the call is no JSON object (was it cut off?), so nothing was run" if broken else ""
     return Call(tool, values, call_id, text, thinking, fault or _fault(tool, values))

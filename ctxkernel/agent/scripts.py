@@ -72,9 +72,9 @@ class Scripts:
     def __init__(self) -> None:
         self._text = ""
         self._kind: PartKind = "text"
-        self._begin = 0
+        self._begin: int = 0
         """Where the part begins that is being read."""
-        self._at = 0
+        self._at: int = 0
         """Of prose: what stands before was given out."""
         self._seen = 0
         """Of a script: its ends before are known."""

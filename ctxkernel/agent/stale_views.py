@@ -59,7 +59,7 @@ class Change:
     """The statement that did it; empty where it is not known, as of a file that changed on disk."""
 
 
-def stale(code: str, seen: Sight, now: Sight, *, transform: Transform | None = None) -> tuple[Change, ...]:
+def find_stale(code: str, seen: Sight, now: Sight, *, transform: Transform | None = None) -> tuple[Change, ...]:
     """Return what `code` uses that changed since it was `seen`, variables first, by name; none: it may be run.
 
     `transform` is IPython's rewriting of a cell into plain Python. A variable that the model never saw counts as added;
@@ -124,7 +124,7 @@ MOST_TOLD = 20
 _LONGEST_NAME = 200
 
 
-def told(changes: Sequence[Change]) -> str:
+def changes_text(changes: Sequence[Change]) -> str:
     """Return what the model gets in the place of its cell's result: at most `MOST_TOLD` changes, and the next move."""
     lines = [f"- {_line(one)}" for one in changes[:MOST_TOLD]]
     if len(changes) > MOST_TOLD:

@@ -19,8 +19,8 @@ from ipykernel.kernelapp import IPKernelApp
 
 from ctxkernel._version import __version__
 from ctxkernel.core.timeline import Execution
-from ctxkernel.kernel.commands.magics import magic_at, register
-from ctxkernel.kernel.display.panel import notebook_outputs
+from ctxkernel.kernel.commands import magic_at, register
+from ctxkernel.kernel.display.panel_rows import notebook_outputs
 from ctxkernel.kernel.execution.cell import CellRequest, Reply, asks, only_reads
 from ctxkernel.kernel.runtime import Runtime
 
@@ -68,7 +68,7 @@ class CtxKernelMixin:
             # On a subshell another cell may be open on the main thread: that one owns the turn.
             return await run(code)
         said = _said(cell_meta)
-        copied = ctx.asking.copied(code) if isinstance(said.get("statement"), str) else None
+        copied = ctx.models.copied(code) if isinstance(said.get("statement"), str) else None
         if copied is not None and not silent:
             return self._show_again(ctx, copied)
         cell = self._request(ctx, code, silent, store_history, cell_meta, cell_id)
@@ -106,8 +106,8 @@ class CtxKernelMixin:
             cell.rerun = said.get("rerun") is True
             tags = cell_meta.get("tags") if isinstance(cell_meta, dict) else None
             cell.tags = {_TAGS[tag]: True for tag in _TAGS if isinstance(tags, list) and tag in tags}
-            if ctx.asked is not None and not deciding:
-                ctx.asked.ran.clear()  # the state that the model's cells ran in is another now
+            if not deciding:
+                ctx.models.forget_copies()  # the state that the model's cells ran in is another now
         return cell
 
     def _show_again(self, ctx: Runtime, ran: Execution) -> Reply:
@@ -311,7 +311,7 @@ def start(kernel: Any) -> None:
     try:
         ctx = Runtime(kernel)
         ctx.install()
-        ctx.guard.once("magics", lambda: register(ctx), None)
+        ctx.guard.once("magics", lambda: register(ctx.context, ctx.gestures.set_dispatch), None)
     except Exception as fault:
         kernel.log.warning("ctxkernel is off: %s: %s", type(fault).__name__, fault, exc_info=True)
         kernel.ctx = None

@@ -12,22 +12,24 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel._version import __version__
-from ctxkernel.core.errors import CtxError
-from ctxkernel.core.jobs import Preparation, Summarised
+from ctxkernel.agent.asks import Account
+from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import UserQuestion
+from ctxkernel.kernel.asking import Models
+from ctxkernel.kernel.commands import Context
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.handles import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices
-from ctxkernel.kernel.display.panel import Panel
+from ctxkernel.kernel.display.panel import Panel, StateQueries
+from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.display.widgets import Gestures
 from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture
@@ -39,10 +41,11 @@ from ctxkernel.kernel.execution.page_hashes import Memory
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.workers import Worker
 from ctxkernel.kernel.execution.written_files import FileScan
+from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
+from ctxkernel.kernel.session import Session
 from ctxkernel.kernel.turn.turns import Turns
-from ctxkernel.projection.displayed_tokens import Anchor
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
@@ -53,8 +56,6 @@ from ctxkernel.store.log.location import is_named, notebook_folder, notebook_nam
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.asking.asks import Asking
-    from ctxkernel.kernel.asking.summaries import Summaries
     from ctxkernel.kernel.returning.file_states import FileStates
     from ctxkernel.kernel.returning.returns import Returning
     from ctxkernel.kernel.returning.targets import Job
@@ -68,11 +69,7 @@ class Runtime:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self.shell = kernel.shell
-        self.asked: Asking | None = None
-        """The asks of this kernel; None before the first use."""
-        self._summaries: Summaries | None = None
-        self.anchor: Anchor | None = None
-        """The last answer's token counts compared with our estimates; None before there is one."""
+        self.account = Account()
         self.notices = Notices(kernel, lambda: self.capture)
         self.guard = Guard(self.notices.tell)
         self.interrupts = Interrupts()
@@ -89,6 +86,7 @@ class Runtime:
         self._make_model()
         self._make_display()
         self._make_turns()
+        self._make_commands()
 
     def _make_execution(self) -> None:
         """Make the parts that surround the user's code."""
@@ -147,27 +145,41 @@ class Runtime:
         self.loop.graph.name(self.store.session_id)
         self.loop.log.start_after(self.store.last_index)
         self.worker = self.loop.preparer = Worker(self.loop.ready)
-        self.loop.summarise = self._summarised
         self.loop.question_of = lambda event: event.text if isinstance(event, UserQuestion) else ""
-        self.loop.pending = lambda: self.asked.pending if self.asked is not None else ()
+        self.loop.pending = lambda: self.models.pending
 
     def _make_display(self) -> None:
         """Make the parts that a front end shows."""
-        self.gestures = Gestures(self)
+        self.gestures = Gestures(self.kernel, self.loop, self.guard)
         self.displays = LiveDisplays(
             shell=self.shell,
             loop=self.loop,
             guard=self.guard,
             capture=self.capture,
             gestures=self.gestures,
-            attended=lambda: self.attended,
-            name_of=self.name_of,
+            attended=lambda: self.panel.attended,
         )
-        self.panel = Panel(self)
+        self.health = Health(self.loop, lambda: self.settings.quota_gb)
+        self.panel = Panel(
+            kernel=self.kernel,
+            loop=self.loop,
+            store=self.store,
+            capture=self.capture,
+            account=self.account,
+            states=StateQueries(
+                info=self.health.info,
+                storage=self.health.storage,
+                notes=self._state_notes,
+                plan=self._plan_json,
+                resume_offer=self._resume_offer,
+            ),
+            settings=lambda: self.settings,
+            past=lambda: self.engine.past,
+            faults=lambda: [*self.notices.kept, *self.guard.lines()],
+        )
 
     def _make_turns(self) -> None:
         """Make the checkpoints and the turns of cells."""
-        self.health = Health(self.loop, lambda: self.settings.quota_gb)
         self.room = Room(lambda: self.settings.quota_gb, self._thinned)
         self.checkpoints = CheckpointService(
             kernel=self.kernel,
@@ -198,9 +210,31 @@ class Runtime:
             checkpoints=self.checkpoints,
             displays=self.displays,
             panel=self.panel,
-            forget_copies=lambda: self.asked.ran.clear() if self.asked is not None else None,
         )
         self.checkpoints.rested = self.turns.rested
+        self.gestures.connect(self.turns.gesture, busy=lambda: self.turns.executing)
+
+    def _make_commands(self) -> None:
+        """Make the asks, the summaries and the commands."""
+        parts: dict[str, Any] = {
+            "kernel": self.kernel,
+            "loop": self.loop,
+            "store": self.store,
+            "configuration": self.configuration,
+            "turns": self.turns,
+            "interrupts": self.interrupts,
+            "guard": self.guard,
+            "notices": self.notices,
+            "panel": self.panel,
+            "account": self.account,
+            "keep_mark": self.keep_mark,
+        }
+        self.models = Models(Session(**parts))
+        self.loop.summarise = self.models.want
+        self.turns.collect_summaries, self.turns.forget_copies = self.models.collect, self.models.forget_copies
+        self.context = Context(
+            **parts, models=self.models, checkpoints=self.checkpoints, health=self.health, timeout=self.timeout
+        )
 
     @property
     def settings(self) -> Settings:
@@ -330,7 +364,7 @@ class Runtime:
     def close(self) -> None:
         """Close every part that outlives the kernel object."""
         self.worker.close()
-        self.collect_summaries()
+        self.models.collect()
         self.checkpoints.close()
         self.guard("session store", self.turns.store_ends, None)
         self.guard("timeline", self.turns.keep_late_output, None)  # no cell follows that would do it
@@ -341,34 +375,20 @@ class Runtime:
         self.health.thinned(info.execution_id)
         self.panel.checkpoint(info)
 
-    @property
-    def attended(self) -> bool:
-        """Whether a person uses the front end: it shows the panel, or takes input."""
-        request = (self.kernel.get_parent("shell") or {}).get("content") or {}
-        return bool(self.panel.pages) or bool(request.get("allow_stdin", True))
+    def _state_notes(self) -> StateNotes:
+        back = self.returning
+        return StateNotes(dict(back.named), dict(back.facts.marks)) if back is not None else StateNotes()
 
-    def name_of(self, obj_id: str) -> str:
-        """Return the name of a handle for a person: a variable's, else its id."""
-        return self.loop.names.first_names().get(obj_id, obj_id)
+    def _plan_json(self, action: Any, target: str, *, before: bool, upto: str | None) -> messages.Plan:
+        if self.returning is None:
+            raise BadCommand("checkpoints are off in this kernel; %ctx status says why")
+        return self.returning.plan_json(action, target, before=before, upto=upto)
 
-    @property
-    def asking(self) -> Asking:
-        """The asks of this kernel, loaded at the first use."""
-        if self.asked is None:
-            from ctxkernel.kernel.asking.asks import Asking
-
-            self.asked = Asking(self)
-        return self.asked
-
-    @property
-    def summaries(self) -> Summaries:
-        """The summaries that a model writes, loaded at the first use."""
-        if self._summaries is None:
-            from ctxkernel.kernel.asking.summaries import Summaries
-
-            self._summaries = Summaries(self)
-            self.turns.collect_summaries = self._summaries.collect
-        return self._summaries
+    def _resume_offer(self) -> messages.Resume | None:
+        try:
+            return self.returning.resumption.offer if self.returning is not None else None
+        except Exception:  # the log of an earlier kernel is unreadable: there is nothing to offer
+            return None
 
     def _replay(self, job: Job) -> Then:
         from ctxkernel.kernel.turn.reruns import Replay
@@ -378,11 +398,3 @@ class Runtime:
     def keep_mark(self, subject: str, mark: str, value: str | None) -> None:
         """Write a mark of the user's to the log."""
         self.notices.keep(self.guard("session store", self.store.mark, None, subject, mark, value, time.time()))
-
-    def _summarised(self, shown: Sequence[Summarised]) -> tuple[Sequence[Preparation | None], Sequence[str]]:
-        return self.summaries.want(shown) if shown or self._summaries is not None else ((), ())
-
-    def collect_summaries(self) -> None:
-        """Write to the log which summaries came, and what they cost."""
-        if self._summaries is not None:
-            self.guard("summaries by a model", self._summaries.collect, None)

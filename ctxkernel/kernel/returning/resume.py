@@ -15,7 +15,7 @@ from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import StatementLog
-from ctxkernel.kernel import messages
+from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.comparisons import RunFacts
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Job, Target

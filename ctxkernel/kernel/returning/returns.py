@@ -21,8 +21,8 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.replay import CheckpointInfo, HeadMove, Restored
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.kernel import messages
 from ctxkernel.kernel.execution.cell import CellRequest
+from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts, pair
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
 from ctxkernel.kernel.returning.resume import Resumption, unfinished

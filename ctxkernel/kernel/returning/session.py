@@ -11,7 +11,7 @@ from ctxkernel.core.replay import Comparison
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.interrupts import Interrupts
-from ctxkernel.kernel.returning.checkpoint_service import Health
+from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.file_states import FileStates
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer

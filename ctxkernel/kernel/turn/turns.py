@@ -71,10 +71,10 @@ class Turns:
     checkpoints: CheckpointService
     displays: LiveDisplays
     panel: Panel
-    forget_copies: Callable[[], None]
+    forget_copies: Callable[[], None] = lambda: None
     """Forget which cells of the model ran: the state that they ran in is another now."""
-    collect_summaries: Callable[[], None] | None = None
-    """Take in the summaries that a model wrote; None before the first is wanted."""
+    collect_summaries: Callable[[], None] = lambda: None
+    """Store the summaries that a model wrote."""
 
     cell: CellTurn | None = None
     """The record of the turn that began last, until it has ended."""
@@ -102,6 +102,7 @@ class Turns:
             run_steps(self.BEGIN, self.guard, self, cell)
         except BaseException as fault:  # interrupts are masked
             self.guard.fail("timeline", fault)
+            cell.open = self.loop.opened
         if cell.open is None:
             self._suspect("its beginning")
             return
@@ -126,25 +127,18 @@ class Turns:
         self.tracker.verify_next()
 
     def _begin_statement(self, cell: CellTurn) -> OpenTurn:
-        """Begin the statement; what fails after it was opened costs no more than itself."""
         if why := self.guard.off.get("timeline"):
             raise RuntimeError(why)
         request = cell.request
-        try:
-            return self.loop.begin(
-                request.code,
-                now=cell.now,
-                author=request.author,
-                kind=request.kind,
-                cell_id=request.cell_id,
-                tags=request.tags,
-                rerun_of=request.rerun_of.statement_id if request.rerun_of is not None else None,
-            )
-        except BaseException as fault:
-            if self.loop.opened is None:
-                raise
-            self.guard.fail("timeline", fault)
-            return self.loop.opened
+        return self.loop.begin(
+            request.code,
+            now=cell.now,
+            author=request.author,
+            kind=request.kind,
+            cell_id=request.cell_id,
+            tags=request.tags,
+            rerun_of=request.rerun_of.statement_id if request.rerun_of is not None else None,
+        )
 
     def _store_beginning(self, cell: CellTurn) -> None:
         assert cell.open is not None
@@ -183,7 +177,7 @@ class Turns:
     BEGIN = (
         Step("session store", store_ends, when="unstored"),
         Step("timeline", keep_late_output, when="capture.late"),
-        Step("summaries by a model", "collect_summaries", when="collect_summaries"),
+        Step("summaries by a model", "collect_summaries"),
         Step("checkpoints in the background", "checkpoints.stop_rest", when="checkpoints.resting"),
         Step("checkpoints in the background", "checkpoints.settle", when="checkpoints.writing"),
         Step("comparison", "checkpoints.pair", needs=("request",), when="cell.request.rerun"),
