@@ -24,7 +24,6 @@ from ctxkernel.core.ports import All, Source
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import UserQuestion
-from ctxkernel.kernel import messages
 from ctxkernel.kernel.asking import Models
 from ctxkernel.kernel.commands import Context
 from ctxkernel.kernel.configuration import Configuration
@@ -41,6 +40,7 @@ from ctxkernel.kernel.execution.page_hashes import Memory
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.workers import Worker
 from ctxkernel.kernel.execution.written_files import FileScan
+from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.returning.quota_check import Room

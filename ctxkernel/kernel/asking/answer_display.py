@@ -18,8 +18,8 @@ from typing import Any
 from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.agent.scripts import Part, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
-from ctxkernel.kernel import messages
 from ctxkernel.kernel.display.notices import Notices
+from ctxkernel.kernel.messages import states as messages
 
 PACE = 0.05
 """Seconds between two updates of an answer of up to `EASY` characters; in proportion for a longer one."""

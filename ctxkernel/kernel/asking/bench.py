@@ -18,10 +18,10 @@ from ctxkernel.agent.turn import Model, Observe, ResponseRecord, Stopped, Turn
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.timeline import Cost, Execution, Kind
 from ctxkernel.history.events import Action, HistoryEvent
-from ctxkernel.kernel import messages
 from ctxkernel.kernel.asking.answer_display import Answers, proposal_bundle
 from ctxkernel.kernel.asking.model_tools import ModelTools
 from ctxkernel.kernel.asking.stale_views import SeenState
+from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.session import Session
 from ctxkernel.kernel.turn.cell import CellRequest
 from ctxkernel.projection.displayed_tokens import anchored, estimate_tokens

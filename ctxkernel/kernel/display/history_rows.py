@@ -31,7 +31,7 @@ from ctxkernel.history.events import (
     content_of,
 )
 from ctxkernel.history.redact import Redactions
-from ctxkernel.kernel import messages
+from ctxkernel.kernel.messages import projection as messages
 from ctxkernel.projection.history import Past
 
 ENTRIES = 200

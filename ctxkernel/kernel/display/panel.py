@@ -25,11 +25,12 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import OpenTurn, TurnResult
 from ctxkernel.history.events import Action, AssistantMessage
-from ctxkernel.kernel import messages
 from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.history_rows import HistoryRows, HistorySnapshot
 from ctxkernel.kernel.display.panel_rows import StateNotes, TurnFacts
 from ctxkernel.kernel.execution.capture import Capture
+from ctxkernel.kernel.messages import timeline
+from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.turn.classification import moves_head
 from ctxkernel.projection.compare import compare
 from ctxkernel.projection.history import Past
@@ -361,7 +362,7 @@ class Panel:
 
     def _row(self, statement: Statement, execution: Execution, notes: StateNotes) -> messages.Row:
         facts = self._facts.get(execution.execution_id, TurnFacts())
-        moved: messages.Move | None = None
+        moved: timeline.Move | None = None
         if facts.moved is not None:
             moved = {"to": facts.moved.to, "reason": facts.moved.reason}
         elif execution.status == "ok" and moves_head(statement.source):  # by an earlier kernel

@@ -13,7 +13,7 @@ from ctxkernel.core.events import plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import DeltaItem, HandleState, OpenTurn
-from ctxkernel.kernel import messages
+from ctxkernel.kernel.messages import timeline as messages
 
 SOURCE_CHARS = 20_000
 STREAM_CHARS = 2000

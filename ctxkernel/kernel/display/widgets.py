@@ -21,8 +21,8 @@ from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
-from ctxkernel.kernel import messages
 from ctxkernel.kernel.display.bundle import bundle
+from ctxkernel.kernel.messages import wire as messages
 from ctxkernel.kernel.turn.cell import CellRequest
 from ctxkernel.kernel.turn.guard import Guard
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo
-from ctxkernel.kernel import messages
+from ctxkernel.kernel.messages import states as messages
 from ctxkernel.store.chunks.manifest import CheckpointRow, skipped_manifest
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import StatementLog
-from ctxkernel.kernel import messages
+from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.head_trail import Trail
 from ctxkernel.kernel.returning.returns import Job, Returning, Target
 from ctxkernel.state.checkpoints import units

@@ -25,7 +25,7 @@ from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.text import join_names
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.core.turn import TurnResult
-from ctxkernel.kernel import messages
+from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.head_trail import Trail
 from ctxkernel.kernel.returning.targets import Action, Job, Target
 from ctxkernel.kernel.turn.classification import on_handles, only_commands
