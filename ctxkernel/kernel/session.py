@@ -12,8 +12,8 @@ from ctxkernel.core.settings import Settings
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.display.panel import Panel
+from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.execution.interrupts import Interrupts
-from ctxkernel.kernel.turn.guard import Guard
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.history import Past
 from ctxkernel.store.log.session import SessionStore

@@ -29,8 +29,8 @@ from ctxkernel.kernel.asking.answer_display import Answers
 from ctxkernel.kernel.asking.bench import Execute, KernelBench
 from ctxkernel.kernel.asking.connections import ModelConnections
 from ctxkernel.kernel.asking.stale_views import SeenState
+from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.session import Session
-from ctxkernel.kernel.turn.cell import CellRequest
 from ctxkernel.projection.value import Projection
 
 _WAITS = "the ask waits for you: %ctx approve, %ctx edit or %ctx reject REASON"

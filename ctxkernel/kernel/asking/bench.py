@@ -21,9 +21,9 @@ from ctxkernel.history.events import Action, HistoryEvent
 from ctxkernel.kernel.asking.answer_display import Answers, proposal_bundle
 from ctxkernel.kernel.asking.model_tools import ModelTools
 from ctxkernel.kernel.asking.stale_views import SeenState
+from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.session import Session
-from ctxkernel.kernel.turn.cell import CellRequest
 from ctxkernel.projection.displayed_tokens import anchored, estimate_tokens
 from ctxkernel.projection.value import Projection
 

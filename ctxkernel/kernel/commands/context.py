@@ -10,10 +10,10 @@ from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.kernel.asking import Models
 from ctxkernel.kernel.display.widgets import named_handle, require_handle
+from ctxkernel.kernel.execution.interrupts import Timeout
 from ctxkernel.kernel.returning.checkpoint_health import Health
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
 from ctxkernel.kernel.session import Session
-from ctxkernel.kernel.turn.cell_timeout import Timeout
 from ctxkernel.projection.value import Projection
 
 if TYPE_CHECKING:

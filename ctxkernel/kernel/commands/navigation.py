@@ -14,9 +14,8 @@ from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.turn import HandleState
 from ctxkernel.kernel.commands.context import Context, split_flags
-from ctxkernel.kernel.returning.jobs import checkpoints_of, job_of
+from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.returning.targets import Job, Target
-from ctxkernel.kernel.turn.classification import moves_head
 from ctxkernel.store.log.session import SessionReader
 
 _RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
@@ -48,7 +47,7 @@ def _plan(ctx: Context, job: Job, flags: Sequence[str], lose: frozenset[str] = f
     if "--dry-run" in flags:
         from ctxkernel.kernel.returning.resume import missing
 
-        plan, found = checkpoints_of(ctx).plan(job), job.resumable
+        plan, found = ctx.checkpoints.needed().plan(job), job.resumable
         lines = missing(found) if found is not None else []
         if "--json" in flags:
             return json.dumps({**plan.to_json(), "missing": lines}, indent=1)
@@ -66,7 +65,9 @@ def goto(ctx: Context, args: Sequence[str]) -> str | None:
     flags, rest = split_flags(args, ("--before", "--dry-run", "--json"), "goto")
     if len(rest) != 1:
         raise BadCommand("%ctx goto N: after which statement? %ctx timeline lists them; 0 is before all of them")
-    return _plan(ctx, job_of(ctx, "goto", rest[0], before="--before" in flags, flags=flags), flags, lose)
+    return _plan(
+        ctx, ctx.checkpoints.needed().job("goto", rest[0], before="--before" in flags, flags=flags), flags, lose
+    )
 
 
 def undo(ctx: Context, args: Sequence[str]) -> str | None:
@@ -75,7 +76,7 @@ def undo(ctx: Context, args: Sequence[str]) -> str | None:
     flags, rest = split_flags(args, ("--dry-run", "--json"), "undo")
     if len(rest) > 1:
         raise BadCommand(f"%ctx undo {' '.join(rest)}: how many steps? Use one whole number from 1")
-    return _plan(ctx, job_of(ctx, "undo", rest[0] if rest else "", flags=flags), flags, lose)
+    return _plan(ctx, ctx.checkpoints.needed().job("undo", rest[0] if rest else "", flags=flags), flags, lose)
 
 
 def rerun(ctx: Context, args: Sequence[str]) -> str | None:
@@ -86,7 +87,7 @@ def rerun(ctx: Context, args: Sequence[str]) -> str | None:
         raise BadCommand("%ctx rerun N, or N..M: from which statement on? %ctx timeline lists them")
     match = _RANGE.fullmatch(rest[0])
     first, last = (match["first"], match["last"]) if match else (rest[0], "")
-    return _plan(ctx, job_of(ctx, "rerun", first, upto=last, flags=flags), flags, lose)
+    return _plan(ctx, ctx.checkpoints.needed().job("rerun", first, upto=last, flags=flags), flags, lose)
 
 
 def resume(ctx: Context, args: Sequence[str]) -> str | None:
@@ -94,7 +95,7 @@ def resume(ctx: Context, args: Sequence[str]) -> str | None:
     flags, rest = split_flags(args, ("--dry-run", "--trust", "--json"), "resume")
     if rest:
         raise BadCommand("%ctx resume takes no statement; %ctx goto N goes to one when the session is back")
-    return _plan(ctx, checkpoints_of(ctx).resume_job(trust="--trust" in flags), flags)
+    return _plan(ctx, ctx.checkpoints.needed().resume_job(trust="--trust" in flags), flags)
 
 
 def branches(ctx: Context, args: Sequence[str]) -> str:
@@ -117,7 +118,7 @@ def branches(ctx: Context, args: Sequence[str]) -> str:
 
 def checkpoint(ctx: Context, args: Sequence[str]) -> str:
     """Name the state after the last statement, or list the names."""
-    back = checkpoints_of(ctx)
+    back = ctx.checkpoints.needed()
     if not args:
         if not back.named:
             return "no state has a name; %ctx checkpoint NAME names the one after the last statement"
@@ -140,7 +141,7 @@ def checkpoint(ctx: Context, args: Sequence[str]) -> str:
 
 def mark(ctx: Context, args: Sequence[str]) -> str:
     """Set how a re-run treats a statement."""
-    back = checkpoints_of(ctx)
+    back = ctx.checkpoints.needed()
     if len(args) != 2 or args[1] not in MARKS:
         raise BadCommand(
             "%ctx mark N differs (its re-run is expected to differ), asks (not run again unasked), or none"
@@ -150,9 +151,9 @@ def mark(ctx: Context, args: Sequence[str]) -> str:
         raise BadCommand("%ctx mark 0: statements begin at 1")
     statement = ctx.loop.log.statement(target.execution_id.rpartition(".")[0])
     for subject in filter(None, (statement.statement_id, statement.cell_id)):
-        back.marks.pop(subject, None)
+        back.facts.marks.pop(subject, None)
         if args[1] != "none":
-            back.marks[subject] = args[1]
+            back.facts.marks[subject] = args[1]
         ctx.keep_mark(subject, "rerun", None if args[1] == "none" else args[1])
     return f"{statement.statement_id} {MARKS[args[1]]}"
 
@@ -162,7 +163,7 @@ def diff_states(ctx: Context, args: Sequence[str]) -> str:
     from ctxkernel.replay.differences import differences
 
     flags, rest = split_flags(args, ("--json",), "diff")
-    back, log = checkpoints_of(ctx), ctx.loop.log
+    back, log = ctx.checkpoints.needed(), ctx.loop.log
     if len(rest) not in (1, 2):
         raise BadCommand("%ctx diff N M: which two statements? With one, it is compared with now")
     old = back.target(rest[0])
@@ -170,10 +171,10 @@ def diff_states(ctx: Context, args: Sequence[str]) -> str:
     found = differences(
         log.path(old.execution_id),
         log.path(new.execution_id),
-        fingerprints=back.fingerprints,
+        fingerprints=back.facts.fingerprints,
         old_handles=_handles(ctx, old.execution_id),
         new_handles=_handles(ctx, new.execution_id),
-        settings=back.divergence,
+        settings=back.comparisons.settings,
     )
     if "--json" in flags:
         return json.dumps({"from": old.execution_id, "to": new.execution_id, **found.to_json()}, indent=1)

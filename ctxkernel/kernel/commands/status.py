@@ -53,10 +53,10 @@ def _sent(ctx: Context) -> str:
 
 
 def _checkpoint_rows(ctx: Context) -> list[tuple[str, str]]:
-    back = ctx.checkpoints.returning
-    if back is None:
+    back, held = ctx.checkpoints.returning, ctx.health.storage()
+    if back is None or held is None:
         return []
-    held, offer = back.storage(), back.resume_offer
+    offer = back.resumption.offer
     pending = f", {format_size(held['pending_bytes'])} on their way to the disk" if held["pending_bytes"] else ""
     size = f"{format_size(held['bytes'])} of {format_size(held['quota'])}{pending}"
     rows = [("checkpoints", f"{size} · {held['folder']}")]

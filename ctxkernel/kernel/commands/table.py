@@ -19,7 +19,7 @@ from ctxkernel.core.text import format_table, suggest
 from ctxkernel.kernel.commands import configuration, handles, history, inspection, navigation, status, whatif
 from ctxkernel.kernel.commands.context import Context
 from ctxkernel.kernel.commands.handle_magics import paths_from
-from ctxkernel.kernel.turn.classification import DECIDING, MOVING
+from ctxkernel.kernel.execution.cell import DECIDING, MOVING
 
 HELP_WORDS = ("?", "??", "--help", "-h")
 _STATEMENTS = 50

@@ -19,7 +19,7 @@ from ctxkernel.core.ports import Rendered
 from ctxkernel.core.turn import HandleTable
 from ctxkernel.kernel.display.widgets import TEXT_CHARS, Gestures, handle_facts, handle_widget
 from ctxkernel.kernel.execution.capture import HANDLE_MIME, WIDGET_MIME, Capture
-from ctxkernel.kernel.turn.guard import Guard
+from ctxkernel.kernel.execution.guard import Guard
 
 _BOX = (
     "border:1px solid var(--jp-border-color2,#ddd);border-radius:4px;overflow:hidden;"

@@ -29,9 +29,9 @@ from ctxkernel.kernel.display import panel_rows as rows
 from ctxkernel.kernel.display.history_rows import HistoryRows, HistorySnapshot
 from ctxkernel.kernel.display.panel_rows import StateNotes, TurnFacts
 from ctxkernel.kernel.execution.capture import Capture
+from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.messages import timeline
 from ctxkernel.kernel.messages import wire as messages
-from ctxkernel.kernel.turn.classification import moves_head
 from ctxkernel.projection.compare import compare
 from ctxkernel.projection.history import Past
 from ctxkernel.projection.value import Projection

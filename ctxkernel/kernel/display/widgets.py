@@ -22,9 +22,9 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
 from ctxkernel.kernel.display.bundle import bundle
+from ctxkernel.kernel.execution.cell import CellRequest
+from ctxkernel.kernel.execution.guard import Guard
 from ctxkernel.kernel.messages import wire as messages
-from ctxkernel.kernel.turn.cell import CellRequest
-from ctxkernel.kernel.turn.guard import Guard
 
 FOLDER = Path(__file__).parents[2] / "lab"
 TEXT_CHARS = 50_000

@@ -99,10 +99,12 @@ class Noting:
 class FileReads:
     """Finds the files that a cell read. One a process: it stands in place of `open`."""
 
-    def __init__(self, own: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(
+        self, own: Callable[[], str | None] = lambda: None, before_write: Callable[[str], object] = lambda _: None
+    ) -> None:
         self._own = own
-        self.before_write: Callable[[str], object] | None = None
-        """Is called with the path of each file that a cell is about to open to write."""
+        self._before_write = before_write
+        """Called with the path of each file that a cell is about to open to write."""
         self._on = False
         self._read: dict[str, None] = {}
         self._written: set[str] = set()
@@ -188,9 +190,9 @@ class FileReads:
         if not self._on or not _writes(args, kwargs):
             return
         path = _path(args[0] if args else kwargs.get("file"))
-        if path is not None and self.before_write is not None:
+        if path is not None:
             with contextlib.suppress(Exception):
-                self.before_write(path)
+                self._before_write(path)
         if path in self._read and path not in self._written and path not in self._before:
             try:
                 status = os.stat(path)
