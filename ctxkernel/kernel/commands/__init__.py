@@ -1,4 +1,4 @@
-"""The magics `%ctx`, `%%ask`, `%view` and `%group`."""
+"""The magics `%ctx`, `%%ask`, `%view` and `%group`. Others may use the names below."""
 
 from ctxkernel.kernel.commands.context import Context
 from ctxkernel.kernel.commands.magics import magic_at, register

@@ -82,119 +82,108 @@ def _help(ctx: Context, args: Sequence[str]) -> str:
     return f"{format_table(rows)}\n%ctx SUB? shows one; {functions}"
 
 
-COMMANDS: dict[str, Command] = {
-    "status": Command(status.status, "status", "what works, where the session is kept, what the projection costs"),
-    "timeline": Command(
+_TABLE = (
+    Command(status.status, "status", "what works, where the session is kept, what the projection costs"),
+    Command(
         status.timeline,
         "timeline [ROWS] [--json]",
         "the statements of this run with status, time and changes",
         ("--json",),
     ),
-    "show": Command(status.show, "show N", "one statement: source, outputs, changes, artifacts (10, or s10)"),
-    "projection": Command(
+    Command(status.show, "show N", "one statement: source, outputs, changes, artifacts (10, or s10)"),
+    Command(
         inspection.projection,
         "projection [--json]",
         "exactly what the model would be sent, block by block",
         ("--json",),
     ),
-    "why": Command(
-        inspection.why, "why BLOCK | why not NAME", "why a block is in the projection, or why something is not"
-    ),
-    "whatif": Command(
+    Command(inspection.why, "why BLOCK | why not NAME", "why a block is in the projection, or why something is not"),
+    Command(
         whatif.whatif,
         "whatif CHANGE … [--json]",
         "tokens and cost of the projection with HANDLE.lod=1, budget=N, model=NAME, redact=N or condense=1",
     ),
-    "condense": Command(
+    Command(
         history.condense,
         "condense [--show|--undo|--list] [ID]",
         "put a summary in the place of old events; open it, or take it back",
         ("--undo", "--show", "--list"),
     ),
-    "redact": Command(
+    Command(
         history.redact,
         "redact N SUMMARY | redact --undo N",
         "put a note in the place of an output of the history, or take that back",
         ("--undo", "--list"),
     ),
-    "approve": Command(
-        _model("approve"), "approve [--all]", "run the cell that the model proposed; all of this ask", ("--all",)
-    ),
-    "edit": Command(_model("edit"), "edit", "change what the model proposed, then run it (%%ctx edit, and the code)"),
-    "reject": Command(
-        _model("reject"), "reject [REASON]", "do not run what the model proposed; it is told why, and goes on"
-    ),
-    "stop": Command(_model("stop"), "stop", "end the ask that waits; the stop button ends one that runs"),
-    "model": Command(_model("model"), "model [NAME]", "which model is asked, where, at what price; or another one"),
-    "mode": Command(_model("mode"), "mode [ask|auto|off]", "whether a cell of the model waits for your yes", MODES),
-    "private": Command(_model("private"), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)),
-    "cost": Command(_model("cost"), "cost", "what the asks and summaries of this kernel have cost"),
-    "summaries": Command(
+    Command(_model("approve"), "approve [--all]", "run the cell that the model proposed; all of this ask", ("--all",)),
+    Command(_model("edit"), "edit", "change what the model proposed, then run it (%%ctx edit, and the code)"),
+    Command(_model("reject"), "reject [REASON]", "do not run what the model proposed; it is told why, and goes on"),
+    Command(_model("stop"), "stop", "end the ask that waits; the stop button ends one that runs"),
+    Command(_model("model"), "model [NAME]", "which model is asked, where, at what price; or another one"),
+    Command(_model("mode"), "mode [ask|auto|off]", "whether a cell of the model waits for your yes", MODES),
+    Command(_model("private"), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)),
+    Command(_model("cost"), "cost", "what the asks and summaries of this kernel have cost"),
+    Command(
         _model("summaries"),
         "summaries [HANDLE]",
         "which summaries a model was asked for; of one, what was sent and answered",
     ),
-    "record": Command(
+    Command(
         _model("record"),
         "record [FILE]",
         "write the answered asks to a file (NOTEBOOK.turns.json), from which they replay without a model",
     ),
-    "timeout": Command(
-        status.timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)
-    ),
-    "goto": Command(
+    Command(status.timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)),
+    Command(
         navigation.goto,
         "goto N [--before] [--dry-run]",
         "return to the state after statement N (10, s10, a name; 0: before all)",
         ("--before", "--dry-run", "--json"),
     ),
-    "undo": Command(navigation.undo, "undo [K]", "take back the last K statements and returns", ("--dry-run",)),
-    "rerun": Command(
+    Command(navigation.undo, "undo [K]", "take back the last K statements and returns", ("--dry-run",)),
+    Command(
         navigation.rerun,
         "rerun N[..M] [--dry-run]",
         "return to the state before N, run N..M again, and say what came out differently",
         ("--dry-run", "--json", "--yes"),
     ),
-    "diff": Command(
+    Command(
         _diff,
         "diff [projection] N [M]",
         "what lies between two states: names, outputs, handles; or between two projections: blocks, tokens, cost",
     ),
-    "branches": Command(navigation.branches, "branches", "the branches of the timeline", ("--json",)),
-    "checkpoint": Command(navigation.checkpoint, "checkpoint [NAME]", "name the state after the last statement"),
-    "mark": Command(
-        navigation.mark, "mark N differs|asks|none", "what a re-run of N should know", tuple(navigation.MARKS)
-    ),
-    "resume": Command(
+    Command(navigation.branches, "branches", "the branches of the timeline", ("--json",)),
+    Command(navigation.checkpoint, "checkpoint [NAME]", "name the state after the last statement"),
+    Command(navigation.mark, "mark N differs|asks|none", "what a re-run of N should know", tuple(navigation.MARKS)),
+    Command(
         navigation.resume,
         "resume [--dry-run]",
         "bring back what the last kernel of this notebook had: timeline, handles, state",
         ("--dry-run", "--trust"),
     ),
-    "config": Command(
+    Command(
         configuration.configure,
         "config [NAME [VALUE|--reset]]",
         "the settings, what one means, or one set anew for this session",
     ),
-    "properties": Command(
+    Command(
         configuration.properties,
         "properties [on|off|add|remove NAME]",
         "the rules that the model's history obeys, in order; switch extensions, add one of your own",
     ),
-    "pin": Command(
-        history.pin, "pin NAME [REASON]", "keep a handle in the projection before others, or a statement as it is"
-    ),
-    "unpin": Command(history.unpin, "unpin NAME", "end a pin"),
-    "set": Command(
+    Command(history.pin, "pin NAME [REASON]", "keep a handle in the projection before others, or a statement as it is"),
+    Command(history.unpin, "unpin NAME", "end a pin"),
+    Command(
         handles.set_policy,
         "set HANDLE.lod=1 …",
         "set lod, tokens, mode, freq or pos of handles: what the controls of a handle do",
     ),
-    "refresh": Command(handles.refresh, "refresh HANDLE …", "have handles look again at what they show"),
-    "panel": Command(_panel, "panel", "the side panel as a widget in the notebook"),
-    "help": Command(_help, "help [SUB]", "this table, or one line of it"),
-}
-
+    Command(handles.refresh, "refresh HANDLE …", "have handles look again at what they show"),
+    Command(_panel, "panel", "the side panel as a widget in the notebook"),
+    Command(_help, "help [SUB]", "this table, or one line of it"),
+)
+COMMANDS = {command.usage.partition(" ")[0]: command for command in _TABLE}
+"""The commands by name: the first word of the usage."""
 OF_THE_PERSON = MOVING | DECIDING | {"mode", "model", "config", "properties", "private", "record"}
 """Commands that a cell of the model must not run."""
 
