@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.settings import Settings
@@ -223,7 +223,8 @@ class FileStates(Part):
         """
         if not self.on or not isinstance(value, Mapping) or UNKNOWN in value:
             return list(written), []
-        followed = {*value["files"], *value["base"], *self._base}
+        then = cast("Mapping[str, Mapping[str, Any]]", value)
+        followed = {*then["files"], *then["base"], *self._base}
         return [one for one in written if one.name not in followed], self.plan(value)
 
     def _changes(self, value: Any) -> list[tuple[FileChange, FileState]]:

@@ -59,7 +59,9 @@ class Planner:
         kept = difference.target.get("ambient:files")
         kept_files = self._restorer.plain(kept) if kept is not None else None
         files, changes = self._session.file_states.plan_files(kept_files, self._files(path))
-        functions = details(self._session.namespace, "\n".join(missing), "", {}).functions if missing else {}
+        functions: Mapping[str, str] = {}
+        if missing:
+            functions = details(self._session.namespace, "\n".join(missing), "", {}).functions
         ambient = [name for name in self.ambient_of(difference) if name != "files"]
         plan = make_plan(
             job.target.execution_id,

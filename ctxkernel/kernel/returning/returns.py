@@ -91,7 +91,7 @@ class Returning:
         self.facts = RunFacts()
         self.comparisons = Comparisons(session, self.live, self.facts, self.checkpoints.states, self.restorer)
         self._planner = Planner(session, self.live, self.facts, self.restorer)
-        self.resumption = Resumption(session, self.checkpoints, self.facts)
+        self.resumption = Resumption(session, self.checkpoints, self.chunks, self.facts)
         self.trail = Trail()
         self.named: dict[str, str] = {}
         """The user's names of states → executions."""
