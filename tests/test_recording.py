@@ -14,7 +14,7 @@ from test_kernel_asking import KEY, Bench, bench_in, cell, shown
 
 from ctxkernel.agent.recorded import RecordedAsk, ask_key, dump, load
 from ctxkernel.kernel.asking.connections import ModelConnections
-from ctxkernel.kernel.commands.magics import complete
+from ctxkernel.kernel.commands.table import complete
 from ctxkernel.store.log.location import HINT
 from ctxkernel.testing import call, say, think
 

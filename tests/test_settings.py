@@ -19,7 +19,7 @@ from ctxkernel.history.events import HumanStatement
 from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property
 from ctxkernel.history.view import HistoryView
 from ctxkernel.kernel.commands import configuration
-from ctxkernel.kernel.turn.classification import only_reads
+from ctxkernel.kernel.execution.cell import only_reads
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.store import config

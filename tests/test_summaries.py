@@ -103,10 +103,11 @@ def test_of_a_long_text_its_outline_and_its_beginning_are_sent(tmp_path: Path):
 
 
 IDLE = """(lambda ctx, worker: not (worker._queued or worker._running or worker._given_up or len(ctx.loop.ready)
-    or (ctx._summaries and ctx._summaries._done)))(get_ipython().kernel.ctx, get_ipython().kernel.ctx.worker)"""
+    or (ctx.models._summaries and ctx.models._summaries._done)))(
+    get_ipython().kernel.ctx, get_ipython().kernel.ctx.worker)"""
 
 
-SPENT = "get_ipython().kernel.ctx.summaries._spent()"
+SPENT = "get_ipython().kernel.ctx.models.summaries._spent()"
 
 
 class Desk:

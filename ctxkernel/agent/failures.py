@@ -1,8 +1,8 @@
-"""Every way in which a request to a model can fail, as one exception with a kind.
+"""The failures of a request to a model: one exception with a kind.
 
-Rule 1: a kind's row says what happened, the next move, and whether the same request may do better a second time.
-Rule 2: what the server said is quoted, bounded and printable, and what looks like a credential is masked.
-Rule 3: a failure is not chained to what caused it: that is an object of the SDK's, which holds the request.
+Rule 1: the row of a kind states what happened, the next step, and whether a retry of the same request can succeed.
+Rule 2: the server's message is quoted, bounded and printable; text that looks like a credential is masked.
+Rule 3: a failure is not chained to its cause: that is an object of the SDK, which contains the request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Kind = Literal[
 
 
 class Row(NamedTuple):
-    """What a kind of failure is."""
+    """The description of a kind of failure."""
 
     what: str
     next_move: str
@@ -62,25 +62,25 @@ _STATUS: dict[int, Kind] = {
     529: "overloaded",
 }
 _OVERFLOW = re.compile(r"prompt is too long|context (?:limit|size|length|window)", re.IGNORECASE)
-"""What the API and local servers say where the context is full."""
+"""The messages of the API and of local servers about a full context."""
 CHARS = 400
 
 
 def bounded(text: str) -> str:
-    """Return a quotation for an error's text: not too long, and nothing that a terminal would obey."""
+    """Return a quotation for an error's text: bounded, and without control characters."""
     cut = truncate(text, CHARS)
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
 
 
 def kind_of(status: int, said: str) -> Kind:
-    """Return the kind of a refusal by its status, and by what the server said."""
+    """Return the kind of a refusal, by its status and the server's message."""
     if status == 400 and _OVERFLOW.search(said):
         return "context_overflow"
     return _STATUS.get(status) or ("server_error" if status >= 500 else "invalid_request")
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds after which the server wants to be asked again, None where it does not say."""
+    """Return the seconds after which the server accepts a retry, None if it does not say."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             return max(float(headers[name]) * unit, 0.0)
@@ -90,7 +90,7 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
 
 
 class ModelFailure(CtxError):
-    """A request that brought no whole answer: `kind` says why, `partial_text` what came of it."""
+    """A request without a complete answer, with the kind of failure and the text until then."""
 
     def __init__(
         self,
@@ -108,9 +108,9 @@ class ModelFailure(CtxError):
         self.partial_text = partial_text
         self.request_id = request_id
         self.retryable = row.again if retryable is None else retryable
-        """Whether the same request may do better a second time."""
+        """Whether a retry of the same request can succeed."""
         self.wait = wait
-        """Seconds after which the server wants to be asked again, where it says so."""
+        """Seconds after which the server accepts a retry, if it says so."""
         who = f"{bounded(mask(model))}: " if model else ""
         quoted = f" ({bounded(mask(said))})" if said else ""
         next_move = f"ask again in {wait:.0f} s" if wait is not None and wait >= 1 and row.again else row.next_move

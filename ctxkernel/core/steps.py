@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -31,9 +32,12 @@ class Step:
     """One step of a turn."""
 
     part: str
-    """The name that a notice of a failure uses. Steps of one part are switched off together."""
-    run: Callable[[Any, Any], Any]
-    """Takes the owner of the table and the record of the turn; returns the value for `gives`."""
+    """What the user is told has failed. Steps of one part are switched off together."""
+    run: Callable[[Any, Any], Any] | str
+    """A function of the table's owner and the turn's record that returns what the step gives.
+
+    Or the dotted path of a method from the owner on, which is called with what the step needs.
+    """
     gives: str = ""
     """The field of the record that gets what `run` returns; empty: it is dropped."""
     needs: tuple[str, ...] = ()
@@ -43,22 +47,34 @@ class Step:
     bounded: bool = False
     """Whether it shares the time limit of the end of a cell, and does less work when the limit is reached."""
     essential: bool = False
-    """Whether the turn cannot go on without it: its exceptions are not caught."""
+    """Whether the turn cannot go on without it: what it raises ends the walk."""
+    when: str = ""
+    """The dotted path of an attribute from the owner on: if it is false, there is nothing to do."""
+
+    @property
+    def name(self) -> str:
+        """The name of the function, or the path of the method."""
+        return self.run if isinstance(self.run, str) else self.run.__name__
 
 
 def run_steps(steps: Sequence[Step], guard: Guard, owner: Any, record: Any) -> None:
     """Run the steps in their order. Raises what an essential step raised."""
     clean = getattr(guard, "clean", False)
     for step in steps:
+        if step.when and not attrgetter(step.when)(owner):
+            continue
+        run, arguments = step.run, (owner, record)
+        if isinstance(run, str):
+            run, arguments = attrgetter(run)(owner), tuple([getattr(record, need) for need in step.needs])
         if step.essential:
-            given = step.run(owner, record)
-        elif clean:  # saves a call of the guard for each step
+            given = run(*arguments)
+        elif clean:  # call the step directly: the guard has nothing to do
             try:
-                given = step.run(owner, record)
+                given = run(*arguments)
             except BaseException as fault:
                 given, clean = guard(step.part, _raise, step.otherwise, fault), False
         else:
-            given = guard(step.part, step.run, step.otherwise, owner, record)
+            given = guard(step.part, run, step.otherwise, *arguments)
         if step.gives:
             setattr(record, step.gives, given)
 
@@ -71,6 +87,6 @@ def unmet_needs(steps: Sequence[Step], given: Sequence[str]) -> list[str]:
     """Return a line for each need that neither `given` nor an earlier step provides."""
     known, found = set(given), list[str]()
     for step in steps:
-        found += [f"{step.part} ({step.run.__name__}) needs {need}" for need in step.needs if need not in known]
+        found += [f"{step.part} ({step.name}) needs {need}" for need in step.needs if need not in known]
         known.add(step.gives)
     return found
