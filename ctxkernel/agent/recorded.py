@@ -68,7 +68,9 @@ class RecordedAsk:
         return bool(self.rounds) and self.rounds[-1].stop_reason not in ("tool_use", "pause_turn", "")
 
 
-def find(asks: Iterable[RecordedAsk], key: str, question: str, cell_id: str | None = None) -> RecordedAsk | None:
+def find_recorded(
+    asks: Iterable[RecordedAsk], key: str, question: str, cell_id: str | None = None
+) -> RecordedAsk | None:
     """Return the newest answered ask with the key, else with the question in the same cell."""
     digest = ask_key(0, question).partition(":")[2]
     same = [one for one in asks if one.answered and one.key.partition(":")[2] == digest]
@@ -250,7 +252,7 @@ class Recorded:
 # -- as a file ---------------------------------------------------------------------------------------
 
 
-def dump(asks: Sequence[RecordedAsk]) -> str:
+def dump_turns(asks: Sequence[RecordedAsk]) -> str:
     """Return the text of a file of turns; text that looks like a credential is masked, as in the log."""
     rows = [
         {
@@ -275,7 +277,7 @@ def dump(asks: Sequence[RecordedAsk]) -> str:
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
-def load(text: str, name: str) -> list[RecordedAsk]:
+def load_turns(text: str, name: str) -> list[RecordedAsk]:
     """Return the asks of a file of turns with the name `name`. Raises StoreError, which names the wrong place."""
     try:
         data = json.loads(text)

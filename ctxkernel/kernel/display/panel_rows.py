@@ -92,7 +92,7 @@ def execution_row(statement: Statement, execution: Execution, deltas: tuple[Delt
     return cast("messages.ExecutionRow", row)
 
 
-def delta_row(item: DeltaItem) -> messages.DeltaItem:
+def panel_delta(item: DeltaItem) -> messages.DeltaItem:
     """Return one line of the feed of changes."""
     return cast("messages.DeltaItem", plain(item))
 
@@ -108,7 +108,7 @@ def checkpoint_row(info: CheckpointInfo) -> messages.Checkpoint:
     return cast("messages.Checkpoint", {**_fields(info, *names), "missing": dict(info.missing)})
 
 
-def handle_row(state: HandleState, names: Mapping[str, str]) -> messages.Handle:
+def panel_handle(state: HandleState, names: Mapping[str, str]) -> messages.Handle:
     """Return the panel's row of one handle; `names` are those of all handles, by id."""
     row = {
         **_fields(state, "name", "obj_id", "obj_type", "pinned", "pin_reason", "changed", "rendered_tokens"),
