@@ -20,8 +20,10 @@ from ctxkernel.core.timeline import Execution, Path, Statement, StatementLog
 from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.replay.cause_finder import Details
 from ctxkernel.replay.causes import names_used
-from ctxkernel.replay.divergence import Details, DivergenceSettings, compare
+from ctxkernel.replay.divergence import compare
+from ctxkernel.replay.outputs import DivergenceSettings
 from ctxkernel.replay.values import same_values
 from ctxkernel.state.ambient import passive
 from ctxkernel.state.base.variables import NOTHING

@@ -264,7 +264,8 @@ class LiveState:
     @staticmethod
     def adopt_copies(before: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Tell the ambient parts which objects were loaded to replace those that they hold."""
-        replaced = {id(old): values[name] for name, old in before.items() if type(values.get(name)) is type(old)}
+        both = [(old, values[name]) for name, old in before.items() if name in values]
+        replaced = {id(old): new for old, new in both if type(new) is type(old)}
         for live in [part.live for part in PARTS if hasattr(part, "live")]:  # type: ignore[attr-defined]
             for token, obj in live:
                 owner = getattr(obj, "__self__", None)  # of a method, held as an observer is

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 from ctxkernel.agent.rerun import is_speech, observed_again, said_again
-from ctxkernel.core.events import plain
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.timeline import Execution, Statement
@@ -21,7 +20,7 @@ from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.cell import CellRequest, Reply
 from ctxkernel.kernel.returning.targets import Job
 from ctxkernel.kernel.turn.turns import Turns
-from ctxkernel.replay.divergence import table
+from ctxkernel.replay.divergence import table, to_json
 
 Execute = Callable[[CellRequest], Awaitable[Reply]]
 
@@ -97,7 +96,7 @@ class Replay:
         if self._job.as_json:
             told = {
                 "head": head,
-                "comparisons": [{**plain(one), "same": one.same} for one in comparisons],
+                "comparisons": to_json(comparisons),
                 "skipped": [{"statement_id": one.statement_id, "reason": why} for one, why in self._skipped],
                 "stopped": self._stopped or None,
             }

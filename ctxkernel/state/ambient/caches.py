@@ -91,7 +91,7 @@ class FunctionCaches(Part):
         for prefix, names in spaces.items():
             place = self._places.get(prefix)
             if place is None or place.names is not names:
-                place = self._places[prefix] = _Place(names)
+                place = self._places[prefix] = _Place(names, not prefix)
             elif prefix:
                 place.follow()
             for found in place.found.values():
@@ -101,8 +101,9 @@ class FunctionCaches(Part):
 class _Place:
     """The caches among the values of a namespace, and those of its classes as of when each got its name."""
 
-    def __init__(self, names: dict[str, Any]) -> None:
+    def __init__(self, names: dict[str, Any], is_notebook: bool) -> None:
         self.names = names
+        self._is_notebook = is_notebook
         self.found: dict[str, list[tuple[str, Any]]] = {}
         """Variable → caches by name."""
         self._last = Snapshot({})
@@ -120,13 +121,21 @@ class _Place:
             value: Any = self.names.get(name)
             found: list[tuple[str, Any]] = []
             if type(value) is _CACHE:
-                found = [(name, value)]
+                found = [(name, value)] if self._is_notebook or not _is_of_other_module(value, self.names) else []
             elif issubclass(type(value), type):
                 found = [*_of_class(name, value, self.names)]
             if found:
                 self.found[name] = found
             else:
                 self.found.pop(name, None)
+
+
+def _is_of_other_module(cache: Any, names: Mapping[str, Any]) -> bool:
+    """Say whether a cache is a function of another module, which a module of the user's only imported."""
+    module = getattr(cache, "__module__", None)
+    if module == names.get("__name__") or not isinstance(module, str):
+        return False
+    return getattr(sys.modules.get(module), getattr(cache, "__name__", ""), None) is cache
 
 
 def _of_class(name: str, kind: type, names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

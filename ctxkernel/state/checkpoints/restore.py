@@ -121,9 +121,9 @@ class Restorer:
         target = checkpoints.state(execution_id)
         current = checkpoints.known_now()
         stale = self._doubtful(execution_id, target, current)
-        keep = self._equal_now(target, current)
-        keep |= self._proven(target, current, keep)
         held = checkpoints.held.get(execution_id, {})
+        keep = self._equal_now(target, current, held)
+        keep |= self._proven(target, current, keep)
         keep -= {each for name in stale for each in target[name].names if held.keys() >= set(target[name].names)}
         found = Difference(execution_id, target, stale)
         load: dict[int, Unit] = {}
@@ -134,9 +134,10 @@ class Restorer:
             there = {each: held.get(each, self._value(each)) for each in unit.names}
             whole = held.keys() >= there.keys() and (gap or not stale.keys().isdisjoint(there))
             some = bool(unit.live) and not held.keys().isdisjoint(there)
-            with_it = self._shared_as_then(unit, target, keep) if whole or some else None
+            with_it = self._shared_as_then(unit, found, held, keep) if whole or some else None
             if with_it is not None and self._is_as_then(unit, execution_id, there):
                 found.held.update(there)
+                found.held.update({label: held[label] for label in with_it if label in held})
                 keep |= with_it
                 stale |= self._used(unit, execution_id)
                 continue
@@ -173,14 +174,20 @@ class Restorer:
             now, unit = current.get(name), states[later].get(name)
             if now is None or not now.equals(unit) or not target.keys() >= {*now.names, *now.labels}:
                 continue
+            if not doubts.keys() >= set(now.names):  # a cell changed the others
+                continue
             if all(label in doubts or current[label].equals(target[label]) for label in now.labels):
                 target |= {one: current[one] for one in (*now.names, *now.labels)}
                 found[name] = _CHANGED
         return found
 
-    def _equal_now(self, target: State, current: State) -> set[str]:
+    def _equal_now(self, target: State, current: State, held: Mapping[str, Any]) -> set[str]:
         """Return the names of a state that are equal to what is there now, with all that they share with others."""
         unstored = self._checkpoints.unstored | self._tracker.changed_since()
+        # A shared object that is another one now may be equal, but what was held refers to the one that was held.
+        unstored = unstored | {
+            label for label, obj in held.items() if _is_shared(label) and self._packer.part_of(label) is not obj
+        }
         keep = {name for name, unit in target.items() if name not in unstored and unit.equals(current.get(name))}
         while True:
             gone = {
@@ -271,7 +278,7 @@ class Restorer:
 
     def _is_as_then(self, unit: Unit, execution_id: str | None, held: Mapping[str, Any]) -> bool:
         """Say whether values that were held when a state was left are still what they were."""
-        if any(one is NOTHING for one in held.values()):
+        if any(held.get(name, NOTHING) is NOTHING for name in unit.names):
             return False
         if self._checkpoints.left == (execution_id, self._tracker.turn - 1):
             return True
@@ -279,12 +286,18 @@ class Restorer:
         whole, body = self._print(unit, held)
         return body == known or whole == (unit.digest, [one.chunks for one in unit.buffers])
 
-    def _shared_as_then(self, unit: Unit, target: State, keep: Collection[str]) -> set[str] | None:
+    def _shared_as_then(
+        self, unit: Unit, difference: Difference, held: Mapping[str, Any], keep: Collection[str]
+    ) -> set[str] | None:
         """Return the objects of a state that a unit shares with others, where all of them live and are as then."""
+        target = difference.target
         found, todo = set[str](), [label for label in unit.labels if label not in keep]
         while todo:
             label = todo.pop()
-            if label not in target or not self._is_packed(target[label], self._any):
+            if label not in target:
+                return None
+            is_as_then = label in held and self._is_as_then(target[label], difference.execution_id, held)
+            if not is_as_then and (label in held or not self._is_packed(target[label], self._any)):
                 return None
             found.add(label)
             todo += [one for one in target[label].labels if one not in found and one not in keep]
@@ -526,8 +539,10 @@ class Restorer:
         self._unlike = difference.execution_id, {name for unit in difference.load if unit.live for name in unit.names}
         # What came back without a part of it is not what is stored.
         lacking = fetched.values.keys() & {found[0] for place in lost if (found := _NAME.match(place))}
-        held = (*difference.held, *self._unlike[1], *lacking)
-        self._tracker.settle(difference.target, [unit.names for unit in difference.load], held)
+        shared = [label for label in difference.held if _is_shared(label)]
+        held = difference.held.keys() | self._unlike[1] | lacking
+        loaded = [*(unit.names for unit in difference.load), *((label,) for label in shared)]
+        self._tracker.settle(difference.target, loaded, held.difference(shared))
         return lost
 
     def _hold(self, difference: Difference, gone: set[str]) -> None:
@@ -546,12 +561,16 @@ class Restorer:
             if name.startswith(("class:", "shared:")):
                 continue
             # Something in it may have no stored form: it is held besides where it is small enough.
-            stored = unit is not None and (not unit.live or unit.nbytes > HELD_BYTES) and not self._gap(unit, current)
+            shared = _labels_of(unit, current) if unit is not None else {}
+            nbytes = unit.nbytes + sum(one.nbytes for one in shared.values()) if unit is not None else 0
+            stored = unit is not None and (not unit.live or nbytes > HELD_BYTES) and not self._gap(unit, current)
             if stored and name not in doubtful:
                 continue
             value = self._value(name)
             if value is not NOTHING:
                 held[name] = value
+                parts = {label: self._packer.part_of(label) for label in shared}
+                held |= {label: obj for label, obj in parts.items() if obj is not None}
         at, unlike = self._unlike
         known = held.keys() - unlike if at == self._checkpoints.base else held.keys()
         whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
@@ -559,6 +578,22 @@ class Restorer:
         # A cell without a checkpoint may have changed what is held: it is not the state of the last checkpoint.
         self._checkpoints.hold(self._head(), held, prints)
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
+
+
+def _is_shared(name: str) -> bool:
+    return name.startswith("shared:")
+
+
+def _labels_of(unit: Unit, state: State) -> State:
+    """Return the units of the objects that a unit shares with others, directly or not."""
+    found: State = {}
+    todo = list(unit.labels)
+    while todo:
+        label = todo.pop()
+        if _is_shared(label) and label in state and label not in found:
+            found[label] = state[label]
+            todo += state[label].labels
+    return found
 
 
 def _order(unit: Unit) -> int:

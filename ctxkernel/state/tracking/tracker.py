@@ -324,8 +324,9 @@ class NamespaceTracker:
         return diff
 
     def release(self) -> None:
-        """Let go of what was packed and not stored: the user's code runs next, and may resize what is looked at."""
+        """Drop what was packed and not stored: the user's code runs next, and may resize it."""
         self.pending.pieces = {}
+        self.packer.tokens.release()
 
     def _everything(self, moved: list[str]) -> tuple[list[str], list[str], list[str], set[str]]:
         """Return all names as added, moved, deleted and touched: by the namespace, and not by the last look at it."""
@@ -614,7 +615,8 @@ class NamespaceTracker:
             if name in self._variables and name not in found.added:
                 self._change(name, found)
         for name in found.changed if outside else ():
-            turn = turns.get(name, self.turn)
+            together = self._groups[name].names if name in self._groups else (name,)
+            turn = max(turns.get(one, self.turn) for one in together)  # a cell that touched one may have changed all
             if turn < self.turn:
                 self.doubts[name] = min(turn, self.doubts.get(name, turn))
         for name in (*found.added, *found.changed):
