@@ -26,6 +26,8 @@ from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.rows import SUMMARY, plain
 
 VERSION = 1
+_ROUND_FIELDS = ("receipt", "model", "stop_reason", "usage", "response_id", "blocks", "verdicts")
+"""The fields of a round in a file of turns, in order."""
 SUFFIX = ".turns.json"
 """The file of a notebook's recorded turns has this instead of `.ipynb`."""
 
@@ -258,18 +260,7 @@ def dump_turns(asks: Sequence[RecordedAsk]) -> str:
         {
             "key": ask.key,
             "question": ask.question,
-            "rounds": [
-                {
-                    "receipt": one.receipt,
-                    "model": one.model,
-                    "stop_reason": one.stop_reason,
-                    "usage": dict(one.usage),
-                    "response_id": one.response_id,
-                    "blocks": [dict(block) for block in one.blocks],
-                    "verdicts": [list(verdict) for verdict in one.verdicts],
-                }
-                for one in ask.rounds
-            ],
+            "rounds": [{name: getattr(one, name) for name in _ROUND_FIELDS} for one in ask.rounds],
         }
         for ask in asks
     ]
