@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -139,13 +138,18 @@ def register(ctx: CommandContext, set_dispatch: Callable[[Callable[[str], object
         shell.register_magic_function(getattr(magics, name), magic_kind=kind, magic_name=name)
     shell.set_custom_exc((UserRefusal, CtxError), _show_refusal)
     shell.input_transformers_cleanup.append(_rewrite_question)
-    for name, priority, completions in (
-        ("ctxkernel", 1000, _command_completions),
-        ("ctxkernel.handles", 1001, _handle_completions),
-    ):
-        # IPython's annotations accept only its own matcher classes, not the plain functions of its documentation.
-        decorate: Any = cast("Any", completer).context_matcher(identifier=name, priority=priority)
-        shell.Completer.custom_matchers.append(decorate(partial(completions, ctx)))
+    # IPython's annotations accept only its own matcher classes, not the plain functions of its documentation.
+    matcher: Any = cast("Any", completer).context_matcher
+
+    @matcher(identifier="ctxkernel", priority=1000)
+    def complete_command(context: CompletionContext) -> SimpleMatcherResult:
+        return _command_completions(ctx, context)
+
+    @matcher(identifier="ctxkernel.handles", priority=1001)
+    def complete_handle(context: CompletionContext) -> SimpleMatcherResult:
+        return _handle_completions(ctx, context)
+
+    shell.Completer.custom_matchers += [complete_command, complete_handle]
     _keep_ls(shell)
 
 
