@@ -497,7 +497,7 @@ def test_names_and_values_are_completed(line: str, some: str):
     ctx = SimpleNamespace(configuration=SimpleNamespace(own={}), shell=SimpleNamespace(user_ns=space))
     words = line.split()
 
-    found = configuration.complete(ctx, words[1], words)  # type: ignore[arg-type]
+    found = configuration.complete_setting(ctx, words[1], words)  # type: ignore[arg-type]
 
     assert some in found
     assert "Property" not in found
