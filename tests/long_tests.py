@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 LONG = {
     "test_code_quality.py::test_the_types_hold": "the type checker is no behaviour",
-    "test_returning.py::test_values_whose_stored_form_leaves_something_out_are_right_or_named*60000]": "the other sizes",
+    "test_returning.py::test_values_whose_stored_form_leaves_something_out_*60000]": "the other sizes",
     "test_headless.py::test_in_mode_auto_an_ask_is_answered*[nbconvert-*": "nbclient",
     "test_headless.py::test_in_mode_auto_an_ask_is_answered*[papermill-*": "nbclient",
     "test_headless.py::test_in_mode_auto_an_ask_is_answered*[ctxkernel-*": "nbclient",

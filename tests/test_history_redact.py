@@ -10,7 +10,6 @@ from histories import MODEL, THOUGHT, History, answer, call, forget, histories, 
 from histories import sound as what_is_broken
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
-from scale import examples
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.history.boundaries import boundaries
