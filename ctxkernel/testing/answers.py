@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 Block = dict[str, Any]
 Place = Literal["headers", "start", "block", "between", "call", "stop"]
@@ -141,7 +141,7 @@ def answer(
     fault: Fault | None = None,
 ) -> Answer:
     """Return an answer. It stops for `tool_use` where it has a call, else for `end_turn`; its usage is estimated."""
-    given = (cast("Block", blocks),) if isinstance(blocks, dict) else tuple(blocks)
+    given = (blocks,) if isinstance(blocks, dict) else tuple(blocks)
     derived = "tool_use" if any(block["type"] == "tool_use" for block in given) else "end_turn"
     return Answer(given, stop_reason or derived, usage or {}, delay, chunk, packet, noise, fault)
 
@@ -165,7 +165,7 @@ def whole(block: Block) -> Block:
 def events(made: Answer, message: Mapping[str, Any]) -> Iterator[Place | dict[str, Any]]:
     """Yield the stream of a message, and its places as they are reached. The blocks have their ids and signatures."""
     usage = message["usage"]
-    began = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    began: dict[str, Any] = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     yield "start"
     yield {"type": "message_start", "message": began}
     yield {"type": "ping"}
@@ -219,3 +219,5 @@ def _deltas(block: Block, chunk: int, *, empty: bool) -> Iterator[dict[str, Any]
             written = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
             yield {"type": "input_json_delta", "partial_json": ""}
             yield from ({"type": "input_json_delta", "partial_json": piece} for piece in pieces(written))
+        case _:
+            pass

@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.clauses import MAX_BYTES
+from ctxkernel.history.request import mapping
 from ctxkernel.history.rules import Report, check
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.testing.answers import (
@@ -110,7 +111,7 @@ class MessagesServer:
         self.base_url = ""
         self._cache = PromptCache()
         self._lock = threading.Lock()
-        self._connections: set[socket.socket] = set()
+        self.connections: set[socket.socket] = set()
         self._made = 0
 
     def __enter__(self) -> Self:
@@ -123,7 +124,7 @@ class MessagesServer:
         self._http.shutdown()
         self._http.server_close()
         # A handler that stalls, or waits for a next request, sees its connection end.
-        for connection in tuple(self._connections):
+        for connection in tuple(self.connections):
             _shut(connection)
 
     def _decide(self, seen: Received, *, has_key: bool) -> tuple[Answer | HttpError | None, list[Part]]:
@@ -139,10 +140,10 @@ class MessagesServer:
             seen.body = json.loads(seen.raw)
         except (ValueError, RecursionError) as fault:
             return error(400, f"The request body is not valid JSON: {fault}"), []
-        body = {**seen.body, "max_tokens": 1} if counting and isinstance(seen.body, dict) else seen.body
+        given = mapping(seen.body) or {}
+        body = {**given, "max_tokens": 1} if counting and given else seen.body
         betas = [beta.strip() for beta in seen.headers.get("anthropic-beta", "").split(",")]
-        model = body.get("model") if isinstance(body, dict) else None
-        row = capabilities_for(model if isinstance(model, str) else "", betas=filter(None, betas))
+        row = capabilities_for(str(given.get("model")), betas=filter(None, betas))
         seen.report = check(body, row)
         if not seen.report.ok:
             first = seen.report.violations[0]
@@ -195,7 +196,7 @@ class MessagesServer:
         self._made += 1
         return self._made
 
-    def _answer(self, http: _Handler) -> None:
+    def answer_request(self, http: _Handler) -> None:
         """Answer one request."""
         headers = {name.lower(): value for name, value in http.headers.items()}
         raw = http.rfile.read(int(headers.get("content-length", 0)))
@@ -343,14 +344,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.messages._connections.add(self.connection)
+        self.messages.connections.add(self.connection)
 
     def finish(self) -> None:
-        self.messages._connections.discard(self.connection)
+        self.messages.connections.discard(self.connection)
         super().finish()
 
     def do_POST(self) -> None:
-        self.messages._answer(self)
+        self.messages.answer_request(self)
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: a test's output is its own."""

@@ -6,11 +6,12 @@ checkpoint: handles by their id, mementos as JSON, sources by reference with the
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.events import EventBus
 from ctxkernel.core.loop import Loop
@@ -184,10 +185,9 @@ class Turns:
         loop = self.loop
         loop.begin(code, now=self.now, rerun_of=rerun_of)
         names = {name: getattr(loop, name) for name in ("view", "group", "note", "show", "pin", "tick", "ls")}
-        given = {"status": "ok", **outcome}
-        builtins = {**__builtins__, **names} if isinstance(__builtins__, dict) else {**vars(__builtins__), **names}
+        given: dict[str, Any] = {"status": "ok", **outcome}
         scope = self.namespace
-        scope["__builtins__"] = builtins
+        scope["__builtins__"] = {**vars(builtins), **names}
         try:
             exec(compile(code, "<cell>", "exec"), scope)  # a test's own code
         finally:
@@ -246,13 +246,13 @@ class Turns:
 def _kept(value: object) -> object:
     if isinstance(value, NodeBase):
         return HandleRef(value.obj_id)
-    return [_kept(item) for item in value] if isinstance(value, list) else value
+    return [_kept(item) for item in cast("list[object]", value)] if isinstance(value, list) else value
 
 
 def _bound(value: object, graph: Graph) -> object:
     if isinstance(value, HandleRef):
         return graph.node(value.obj_id)
-    return [_bound(item, graph) for item in value] if isinstance(value, list) else value
+    return [_bound(item, graph) for item in cast("list[object]", value)] if isinstance(value, list) else value
 
 
 def _as_source(target: object) -> Source:
