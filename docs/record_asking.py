@@ -3,10 +3,10 @@
     python docs/record_asking.py
 
 Run it when the projection has changed, because the files contain the receipts of its requests; then
-`pytest --ctx notebooks/04-asking.ipynb --ctx-strict` reports the difference. No model is asked: a server on this machine
-gives the answers of a good model. Up to its last ask, neither a notebook nor its answers may show values that differ
-between machines and versions: results of `sum` (Python 3.12 adds differently), frames of comprehensions, addresses, the
-size of a figure, or more digits of a float than libraries agree on.
+`pytest --ctx notebooks/04-asking.ipynb --ctx-strict` reports the difference. No model is asked: a server on this
+machine gives the answers of a good model. Up to its last ask, neither a notebook nor its answers may show values that
+differ between machines and versions: results of `sum` (Python 3.12 adds differently), frames of comprehensions,
+addresses, the size of a figure, or more digits of a float than libraries agree on.
 """
 
 from __future__ import annotations
