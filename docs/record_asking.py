@@ -1,12 +1,12 @@
-"""Make the turns of the notebooks that ask anew: run each with answers that are written here, and record them.
+"""Record the turns of the notebooks that ask: run each notebook with the answers in this file.
 
     python docs/record_asking.py
 
-To be run when the projection has changed, since the files hold the receipts of its requests: then
-`pytest --ctx notebooks/04-asking.ipynb --ctx-strict` says that they are others. No model is asked: the answers are what
-a good one would say, and a server on this machine says them. Up to its last ask neither notebook nor answers may show
-what differs between machines and versions: results of `sum` (Python 3.12 adds otherwise), frames of comprehensions,
-addresses, the size of a figure, more digits of a float than libraries agree on.
+Run it when the projection has changed, because the files contain the receipts of its requests; then
+`pytest --ctx notebooks/04-asking.ipynb --ctx-strict` reports the difference. No model is asked: a server on this
+machine gives the answers of a good model. Up to its last ask, neither a notebook nor its answers may show values that
+differ between machines and versions: results of `sum` (Python 3.12 adds differently), frames of comprehensions,
+addresses, the size of a figure, or more digits of a float than libraries agree on.
 """
 
 from __future__ import annotations
@@ -149,12 +149,12 @@ ANSWERS = {"01-tour": TOUR, "04-asking": ASKING}
 
 
 def turns_of(notebook: Path) -> Path:
-    """Return where a notebook's recorded turns stand: beside it."""
+    """Return the file of a notebook's recorded turns, beside it."""
     return notebook.with_suffix(".turns.json")
 
 
 def record(folder: Path, notebook: Path) -> Path:
-    """Run a copy of the notebook in `folder`, as it would be run with a key; return the file of turns."""
+    """Run a copy of the notebook in `folder`, as with a key, and return the file of turns."""
     copy = nbformat.read(notebook, as_version=4)
     copy.cells.append(new_code_cell("%ctx record"))
     nbformat.write(copy, folder / notebook.name)

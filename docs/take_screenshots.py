@@ -1,9 +1,9 @@
-"""Take the pictures of the documentation from the real thing: JupyterLab on the tour, every cell run by Shift+Enter.
+"""Take the screenshots of the documentation in a real JupyterLab, on the tour, with every cell run by Shift+Enter.
 
     python docs/take_screenshots.py [NOTEBOOK]
 
-Needs what the browser tests need, whose server and desk it uses; what a model would answer is what the turns of the
-tour are made from. Writes docs/images/*.png.
+Needs the packages of the browser tests, and uses their server and desk. The model's answers are those from which the
+turns of the tour are recorded. Writes docs/images/*.png.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ IMAGES = DOCS / "images"
 TOUR = DOCS.parent / "notebooks/01-tour.ipynb"
 PAGE = {"width": 1440, "height": 900}
 SHOWN = "table = view("
-"""The row that is looked at: a handle on the table, under the figure."""
+"""The statement to show: a handle on the table, below the figure."""
 EDIT = ("LassoCV(cv=5", "LassoCV(cv=10")
-"""What is changed in the tour's model to show a re-run: other folds of the cross-validation."""
+"""The edit that shows a re-run: another number of folds of the cross-validation."""
 SHOT = {"animations": "disabled", "scale": "css"}
 
 
 def module_at(path: Path) -> ModuleType:
-    """Return a file that is in no package as a module."""
+    """Return a file outside all packages as a module."""
     spec = importlib.util.spec_from_file_location(f"ctxkernel_{path.stem}", path)
     assert spec
     assert spec.loader
@@ -46,7 +46,7 @@ def module_at(path: Path) -> ModuleType:
 
 
 def opened(tools: ModuleType, lab: Any, browser: Browser, notebook: Path, theme: str) -> Any:
-    """Return a desk with a copy of the notebook, and with its recorded turns where it has some."""
+    """Return a desk with a copy of the notebook, and with its recorded turns, if any."""
     lab.configure("@jupyterlab/apputils-extension/themes", {"theme": theme})
     for path in (notebook, notebook.with_suffix(".turns.json")):
         if path.is_file():
@@ -56,7 +56,7 @@ def opened(tools: ModuleType, lab: Any, browser: Browser, notebook: Path, theme:
     desk = tools.Desk(lab, context.new_page())
     desk.page.goto(lab.url(notebook.name))
     desk.settle().live()
-    # The file browser says nothing here; the room is the notebook's.
+    # Hide the file browser: the notebook needs the space.
     desk.page.keyboard.press("Control+b")
     desk.select(0)
     return desk
@@ -69,7 +69,7 @@ def sources_of(notebook: Path) -> list[tuple[str, str]]:
 
 
 def enter(desk: Any, cell: int, kind: str, source: str, done: int) -> int:
-    """Run the selected cell, and wait until the panel has painted it; return the number of statements."""
+    """Run the selected cell, wait until the panel shows it, and return the number of statements."""
     # Commands that only read leave no statement.
     if kind != "code" or source.startswith("%ctx"):
         desk.enter()
@@ -85,7 +85,7 @@ def enter(desk: Any, cell: int, kind: str, source: str, done: int) -> int:
 
 
 def take(tools: ModuleType, lab: Any, browser: Browser, notebook: Path, theme: str) -> None:
-    """Run the notebook in one theme, and take its pictures."""
+    """Run the notebook in one theme, and take its screenshots."""
     dark = theme.endswith("Dark")
     desk = opened(tools, lab, browser, notebook, theme)
     cells = sources_of(notebook)
@@ -110,7 +110,7 @@ def take(tools: ModuleType, lab: Any, browser: Browser, notebook: Path, theme: s
 
 
 def ask(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
-    """Run the notebook up to its first ask, and send that: a picture of the cell that waits, and of the panel."""
+    """Run the notebook up to its first ask, and take a screenshot of the waiting cell and the panel."""
     desk = opened(tools, lab, browser, notebook, "JupyterLab Light")
     cells = sources_of(notebook)
     at = next(i for i, (_, source) in enumerate(cells) if source.startswith("%%ask"))
@@ -122,7 +122,7 @@ def ask(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
     card.get_by_role("button", name="Send", exact=True).click()
     card.get_by_role("button", name="Run", exact=True).wait_for()
     desk.page.wait_for_timeout(1500)
-    # The question above it is a part of the picture.
+    # The question above is part of the screenshot.
     desk.cell(at - 1).evaluate("el => el.scrollIntoView({ block: 'start' })")
     desk.page.mouse.move(600, 880)
     desk.page.wait_for_timeout(800)
@@ -132,7 +132,7 @@ def ask(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
 
 
 def in_output(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> None:
-    """Run the notebook up to its first handle and give that one a smaller budget: a picture of the cell."""
+    """Run the notebook up to its first handle, reduce its budget, and take a screenshot of the cell."""
     desk = opened(tools, lab, browser, notebook, "JupyterLab Light")
     cells = sources_of(notebook)
     at = next(i for i, (_, source) in enumerate(cells) if SHOWN in source)
@@ -154,10 +154,10 @@ def in_output(tools: ModuleType, lab: Any, browser: Browser, notebook: Path) -> 
 
 
 def rerun(desk: Any, sources: list[str]) -> None:
-    """Change the cell with the model and re-run from there: pictures of the plan, the branch and what differs."""
+    """Edit the cell with the model and re-run from it: screenshots of the plan, the branch and the differences."""
     place = next(i for i, source in enumerate(sources) if EDIT[0] in source)
     desk.tab("timeline")
-    # The cell may be far off the screen: its row knows the way.
+    # The cell may be outside the screen: its row scrolls to it.
     desk.view.locator(".ctxk-row", has_text=sources[place].partition("\n")[0]).locator(".ctxk-go").click()
     desk.select(place)
     desk.page.keyboard.press("Enter")
@@ -191,7 +191,7 @@ def served(tools: ModuleType, folder: Path, env: dict[str, str]) -> Iterator[Any
 
 
 def main() -> None:
-    """Start server and browser, and take the pictures: those of the notebook in both themes."""
+    """Start the server and the browser, and take all screenshots, those of the notebook in both themes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("notebook", nargs="?", type=Path, default=TOUR)
     notebook = parser.parse_args().notebook
@@ -207,7 +207,7 @@ def main() -> None:
         MessagesServer(answers[TOUR.stem]) as model,
     ):
         browser = playwright.chromium.launch(executable_path=path, args=tools.FLAGS)
-        # Whoever has a key gets the same pictures.
+        # The same screenshots also with a key in the environment.
         with served(tools, Path(folder) / "recorded", {"CTXKERNEL_ANSWERS": "recorded"}) as lab:
             for theme in ("JupyterLab Light", "JupyterLab Dark"):
                 take(tools, lab, browser, notebook, theme)

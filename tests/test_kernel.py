@@ -195,6 +195,19 @@ def test_what_changes_between_two_cells_that_do_not_touch_it_is_told(kernel, how
     assert "lst" in timeline(kernel)[-2]["executions"][0]["state_diff"]["changed"]
 
 
+def test_a_change_by_the_callback_of_a_comm_is_told(kernel):
+    """A message of a front end runs code outside a cell: the next comparison covers all variables."""
+    kernel.run(
+        "lst = [1]\nlate = lambda comm, _: comm.on_msg(lambda message: lst.append(5))\n"
+        "get_ipython().kernel.comm_manager.register_target('mine', late)"
+    )
+    for kind, content in (("comm_open", {"target_name": "mine"}), ("comm_msg", {})):
+        message = kernel.client.session.msg(kind, {"comm_id": "m1", "data": {}, **content})
+        kernel.client.shell_channel.send(message)
+    kernel.run("pass")
+    assert "lst" in timeline(kernel)[-2]["executions"][0]["state_diff"]["changed"]
+
+
 def test_empty_cells_and_reading_commands_leave_nothing(shared_kernel):
     shared_kernel.run("something = 1")
     before = timeline(shared_kernel)

@@ -81,7 +81,7 @@ def spans_of_batches(events: Events) -> list[tuple[int, int]]:
 
 
 def in_order(events: Events) -> bool:
-    """Whether the events of every batch are adjacent, with results after their calls and in call order.
+    """Return whether the events of every batch are adjacent, with results after their calls, in call order.
 
     Each event is read once. If calls of one batch share an id, False may be wrong; True never is.
     """

@@ -259,38 +259,33 @@ def apply(shown: Events, redactions: Redactions, *, count: Count) -> Redacted:
     places = Places(shown, {one.target_id for one in redactions.live.values()}.union(undone))
     new: dict[int, HistoryEvent] = {}
     changed: dict[str, int] = {}
-    state: dict[str, tuple[State, int]] = {}
+    results: dict[str, tuple[State, int]] = {}
     for directive_id, edit in redactions.edits.items():
         place = places.output(edit.directive.target_id, edit.directive.by)
-        if place is None:
-            state[directive_id] = "missing", 0
-        elif place in new:
-            state[directive_id] = "again", 0
+        results[directive_id] = ("missing" if place is None else "again"), 0
+        if place is None or place in new:
+            continue
+        old, text = content(shown[place]), note(edit.directive.summary_text, shown[place])
+        if old == text or len(text) < len(old):
+            results[directive_id] = "applied", count(old) - count(text)
+            new[place] = shown[place] if old == text else _with_note(shown[place], text)
+            changed[shown[place].event_id] = edit.since
         else:
-            old, text = content(shown[place]), note(edit.directive.summary_text, shown[place])
-            if old == text or len(text) < len(old):
-                state[directive_id] = "applied", count(old) - count(text)
-                new[place] = shown[place] if old == text else _with_note(shown[place], text)
-                changed[shown[place].event_id] = edit.since
-            else:
-                state[directive_id] = "kept", 0
+            results[directive_id] = "kept", 0
     for edit in redactions.undone:
         place = places.output(edit.directive.target_id, edit.directive.by)
         if place is not None:
             event_id = shown[place].event_id
             changed[event_id] = max(edit.since, changed.get(event_id, 0))
     outcomes: list[Outcome] = []
-    for directive in redactions.live.values():
-        outcome, saved = state.get(directive.event_id, ("waiting", 0))
-        if outcome == "waiting":
-            place = places.output(directive.target_id, directive.by)
-            outcome = "missing" if place is None else "again" if place in new else "waiting"
-        outcomes.append(Outcome(directive.event_id, directive.target_id, directive.by, outcome, saved))
+    for one in redactions.live.values():
+        if one.event_id not in results:
+            place = places.output(one.target_id, one.by)
+            results[one.event_id] = ("missing" if place is None else "again" if place in new else "waiting"), 0
+        outcomes.append(Outcome(one.event_id, one.target_id, one.by, *results[one.event_id]))
     events = shown
     if any(event is not shown[place] for place, event in new.items()):
-        events = list(shown)
-        for place, event in new.items():
-            events[place] = event
+        events = [new.get(place, event) for place, event in enumerate(shown)]
     return Redacted(events, RedactionReport(tuple(outcomes)), changed)
 
 

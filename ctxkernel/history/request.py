@@ -249,6 +249,14 @@ def _children(
             request.values.append(Fault(path, f"{path}: a key is {_name(key)}", "use string keys"))
 
 
+def _object(request: Request, path: str, value: object) -> Mapping[str, Any] | None:
+    """Return `value` if it is a mapping; otherwise report it."""
+    data = mapping(value)
+    if data is None:
+        _wrong(request, path, value, "an object")
+    return data
+
+
 def _top(request: Request) -> None:
     body = request.body
     if not isinstance(body.get("model"), str) or not body["model"]:
@@ -258,9 +266,8 @@ def _top(request: Request) -> None:
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         _wrong(request, "max_tokens", limit, "a number ≥ 0")
     for key in ("thinking", "tool_choice", "context_management"):
-        value = body.get(key)
-        if value is not None and mapping(value) is None:
-            _wrong(request, key, value, "an object")
+        if body.get(key) is not None:
+            _object(request, key, body[key])
     _cache_control(request, "", body)
     request.thinking = mapping(body.get("thinking"))
     request.tool_choice = mapping(body.get("tool_choice"))
@@ -268,25 +275,16 @@ def _top(request: Request) -> None:
 
 def _cache_control(request: Request, where: str, data: Mapping[str, Any]) -> None:
     """Check that a breakpoint is an object of the type `ephemeral`."""
-    value = data.get("cache_control")
-    path = f"{where}.cache_control".removeprefix(".")
-    control = mapping(value)
-    if value is not None and control is None:
-        _wrong(request, path, value, "an object")
-    elif control is not None and control.get("type") != "ephemeral":
-        request.shape.append(Fault(f"{path}.type", f"{path}.type: Input should be 'ephemeral'", "give ephemeral"))
+    if data.get("cache_control") is not None:
+        path = f"{where}.cache_control".removeprefix(".")
+        control = _object(request, path, data["cache_control"])
+        if control is not None and control.get("type") != "ephemeral":
+            request.shape.append(Fault(f"{path}.type", f"{path}.type: Input should be 'ephemeral'", "give ephemeral"))
 
 
 def _system(request: Request) -> None:
-    system = request.body.get("system")
-    if system is None:
-        return
-    if isinstance(system, str):
-        request.system = [Block("system", "text", {"type": "text", "text": system})]
-    elif listed(system) is None:
-        _wrong(request, "system", system, "text or a list of text blocks")
-    else:
-        request.system = _blocks(request, "system", listed(system) or (), "system")
+    if request.body.get("system") is not None:
+        request.system = _content(request, "system", request.body["system"], "system") or []
         for block in request.system:
             if block.type != "text":
                 _wrong(request, f"{block.path}.type", block.type, "text")
@@ -297,12 +295,10 @@ def _tools(request: Request) -> None:
     if tools is not None and listed(tools) is None:
         _wrong(request, "tools", tools, "a list of tools")
     for index, tool in enumerate(listed(tools) or ()):
-        data = mapping(tool)
-        if data is None:
-            _wrong(request, f"tools[{index}]", tool, "an object")
-        else:
-            request.tools.append(Block(f"tools[{index}]", str(data.get("type", "custom")), data))
-            _cache_control(request, f"tools[{index}]", data)
+        path = f"tools[{index}]"
+        if (data := _object(request, path, tool)) is not None:
+            request.tools.append(Block(path, str(data.get("type", "custom")), data))
+            _cache_control(request, path, data)
 
 
 def _messages(request: Request) -> None:
@@ -313,25 +309,24 @@ def _messages(request: Request) -> None:
         request.shape.append(Fault("messages", "messages: at least one message is required", "add a user message"))
     for index, message in enumerate(listed(messages) or ()):
         path = f"messages[{index}]"
-        data = mapping(message)
-        if data is None:
-            _wrong(request, path, message, "an object")
+        if (data := _object(request, path, message)) is None:
             continue
         role = data.get("role")
         if not isinstance(role, str) or role not in ROLES:
             message = f"{path}.role: {(role if isinstance(role, str) else _name(role))[:40]!r} is no role"
             request.shape.append(Fault(f"{path}.role", message, "use user or assistant"))
-            continue
-        content = data.get("content")
-        where = f"{path}.content"
-        if isinstance(content, str):
-            blocks = [Block(where, "text", {"type": "text", "text": content})]
-        elif listed(content) is None:
-            _wrong(request, where, content, "text or a list of blocks")
-            continue
-        else:
-            blocks = _blocks(request, where, listed(content) or (), role)
-        request.messages.append(Message(path, role, tuple(blocks), data))
+        elif (blocks := _content(request, f"{path}.content", data.get("content"), role)) is not None:
+            request.messages.append(Message(path, role, tuple(blocks), data))
+
+
+def _content(request: Request, path: str, content: object, role: str) -> list[Block] | None:
+    """Return the well-typed blocks of a text or a list; None if it is neither."""
+    if isinstance(content, str):
+        return [Block(path, "text", {"type": "text", "text": content})]
+    if (items := listed(content)) is not None:
+        return _blocks(request, path, items, role)
+    _wrong(request, path, content, "text or a list of blocks")
+    return None
 
 
 def _blocks(request: Request, where: str, content: Sequence[Any], role: str) -> list[Block]:
@@ -345,7 +340,7 @@ def _blocks(request: Request, where: str, content: Sequence[Any], role: str) -> 
             _wrong(request, path if data is None else f"{path}.type", item if data is None else kind, "a content block")
             continue
         if kind in _NOT_IN[role]:
-            message = f"{path}: `{kind}` blocks cannot stand in `{role}` messages"
+            message = f"{path}: `{kind}` blocks are not allowed in `{role}` messages"
             request.shape.append(Fault(path, message, f"move the `{kind}` block"))
             continue
         missing = [name for name in _STRINGS.get(kind, ()) if not isinstance(data.get(name), str)]

@@ -13,7 +13,7 @@ history must know that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ctxkernel.core.events import Json
 from ctxkernel.history import clauses
@@ -43,8 +43,7 @@ class Report:
 
     def to_json(self) -> dict[str, Json]:
         """Return `{ok, violations: [{rule, path, message, fix}]}`."""
-        found = [{"rule": v.rule, "path": v.path, "message": v.message, "fix": v.fix} for v in self.violations]
-        return {"ok": self.ok, "violations": found}
+        return {"ok": self.ok, "violations": list(map(asdict, self.violations))}
 
 
 RULES: tuple[Rule, ...] = (

@@ -1,9 +1,9 @@
-"""What a test's Messages server says, and what goes wrong with it: plain values, and the events that they become.
+"""The answers of a test's Messages server and their faults: plain values, and the events that they become.
 
 Rule 1: frozen; no socket and no clock here.
-Rule 2: where an answer is wanted, a block or a list of blocks is one: `[say("hi"), [think("hm"), call("run", {})]]` are
+Rule 2: a block or a list of blocks may take the place of an answer: `[say("hi"), [think("hm"), call("run", {})]]` are
         two answers.
-Rule 3: a fault comes at a place, which is a point between two events of the stream (`PLACES`).
+Rule 3: a fault occurs at a place, which is a point between two events of the stream (`PLACES`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 Block = dict[str, Any]
 Place = Literal["headers", "start", "block", "between", "call", "stop"]
@@ -24,7 +24,7 @@ PLACES: dict[Place, str] = {
     "stop": "before message_stop",
 }
 OVERFLOW = "prompt is too long: 210000 tokens > 200000 maximum"
-"""What the API says of a request that its model's context cannot hold: `error(400, OVERFLOW)`."""
+"""The API's message for a request that does not fit into the model's context: `error(400, OVERFLOW)`."""
 
 _ERRORS = {
     400: ("invalid_request_error", "Invalid request"),
@@ -41,21 +41,21 @@ _ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection is closed in the middle of the response."""
+    """Close the connection in the middle of the response."""
 
     at: Place
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The response ends as if it were complete."""
+    """End the response as if it were complete."""
 
     at: Place
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Nothing is sent for so many seconds; then it goes on."""
+    """Send nothing for some seconds, then continue."""
 
     at: Place
     seconds: float
@@ -63,7 +63,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class StreamError:
-    """An `error` event, and the end."""
+    """Send an `error` event, and end."""
 
     at: Place
     type: str = "overloaded_error"
@@ -72,7 +72,7 @@ class StreamError:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """An event whose data is this text; then it goes on."""
+    """Send an event with this text as its data, then continue."""
 
     at: Place
     data: str = '{"type": '
@@ -83,26 +83,26 @@ Fault = Cut | End | Stall | StreamError | Garbage
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A message, and how it is sent. Made by `answer`."""
+    """A message, and how to send it. Made by `answer`."""
 
     blocks: tuple[Block, ...]
     stop_reason: str
-    usage: Mapping[str, Any]
-    """What replaces the estimated counts."""
-    delay: float
+    usage: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Replaces the estimated counts."""
+    delay: float = 0.0
     """Seconds before each delta."""
-    chunk: int
+    chunk: int = 16
     """Characters of a delta."""
-    packet: int
-    """Bytes that are written at a time, 0 for a whole event: to break characters and lines apart."""
-    noise: bool
-    """Whether it holds what a client is to ignore: further pings, empty deltas, events and deltas of unknown types."""
-    fault: Fault | None
+    packet: int = 0
+    """Bytes to write at a time, 0 for a whole event; splits characters and lines."""
+    noise: bool = False
+    """Whether to add data that a client must ignore: more pings, empty deltas, events and deltas of unknown types."""
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HttpError:
-    """A refusal instead of an answer. Made by `error`."""
+    """An HTTP error instead of an answer. Made by `error`."""
 
     status: int
     type: str
@@ -125,52 +125,49 @@ def think(text: str) -> Block:
 
 
 def call(name: str, input: Mapping[str, Any] | str, *, id: str = "") -> Block:
-    """Return a tool_use block. A text as `input` is sent as it is, also where it is no JSON; the server gives an id."""
+    """Return a tool_use block. A text as `input` is sent unchanged, even if it is not JSON. The server adds an id."""
     return {"type": "tool_use", "id": id, "name": name, "input": input}
 
 
-def answer(
-    blocks: Block | Sequence[Block],
-    *,
-    stop_reason: str | None = None,
-    usage: Mapping[str, Any] | None = None,
-    delay: float = 0.0,
-    chunk: int = 16,
-    packet: int = 0,
-    noise: bool = False,
-    fault: Fault | None = None,
-) -> Answer:
-    """Return an answer. It stops for `tool_use` where it has a call, else for `end_turn`; its usage is estimated."""
-    given = (cast("Block", blocks),) if isinstance(blocks, dict) else tuple(blocks)
-    derived = "tool_use" if any(block["type"] == "tool_use" for block in given) else "end_turn"
-    return Answer(given, stop_reason or derived, usage or {}, delay, chunk, packet, noise, fault)
+def answer(blocks: Block | Sequence[Block], *, stop_reason: str | None = None, **options: Any) -> Answer:
+    """Return an answer; `options` are the other fields of `Answer`.
+
+    By default, the stop reason is `tool_use` if there is a call, or else `end_turn`, and the usage is estimated.
+    """
+    given = (blocks,) if isinstance(blocks, dict) else tuple(blocks)
+    usual = "tool_use" if any(block["type"] == "tool_use" for block in given) else "end_turn"
+    return Answer(given, stop_reason or usual, **options)
 
 
 def error(status: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> HttpError:
-    """Return a refusal with the API's error type for `status`; `headers` as `{"retry-after-ms": "5"}`."""
+    """Return an HTTP error with the API's error type for `status`; `headers`, for example `{"retry-after-ms": "5"}`."""
     kind, usual = _ERRORS.get(status, ("api_error", "Error"))
     return HttpError(status, kind, message or usual, headers or {})
 
 
 def as_answer(given: Answered) -> Answer | HttpError:
-    """Return what a script's item means."""
+    """Return the answer or error of a script's item."""
     return given if isinstance(given, Answer | HttpError) else answer(given)
 
 
 def whole(block: Block) -> Block:
-    """Return a block as it stands in a message that is not streamed; input that is no JSON object is left out."""
+    """Return a block of a message that is not streamed; input that is not a JSON object becomes empty."""
     return {**block, "input": {}} if isinstance(block.get("input"), str) else block
 
 
 def events(made: Answer, message: Mapping[str, Any]) -> Iterator[Place | dict[str, Any]]:
-    """Yield the stream of a message, and its places as they are reached. The blocks have their ids and signatures."""
+    """Yield the events of a message, and each place when it is reached. The blocks have ids and signatures."""
     usage = message["usage"]
-    began = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    began: dict[str, Any] = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     yield "start"
     yield {"type": "message_start", "message": began}
     yield {"type": "ping"}
     for index, block in enumerate(made.blocks):
-        yield {"type": "content_block_start", "index": index, "content_block": _opened(block)}
+        yield {
+            "type": "content_block_start",
+            "index": index,
+            "content_block": {**block, **_EMPTY.get(block["type"], {})},
+        }
         if made.noise:
             yield {"type": "ping"}
             yield {"type": "a_type_of_tomorrow", "index": index, "content": [1]}
@@ -188,34 +185,29 @@ def events(made: Answer, message: Mapping[str, Any]) -> Iterator[Place | dict[st
     yield {"type": "message_stop"}
 
 
-def _opened(block: Block) -> Block:
-    """Return a block as it begins: what its deltas bring is empty."""
-    match block["type"]:
-        case "text":
-            return {**block, "text": ""}
-        case "thinking":
-            return {**block, "thinking": "", "signature": ""}
-        case "tool_use":
-            return {**block, "input": {}}
-        case _:
-            return block
+_EMPTY: dict[str, Block] = {
+    "text": {"text": ""},
+    "thinking": {"thinking": "", "signature": ""},
+    "tool_use": {"input": {}},
+}
+"""The fields that the deltas of a block fill."""
+_DELTAS = {
+    "text": ("text", "text_delta", "text"),
+    "thinking": ("thinking", "thinking_delta", "thinking"),
+    "tool_use": ("input", "input_json_delta", "partial_json"),
+}
+"""Type of a block → its field, the type of its deltas, and their field."""
 
 
 def _deltas(block: Block, chunk: int, *, empty: bool) -> Iterator[dict[str, Any]]:
-    def pieces(text: str) -> Iterator[str]:
-        if empty:
-            yield ""
-        for start in range(0, len(text), chunk):
-            yield text[start : start + chunk]
-
-    match block["type"]:
-        case "text":
-            yield from ({"type": "text_delta", "text": piece} for piece in pieces(block["text"]))
-        case "thinking":
-            yield from ({"type": "thinking_delta", "thinking": piece} for piece in pieces(block["thinking"]))
-            yield {"type": "signature_delta", "signature": block["signature"]}
-        case "tool_use":
-            given = block["input"]
-            written = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-            yield {"type": "input_json_delta", "partial_json": ""}
-            yield from ({"type": "input_json_delta", "partial_json": piece} for piece in pieces(written))
+    kind = block["type"]
+    if kind not in _DELTAS:
+        return
+    name, delta, part = _DELTAS[kind]
+    given = block[name]
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    pieces = [text[start : start + chunk] for start in range(0, len(text), chunk)]
+    for piece in [""] * (empty + (kind == "tool_use")) + pieces:
+        yield {"type": delta, part: piece}
+    if kind == "thinking":
+        yield {"type": "signature_delta", "signature": block["signature"]}

@@ -1,13 +1,13 @@
-"""What a Messages server knows of earlier requests: its prompt cache, and what its thinking is bound to.
+"""The memory of a Messages server: its prompt cache, and the signatures of thinking.
 
-Rule 1: a prompt is a line of parts: tools, system, then the blocks of the messages, without breakpoints. Where a
-        message ends does not count, as the API merges neighbours of one role.
-Rule 2: a part is its text: two are the same where the JSON of their blocks is. A system message for one turn stays
-        where it was, word for word, and costs nothing once a message of the user follows.
-Rule 3: a signature holds all that is needed to check it, so that a server which was started anew knows its thinking.
+Rule 1: a prompt is a sequence of parts: tools, system, then the blocks of the messages, without breakpoints. The ends
+        of messages do not matter, because the API merges neighbours of one role.
+Rule 2: two parts are equal if the JSON of their blocks is equal. A system message for one turn keeps its place and
+        text, and costs nothing once a user message follows.
+Rule 3: a signature contains everything that is needed to check it, so a restarted server knows its earlier thinking.
 
-Simpler than the API: nothing expires; a breakpoint within a result is none; and the cache does not mind what is neither
-tools, system nor messages.
+Simplifications: nothing expires, breakpoints within a result are ignored, and the cache only depends on tools, system
+and messages.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from typing import Any, NamedTuple
 from ctxkernel.projection.tokens import count_tokens
 
 LOOKBACK = 20
-"""Blocks, a breakpoint's own among them, at which a cached beginning is looked for."""
+"""Number of blocks, including that of the breakpoint, at which a cached prefix is searched."""
 
 
 class Part(NamedTuple):
-    """A tool, a block of the system text, or one of a message."""
+    """A tool, or a block of the system text or of a message."""
 
     path: str
     text: str
-    """Whose it is, and its JSON."""
+    """Its role, and its JSON."""
     tokens: int
     ttl: str
-    """Of its breakpoint; empty where it has none."""
+    """The time to live of its breakpoint, or empty."""
     block: Mapping[str, Any]
 
     @property
     def thinking(self) -> bool:
-        """Whether it is a thought of the model, which has a signature."""
+        """Whether it is a thinking block, which has a signature."""
         return self.block.get("type") == "thinking"
 
 
@@ -55,7 +55,7 @@ def _ttl(data: Mapping[str, Any]) -> str:
 
 
 def _plain(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a block without breakpoints; the order of its own keys is nothing, that within an input counts."""
+    """Return a block without breakpoints, its own keys sorted; the order within an input matters."""
     plain = {key: block[key] for key in sorted(block) if key != "cache_control"}
     if isinstance(plain.get("content"), list):
         plain["content"] = [_plain(inner) for inner in plain["content"]]
@@ -66,7 +66,7 @@ _tokens = lru_cache(maxsize=4096)(count_tokens)
 
 
 def parts_of(body: Mapping[str, Any]) -> list[Part]:
-    """Return the parts of a request that the rules have passed."""
+    """Return the parts of a valid request."""
     out = [part(f"tools.{at}", "tools", tool) for at, tool in enumerate(body.get("tools") or ())]
     out += [part(f"system.{at}", "system", block) for at, block in enumerate(_blocks(body.get("system") or ()))]
     messages = body.get("messages") or ()
@@ -86,13 +86,13 @@ def _blocks(content: str | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str,
 
 
 class PromptCache:
-    """The beginnings of prompts that were sent, up to each of their breakpoints."""
+    """The prefixes of earlier prompts, up to each of their breakpoints."""
 
     def __init__(self) -> None:
         self._kept: set[str] = set()
 
     def counts(self, model: str, parts: Sequence[Part], least: int) -> dict[str, Any]:
-        """Return the input counts of a `usage`, and keep the prompt's beginnings that have `least` tokens or more."""
+        """Return the input counts of a `usage`, and store the prompt's prefixes with at least `least` tokens."""
         marks = [at for at, one in enumerate(parts) if one.ttl]
         hashes = list(accumulate((one.text for one in parts), _hash, initial=_hash("", model)))[1:]
         upto = list(accumulate((one.tokens for one in parts), initial=0))
@@ -124,12 +124,12 @@ def _hash(before: str, text: str) -> str:
 
 
 _ID = 8
-"""Bytes by which a signature names the thought before it."""
+"""Number of bytes with which a signature refers to the previous thinking block."""
 _DIGEST = 32
 
 
 def signature(before: Sequence[Part], thought: str) -> str:
-    """Return the signature of a thought that comes after these parts."""
+    """Return the signature of a thinking block after these parts."""
     bound = hashlib.sha256()
     previous = b""
     for one in before:
@@ -151,9 +151,9 @@ def _signed(bound: Any, thought: str, previous: bytes) -> str:
 
 
 def unbound(parts: Sequence[Part]) -> str:
-    """Return the path of the first thought whose signature is not that of what stands before it, or "".
+    """Return the path of the first thinking block whose signature does not match everything before it, or "".
 
-    A leading run of thoughts may be missing; of the others none may.
+    The first thinking blocks may be missing; later ones may not.
     """
     bound = hashlib.sha256()
     previous = b""

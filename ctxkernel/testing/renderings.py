@@ -1,4 +1,4 @@
-"""For the tests of a source: render, and hold what must hold of every rendering."""
+"""Helpers for tests of a source: render it, and check the guarantees of every rendering."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ctxkernel.sources import BaseSource, open_source
 
 
 def render(target: Any, lod: int = 0, pos: str = "0", tokens: Budget = 2000, basis: Any = None) -> Rendered:
-    """Render a target or source. A Path is labelled by its name alone: its folder's name would cost tokens.
+    """Render a target or source. A Path is labelled by its name alone, because its folder's name would cost tokens.
 
-    Asserts that the text is not empty, that its tokens are counted right, and that they are within the budget.
+    Asserts that the text is not empty, that its token count is right, and that it is within the budget.
     """
     source = target if isinstance(getattr(target, "label", None), str) else opened(target)
     rendered = source.render(RenderRequest(lod, pos, tokens, basis))
@@ -33,6 +33,6 @@ def opened(target: Any, name: str | None = None) -> Source:
 
 
 def written(path: Path, text: str | bytes) -> Path:
-    """Write a file, bytes as they are, and return its path."""
+    """Write a file and return its path."""
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path

@@ -1,16 +1,17 @@
-"""A loop without a kernel: in-memory sources, a tracker by equality, and a projector that keeps what it was given.
+"""A loop without a kernel: in-memory sources, a tracker by identity, and a projector that records its turns.
 
-`Turns` takes the state after every cell and goes back to it as a kernel does, with plain values in the place of a
-checkpoint: handles by their id, mementos as JSON, sources by reference with their text.
+`Turns` keeps the state after every cell and returns to it like a kernel. Plain values take the place of a checkpoint:
+handles by their id, mementos as JSON, sources by reference with their text.
 """
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import Graph, NodeBase
@@ -23,14 +24,13 @@ from ctxkernel.core.turn import Outcome, Turn, TurnResult
 
 
 def count_words(text: str) -> int:
-    """Count a token a word: enough for tests, and easy to do in one's head."""
+    """Return the number of words: a simple token count for tests."""
     return max(1, len(text.split())) if text else 0
 
 
 def trim_words(text: str, budget: int) -> str:
     """Cut to `budget` words."""
-    words = text.split(" ")
-    return text if count_words(text) <= budget else " ".join(text.split()[: max(1, budget)]) if words else ""
+    return text if count_words(text) <= budget else " ".join(text.split()[: max(1, budget)])
 
 
 class FakeSource:
@@ -45,11 +45,11 @@ class FakeSource:
         self.fault: Exception | None = None
 
     def stamp(self) -> str:
-        """The text itself."""
+        """Return the text."""
         return self.text
 
     def render(self, request: RenderRequest) -> Rendered:
-        """The text, its level before it; at level 3 the unified diff against the basis."""
+        """Return the level and the text; at level 3 the unified diff against the basis."""
         if self.fault is not None:
             raise self.fault
         self.renders += 1
@@ -68,53 +68,47 @@ class FakeSource:
 
 
 class FakeTracker:
-    """Compares a namespace before and after by identity; what a value is like is looked at when it is bound."""
+    """Compares a namespace before and after by identity; a value is described when it is bound."""
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:
         self._namespace = namespace
-        self._before: dict[str, Any] = {}
-        self._infos: dict[str, TypeInfo] = {}
+        self._known: dict[str, tuple[Any, TypeInfo]] = {}
 
     def before(self, source: str) -> NamespaceDiff:
-        """Remember; what changed meanwhile is the diff."""
+        """Return the changes since the last call of `after`."""
         return self.after(lambda: False)
 
     def after(self, expired: Callable[[], bool]) -> NamespaceDiff:
-        """Return the difference to the last call."""
-        old, new = self._before, dict(self._namespace)
-        self._before = new
-        self._look(old, new)
+        """Return the changes since the last call."""
+        old = self._known
+        self._known = new = {
+            name: old[name] if name in old and old[name][0] is value else (value, _info(value))
+            for name, value in self._namespace.items()
+        }
         return NamespaceDiff(
-            {name: self._infos[name] for name in new if name not in old},
+            {name: info for name, (_, info) in new.items() if name not in old},
             {
                 name: ChangeInfo(type(value).__name__, repr(value))
-                for name, value in new.items()
-                if name in old and old[name] is not value
+                for name, (value, _) in new.items()
+                if name in old and old[name][0] is not value
             },
             tuple(name for name in old if name not in new),
         )
 
     def suspect_all(self, reason: str) -> None:
-        """Nothing to do: all names are always compared."""
+        """Do nothing: all names are always compared."""
 
     def adopt(self) -> None:
-        """Take the namespace as what it was: it was restored, and no cell changed it."""
-        old, self._before = self._before, dict(self._namespace)
-        self._look(old, self._before)
-
-    def _look(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        infos = self._infos
-        self._infos = {
-            name: infos[name] if name in old and old[name] is value else _info(value) for name, value in new.items()
-        }
+        """Accept the restored namespace without reporting changes."""
+        self.after(lambda: False)
 
     def variables(self, limit: int) -> Sequence[tuple[str, TypeInfo]]:
-        """The names in the order of the namespace."""
-        return [(name, self._infos[name]) for name in self._namespace if name in self._infos][:limit]
+        """Return the variables in the order of the namespace."""
+        return [(name, self._known[name][1]) for name in self._namespace if name in self._known][:limit]
 
     @property
     def total(self) -> int:
-        """How many names."""
+        """The number of names."""
         return len(self._namespace)
 
 
@@ -123,13 +117,13 @@ def _info(value: object) -> TypeInfo:
 
 
 class KeepingProjector:
-    """Keeps the turns that it was given."""
+    """Records the turns that it receives."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
 
     def tend(self, turn: Turn, moment: str) -> Sequence[Any]:
-        """Record nothing."""
+        """Return no records."""
         return ()
 
     def project(self, turn: Turn) -> Any:
@@ -140,7 +134,7 @@ class KeepingProjector:
 
 @dataclass(frozen=True)
 class HandleRef:
-    """A handle in a kept state."""
+    """A handle in a stored state."""
 
     obj_id: str
 
@@ -183,10 +177,9 @@ class Turns:
         loop = self.loop
         loop.begin(code, now=self.now, rerun_of=rerun_of)
         names = {name: getattr(loop, name) for name in ("view", "group", "note", "show", "pin", "tick", "ls")}
-        given = {"status": "ok", **outcome}
-        builtins = {**__builtins__, **names} if isinstance(__builtins__, dict) else {**vars(__builtins__), **names}
+        given: dict[str, Any] = {"status": "ok", **outcome}
         scope = self.namespace
-        scope["__builtins__"] = builtins
+        scope["__builtins__"] = {**vars(builtins), **names}
         try:
             exec(compile(code, "<cell>", "exec"), scope)  # a test's own code
         finally:
@@ -197,7 +190,7 @@ class Turns:
         return result
 
     def keep(self) -> KeptState:
-        """Return the state as it is now."""
+        """Return the present state."""
         graph = self.loop.graph
         kept = {name: _kept(value) for name, value in self.namespace.items()}
         sources = [one for one in (*self.namespace.values(), *graph.targets().values()) if isinstance(one, FakeSource)]
@@ -206,7 +199,7 @@ class Turns:
         )
 
     def put_back(self, state: KeptState) -> list[str]:
-        """Make a kept state the present one; returns what the handles say."""
+        """Restore a stored state, and return the notices of the handles."""
         graph = self.loop.graph
         for source, text in state.texts.items():
             source.text = text
@@ -220,7 +213,7 @@ class Turns:
         return notices
 
     def goto(self, to: str | None, reason: Any = "goto", *, lost: Mapping[str, str] | None = None) -> TurnResult:
-        """Run a cell that goes to the state after `to`."""
+        """Run a cell that returns to the state after `to`."""
         self.loop.begin(f"%ctx {reason} {to}", now=self.now, kind="meta")
         notices = self.put_back(self.states[to])
         self.now += 1.0
@@ -230,7 +223,7 @@ class Turns:
         return result
 
     def resumed(self, projector: Any = None) -> Turns:
-        """Return what the next kernel makes of the log and of the kept states, at the same HEAD."""
+        """Return the turns of a next kernel that resumes from the log and the stored states, at the same HEAD."""
         new = Turns(self.loop.settings, projector=projector)
         log = self.loop.log
         pairs = [(statement, log.executions(statement.statement_id)) for statement in log]
@@ -245,13 +238,13 @@ class Turns:
 def _kept(value: object) -> object:
     if isinstance(value, NodeBase):
         return HandleRef(value.obj_id)
-    return [_kept(item) for item in value] if isinstance(value, list) else value
+    return [_kept(item) for item in cast("list[object]", value)] if isinstance(value, list) else value
 
 
 def _bound(value: object, graph: Graph) -> object:
     if isinstance(value, HandleRef):
         return graph.node(value.obj_id)
-    return [_bound(item, graph) for item in value] if isinstance(value, list) else value
+    return [_bound(item, graph) for item in cast("list[object]", value)] if isinstance(value, list) else value
 
 
 def _as_source(target: object) -> Source:

@@ -1,4 +1,4 @@
-"""Background workers without threads: one that does its jobs at once, and one that does them when a test says so."""
+"""Background workers without threads: one runs its jobs at once, the other when a test calls `finish`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 
 
 class HeldJobs:
-    """Holds what the last tick wanted; `finish` does one of it."""
+    """Holds the jobs of the last tick; `finish` runs one of them."""
 
     def __init__(self, ready: ReadyQueue) -> None:
         self.ready = ready
@@ -20,7 +20,7 @@ class HeldJobs:
         self._ids = itertools.count(1)
 
     def want(self, jobs: Sequence[Job]) -> Sequence[str]:
-        """Hold these jobs, and those only; one that was held already stays as it is."""
+        """Hold these jobs only; a job that is already held stays."""
         held = {job.key: job for job in self.jobs}
         self._same = {}
         for job in jobs:
@@ -29,21 +29,21 @@ class HeldJobs:
         return ()
 
     def finish(self, number: int = 0) -> None:
-        """Do a held job, counted round from the oldest; its payload is ready for the next tick."""
+        """Run a held job, counted from the oldest, modulo their number; the next tick applies its payload."""
         if self.jobs:
             self.put(job := self.jobs.pop(number % len(self.jobs)), run(job))
 
     def put(self, job: Job, data: Any) -> None:
-        """Have `data` ready as what came of `job`, for every view that it is made for."""
+        """Provide `data` as the result of `job`, for each of its views."""
         for one in self._same.get(job.key, [job]):
             self.ready.put(UpdatePayload(f"p{next(self._ids)}", one.obj_id, 0.0, one.basis, one.kind, data))
 
 
 class AtOnce(HeldJobs):
-    """Does every job when it is wanted."""
+    """Runs every job at once."""
 
     def want(self, jobs: Sequence[Job]) -> Sequence[str]:
-        """Do all jobs."""
+        """Run all jobs."""
         super().want(jobs)
         for job in self.jobs:
             self.put(job, run(job))
@@ -52,7 +52,7 @@ class AtOnce(HeldJobs):
 
 
 def run(job: Job) -> Any:
-    """Return what a worker's payload would hold: the result, or what was raised."""
+    """Return the content of a worker's payload: the result, or the exception."""
     try:
         return job.run()
     except Exception as fault:
