@@ -1,9 +1,9 @@
 """Thinking that a model's API binds to all that stands before it.
 
-Of models that bind thinking, thinking and the state that was sent with it stand until something before them changes, or
-they become too many. Then all of them go together, so what the API compares is never edited. Each time they go, what
-follows is written to the provider's cache once more; so they do not go when their loop is over, unless the state that
-was sent with it is not known. Of other models the state is in the tail at each request, and never here.
+For models that bind thinking, the history keeps thinking and the state that was sent with it until something before
+them changes, or they become too many. Then all of them are removed together: the API compares what is before thinking,
+so that is never edited. Each removal makes the provider cache the rest again; so they are not removed at the end of
+their loop, unless the state that was sent with it is not known. For other models the state is only in the tail.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ctxkernel.projection.dialect import Rendered
 
 
 class Edits(NamedTuple):
-    """When what is shown was edited, as numbers of events in the order of recording."""
+    """When shown events were edited, as numbers of events in the order of recording."""
 
     newest: int = 0
-    """What has a lower number was made before the newest edit."""
+    """Of the newest edit: events with a lower number are older."""
     before: int = 0
-    """The same of the edit before that."""
+    """Of the edit before that."""
     pinned: int = 0
-    """The same of the newest pin: an edit only where something was masked or dropped."""
+    """Of the newest pin, which is an edit only where something was masked or dropped."""
     since: Mapping[str, int] = MappingProxyType({})
-    """Outputs that are, or were, notes → since when they are shown as they are."""
+    """Outputs that are, or were, redacted → the number since when they are shown so."""
 
 
 class BoundThinking:
-    """Which thinking stands, as a fold over the entries of the history."""
+    """The thinking that the history keeps, as a fold over its entries."""
 
     def __init__(self, edits: Edits, basis: str, spare: int, *, on: bool) -> None:
         self._edits = edits
@@ -39,27 +39,27 @@ class BoundThinking:
         self._on = on
         """Whether the model binds thinking."""
         self.live = 0
-        """From this entry on, thinking and the state that was sent with it stand."""
+        """The first entry that keeps its thinking and the state that was sent with it."""
         self.question = -1
-        """The entry of the question that the open loop began with, -1 where none is open."""
+        """The entry of the question of the open loop, -1 where none is open."""
         self.edge = -1, -1
-        """Of the newest edit: the first entry that it changed, and the first that came after it; -1 where none did."""
+        """The first entry that the newest edit changed, and the first entry after it; -1 where there is none."""
         self._place = -1
         self._tokens = 0
-        """Tokens of what stands."""
+        """Tokens of what is kept."""
         self._newest = -1
         """The number of the newest event so far, in the order of recording."""
         self._known = False
         """Whether the state was sent before the first thinking of the newest loop."""
         self._foreign = False
-        """Whether the newest request was built otherwise than those of now: what was thought then is bound to that."""
+        """Whether the newest request had another basis, to which its thinking is bound."""
 
     def append(
         self, event: HistoryEvent, entry: Rendered, name: str, number: int, *, batch: bool, batches: bool
     ) -> None:
-        """Take the next entry, whose event was the `number`th that was recorded.
+        """Add the next entry, whose event has the number `number` in the order of recording.
 
-        `batch` says whether it made the fold mask or drop earlier ones, `batches` whether any entry has.
+        `batch`: the fold masked or dropped earlier entries for it; `batches`: it has done so for any entry.
         """
         self._place = place = self._place + 1
         held = self._on and (entry.context or entry.thinking > 0)
@@ -68,7 +68,7 @@ class BoundThinking:
         self._find_edge(event, name, number, held=held)
         ends = False
         if isinstance(event, UserQuestion):
-            if self._tokens > self._spare // 2:  # the new loop shall have room
+            if self._tokens > self._spare // 2:  # make room for the new loop
                 self.live, self._tokens = place, 0
             self.question, self._known = place, False
         elif isinstance(event, AssistantMessage | HumanStatement):

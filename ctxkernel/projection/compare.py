@@ -1,4 +1,4 @@
-"""Two projections compared: which blocks came, went or changed, what that costs, and where the cached prefix ends."""
+"""The comparison of two projections: added, removed and changed blocks, the costs, and the common prefix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxkernel.projection.value import Block, Projection
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A block that is not in both, or is another in the newer one."""
+    """A block that was added, removed or changed."""
 
     id: str
     kind: str
@@ -24,19 +24,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is different in a newer projection, in the order in which the blocks stand in it; what went comes last."""
+    """The differences of a newer projection, in the order of its blocks; removed blocks come last."""
 
     changes: tuple[Change, ...]
     tokens: int
-    """Tokens of the new one less those of the old one."""
+    """Tokens of the new one minus those of the old one."""
     prefix_tokens: int
-    """Tokens of the blocks that both begin with: a provider that has the old one cached reads these from the cache."""
+    """Tokens of the common prefix: a provider that has cached the old one reads these from the cache."""
     breaks_at: str | None
-    """The first block of the new one that the old one did not have in that place; None where it has none."""
+    """The first block of the new one after the common prefix, or None."""
     costs: tuple[Cost, Cost]
-    """What each costs alone, with nothing in the cache."""
+    """The cost of each with nothing in the cache."""
     cost_after: Cost
-    """What the new one costs right after the old one."""
+    """The cost of the new one right after the old one."""
 
     def _ids(self, *, before: bool, after: bool) -> tuple[str, ...]:
         return tuple(
@@ -74,7 +74,7 @@ class Comparison:
 
 
 def compare(old: Projection, new: Projection) -> Comparison:
-    """Return what is different in `new`. Linear."""
+    """Return the differences of `new`, in linear time."""
     before, after = old.blocks, new.blocks
     prefix = 0
     while prefix < min(len(before), len(after)) and _same(before[prefix], after[prefix]):

@@ -1,6 +1,6 @@
 """The blocks of all events of the history: statements by the layout, other events by the dialect.
 
-Rule: the blocks of an event are a function of the event, of what its call is named, of the note that stands for its
+Rule: the blocks of an event are a function of the event, of the name of its call, of the note that replaces its
 outputs, and of the views that are shown where they were made.
 """
 
@@ -31,12 +31,12 @@ class EventBlocks:
     def __init__(self, layout: StatementLayout, dialect: Dialect, hiding: Hiding | None = None) -> None:
         self.dialect = dialect
         self.sources: dict[str, tuple[Statement, Execution]] = {}
-        """The statements that events stand for, by the event's id."""
+        """The statements of human events, by the event's id."""
         self.notes: Mapping[str, str] = {}
-        """The redacted events, each with the summary that stands in its place."""
+        """The redacted events, each with the summary that replaces it."""
         self.views: Views = {}
         self.most = 0
-        """At least so many rendered events are kept, where this is above `_MOST_KEPT`."""
+        """At least so many rendered events are kept, if above `_MOST_KEPT`."""
         self.layout = layout
         self._hiding = hiding
         self._rendered: dict[tuple[str, str, str], Rendered] = {}
@@ -62,7 +62,7 @@ class EventBlocks:
     def tokens(self, event: HistoryEvent) -> int:
         """Return the tokens that an event takes, rendered whole, or as it was redacted; of a summary uncut.
 
-        A summary may be one of several that are tried: none of them is kept.
+        Summaries are not cached, since several may be tried.
         """
         return self.dialect.summary_tokens(event) if isinstance(event, Summary) else self.render(event).tokens
 
@@ -92,7 +92,7 @@ class EventBlocks:
         return entry._replace(whole=(*entry.whole, *pieces), tokens=entry.tokens + tokens)
 
     def _statement(self, statement: Statement, execution: Execution, instead: str) -> Rendered:
-        """Return the block of a statement, whole and masked; `instead` stands in the place of redacted outputs."""
+        """Return the block of a statement, whole and masked; `instead` replaces redacted outputs."""
         text = self.layout.text(statement, execution)
         name, origin = attribute(execution.execution_id), attribute(statement.statement_id)
         why = f"statement {origin}"

@@ -1,11 +1,11 @@
-"""The history of a projection: events rendered once, folded under a cap, and grown block by block.
+"""The history of a projection: events rendered once, folded under a cap, and appended block by block.
 
-    path to HEAD → events → view (what the invariants leave) → entries (blocks of each) → fold (whole, masked, dropped)
-    → run (the blocks of a projection)
+    path to HEAD → events → view (the events that the invariants leave) → entries (the blocks of each)
+    → fold (whole, masked, dropped) → run (the blocks of a projection)
 
-Rule 1: what stands here is a function of the path from the root to HEAD, of what was recorded with it, and of the cap.
-        What is kept from the last projection saves time and changes nothing (law 3).
-Rule 2: each stage only grows at its end. Where something earlier changes, the stage and those after it are made anew.
+Rule 1: the run is a function of the path from the root to HEAD, of the events recorded with it, and of the cap. All
+        that is kept from the last projection only saves time (law 3).
+Rule 2: each stage only grows at its end. Where something earlier changes, the stage and those after it are rebuilt.
 Rule 3: of models that bind thinking to all before it, see `BoundThinking`.
 """
 
@@ -51,18 +51,18 @@ Records = Mapping[str, Sequence[Any]]
 
 _OPENING = "[What came before is condensed or left out.]"
 _STANDS_FOR = (UserQuestion, Context, AssistantMessage, Action, *RESULTS)
-"""Events that show what a statement was, in its place: an ask, a response or a cell of the model."""
+"""Events that replace the block of their statement: an ask, a response or a cell of the model."""
 _COMMANDS = (Redaction, CondensationRequest, Withdrawal, Verdict, Pin)
 
 
 def _stands_for(event: HistoryEvent) -> bool:
-    # A result that mends an earlier call says nothing of the statement that it was recorded with.
+    # A result that repairs an earlier call does not describe the statement that it was recorded with.
     return isinstance(event, _STANDS_FOR) and not getattr(event, "synthetic", False)
 
 
 def _bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
-    """Whether a statement only gave directives on the history itself: what they do is seen, and they say no more."""
-    if statement.author == "model" and statement.kind == "meta":  # a response that came to nothing
+    """Whether a statement only gave directives on the history itself: it has no block."""
+    if statement.author == "model" and statement.kind == "meta":  # a response without content
         return True
     if not records or not any(isinstance(one, _COMMANDS) for one in records):
         return False
@@ -95,9 +95,9 @@ class Past:
             for one in properties
             if not one.local and not isinstance(one, Condensations | MessagePairing)
         ]
-        """The names of the properties that may leave out anything, wherever it stands."""
+        """The names of the properties that may hide any event."""
         self._key: tuple[Any, ...] = ()
-        """What the entries rest on besides the events: where it is another, they are made anew."""
+        """All that the entries depend on besides the events: where it changes, they are rebuilt."""
         self._begin()
         self._begin_entries(0, 0)
 
@@ -109,25 +109,25 @@ class Past:
         self._fed: list[str] = []
         """The executions that the view was given."""
         self._partial: dict[int, tuple[bool, int]] = {}
-        """Of the newest of them, and of those that have not ended, by place: whether it ended, how many records."""
+        """Place → (ended, number of records), of the newest of them and of those that have not ended."""
         self.pins: dict[str, str] = {}
         """The pinned events, each with the reason."""
         self.redactions = Redactions()
-        """The directives of the history, and which of them are in effect."""
+        """The directives of the history, and which are in effect."""
         self._reshaped: list[int] = []
-        """When condensations were made and directives taken back."""
+        """The numbers of condensations and withdrawals, in the order of recording."""
         self._mark = 0, 0, 0
         self._edits = Edits()
         self.blocks.sources, self.blocks.notes = {}, {}
         self.tried = 0
-        """How many events were shown when a condensation was tried in vain; not tried again before there are more."""
+        """The number of shown events when a condensation last failed; it is retried when there are more."""
         self.has_calls = False
-        """Whether a call or a result was ever recorded: without, nothing can be broken."""
+        """Whether a call or a result was ever recorded: without, nothing needs repair."""
         self.newest = ""
         """The newest statement, or empty."""
 
     def _begin_entries(self, cap: int, spare: int) -> None:
-        """Forget the entries, and all that was made of them."""
+        """Forget the entries and the run."""
         self._shown: list[HistoryEvent] = []
         self._entries: list[Rendered] = []
         self._fold = HistoryFold(cap)
@@ -135,7 +135,7 @@ class Past:
         self._names: set[str] = set()
         """The ids of calls in the request."""
         self._waiting: dict[str, deque[str]] = {}
-        """Ids of calls in the history → what those that have no result yet are named in the request."""
+        """Id of a call in the history → the names in the request of its calls without a result yet."""
         self._begin_run(())
 
     def _begin_run(self, left_out: tuple[LeftOut, ...]) -> None:
@@ -144,24 +144,24 @@ class Past:
         self.tokens = 0
         """Tokens of all blocks of the run."""
         self._places: list[int] = []
-        """Where in the run the blocks of each entry begin."""
+        """The first block in the run of each entry."""
         self._live = self._thinking.live
         """`BoundThinking.live` when the run was begun."""
         self.edge = -1
-        """The last block before the newest edit, as long as no more than `ANCHOR` came after the edit; else -1."""
+        """The last block before the newest edit, while at most `ANCHOR` blocks follow the edit; else -1."""
 
     # -- reading ---------------------------------------------------------------------------------
 
     @property
     def context_sent(self) -> bool:
-        """Whether the state stands in the history, since it was sent with the open loop."""
+        """Whether the history has the state that was sent with the open loop."""
         thinking = self._thinking
         if not self._bound or thinking.question < 0:
             return False
         return any(isinstance(one, Context) for one in self._shown[max(thinking.question, thinking.live) :])
 
     def left_out(self) -> list[LeftOut]:
-        """Return the statements that have not ended, then what properties leave out."""
+        """Return the statements that have not ended, then the events that properties hide."""
         left: list[LeftOut] = []
         for place, (ended, _) in self._partial.items():
             if not ended:
@@ -187,7 +187,7 @@ class Past:
 
     @property
     def fold_tokens(self) -> int:
-        """Tokens that the history takes of these."""
+        """Tokens that the history takes."""
         return self._fold.tokens
 
     def _is_masked(self, place: int) -> bool:
@@ -195,11 +195,11 @@ class Past:
         return place < self._fold.masked and not self._fold.is_kept(place)
 
     def unmasked(self) -> Sequence[HistoryEvent]:
-        """Return the events that stand whole."""
+        """Return the events that are shown whole."""
         return [event for place, event in enumerate(self._shown) if not self._is_masked(place)]
 
     def tokens_after_bound(self) -> int:
-        """Return the tokens of the blocks from the first on that is bound to what stands before it."""
+        """Return the tokens of all blocks from the first bound one on."""
         for place in range(self._live, len(self._entries) if self._bound else 0):
             if self._entries[place].thinking or self._entries[place].context:
                 return sum([piece.tokens for piece in self.run.pieces[self._places[place] :]])
@@ -213,11 +213,11 @@ class Past:
 
     @property
     def drops(self) -> bool:
-        """Whether something is left out that neither a summary nor a mark stands for."""
+        """Whether an entry is dropped without a summary or a mark."""
         return any(not self._fold.stands(place) for place in range(self._fold.dropped))
 
     def sizes(self) -> dict[str, int]:
-        """Return the tokens of each shown event: masked where it is, or was dropped; whole where it is not."""
+        """Return the tokens of each shown event: masked if it is masked or dropped, else whole."""
         return {
             one.id: one.masked_tokens if self._is_masked(place) else one.tokens
             for place, one in enumerate(self._entries)
@@ -228,7 +228,7 @@ class Past:
         return {piece.id for piece in self.run.pieces if piece.kind == "view"} if self.blocks.views else set()
 
     def in_place(self, there: Collection[str]) -> set[str]:
-        """Return the objects of the views whose `blocks_in_place` these are, whole, where they were made."""
+        """Return the obj_ids of the views whose `blocks_in_place` these are."""
         every = [one for views in self.blocks.views.values() for one in views]
         return {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
 
@@ -238,7 +238,7 @@ class Past:
 
     @property
     def redacted(self) -> Mapping[str, str]:
-        """Statement → the summary that stands for what it gave."""
+        """Statement → the summary that replaces its outputs."""
         return {short(target_id): summary for target_id, summary in self.blocks.notes.items()}
 
     # -- growing ---------------------------------------------------------------------------------
@@ -253,12 +253,12 @@ class Past:
     ) -> None:
         """Bring the run up to the end of `path`, under `cap` tokens.
 
-        The thinking of an open loop, and the state that was sent with it, may take `spare` tokens besides. `views` are
-        shown where they were made, by statement.
+        The thinking of an open loop and the state that was sent with it may take `spare` more tokens. `views` are shown
+        where they were made, by statement.
         """
         given = cap, spare, views
         goes_on = bool(self._key) and self._continues(path, records)
-        if not goes_on:  # what was pinned, redacted or edited there says nothing of here
+        if not goes_on:  # pins, redactions and edits belong to the other path
             self._begin()
         known = len(self.events)
         self._feed(path, records)
@@ -274,11 +274,11 @@ class Past:
         self._grow(shown)
 
     def _continues(self, path: Path, records: Records) -> bool:
-        """Whether `path` is what was fed, with something added at its end."""
+        """Whether `path` begins with the executions that were fed."""
         newest = len(self._fed) - 1
         if len(path) <= newest or (newest >= 0 and path[newest][1].execution_id != self._fed[newest]):
             return False
-        # What was still open before the newest place must be as it was: what it adds would stand before other events.
+        # Open executions before the newest one must be unchanged: their new events would come before others.
         for place, (_, told) in self._partial.items():
             _, execution = path[place]
             if place != newest and (execution.status != "running" or len(records.get(self._fed[place], ())) != told):
@@ -286,7 +286,7 @@ class Past:
         return True
 
     def _feed(self, path: Path, records: Records) -> None:
-        """Take in what the path has beyond what was fed."""
+        """Append the events of the path that are new."""
         fed, partial = self._fed, self._partial
         for place in range(max(len(fed) - 1, 0), len(path)):
             statement, execution = path[place]
@@ -327,7 +327,7 @@ class Past:
                 self.pins.pop(event.target_id, None)
 
     def _find_edits(self) -> None:
-        """Find the notes of the directives in effect, of several for one output the first, and when edits were made."""
+        """Find the notes of the directives in effect (the first one of an output), and when edits were made."""
         edits, undone = self.redactions.edits, self.redactions.undone
         mark = len(edits), len(undone), len(self._reshaped)
         if mark == self._mark:
@@ -342,7 +342,7 @@ class Past:
     # -- entries ---------------------------------------------------------------------------------
 
     def _grow(self, shown: Sequence[HistoryEvent]) -> None:
-        """Take the events that are shown beyond those known, and lay their blocks; all of them where earlier change."""
+        """Add entries and blocks for the new events; rebuild the run where earlier blocks change."""
         start = len(self._entries)
         for place in range(start, len(shown)):
             self._take(shown, place)
@@ -352,7 +352,7 @@ class Past:
         self._lay(start)
 
     def _take(self, shown: Sequence[HistoryEvent], place: int) -> None:
-        """Render the event at `place`, and fold it in."""
+        """Render the event at `place` and add it to the fold."""
         event = shown[place]
         name, joined = "", event.place == "result"
         if isinstance(event, Action):
@@ -364,7 +364,7 @@ class Past:
             name = waiting.popleft()
         blocks = self.blocks
         entry = blocks.render_with_views(shown, place, name) if blocks.views else blocks.render(event, name)
-        # Of models that bind thinking it stands in the open loop only, and is not the fold's.
+        # The fold does not count bound thinking, which is only in the open loop.
         size = 0 if entry.context else entry.tokens - (entry.thinking_tokens if self._bound else 0)
         firm = bool(self.pins) and self._pinned_unit(shown, place)
         kept = entry.question or firm
@@ -377,7 +377,7 @@ class Past:
         self._thinking.append(event, entry, name, number, batch=batch, batches=self._fold.last_batch >= 0)
 
     def _pinned_unit(self, shown: Sequence[HistoryEvent], place: int) -> bool:
-        """Whether an event is pinned, or one of the batch that it stands and falls with."""
+        """Whether an event is pinned, or another event of its batch."""
         if shown[place].place == "message":
             return shown[place].event_id in self.pins
         first = end = place
@@ -406,7 +406,7 @@ class Past:
         self.edge = self._places[first] - 1 if first > 0 and len(pieces) - since <= ANCHOR else -1
 
     def _pieces(self, place: int) -> Sequence[Piece]:
-        """Return the blocks of an entry as they stand now."""
+        """Return the present blocks of an entry."""
         entry = self._entries[place]
         if not self._fold.stands(place):
             return ()
@@ -417,7 +417,7 @@ class Past:
         return pieces[entry.thinking :] if self._bound and gone else pieces
 
     def _note_before(self, place: int) -> Sequence[Piece]:
-        """Return the system message that was sent right before what the model said, where the API takes one there."""
+        """Return the system message that was sent right before the response, where the API allows one there."""
         before = self._shown[place - 1] if place else None
         if not self._turn_notes or not isinstance(before, Context) or not is_status(before.status):
             return ()
@@ -431,11 +431,11 @@ class Past:
         return Piece(attribute(name), kind, "ctxkernel", self.count(text), why, text, role)
 
     def _folded(self) -> tuple[LeftOut, ...]:
-        """Return what the fold drops, then the outputs that it masks."""
+        """Return the entries that the fold drops, then the outputs that it masks."""
         fold, entries = self._fold, self._entries
         dropped = f"older than what the history's {fold.cap:,} tokens hold; dropped in a batch"
         hidden = f"outputs masked in a batch: the history came to its {fold.cap:,} tokens"
         gone = [LeftOut(entries[at].name, dropped) for at in range(fold.dropped) if not fold.stands(at)]
-        # Before `dropped` only what is kept stands, and that is whole.
+        # Before `dropped` only kept entries remain, and they are whole.
         stubs = [at for at in range(fold.dropped, fold.masked) if not fold.is_kept(at) and entries[at].masks]
         return (*gone, *[LeftOut(f"{entries[at].name}:outputs", hidden) for at in stubs])
