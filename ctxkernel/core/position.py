@@ -7,7 +7,7 @@ from typing import Any
 
 from ctxkernel.core.events import Event
 from ctxkernel.core.handle_functions import HandleFunctions
-from ctxkernel.core.names import Names
+from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph
 from ctxkernel.core.nodes.identity import made_again, made_counts
 from ctxkernel.core.text import one_line
@@ -18,7 +18,7 @@ from ctxkernel.core.turn import OpenTurn
 class Position(HandleFunctions):
     """The timeline of one session, and the place of HEAD in it."""
 
-    def __init__(self, graph: Graph, names: Names) -> None:
+    def __init__(self, graph: Graph, names: UserNames) -> None:
         super().__init__(graph, names)
         graph.events = self._on_the_way
         self.log = StatementLog()

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Guard(Protocol):
+class StepGuard(Protocol):
     """Runs a step and handles its failure."""
 
     def __call__(self, part: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
@@ -46,7 +46,7 @@ class Step:
     """Whether the turn cannot go on without it: its exceptions are not caught."""
 
 
-def run_steps(steps: Sequence[Step], guard: Guard, owner: Any, record: Any) -> None:
+def run_steps(steps: Sequence[Step], guard: StepGuard, owner: Any, record: Any) -> None:
     """Run the steps in their order. Raises what an essential step raised."""
     clean = getattr(guard, "clean", False)
     for step in steps:

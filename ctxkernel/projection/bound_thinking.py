@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ctxkernel.history.events import AssistantMessage, Context, HistoryEvent, HumanStatement, Summary, UserQuestion
-from ctxkernel.projection.dialect import Rendered
+from ctxkernel.projection.dialect import EventRendering
 
 
 class Edits(NamedTuple):
@@ -55,7 +55,7 @@ class BoundThinking:
         """Whether the newest request had another basis, to which its thinking is bound."""
 
     def append(
-        self, event: HistoryEvent, entry: Rendered, name: str, number: int, *, batch: bool, batches: bool
+        self, event: HistoryEvent, entry: EventRendering, name: str, number: int, *, batch: bool, batches: bool
     ) -> None:
         """Add the next entry, whose event has the number `number` in the order of recording.
 

@@ -45,7 +45,7 @@ class Fitted(NamedTuple):
     cut: int
 
 
-def fit(text: str, limit: int, count: CountTokens) -> Fitted:
+def fit_text(text: str, limit: int, count: CountTokens) -> Fitted:
     """Return `text`, or its two ends with a mark between them; "" where the mark alone does not fit.
 
     Holds: tokens == count(text of the result) <= max(limit, 0).

@@ -18,7 +18,7 @@ from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.clauses import text_fault
 from ctxkernel.history.rules import Report, check
 from ctxkernel.projection import receipt as receipts
-from ctxkernel.projection.value import Piece, Projection, Run
+from ctxkernel.projection.value import BlockRun, Piece, Projection
 
 _FAR_BYTES = 24_000_000
 _FAR_MESSAGES = 90_000
@@ -33,9 +33,9 @@ class Checking:
         self._opening = opening
         self._capabilities = capabilities
         self._shapes: dict[tuple[int, bool, tuple[tuple[str, bool], ...]], bool] = {}
-        self._begin(Run())
+        self._begin(BlockRun())
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, run: BlockRun) -> None:
         self._run = run
         self._done = 0
         """How many of the run's blocks are fine."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ctxkernel.core.events import Json
-from ctxkernel.projection.prices import Cost
+from ctxkernel.projection.prices import RequestCost
 from ctxkernel.projection.value import Block, Projection
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class BlockChange:
     """A block that was added, removed or changed."""
 
     id: str
@@ -23,19 +23,19 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ProjectionComparison:
     """The differences of a newer projection, in the order of its blocks; removed blocks come last."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[BlockChange, ...]
     tokens: int
     """Tokens of the new one minus those of the old one."""
     prefix_tokens: int
     """Tokens of the common prefix: a provider that has cached the old one reads these from the cache."""
     breaks_at: str | None
     """The first block of the new one after the common prefix, or None."""
-    costs: tuple[Cost, Cost]
+    costs: tuple[RequestCost, RequestCost]
     """The cost of each with nothing in the cache."""
-    cost_after: Cost
+    cost_after: RequestCost
     """The cost of the new one right after the old one."""
 
     def _ids(self, *, before: bool, after: bool) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class Comparison:
         }
 
 
-def compare(old: Projection, new: Projection) -> Comparison:
+def compare_projections(old: Projection, new: Projection) -> ProjectionComparison:
     """Return the differences of `new`, in linear time."""
     before, after = old.blocks, new.blocks
     prefix = 0
@@ -82,13 +82,13 @@ def compare(old: Projection, new: Projection) -> Comparison:
     was = {block.id: block for block in before}
     ids = {block.id for block in after}
     changes = [
-        Change(block.id, block.kind, block.origin, was[block.id].tokens if block.id in was else None, block.tokens)
+        BlockChange(block.id, block.kind, block.origin, was[block.id].tokens if block.id in was else None, block.tokens)
         for block in after
         if block.id not in was or not _same(was[block.id], block)
     ]
-    changes += [Change(one.id, one.kind, one.origin, one.tokens, None) for one in before if one.id not in ids]
+    changes += [BlockChange(one.id, one.kind, one.origin, one.tokens, None) for one in before if one.id not in ids]
     # The system text is a block, and stands before the history.
-    return Comparison(
+    return ProjectionComparison(
         changes=tuple(changes),
         tokens=new.tokens - old.tokens,
         prefix_tokens=sum(block.tokens for block in after[:prefix]),

@@ -34,7 +34,7 @@ from ctxkernel.history.events import (
     UserQuestion,
     UserRejection,
 )
-from ctxkernel.projection.budget import fit
+from ctxkernel.projection.budget import fit_text
 from ctxkernel.projection.in_place import Placed
 from ctxkernel.projection.layout import EMPTY, MASKED, attribute, clean
 from ctxkernel.projection.secrets import mask
@@ -52,7 +52,7 @@ _DEEPEST = 32
 """Deepest level of a call's input that is kept."""
 
 
-class Rendered(NamedTuple):
+class EventRendering(NamedTuple):
     """The blocks of one event."""
 
     id: str
@@ -82,11 +82,11 @@ class Rendered(NamedTuple):
         return self.masked is not self.whole
 
 
-def message(event: HistoryEvent, pieces: Sequence[Piece], **more: Any) -> Rendered:
+def message(event: HistoryEvent, pieces: Sequence[Piece], **more: Any) -> EventRendering:
     """Return the blocks of an event that has one form."""
     whole = tuple(pieces)
     tokens = sum([piece.tokens for piece in whole])
-    return Rendered(event.event_id, _origin(event), whole, whole, tokens, tokens, **more)
+    return EventRendering(event.event_id, _origin(event), whole, whole, tokens, tokens, **more)
 
 
 class Dialect:
@@ -103,7 +103,7 @@ class Dialect:
         self._wide = wide_tokens
         """Most tokens of a result that was requested in full."""
 
-    def render(self, event: HistoryEvent, call_id: str = "", note: str = "") -> Rendered:
+    def render(self, event: HistoryEvent, call_id: str = "", note: str = "") -> EventRendering:
         """Return the blocks of `event`.
 
         `call_id` is the name of its call in the request; `note` stands in the place of a result that was redacted.
@@ -153,7 +153,7 @@ class Dialect:
 
     # -- the model's side ---------------------------------------------------------------------
 
-    def _turn(self, event: AssistantMessage | Action, said: Sequence[Piece], call_id: str = "") -> Rendered:
+    def _turn(self, event: AssistantMessage | Action, said: Sequence[Piece], call_id: str = "") -> EventRendering:
         """Return the blocks of a response, its thinking first; thinking alone may not end a message."""
         thoughts: list[Piece] = []
         for n, block in enumerate(event.thinking if said and self.name == "tools" else (), 1):
@@ -172,7 +172,7 @@ class Dialect:
         why = "; ".join([f"what the model said in {short(event.event_id)}", *notes])
         return [self._piece(event, "answer", shown.strip(), why, "assistant", suffix="#said")]
 
-    def _call(self, event: Action, call_id: str) -> Rendered:
+    def _call(self, event: Action, call_id: str) -> EventRendering:
         notes: list[str] = []
         given = cast("dict[str, Json]", self._plain(event.input, notes, 0))
         tool = _BAD_ID.sub("_", event.tool_name)[:_NAME_CHARS] or "tool"
@@ -193,7 +193,7 @@ class Dialect:
 
     # -- results of calls ------------------------------------------------------------------------
 
-    def _result(self, event: Observation | UserRejection | AgentError, call_id: str, note: str) -> Rendered:
+    def _result(self, event: Observation | UserRejection | AgentError, call_id: str, note: str) -> EventRendering:
         match event:
             case Observation():
                 status, text = event.status, event.content
@@ -240,7 +240,7 @@ class Dialect:
         """Return `text` clean and within `limit` tokens, and notes on the changes."""
         safe = clean(text, script=script and self.name == "script")
         notes = list(safe.notes)
-        fitted = fit(safe.text, limit, self.count)
+        fitted = fit_text(safe.text, limit, self.count)
         if fitted.cut:
             notes.append(f"cut by {fitted.cut:,} characters")
         return fitted.text, notes

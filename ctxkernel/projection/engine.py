@@ -38,7 +38,7 @@ from ctxkernel.projection.privacy import Hiding, withheld
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
-from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record, same_until
+from ctxkernel.projection.value import Block, BlockRun, LeftOut, Piece, Projection, from_record, same_until
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
 
@@ -226,7 +226,7 @@ class ProjectionEngine:
         piece = Piece("status", "status", "ctxkernel", self._count(text), why, text, "system")
         return piece if piece.tokens <= self._room * STATUS_SHARE else None
 
-    def _cached(self, run: Run) -> int:
+    def _cached(self, run: BlockRun) -> int:
         """Return how many pieces at the beginning of the history are those of the projection before."""
         before = self._before
         if before is None:

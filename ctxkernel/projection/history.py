@@ -39,11 +39,11 @@ from ctxkernel.history.redact import Redactions
 from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.bound_thinking import BoundThinking, Edits
 from ctxkernel.projection.budget import HistoryFold
-from ctxkernel.projection.dialect import Rendered, call_name, short
+from ctxkernel.projection.dialect import EventRendering, call_name, short
 from ctxkernel.projection.event_blocks import EventBlocks, Views
 from ctxkernel.projection.layout import attribute, is_status
 from ctxkernel.projection.receipt import ANCHOR, Receipts
-from ctxkernel.projection.value import LeftOut, Piece, Run
+from ctxkernel.projection.value import BlockRun, LeftOut, Piece
 
 Path = Sequence[tuple[Statement, Execution]]
 Records = Mapping[str, Sequence[Any]]
@@ -129,7 +129,7 @@ class Past:
     def _begin_entries(self, cap: int, spare: int) -> None:
         """Forget the entries and the run."""
         self._shown: list[HistoryEvent] = []
-        self._entries: list[Rendered] = []
+        self._entries: list[EventRendering] = []
         self._fold = HistoryFold(cap)
         self._thinking = BoundThinking(self._edits, self._basis, spare, on=self._bound)
         self._names: set[str] = set()
@@ -139,7 +139,7 @@ class Past:
         self._begin_run(())
 
     def _begin_run(self, left_out: tuple[LeftOut, ...]) -> None:
-        self.run = Run(left_out)
+        self.run = BlockRun(left_out)
         self.receipts = Receipts(self._opening)
         self.tokens = 0
         """Tokens of all blocks of the run."""

@@ -24,7 +24,7 @@ from ctxkernel.core.events import Json
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.text import format_size, join_names, strip_ansi
 from ctxkernel.core.timeline import Artifact, Execution, NamespaceDiff, Statement
-from ctxkernel.projection.budget import fit, level
+from ctxkernel.projection.budget import fit_text, level
 from ctxkernel.projection.secrets import mask
 
 SYSTEM_TEXT = """\
@@ -163,12 +163,12 @@ class StatementText(NamedTuple):
 MASKED = "<ctx:masked>\n"
 
 
-def masked(text: StatementText) -> str:
+def masked_block(text: StatementText) -> str:
     """Return the block with a tag instead of its outputs."""
     return text.text[: text.start] + MASKED + text.text[text.end :] if text.masks else text.text
 
 
-def redacted(text: StatementText, note: str, layout: StatementLayout) -> tuple[str, int]:
+def redacted_block(text: StatementText, note: str, layout: StatementLayout) -> tuple[str, int]:
     """Return the block with a note instead of its outputs, and its tokens."""
     shown = f"{text.text[: text.start]}<ctx:redacted>\n{layout.clean(note).text.strip()}\n{text.text[text.end :]}"
     return shown, layout.count(shown)
@@ -197,7 +197,7 @@ class StatementLayout:
         sid, author = attribute(statement.statement_id), attribute(statement.author)
         head = f'<ctx:statement id="{sid}"{run} author="{author}" status="{attribute(execution.status)}"{kind}>\n'
         safe = self.clean(statement.source)
-        source = fit((safe.text.strip("\n") or EMPTY) + "\n", self._source, self.count)
+        source = fit_text((safe.text.strip("\n") or EMPTY) + "\n", self._source, self.count)
         notes = [*safe.notes, *([f"source cut by {source.cut:,} characters"] if source.cut else [])]
         outputs, out_tokens = self._output(execution, notes)
         changes, change_tokens = self._changes(execution.state_diff, notes)
@@ -227,7 +227,7 @@ class StatementLayout:
         wants = [room + 1 if len(text) > room * 8 else self.count(text) for text in texts]
         parts: list[str] = []
         for (tag, what, safe), text, grant in zip(found, texts, level(room, wants), strict=True):
-            fitted = fit(text, grant, self.count)
+            fitted = fit_text(text, grant, self.count)
             if fitted.cut:
                 notes.append(f"{what} cut by {fitted.cut:,} characters")
             notes.extend(safe.notes)
@@ -243,7 +243,7 @@ class StatementLayout:
             return "", 0
         safe = self.clean(diff_line(diff))
         notes.extend(safe.notes)
-        fitted = fit(safe.text + "\n", max(self._source, 1), self.count)
+        fitted = fit_text(safe.text + "\n", max(self._source, 1), self.count)
         return _CHANGES + fitted.text, fitted.tokens + self._tag_tokens(_CHANGES)
 
 

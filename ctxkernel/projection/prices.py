@@ -68,7 +68,7 @@ def price_of(model: str) -> Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class RequestCost:
     """The cost of one request."""
 
     model: str
@@ -94,7 +94,7 @@ class Cost:
 
 def estimate(
     model: str, *, cached: int = 0, written_5m: int = 0, written_1h: int = 0, fresh: int = 0, output: int = 0
-) -> Cost:
+) -> RequestCost:
     """Return the cost of a request with these tokens read from the cache, written to it, neither, and of output.
 
     Pure. All counts are ≥ 0, and no token is in two of them.
@@ -105,10 +105,10 @@ def estimate(
     if row.long_prompt is not None and cached + written_5m + written_1h + fresh > row.long_prompt[0]:
         _, dear, per_output = row.long_prompt
     usd = None if dear is None or per_output is None else (units * dear + output * per_output) / MILLION
-    return Cost(model, usd, units, output)
+    return RequestCost(model, usd, units, output)
 
 
-def cost_of_usage(model: str, usage: object) -> Cost | None:
+def cost_of_usage(model: str, usage: object) -> RequestCost | None:
     """Return the cost of an answered request by its `usage`: the SDK's object, or the answer's JSON.
 
     Cache writes without a duration count as 5 minutes, the default. None where it has no counts.

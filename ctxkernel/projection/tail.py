@@ -24,7 +24,7 @@ from ctxkernel.core.ports import CountTokens, Picture, VariableLine
 from ctxkernel.core.text import format_size, join_names, truncate
 from ctxkernel.core.timeline import statement_number
 from ctxkernel.core.turn import DeltaItem, HandleState, Turn
-from ctxkernel.projection.budget import fit, level, shares
+from ctxkernel.projection.budget import fit_text, level, shares
 from ctxkernel.projection.layout import EMPTY, attribute, clean, line
 from ctxkernel.projection.value import LeftOut, Piece
 
@@ -58,7 +58,7 @@ _VALUE = 80
 """Most characters of one value in the handle table."""
 
 
-class Row(NamedTuple):
+class CleanText(NamedTuple):
     """A clean text with its tokens: a line of a table, or a content."""
 
     text: str
@@ -93,15 +93,15 @@ class Tail:
         self._tag_tokens = lru_cache(_MEMO)(count)
         """Returns the tokens of a tag of ours."""
         self._levels: dict[tuple[str, int, str], str | None] = {}
-        self._variables: tuple[Sequence[VariableLine], list[Row]] = (), []
+        self._variables: tuple[Sequence[VariableLine], list[CleanText]] = (), []
         """The variables of the newest table, and their rows."""
 
-    def _row(self, raw: str, *, whole: bool = False) -> Row:
+    def _row(self, raw: str, *, whole: bool = False) -> CleanText:
         safe = clean(raw if whole else line(raw), script=self._script)
         text = (safe.text.strip("\n") if safe.text.strip() else EMPTY) + "\n"
-        return Row(text, self._count(text), safe.notes)
+        return CleanText(text, self._count(text), safe.notes)
 
-    def _rows_of(self, variables: Sequence[VariableLine]) -> list[Row]:
+    def _rows_of(self, variables: Sequence[VariableLine]) -> list[CleanText]:
         """Return the rows of variables. Most lines are the same objects as in the turn before."""
         before, rows = self._variables
         if variables is not before:
@@ -150,7 +150,7 @@ class Tail:
         return tuple(pieces), tuple(left)
 
     def _table(
-        self, name: str, rows: Sequence[Row], tokens: int, grant: int, origin: str, left: list[LeftOut]
+        self, name: str, rows: Sequence[CleanText], tokens: int, grant: int, origin: str, left: list[LeftOut]
     ) -> list[Piece]:
         """Return the table within `grant` tokens: as many of its first rows as fit, or nothing."""
         more = ""
@@ -267,7 +267,7 @@ class Tail:
                     left.append(LeftOut(f"{content.id}:picture", f"takes {picture.tokens:,} tokens of {room:,}"))
                     picture = None
             if room < tokens:
-                text, tokens, cut = fit(text, room - content.tag_tokens, self._count)
+                text, tokens, cut = fit_text(text, room - content.tag_tokens, self._count)
                 tokens += content.tag_tokens
                 why += f"; cut by {cut:,} characters to {tokens:,} tokens"
                 left.append(LeftOut(f"{content.id}:rest", f"{cut:,} characters did not fit the budget"))

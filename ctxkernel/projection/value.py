@@ -24,7 +24,7 @@ from ctxkernel.core.events import Json, plain
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import Report, Violation
 from ctxkernel.projection import receipt as receipts
-from ctxkernel.projection.prices import Cost, estimate
+from ctxkernel.projection.prices import RequestCost, estimate
 
 RECORD_VERSION = 1
 _PATH = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
@@ -80,7 +80,7 @@ def same_until(old: Sequence[object], new: Sequence[object], most: int) -> int:
     return next(compress(count(), map(is_not, islice(old, most), islice(new, most))), most)
 
 
-class Run:
+class BlockRun:
     """A history that only grows: its pieces, and what was left out before the first piece.
 
     The owner may append pieces; each projection uses a prefix.
@@ -106,7 +106,7 @@ class Run:
         return self._chunks[:whole]
 
 
-class Found(NamedTuple):
+class BlockViolation(NamedTuple):
     """A broken rule, and the block that breaks it, if it is a single block."""
 
     violation: Violation
@@ -137,7 +137,7 @@ class Projection:
     budget: int
     receipt: str
     """`sha256:<hex>` of `request_bytes`."""
-    run: Run
+    run: BlockRun
     count: int
     """The number of pieces of `run` in this projection's history."""
     cached: int
@@ -164,7 +164,16 @@ class Projection:
         """All blocks in the order of the request, the system text first."""
         cached = self.cached + 1
         return tuple(
-            Block(piece.id, piece.kind, piece.origin, piece.tokens, index < cached, piece.why, shown(piece), piece.role)
+            Block(
+                piece.id,
+                piece.kind,
+                piece.origin,
+                piece.tokens,
+                index < cached,
+                piece.why,
+                block_content(piece),
+                piece.role,
+            )
             for index, piece in enumerate(self._pieces())
         )
 
@@ -215,7 +224,7 @@ class Projection:
         }
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> RequestCost:
         """The cost of sending it within minutes after the projection before it, without an answer.
 
         The common prefix is read from the cache; the rest up to the last breakpoint is written to it.
@@ -223,11 +232,11 @@ class Projection:
         return self.cost_with(self.cached)
 
     @property
-    def cost_alone(self) -> Cost:
+    def cost_alone(self) -> RequestCost:
         """The cost of sending it with nothing in the cache."""
         return self.cost_with(-1)
 
-    def cost_with(self, cached: int) -> Cost:
+    def cost_with(self, cached: int) -> RequestCost:
         """Return the cost of sending it with the first `cached` blocks of its history in the cache; -1: none."""
         pieces = self.run.pieces[: self.count]
         tail = sum([piece.tokens for piece in self.tail])
@@ -261,9 +270,9 @@ class Projection:
         return last
 
     @property
-    def violations(self) -> tuple[Found, ...]:
+    def violations(self) -> tuple[BlockViolation, ...]:
         """The broken rules, each with its block."""
-        return tuple(Found(one, self.block_at(one.path)) for one in self.report.violations)
+        return tuple(BlockViolation(one, self.block_at(one.path)) for one in self.report.violations)
 
     # -- storing ---------------------------------------------------------------------------------
 
@@ -327,7 +336,7 @@ class Rebuilder:
         self._begin(None)
 
     def _begin(self, basis: Json, opening: str = "", left_out: tuple[LeftOut, ...] = ()) -> None:
-        self._run = Run(left_out)
+        self._run = BlockRun(left_out)
         self._receipts = receipts.Receipts(opening)
         self._basis = basis
         """The values of a record that must be those of the one before for the same run."""
@@ -417,7 +426,7 @@ def _piece(reference: Sequence[Any], load_text: Callable[[str], str]) -> Piece:
     return Piece(block, kind, origin, tokens, why, load_text(name), *how)
 
 
-def shown(piece: Piece) -> str:
+def block_content(piece: Piece) -> str:
     """Return the content of a block for people: its text, the input of a call, the content of a result."""
     if not piece.raw:
         return piece.text

@@ -33,7 +33,7 @@ from ctxkernel.core.nodes.policy import (
     show_value,
 )
 from ctxkernel.core.nodes.policy import digest_hash as digest_hash
-from ctxkernel.core.nodes.record import ROWS, History, history_of
+from ctxkernel.core.nodes.record import ROWS, HandleHistory, history_of
 from ctxkernel.core.ports import All, Budget, Picture, Rendered
 
 P = ParamSpec("P")
@@ -228,7 +228,7 @@ class NodeBase(Identified):
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         raise NotImplementedError
 
-    def history(self, limit: object = ROWS) -> History:
+    def history(self, limit: object = ROWS) -> HandleHistory:
         """Return its history on the path to HEAD: the last `limit` method calls and changes by ticks.
 
         Raises BadPolicy for a limit below 1.

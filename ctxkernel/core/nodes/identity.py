@@ -84,7 +84,7 @@ def earlier_runs(
                 yield statement.statement_id, ids
 
 
-class Constructors:
+class ConstructorCalls:
     """The calls of constructors in one statement."""
 
     def __init__(

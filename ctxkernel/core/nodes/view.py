@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy, BadTarget, CtxError
 from ctxkernel.core.events import Delta, Json
-from ctxkernel.core.jobs import RENDERING, Job, Preparation, Prepared, Summarised, Summary
+from ctxkernel.core.jobs import RENDERING, Job, Preparation, PreparedRendering, Summarised, Summary
 from ctxkernel.core.nodes.base import (
     NOTHING,
     Async,
@@ -411,7 +411,7 @@ class ViewHandle(NodeBase):
 
     def apply(self, data: Any) -> TickResult:
         """Apply the result of a `job`. Only the tick calls it."""
-        if not isinstance(data, Prepared):
+        if not isinstance(data, PreparedRendering):
             return self._accept(data)
         if data.source is not self._source:
             cast("Any", self._source).absorb(data.source)

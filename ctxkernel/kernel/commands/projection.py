@@ -37,7 +37,7 @@ from ctxkernel.history.events import (
 )
 from ctxkernel.history.invariants import Condensations
 from ctxkernel.history.redact_tool import Acknowledged, Refusal, validate
-from ctxkernel.projection.compare import Comparison, compare
+from ctxkernel.projection.compare import ProjectionComparison, compare_projections
 from ctxkernel.projection.displayed_tokens import estimate_tokens, vocabulary
 from ctxkernel.projection.engine import Projection
 from ctxkernel.projection.history import Past
@@ -272,13 +272,13 @@ def diff(ctx: Runtime, args: Sequence[str]) -> str:
         raise BadCommand("%ctx diff projection N [M]: after which statements? %ctx timeline lists them")
     old = stored_projection(ctx.store.path, rest[0])
     new = stored_projection(ctx.store.path, rest[1]) if len(rest) == 2 else _projection(ctx)
-    found = compare(old, new)
+    found = compare_projections(old, new)
     if "--json" in flags:
         return json.dumps(found.to_json(), indent=1)
     return comparison_text(found, rest[0], rest[1] if len(rest) == 2 else "now", old.tokens, new.tokens)
 
 
-def comparison_text(found: Comparison, old: str, new: str, before: int, after: int) -> str:
+def comparison_text(found: ProjectionComparison, old: str, new: str, before: int, after: int) -> str:
     """Return a comparison as people read it."""
     a, b = found.costs
     lines = [
@@ -335,7 +335,7 @@ def whatif(ctx: Runtime, args: Sequence[str]) -> str:
         made = [one for one in engine.tend(turn) if not isinstance(one, str)]
         turn = dataclasses.replace(turn, records={**turn.records, last: [*turn.records[last], *made]})
     new = engine.project(turn)
-    found = compare(old, new)
+    found = compare_projections(old, new)
     if "--json" in flags:
         return json.dumps(found.to_json(), indent=1)
     text = comparison_text(found, "now", " ".join(rest), old.tokens, new.tokens)

@@ -25,7 +25,7 @@ from ctxkernel.history.events import Action, AssistantMessage
 from ctxkernel.kernel import messages
 from ctxkernel.kernel.display.history_rows import Recorded, Recording
 from ctxkernel.kernel.turn.classification import moves_head
-from ctxkernel.projection.compare import compare
+from ctxkernel.projection.compare import compare_projections
 from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.stored_projections import stored_projection
 
@@ -166,7 +166,7 @@ class Panel:
     def _compare(self, asked: Mapping[str, Any]) -> messages.Compared:
         """Return what is different between the projections after two statements; no `new` is that of the last turn."""
         old, new = self._after(asked.get("old")), self._after(asked.get("new"))
-        found = cast("messages.Compared", compare(old, new).to_json())
+        found = cast("messages.Compared", compare_projections(old, new).to_json())
         more = max(0, len(found["changes"]) - CHANGES)
         return {**found, "changes": found["changes"][:CHANGES], "more": more, "sizes": [old.tokens, new.tokens]}
 
