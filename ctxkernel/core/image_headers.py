@@ -151,12 +151,11 @@ def _bmp(read: ReadAt, head: bytes) -> Image | None:
 def _tiff(read: ReadAt, head: bytes) -> Image | None:
     order = "<" if head[:2] == b"II" else ">"
     (version,) = struct.unpack_from(order + "H", head, 2)
-    if version == 42:
-        (start,), count_of, entry, inner = struct.unpack_from(order + "I", head, 4), "H", 12, 8
-    elif version == 43:  # more than 4 GB
-        (start,), count_of, entry, inner = struct.unpack_from(order + "Q", head, 8), "Q", 20, 12
-    else:
+    if version not in (42, 43):
         return None
+    # Version 43 is for more than 4 GB.
+    word, first, count_of, entry, inner = ("I", 4, "H", 12, 8) if version == 42 else ("Q", 8, "Q", 20, 12)
+    (start,) = struct.unpack_from(order + word, head, first)
     wide = struct.calcsize(count_of)
     if start >= 1 << 62:
         return None
@@ -166,16 +165,14 @@ def _tiff(read: ReadAt, head: bytes) -> Image | None:
     for at in range(wide, min(wide + count * entry, len(block) - entry + 1), entry):
         tag, kind = struct.unpack_from(order + "HH", block, at)
         if kind in _TIFF_SIZES and tag in (256, 257, 258, 262, 277):
-            (amount,) = struct.unpack_from(order + ("I" if version == 42 else "Q"), block, at + 4)
+            (amount,) = struct.unpack_from(order + word, block, at + 4)
             # More values than fit lie elsewhere: bits of each channel, of which the first is enough.
             where = at + inner
-            small = amount * struct.calcsize(_TIFF_SIZES[kind]) <= (4 if version == 42 else 8)
-            if small:
-                (tags[tag],) = struct.unpack_from(order + _TIFF_SIZES[kind], block, where)
-            else:
-                (far,) = struct.unpack_from(order + ("I" if version == 42 else "Q"), block, where)
-                data = read(min(far, 1 << 62), 8)
-                (tags[tag],) = struct.unpack_from(order + _TIFF_SIZES[kind], data, 0)
+            data = block
+            if amount * struct.calcsize(_TIFF_SIZES[kind]) > struct.calcsize(word):
+                (far,) = struct.unpack_from(order + word, block, where)
+                data, where = read(min(far, 1 << 62), 8), 0
+            (tags[tag],) = struct.unpack_from(order + _TIFF_SIZES[kind], data, where)
     channels, bits = tags.get(277, 1), tags.get(258, 1)
     mode = _TIFF_MODES.get(tags.get(262, -1), "")
     alpha = " + alpha" if (tags.get(262), channels) in ((2, 4), (1, 2)) else ""

@@ -65,7 +65,11 @@ class BoundThinking:
         held = self._on and (entry.context or entry.thinking > 0)
         if isinstance(event, Context):
             self._foreign = event.basis not in ("", self._basis)
-        self._find_edge(event, name, number, held=held)
+        first, after = self.edge
+        if number >= self._edits.newest:
+            self.edge = first, place if after < 0 else after
+        elif first < 0 and self._is_edited(event, name, number, held=held):
+            self.edge = place, after
         ends = False
         if isinstance(event, UserQuestion):
             if self._tokens > self._spare // 2:  # make room for the new loop
@@ -82,14 +86,11 @@ class BoundThinking:
             self.live, self._tokens = place + 1, 0
         self._newest = max(self._newest, number)
 
-    def _find_edge(self, event: HistoryEvent, name: str, number: int, *, held: bool) -> None:
-        first, after = self.edge
+    def _is_edited(self, event: HistoryEvent, name: str, number: int, *, held: bool) -> bool:
+        """Whether the newest edit changed an entry that is older."""
         edits = self._edits
-        if number >= edits.newest:
-            self.edge = first, self._place if after < 0 else after
-        elif first < 0 and (
+        return (
             (held and number >= edits.before)
             or (isinstance(event, Summary) and number == edits.newest - 1)
             or edits.since.get(name) == edits.newest
-        ):
-            self.edge = self._place, after
+        )

@@ -174,7 +174,7 @@ class ProjectionEngine:
         room = self._room - past.tokens - (status.tokens if status else 0)
         # The history has the state that was sent with the open loop: add only what changed since.
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
-        there = past.blocks_in_place()
+        there = past.blocks_in_place() if turn.handles else set[str]()
         if there:
             shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles, past.in_place(there)))
         tail, left = self._tail.build(shown, room, past.newest or "session", there)

@@ -396,7 +396,9 @@ class Past:
         pieces = self.run.pieces
         for place in range(start, len(self._entries)):
             self._places.append(len(pieces))
-            new = [*self._note_before(place), *self._pieces(place)]
+            new = list(self._pieces(place))
+            if self._turn_notes and place and isinstance(before := self._shown[place - 1], Context):
+                new = [*self._note(before, new), *new]
             if new and not pieces and new[0].role != "user":
                 new.insert(0, self._piece_of_ours("opening", "empty", _OPENING, "a request begins with the user"))
             pieces += new
@@ -408,21 +410,18 @@ class Past:
     def _pieces(self, place: int) -> Sequence[Piece]:
         """Return the present blocks of an entry."""
         entry = self._entries[place]
-        if not self._fold.stands(place):
+        if place < self._fold.dropped and not self._fold.stands(place):
             return ()
         gone = not self._bound or place < self._live
         if entry.context and gone:
             return ()
-        pieces = entry.masked if self._is_masked(place) else entry.whole
+        pieces = entry.masked if place < self._fold.masked and self._is_masked(place) else entry.whole
         return pieces[entry.thinking :] if self._bound and gone else pieces
 
-    def _note_before(self, place: int) -> Sequence[Piece]:
-        """Return the system message that was sent right before the response, where the API allows one there."""
-        before = self._shown[place - 1] if place else None
-        if not self._turn_notes or not isinstance(before, Context) or not is_status(before.status):
-            return ()
-        here = self._pieces(place)
-        if not here or here[0].role != "assistant" or not self.run.pieces or self.run.pieces[-1].role != "user":
+    def _note(self, before: Context, here: Sequence[Piece]) -> Sequence[Piece]:
+        """Return the system message that was sent right before a response, where the API allows one there."""
+        run = self.run.pieces
+        if not is_status(before.status) or not here or here[0].role != "assistant" or not run or run[-1].role != "user":
             return ()
         why = "the state in our own words, as it was sent with that turn; the API forgets it when the turn is over"
         return (self._piece_of_ours(before.event_id, "status", before.status, why, "system"),)

@@ -115,6 +115,7 @@ def _as_shown(line: str) -> str:
     return line.rstrip("\r").rpartition("\r")[2]
 
 
+@lru_cache(4096)
 def attribute(value: str) -> str:
     """Return `value` made safe for an attribute of a tag; ids, names and enums are unchanged."""
     return value if value.isidentifier() and len(value) <= 80 else _ATTRIBUTE.sub("_", value)[:80]
@@ -216,6 +217,8 @@ class StatementLayout:
         )
 
     def _output(self, execution: Execution, notes: list[str]) -> tuple[str, int]:
+        if not (execution.stdout or execution.stderr or execution.exception or execution.artifacts):
+            return "", 0
         outputs = sections(execution)
         if not outputs:
             return "", 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ctxkernel.core.events import Delta, Json, MethodCalled, NodeChanged
+from ctxkernel.core.events import NONE, Delta, Json, MethodCalled, NodeChanged
 from ctxkernel.core.nodes.base import KINDS, NodeBase
 from ctxkernel.core.nodes.detached import SESSIONS
 from ctxkernel.core.nodes.door import NOTHING, Door
@@ -121,13 +121,15 @@ class Graph(Door):
 
         An unchanged node returns the same object again, so that callers can compare by identity.
         """
-        return {node.obj_id: node.memento() for node in self.nodes()}
+        return {node.obj_id: node.memento() for node in self.nodes()} if self._nodes else NONE
 
     def targets(self) -> Mapping[str, object]:
         """Return the target of each living view by obj_id: the Python object, or the path as text.
 
         A lost target is left out. (A path is in the view's memento too.)
         """
+        if not self._nodes:
+            return NONE
         found = {node.obj_id: node.looks_at for node in self.nodes()}
         return {obj_id: target for obj_id, target in found.items() if target is not NOTHING}
 
