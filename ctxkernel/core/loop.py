@@ -19,9 +19,8 @@ from ctxkernel.core.events import NONE, Json, StatementExecuted
 from ctxkernel.core.masking import mask_diff
 from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph
-from ctxkernel.core.nodes.comparisons import tell_groups
 from ctxkernel.core.nodes.identity import ConstructorCalls
-from ctxkernel.core.nodes.question_names import named_in
+from ctxkernel.core.nodes.references import named_in, tell_groups
 from ctxkernel.core.ports import CountTokens, Expired, OpenSource, Tracker, Trim
 from ctxkernel.core.position import Position
 from ctxkernel.core.replay import Comparison, HeadMove, Restored

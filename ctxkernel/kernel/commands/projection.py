@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.nodes import NodeBase, ViewHandle
-from ctxkernel.core.nodes.stand_ins import suppose
-from ctxkernel.core.nodes.states import handle_state
+from ctxkernel.core.nodes.states import handle_state, suppose
 from ctxkernel.core.ports import All
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.text import format_table, one_line, suggest
