@@ -9,6 +9,7 @@ their loop, unless the state that was sent with it is not known. For other model
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -29,30 +30,31 @@ class Edits(NamedTuple):
     """Outputs that are, or were, redacted → the number since when they are shown so."""
 
 
+@dataclass(eq=False)
 class BoundThinking:
     """The thinking that the history keeps, as a fold over its entries."""
 
-    def __init__(self, edits: Edits, basis: str, spare: int, *, on: bool) -> None:
-        self._edits = edits
-        self._basis = basis
-        self._spare = spare
-        self._on = on
-        """Whether the model binds thinking."""
-        self.live = 0
-        """The first entry that keeps its thinking and the state that was sent with it."""
-        self.question = -1
-        """The entry of the question of the open loop, -1 where none is open."""
-        self.edge = -1, -1
-        """The first entry that the newest edit changed, and the first entry after it; -1 where there is none."""
-        self._place = -1
-        self._tokens = 0
-        """Tokens of what is kept."""
-        self._newest = -1
-        """The number of the newest event so far, in the order of recording."""
-        self._known = False
-        """Whether the state was sent before the first thinking of the newest loop."""
-        self._foreign = False
-        """Whether the newest request had another basis, to which its thinking is bound."""
+    edits: Edits
+    basis: str
+    """The basis of new requests."""
+    spare: int
+    """Tokens that it may take."""
+    on: bool
+    """Whether the model binds thinking."""
+    live: int = field(default=0, init=False)
+    """The first entry that keeps its thinking and the state that was sent with it."""
+    question: int = field(default=-1, init=False)
+    """The entry of the question of the open loop, -1 where none is open."""
+    edge: tuple[int, int] = field(default=(-1, -1), init=False)
+    """The first entry that the newest edit changed, and the first entry after it; -1 where there is none."""
+    _place: int = field(default=-1, init=False)
+    _tokens: int = field(default=0, init=False)
+    _newest: int = field(default=-1, init=False)
+    """The number of the newest event so far, in the order of recording."""
+    _known: bool = field(default=False, init=False)
+    """Whether the state was sent before the first thinking of the newest loop."""
+    _foreign: bool = field(default=False, init=False)
+    """Whether the newest request had another basis, to which its thinking is bound."""
 
     def append(
         self, event: HistoryEvent, entry: EventRendering, name: str, number: int, *, batch: bool, batches: bool
@@ -62,17 +64,17 @@ class BoundThinking:
         `batch`: the fold masked or dropped earlier entries for it; `batches`: it has done so for any entry.
         """
         self._place = place = self._place + 1
-        held = self._on and (entry.context or entry.thinking > 0)
+        held = self.on and (entry.context or entry.thinking > 0)
         if isinstance(event, Context):
-            self._foreign = event.basis not in ("", self._basis)
+            self._foreign = event.basis not in ("", self.basis)
         first, after = self.edge
-        if number >= self._edits.newest:
+        if number >= self.edits.newest:
             self.edge = first, place if after < 0 else after
         elif first < 0 and self._is_edited(event, name, number, held=held):
             self.edge = place, after
         ends = False
         if isinstance(event, UserQuestion):
-            if self._tokens > self._spare // 2:  # make room for the new loop
+            if self._tokens > self.spare // 2:  # make room for the new loop
                 self.live, self._tokens = place, 0
             self.question, self._known = place, False
         elif isinstance(event, AssistantMessage | HumanStatement):
@@ -80,15 +82,15 @@ class BoundThinking:
         self._known = self._known or entry.context
         if held:
             self._tokens += entry.tokens if entry.context else entry.thinking_tokens
-        edited = max(self._newest, self._edits.newest, self._edits.pinned if batches else 0)
+        edited = max(self._newest, self.edits.newest, self.edits.pinned if batches else 0)
         stale = held and (number < edited or self._foreign)
-        if self._on and (stale or ends or batch or self._tokens > self._spare):
+        if self.on and (stale or ends or batch or self._tokens > self.spare):
             self.live, self._tokens = place + 1, 0
         self._newest = max(self._newest, number)
 
     def _is_edited(self, event: HistoryEvent, name: str, number: int, *, held: bool) -> bool:
         """Whether the newest edit changed an entry that is older."""
-        edits = self._edits
+        edits = self.edits
         return (
             (held and number >= edits.before)
             or (isinstance(event, Summary) and number == edits.newest - 1)

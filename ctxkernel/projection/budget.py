@@ -153,9 +153,7 @@ class HistoryFold:
         self._kept: dict[int, int] = {}
         """Kept entries → their tokens, oldest first."""
         self._loose: dict[int, None] = {}
-        """The kept entries that are not firm, and …"""
-        self._loose_tokens = 0
-        """… their tokens."""
+        """The kept entries that are not firm."""
 
     def __len__(self) -> int:
         return len(self._whole)
@@ -187,7 +185,6 @@ class HistoryFold:
             self._kept[newest] = whole
             if not firm:
                 self._loose[newest] = None
-                self._loose_tokens += whole
         self.tokens += whole
         if self.tokens <= self.cap:
             return False
@@ -200,8 +197,8 @@ class HistoryFold:
         while self.tokens > goal and self.dropped < self.masked and self._unit() <= self.masked:
             self._drop()
         # Where nothing else can be dropped, these alone would cause a batch at each turn: make room for many turns.
-        if self.tokens > goal and self._loose_tokens > goal * LOOSE:
-            while self._loose_tokens > goal * LOOSE_REFILL and next(iter(self._loose)) < self.dropped:
+        if self.tokens > goal and self._loose_tokens() > goal * LOOSE:
+            while self._loose_tokens() > goal * LOOSE_REFILL and next(iter(self._loose)) < self.dropped:
                 self._let_go(next(iter(self._loose)))
         # The newest alone exceeds the cap: mask and drop it only if needed.
         while self.tokens > self.cap and self.masked <= newest:
@@ -212,6 +209,9 @@ class HistoryFold:
             while self.tokens > goal and self._kept:
                 self._let_go(next(iter(self._loose or self._kept)))
         return True
+
+    def _loose_tokens(self) -> int:
+        return sum([self._kept[index] for index in self._loose])
 
     def _let_go(self, index: int) -> None:
         """Drop a kept entry with its unit."""
@@ -225,9 +225,7 @@ class HistoryFold:
             if size is None:
                 continue
             self.tokens -= size
-            if at in self._loose:
-                del self._loose[at]
-                self._loose_tokens -= size
+            self._loose.pop(at, None)
 
     def _mask(self) -> None:
         whole, masked = self._whole[self.masked], self._least[self.masked]

@@ -17,6 +17,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from ctxkernel.core.events import Json
@@ -89,19 +90,17 @@ def message(event: HistoryEvent, pieces: Sequence[Piece], **more: Any) -> EventR
     return EventRendering(event.event_id, _origin(event), whole, whole, tokens, tokens, **more)
 
 
+@dataclass(frozen=True)
 class Dialect:
     """Renders the events that are not statements."""
 
-    def __init__(
-        self, name: DialectName, count: CountTokens, *, text_tokens: int, output_tokens: int, wide_tokens: int
-    ) -> None:
-        self.name: DialectName = name
-        self.count = count
-        self._most = text_tokens
-        """Most tokens of a question, an answer or a call."""
-        self._outputs = output_tokens
-        self._wide = wide_tokens
-        """Most tokens of a result that was requested in full."""
+    name: DialectName
+    count: CountTokens
+    text_tokens: int
+    """Most tokens of a question, an answer or a call."""
+    output_tokens: int
+    wide_tokens: int
+    """Most tokens of a result that was requested in full."""
 
     def render(self, event: HistoryEvent, call_id: str = "", note: str = "") -> EventRendering:
         """Return the blocks of `event`.
@@ -141,7 +140,7 @@ class Dialect:
     # -- the user's side ---------------------------------------------------------------
 
     def _text(self, event: UserQuestion | Summary, kind: str, why: str) -> Piece:
-        shown, notes = self._bounded(event.text, self._most)
+        shown, notes = self._bounded(event.text, self.text_tokens)
         return self._piece(event, kind, f"{_tag(kind, event)}{shown.strip() or EMPTY}\n", "; ".join([why, *notes]))
 
     def _context(self, event: Context, n: int, text: str) -> Piece:
@@ -166,7 +165,7 @@ class Dialect:
         return message(event, [*thoughts, *said], **more)
 
     def _said(self, event: AssistantMessage | Action) -> list[Piece]:
-        shown, notes = self._bounded(event.text, self._most, script=False)
+        shown, notes = self._bounded(event.text, self.text_tokens, script=False)
         if not shown.strip():
             return []
         why = "; ".join([f"what the model said in {short(event.event_id)}", *notes])
@@ -213,11 +212,11 @@ class Dialect:
             return self._piece(event, "result", _dump(block), why, "user", True)
 
         wide = isinstance(event, Observation) and event.wide
-        shown, notes = self._bounded(text, self._wide if wide else self._outputs)
+        shown, notes = self._bounded(text, self.wide_tokens if wide else self.output_tokens)
         why = "; ".join([f"result of {short(event.event_id)}", *notes])
         whole = made(f"{shown.strip() or EMPTY}\n", why)
         if note:
-            piece = made(f"{self._bounded(note, self._outputs)[0].strip()}\n", "redacted: its output was stale")
+            piece = made(f"{self._bounded(note, self.output_tokens)[0].strip()}\n", "redacted: its output was stale")
             if piece.tokens < whole.tokens:
                 return message(event, [piece], call_id=call_id)
         hidden = made(MASKED, f"{why}; its output masked")
@@ -229,7 +228,7 @@ class Dialect:
     def view(self, one: Placed, origin: str) -> Piece:
         """Return the block of a view after the statement that made it."""
         name = f"view:{attribute(one.name)}"
-        shown, notes = self._bounded(one.text, self._most * 2)
+        shown, notes = self._bounded(one.text, self.text_tokens * 2)
         text = f'<ctx:view id="{name}">\n{shown.strip() or EMPTY}\n'
         why = "; ".join([f"{attribute(one.name)} as it is now, where it was made", *notes])
         return Piece(name, "view", origin, self.count(text), why, text)
@@ -248,7 +247,7 @@ class Dialect:
     def _plain(self, value: Json, notes: list[str], depth: int) -> Json:
         """Return a call's input as valid JSON: bounded texts, finite numbers, bounded depth."""
         if isinstance(value, str):
-            shown, told = self._bounded(value, self._most, script=False)
+            shown, told = self._bounded(value, self.text_tokens, script=False)
             notes.extend(told)
             return shown
         if isinstance(value, bool | int) or value is None:

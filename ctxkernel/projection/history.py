@@ -131,7 +131,7 @@ class Past:
         self._shown: list[HistoryEvent] = []
         self._entries: list[EventRendering] = []
         self._fold = HistoryFold(cap)
-        self._thinking = BoundThinking(self._edits, self._basis, spare, on=self._bound)
+        self._thinking = BoundThinking(self._edits, self._basis, spare, self._bound)
         self._names: set[str] = set()
         """The ids of calls in the request."""
         self._waiting: dict[str, deque[str]] = {}
