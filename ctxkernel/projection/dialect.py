@@ -36,8 +36,8 @@ from ctxkernel.history.events import (
     UserRejection,
 )
 from ctxkernel.projection.budget import fit_text
-from ctxkernel.projection.in_place import Placed
 from ctxkernel.projection.layout import EMPTY, MASKED, attribute, clean
+from ctxkernel.projection.placed_views import Placed
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Piece
 

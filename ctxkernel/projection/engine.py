@@ -31,8 +31,8 @@ from ctxkernel.projection.check import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
 from ctxkernel.projection.event_blocks import EventBlocks
 from ctxkernel.projection.history import Past
-from ctxkernel.projection.in_place import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout, status_text
+from ctxkernel.projection.placed_views import placed
 from ctxkernel.projection.prices import WRITE_5M, price_of
 from ctxkernel.projection.privacy import Hiding, withheld
 from ctxkernel.projection.tail import Tail

@@ -13,8 +13,8 @@ from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.events import Action, HistoryEvent, HumanStatement, Observation, Summary
 from ctxkernel.history.redact import note
 from ctxkernel.projection.dialect import Dialect, EventRendering, short
-from ctxkernel.projection.in_place import Placed, rewritten
 from ctxkernel.projection.layout import StatementLayout, attribute, masked_block, redacted_block
+from ctxkernel.projection.placed_views import Placed, rewritten
 from ctxkernel.projection.privacy import Hiding
 from ctxkernel.projection.value import Piece
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from ctxkernel.core.events import NONE, Delta, Json, MethodCalled, NodeChanged
 from ctxkernel.core.nodes.base import KINDS, NodeBase
 from ctxkernel.core.nodes.detached import SESSIONS
-from ctxkernel.core.nodes.door import NOTHING, Door
+from ctxkernel.core.nodes.graph_base import NOTHING, GraphBase
 from ctxkernel.core.nodes.policy import show_value
 from ctxkernel.core.nodes.record import delta_of
 
@@ -27,7 +27,7 @@ AGAIN: Final = "again"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Graph(Door):
+class Graph(GraphBase):
     """The nodes of a session, and the guard of their state."""
 
     def __post_init__(self) -> None:

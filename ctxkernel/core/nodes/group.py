@@ -10,7 +10,7 @@ from ctxkernel.core.errors import BadTarget, CyclicGroup
 from ctxkernel.core.events import NONE, Delta, Json
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.nodes.base import (
-    Door,
+    GraphBase,
     NodeBase,
     TickResult,
     digest_hash,
@@ -51,7 +51,7 @@ class GroupHandle(NodeBase):
 
     def __init__(
         self,
-        graph: Door,
+        graph: GraphBase,
         members: Sequence[object],
         *,
         tokens: object = None,

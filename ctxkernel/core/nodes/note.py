@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import Json
-from ctxkernel.core.nodes.base import Door, NodeBase, TickResult, digest_hash, parse_lod, parse_tokens, recorded
+from ctxkernel.core.nodes.base import GraphBase, NodeBase, TickResult, digest_hash, parse_lod, parse_tokens, recorded
 from ctxkernel.core.ports import AllTokens, Budget, Rendered
 
 MOST_CHARS = 100_000
@@ -38,7 +38,7 @@ class NoteHandle(NodeBase):
     aliases = {"SetText": "set_text"}  # noqa: RUF012 — read by the base class only
 
     def __init__(
-        self, graph: Door, text: object, *, tokens: object = None, lod: object = 0, pinned: object = False
+        self, graph: GraphBase, text: object, *, tokens: object = None, lod: object = 0, pinned: object = False
     ) -> None:
         budget = graph.settings.view_tokens if tokens is None else tokens
         super().__init__(graph, tokens=budget, lod=lod, mode="paused", freq=None)

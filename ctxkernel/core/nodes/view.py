@@ -13,7 +13,7 @@ from ctxkernel.core.jobs import RENDERING, Job, Preparation, PreparedRendering, 
 from ctxkernel.core.nodes.base import (
     NOTHING,
     Async,
-    Door,
+    GraphBase,
     NodeBase,
     TickResult,
     digest_hash,
@@ -73,7 +73,7 @@ class ViewHandle(NodeBase):
 
     def __init__(
         self,
-        graph: Door,
+        graph: GraphBase,
         target: object,
         *,
         pos: object = "0:0",
@@ -98,7 +98,7 @@ class ViewHandle(NodeBase):
     # -- mementos ---------------------------------------------------------------------------
 
     @classmethod
-    def blank(cls, graph: Door, obj_id: str) -> Self:
+    def blank(cls, graph: GraphBase, obj_id: str) -> Self:
         """Return a view without a target; `take` fills it from a memento."""
         node = super().blank(graph, obj_id)
         node._source = node._lost({"kind": "object", "label": obj_id}, "not restored yet", None)
