@@ -226,7 +226,7 @@ class NodeBase(Identified):
         return self.graph.call(self, tick, (now, turn_id, tick_kind), {})
 
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
-        raise NotImplementedError
+        return TickResult()
 
     def history(self, limit: object = ROWS) -> HandleHistory:
         """Return its history on the path to HEAD: the last `limit` method calls and changes by ticks.
@@ -236,10 +236,6 @@ class NodeBase(Identified):
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise BadPolicy(f"history({show_value(limit)!r}): how many rows? Use a whole number from 1")
         return history_of(self.obj_id, self.graph.events(), limit)
-
-    def basis(self, kind: str = "render") -> dict[str, str]:
-        """Return the basis that a payload of this kind must have to be applied (seed 002 §6.2)."""
-        raise NotImplementedError
 
     # -- mementos ---------------------------------------------------------------------------
 

@@ -323,16 +323,6 @@ class GroupHandle(NodeBase):
         summary = f"summary made anew, ~{before} → ~{self._rendered.tokens} tokens"
         return TickResult(Delta(summary, {"revision": (self.revision - 1, self.revision)}))
 
-    def basis(self, kind: str = "render") -> dict[str, str]:
-        """Return the basis that a payload of this kind must have to be applied (seed 002 §6.2)."""
-        policy = {"lod": self._lod, "tokens": str(self._tokens)}
-        deps = {member.obj_id: member.revision for member in self.nested()}
-        return {
-            "obj_digest_hash": digest_hash({"revision": self.revision, "restores": self.graph.restores}),
-            "policy_hash": digest_hash(policy),
-            "deps_hash": digest_hash(deps),
-        }
-
 
 def _title(member: NodeBase) -> str:
     return f"== {member.obj_id} {member.target}"

@@ -342,27 +342,20 @@ class ViewHandle(NodeBase):
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Render the target again if it changed; return the difference."""
         self.last_tick_turn, self.last_tick_time = turn_id, now
-        if not self.stale() or self._stands():
+        if not self.stale() or (self._set_back and self._stands(self._source.stamp(), self.render())):
             return TickResult()
         change, before = self._rendering(3, CHANGE_TOKENS), (self._missed(), self._rendered.fingerprint)
         return self._apply(change, self._update(), before)
 
-    def _stands(self) -> bool:
-        """Whether it was restored and its target is still that of the restored text, which stays then."""
-        if not self._set_back:
-            return False
-        stamp, new = self._source.stamp(), self.render()
-        if not self._is_as_then(new):
+    def _stands(self, stamp: str, new: Rendered) -> bool:
+        """Whether it was restored and `new` is of the same target: then the restored text stays."""
+        set_back, self._set_back = self._set_back, False
+        if not set_back or self.dirty or not new.fingerprint == self._rendered.fingerprint != "":
             return False
         self._stamp, self._called = stamp, self._source.label
         if new.basis is not None:
             self._basis = new.basis
         return True
-
-    def _is_as_then(self, new: Rendered) -> bool:
-        set_back, self._set_back = self._set_back, False
-        same = new.fingerprint == self._rendered.fingerprint != ""
-        return set_back and same and not self.dirty
 
     def stale(self) -> bool:
         """Return whether the target may differ from the rendering. Costs a stat, for a file."""
@@ -415,13 +408,10 @@ class ViewHandle(NodeBase):
             return self._accept(data)
         if data.source is not self._source:
             cast("Any", self._source).absorb(data.source)
-        self._stamp, new = data.stamp, data.rendered
-        if self._is_as_then(new):
-            self._called = self._source.label
-            self._basis = new.basis if new.basis is not None else self._basis
+        if self._stands(data.stamp, data.rendered):
             return TickResult()
-        before = self._missed(), self._rendered.fingerprint
-        return self._apply(data.change, self._show(new), before)
+        self._stamp, before = data.stamp, (self._missed(), self._rendered.fingerprint)
+        return self._apply(data.change, self._show(data.rendered), before)
 
     def _accept(self, data: object) -> TickResult:
         """Give the source a result of its preparation; a running view shows it once it is complete."""
