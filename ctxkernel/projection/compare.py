@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxkernel.core.events import Json
+from ctxkernel.core.events import Json, plain
 from ctxkernel.projection.prices import RequestCost
 from ctxkernel.projection.value import Block, Projection
 
@@ -61,10 +61,7 @@ class ProjectionComparison:
     def to_json(self) -> dict[str, Json]:
         """Return the fields; a change as `{id, kind, origin, before, after}`, a cost as `{usd, units, told, as_of}`."""
         return {
-            "changes": [
-                {"id": one.id, "kind": one.kind, "origin": one.origin, "before": one.before, "after": one.after}
-                for one in self.changes
-            ],
+            "changes": plain(self.changes),
             "tokens": self.tokens,
             "prefix_tokens": self.prefix_tokens,
             "breaks_at": self.breaks_at,

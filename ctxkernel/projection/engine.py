@@ -19,7 +19,7 @@ from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import HandleState, Turn
+from ctxkernel.core.turn import Turn
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Property, with_extensions
@@ -174,9 +174,11 @@ class ProjectionEngine:
         room = self._room - past.tokens - (status.tokens if status else 0)
         # The history has the state that was sent with the open loop: add only what changed since.
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
-        there = past.blocks_in_place() if turn.handles else set[str]()
-        if there:
-            shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles, past.in_place(there)))
+        there, objects = past.in_place()
+        if there:  # nothing is asked of those that the history shows where they were made
+            asked = {"pinned": False, "requested": False}
+            handles = [dataclasses.replace(one, **asked) if one.obj_id in objects else one for one in shown.handles]
+            shown = dataclasses.replace(shown, handles=tuple(handles))
         tail, left = self._tail.build(shown, room, past.newest or "session", there)
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._nothing["left" if past.newest else "new"] if not count else self._nothing["same"],)
@@ -203,12 +205,6 @@ class ProjectionEngine:
         report = self._checking.report(projection, past.receipts)
         self._before = projection if report.ok else dataclasses.replace(projection, report=report)
         return self._before
-
-    def _elsewhere(self, handles: tuple[HandleState, ...], there: Collection[str]) -> tuple[HandleState, ...]:
-        """Return the handles; those of views in the history are neither pinned nor requested."""
-        return tuple(
-            dataclasses.replace(one, pinned=False, requested=False) if one.obj_id in there else one for one in handles
-        )
 
     def _status(self, turn: Turn) -> Piece | None:
         """Return the system message for the turn: only our own words, ids and numbers, since it has authority."""

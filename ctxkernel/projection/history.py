@@ -12,7 +12,7 @@ Rule 3: of models that bind thinking to all before it, see `BoundThinking`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -128,9 +128,10 @@ class Past:
 
     def _begin_entries(self, cap: int, spare: int) -> None:
         """Forget the entries and the run."""
-        self._shown: list[HistoryEvent] = []
+        self.shown: list[HistoryEvent] = []
+        """The events that the view shows, as they were recorded."""
         self._entries: list[EventRendering] = []
-        self._fold = HistoryFold(cap)
+        self.fold = HistoryFold(cap)
         self._thinking = BoundThinking(self._edits, self._basis, spare, self._bound)
         self._names: set[str] = set()
         """The ids of calls in the request."""
@@ -158,7 +159,7 @@ class Past:
         thinking = self._thinking
         if not self._bound or thinking.question < 0:
             return False
-        return any(isinstance(one, Context) for one in self._shown[max(thinking.question, thinking.live) :])
+        return any(isinstance(one, Context) for one in self.shown[max(thinking.question, thinking.live) :])
 
     def left_out(self) -> list[LeftOut]:
         """Return the statements that have not ended, then the events that properties hide."""
@@ -169,34 +170,19 @@ class Past:
         if not self._hides:
             return left
         view = self.view
-        gone = {event.event_id for event in (*self._shown, *view.waiting)}
+        gone = {event.event_id for event in (*self.shown, *view.waiting)}
         gone.update(one for made in view.condensations for one in made.forgotten_event_ids)
         why = f"left out by a property: {' or '.join(self._hides)} (%ctx properties)"
         hidden = (event.event_id for event in self.events if event.place != "meta" and event.event_id not in gone)
         return [*left, *(LeftOut(attribute(one), why) for one in hidden)]
 
-    @property
-    def shown(self) -> Sequence[HistoryEvent]:
-        """The events that the view shows, as they were recorded."""
-        return self._shown
-
-    @property
-    def cap(self) -> int:
-        """Tokens that the history may take."""
-        return self._fold.cap
-
-    @property
-    def fold_tokens(self) -> int:
-        """Tokens that the history takes."""
-        return self._fold.tokens
-
     def _is_masked(self, place: int) -> bool:
         """Whether the entry at `place` is masked, or was dropped."""
-        return place < self._fold.masked and not self._fold.is_kept(place)
+        return place < self.fold.masked and not self.fold.is_kept(place)
 
     def unmasked(self) -> Sequence[HistoryEvent]:
         """Return the events that are shown whole."""
-        return [event for place, event in enumerate(self._shown) if not self._is_masked(place)]
+        return [event for place, event in enumerate(self.shown) if not self._is_masked(place)]
 
     def tokens_after_bound(self) -> int:
         """Return the tokens of all blocks from the first bound one on."""
@@ -209,12 +195,12 @@ class Past:
     def is_untouched(self) -> bool:
         """Whether nothing can be due: no calls, no directives that wait, no request to condense, nothing dropped."""
         quiet = not self.has_calls and not self.redactions.waiting and not self.view.unhandled_request
-        return quiet and not self._fold.dropped
+        return quiet and not self.fold.dropped
 
     @property
     def drops(self) -> bool:
         """Whether an entry is dropped without a summary or a mark."""
-        return any(not self._fold.stands(place) for place in range(self._fold.dropped))
+        return any(not self.fold.stands(place) for place in range(self.fold.dropped))
 
     def sizes(self) -> dict[str, int]:
         """Return the tokens of each shown event: masked if it is masked or dropped, else whole."""
@@ -223,18 +209,13 @@ class Past:
             for place, one in enumerate(self._entries)
         }
 
-    def blocks_in_place(self) -> set[str]:
-        """Return the ids of the blocks that views have in the run."""
-        return {piece.id for piece in self.run.pieces if piece.kind == "view"} if self.blocks.views else set()
-
-    def in_place(self, there: Collection[str]) -> set[str]:
-        """Return the obj_ids of the views whose `blocks_in_place` these are."""
+    def in_place(self) -> tuple[set[str], set[str]]:
+        """Return the ids of the blocks of views in the run, and the obj_ids of these views."""
+        if not self.blocks.views:
+            return set(), set()
+        there = {piece.id for piece in self.run.pieces if piece.kind == "view"}
         every = [one for views in self.blocks.views.values() for one in views]
-        return {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
-
-    def size(self, event: HistoryEvent) -> int:
-        """Return the tokens of an event, as `EventBlocks.tokens`."""
-        return self.blocks.tokens(event)
+        return there, {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
 
     @property
     def redacted(self) -> Mapping[str, str]:
@@ -267,7 +248,7 @@ class Past:
         self._find_edits()
         shown = self.view.events
         key = given, self._edits, self.blocks.notes, self.pins.copy()
-        if not goes_on or key != self._key or shown[: len(self._shown)] != self._shown:
+        if not goes_on or key != self._key or shown[: len(self.shown)] != self.shown:
             self._key = key
             self.blocks.views, self.blocks.most = views, 2 * len(shown)
             self._begin_entries(cap, spare)
@@ -346,7 +327,7 @@ class Past:
         start = len(self._entries)
         for place in range(start, len(shown)):
             self._take(shown, place)
-        if self._fold.last_batch >= start or self._thinking.live != self._live:
+        if self.fold.last_batch >= start or self._thinking.live != self._live:
             self._begin_run(self._folded())
             start = 0
         self._lay(start)
@@ -369,12 +350,12 @@ class Past:
         firm = bool(self.pins) and self._pinned_unit(shown, place)
         kept = entry.question or firm
         least = entry.masked_tokens if entry.masked is not entry.whole and not kept else size
-        self._shown.append(event)
+        self.shown.append(event)
         self._entries.append(entry)
-        batch = self._fold.append(size, least, joined=joined, kept=kept, firm=firm)
+        batch = self.fold.append(size, least, joined=joined, kept=kept, firm=firm)
         name = event.condensation_id if isinstance(event, Summary) else event.event_id
         number = self.redactions.numbers.get(name, 0)
-        self._thinking.append(event, entry, name, number, batch=batch, batches=self._fold.last_batch >= 0)
+        self._thinking.append(event, entry, name, number, batch=batch, batches=self.fold.last_batch >= 0)
 
     def _pinned_unit(self, shown: Sequence[HistoryEvent], place: int) -> bool:
         """Whether an event is pinned, or another event of its batch."""
@@ -397,7 +378,7 @@ class Past:
         for place in range(start, len(self._entries)):
             self._places.append(len(pieces))
             new = list(self._pieces(place))
-            if self._turn_notes and place and isinstance(before := self._shown[place - 1], Context):
+            if self._turn_notes and place and isinstance(before := self.shown[place - 1], Context):
                 new = [*self._note(before, new), *new]
             if new and not pieces and new[0].role != "user":
                 new.insert(0, self._piece_of_ours("opening", "empty", _OPENING, "a request begins with the user"))
@@ -410,12 +391,12 @@ class Past:
     def _pieces(self, place: int) -> Sequence[Piece]:
         """Return the present blocks of an entry."""
         entry = self._entries[place]
-        if place < self._fold.dropped and not self._fold.stands(place):
+        if place < self.fold.dropped and not self.fold.stands(place):
             return ()
         gone = not self._bound or place < self._live
         if entry.context and gone:
             return ()
-        pieces = entry.masked if place < self._fold.masked and self._is_masked(place) else entry.whole
+        pieces = entry.masked if place < self.fold.masked and self._is_masked(place) else entry.whole
         return pieces[entry.thinking :] if self._bound and gone else pieces
 
     def _note(self, before: Context, here: Sequence[Piece]) -> Sequence[Piece]:
@@ -431,7 +412,7 @@ class Past:
 
     def _folded(self) -> tuple[LeftOut, ...]:
         """Return the entries that the fold drops, then the outputs that it masks."""
-        fold, entries = self._fold, self._entries
+        fold, entries = self.fold, self._entries
         dropped = f"older than what the history's {fold.cap:,} tokens hold; dropped in a batch"
         hidden = f"outputs masked in a batch: the history came to its {fold.cap:,} tokens"
         gone = [LeftOut(entries[at].name, dropped) for at in range(fold.dropped) if not fold.stands(at)]

@@ -44,7 +44,7 @@ def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Pric
         yield event
     redactions = past.redactions
     if redactions.waiting and redactions.at_boundary:
-        near = past.fold_tokens > NEAR * past.cap
+        near = past.fold.tokens > NEAR * past.fold.cap
         ahead = _ahead(past, settings.statement_tokens, whole=turn.cache_cold or near)
         decision = due(ahead, cache_cold=turn.cache_cold, limit_near=near, prices=prices, expected_turns=EXPECTED_TURNS)
         if decision.pays:
@@ -93,12 +93,12 @@ def _condensed(past: Past, event_id: str) -> Iterator[Any]:
         return
     past.tried = len(past.shown)
     sizes = past.sizes()
-    limit = None if asked else min(sum(sizes.values()) - 1, int(past.cap * Condensing().target * 2))
+    limit = None if asked else min(sum(sizes.values()) - 1, int(past.fold.cap * Condensing().target * 2))
     try:
         step = condense(
             past.view,
             event_id,
-            lambda event: sizes[event.event_id] if event.event_id in sizes else past.size(event),
+            lambda event: sizes[event.event_id] if event.event_id in sizes else past.blocks.tokens(event),
             Limits(tokens=limit),
             policy=Condensing(keep_first=_KEEP_FIRST),
             pinned=past.pins.keys(),
