@@ -175,7 +175,9 @@ def idle(folder: Path) -> Iterator[Row]:
 
         def tick(loop: Any = loop, turns: Iterator[int] = turns) -> None:
             turn = next(turns)
-            assert not scheduler.run(Tick(loop.graph, loop.ready, float(turn), turn, lambda: False, AtOnce(loop.ready)))
+            assert not scheduler.run_tick(
+                Tick(loop.graph, loop.ready, float(turn), turn, lambda: False, AtOnce(loop.ready))
+            )
 
         paths = [view.path for view in views if view.kind == "file"]
         peer = timed(lambda paths=paths: [os.stat(path) for path in paths], 20) if kind == "files" else None

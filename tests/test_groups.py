@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.core.nodes.shares import divide, split
+from ctxkernel.core.nodes.shares import divide, split_room
 from ctxkernel.core.ports import All
 from ctxkernel.core.turn import Outcome
 from ctxkernel.history.events import UserQuestion
@@ -141,7 +141,7 @@ def test_shares_never_exceed_the_room_and_waste_none_that_somebody_wants(room: i
 
     grants = divide(room, weights, lambda at, grant: (min(wanted[at], grant), wanted[at] > grant))
 
-    assert sum(split(room, weights)) == room
+    assert sum(split_room(room, weights)) == room
     assert min(grants) >= 0
     assert sum(grants) <= max(room, len(members))
     if sum(wanted) <= room and len(members) <= 4:

@@ -33,14 +33,14 @@ from ctxkernel.core.timeline import (
 )
 from ctxkernel.core.turn import DeltaItem, HandleState, Turn
 from ctxkernel.history.rules import check
-from ctxkernel.projection.budget import HistoryFold, fit, level, shares
-from ctxkernel.projection.compare import compare
+from ctxkernel.projection.budget import HistoryFold, fit_text, level, shares
+from ctxkernel.projection.compare import compare_projections
 from ctxkernel.projection.engine import Projection, ProjectionEngine
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, clean
 from ctxkernel.projection.receipt import marks
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens
-from ctxkernel.projection.value import Piece, Rebuilder, Run, from_record
+from ctxkernel.projection.value import BlockRun, Piece, Rebuilder, from_record
 
 Path = list[tuple[Statement, Execution]]
 
@@ -735,7 +735,7 @@ def test_cleaning_is_linear(text: str):
 @given(any_text, st.integers(-1, 200))
 def test_a_text_is_cut_to_its_budget(text: str, limit: int):
     text = clean(text).text
-    fitted = fit(text, limit, count_tokens)
+    fitted = fit_text(text, limit, count_tokens)
 
     assert fitted.tokens == count_tokens(fitted.text) <= max(limit, 0)
     assert (fitted.cut == 0) == (fitted.text == text) or not text
@@ -872,7 +872,7 @@ def test_a_comparison_names_what_came_went_and_changed():
     old = project(turn(path[:2], handle("a", pinned=True), handle("b", pinned=True)))
     new = project(turn(path, handle("a", pinned=True, text="other")))
 
-    found = compare(old, new)
+    found = compare_projections(old, new)
 
     assert found.added == ("s3.1",)
     assert found.removed == ("view:b",)
@@ -916,7 +916,7 @@ def test_projections_share_their_history():
     for index in range(1, 200):
         path.append(ran(index))
         kept.append(stepwise.project(turn(path)))
-    runs: Sequence[Run] = [projection.run for projection in kept]
+    runs: Sequence[BlockRun] = [projection.run for projection in kept]
 
     assert len(set(map(id, runs))) == 1
     assert [len(history(projection)) for projection in kept] == list(range(1, 200))

@@ -603,7 +603,9 @@ def test_a_pinned_call_stands_and_falls_with_its_result():
 def test_a_summary_that_is_tried_costs_what_it_takes():
     """Its limit is held against the text itself, not against the one that was tried before it."""
     past = engine().past
-    sizes = [past.size(Summary("k1~summary1", text, "k1")) for text in ("short", "long words " * 3_000, "short")]
+    sizes = [
+        past.blocks.tokens(Summary("k1~summary1", text, "k1")) for text in ("short", "long words " * 3_000, "short")
+    ]
 
     assert sizes[0] == sizes[2] < 100
     assert sizes[1] > 5_000

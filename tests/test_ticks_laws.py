@@ -194,7 +194,7 @@ def test_an_idle_tick_is_no_tick(steps):
         first = engine.project(dataclasses.replace(loop.state, handles=handles, deltas=()))
         events: list[object] = []
         loop.graph.emit = events.append
-        scheduler.run(Tick(program.graph, loop.ready, loop.now, loop.turn_id + 1, lambda: False, loop.preparer))
+        scheduler.run_tick(Tick(program.graph, loop.ready, loop.now, loop.turn_id + 1, lambda: False, loop.preparer))
         again = engine.project(dataclasses.replace(loop.state, handles=loop.handles(), deltas=()))
 
         assert program.state() == state

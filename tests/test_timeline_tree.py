@@ -17,7 +17,7 @@ from ctxkernel.core.delta import format_comparisons
 from ctxkernel.core.errors import BadPolicy, CtxError, OutsideTurn
 from ctxkernel.core.events import MethodCalled, NodeChanged
 from ctxkernel.core.loop import Loop
-from ctxkernel.core.names import Names
+from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.replay import Comparison, Divergence, HeadMove
@@ -461,7 +461,7 @@ def test_the_real_tracker_and_the_path_agree_about_handles_and_who_changed_what(
     )
     for code in ("a = 1; b = [1]", "k = view('x'); h = k; hs = [h]", "b.append(2); del k; k = 3", "k = h; del a"):
         turns.run(code)
-        fresh = Names(turns.namespace, loop.graph, tracker, rows=40, mask_value=lambda name, value: value)
+        fresh = UserNames(turns.namespace, loop.graph, tracker, rows=40, mask_value=lambda name, value: value)
         fresh.replay(loop.log.path())
         assert list(fresh.handles.items()) == list(loop.names.handles.items())
         assert list(fresh.changed_by.items()) == list(loop.names.changed_by.items())
@@ -1197,7 +1197,7 @@ class Timeline(RuleBasedStateMachine):
     def law_3_the_tables_are_those_of_the_path(self):
         loop = self.turns.loop
         assert ids(loop.history) == ids(loop.log.path())
-        fresh = Names(
+        fresh = UserNames(
             self.turns.namespace, loop.graph, self.turns.tracker, rows=SMALL.variable_rows, mask_value=lambda n, v: v
         )
         fresh.replay(loop.log.path())

@@ -40,9 +40,9 @@ def format_deltas(
     where known.
     """
     sid = execution.statement_id
-    lines = _failure(execution)
+    lines = _failure(execution) if execution.status != "ok" or execution.exception else list[_Line]()
     lines += _variable_changes(execution.state_diff, sizes or NONE)
-    made, told = _handle_changes(events, names)
+    made, told = _handle_changes(events, names) if len(events) > 1 else ((), ())  # one is the end of the statement
     if told:  # the line of a new handle is enough
         lines = [one for one in lines if not (one[0] == "variable" and one[1] in told and one[2].startswith("new "))]
     lines += made

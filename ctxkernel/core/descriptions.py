@@ -1,8 +1,8 @@
 """Any object in one line: type, short value, size hints.
 
-Rule 1: `repr` is asked of exact types of Python itself and of known libraries only; what the user's classes say of
-themselves is code of theirs, and is not run. An instance shows its attributes instead.
-Rule 2: the work is bounded by what is shown, not by what is there.
+Rule 1: `repr` is called only for exact types of Python itself and of known libraries; the user's own `__repr__` is not
+run. An instance shows its attributes instead.
+Rule 2: the work depends on the length of the result, not on the size of the object.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def describe(value: object, chars: int, module: str = "__main__") -> TypeInfo:
     """Return type, value in at most `chars` characters, and size hints. Runs none of the user's code."""
     try:
         name = _clean(public_name(class_of(value), module))
-    except Exception:  # a type made in C that breaks the rules
+    except Exception:  # a type from C that violates the protocol
         name = "?"
     try:
         return TypeInfo(name, _text(value, chars, module), size_of(value))
-    except Exception as fault:  # an object that changes while it is looked at, or is half torn down
+    except Exception as fault:  # an object that changes meanwhile, or is partly destroyed
         return TypeInfo(name, truncate(f"<{name}: {type(fault).__name__}>", chars))
 
 
@@ -82,12 +82,12 @@ def _text(value: object, chars: int, module: str, depth: int = 0) -> str:
 
 
 def length_of(value: Any) -> int | None:
-    """Return the length of a built-in container or text, or of one below these; None for anything else."""
+    """Return the length of a built-in container or text, or of an instance of a subclass; None for anything else."""
     return next((_LENGTHS[id(base)](value) for base in class_mro(class_of(value)) if id(base) in _LENGTHS), None)
 
 
 def items_of(value: Any, most: int) -> Iterator[tuple[str, Any]]:
-    """Yield (how the item is reached, item) for the first `most` items of a known container."""
+    """Yield (expression of the item, item) for the first `most` items of a known container."""
     base: Any = next((base for base in class_mro(class_of(value)) if id(base) in _BRACKETS), None)
     if base is dict:
         yield from ((f"[{brief(key, 60)}]", item) for key, item in list(islice(dict_items(value), most)))
@@ -124,7 +124,7 @@ def enum_name(value: Any) -> str:
 
 
 def size_of(value: object) -> Mapping[str, Json]:
-    """Return cheap hints of how large `value` is: any of `bytes`, `len`, `shape`."""
+    """Return cheap hints of the size of `value`: any of `bytes`, `len`, `shape`."""
     cls: type = class_of(value)
     if cls is int:
         return {"bytes": sys.getsizeof(value)} if value.bit_length() > 512 else NONE  # type: ignore[attr-defined]
@@ -167,9 +167,9 @@ _KINDS = (
     *(("polars", "DataFrame", "polars_frame"), ("polars", "Series", "polars_series")),
     *(("pandas", name, name) for name in ("DataFrame", "Series", "Index")),
 )
-"""Classes of libraries, which may be half imported, and what an instance is called here."""
+"""Classes of libraries, which may be partly imported, and the name of their kind here."""
 _EXACT = ("torch", "polars")
-"""A subclass of their classes may run code of its own."""
+"""Libraries of which only exact classes are shown: subclasses may run their own code."""
 
 
 def _plain_array(value: Any) -> Any:
@@ -183,11 +183,11 @@ def _manager(value: Any) -> Any:
 
 
 class _FullError(Exception):
-    """No more characters are wanted."""
+    """The limit of characters is reached."""
 
 
 class _Writer:
-    """Writes until the characters are used up."""
+    """Writes up to the limit of characters."""
 
     def __init__(self, chars: int, module: str) -> None:
         self.room = max(chars, 1)
@@ -195,7 +195,7 @@ class _Writer:
         self.parts: list[str] = []
         self.left = self.room
         self.open: list[int] = []
-        """Ids of the containers that are being written: a container may hold itself."""
+        """Ids of the containers being written: a container may contain itself."""
 
     def text(self) -> str:
         whole = "".join(self.parts)
@@ -213,7 +213,7 @@ class _Writer:
             self.put(repr(value))
         elif cls is int:
             bits = value.bit_length()
-            # Writing out a huge number takes seconds, and from 4,300 digits on is refused.
+            # Formatting a huge number takes seconds, and above 4,300 digits raises.
             self.put(repr(value) if bits <= 2048 else f"<int of {bits:,} bits>")
         elif cls is str or cls is bytes:
             self.put(repr(value[: self.left + 1]) if len(value) > self.left else repr(value))
@@ -318,7 +318,7 @@ class _Writer:
             self.put(", " if number else "")
             self.put(_clean(name)) if type(name) is str else self.write(name, depth + 1)
             block = int(manager.blknos[number])
-            kind = kinds[block] = kinds.get(block) or f" {manager.blocks[block].dtype}"  # numpy takes long to name one
+            kind = kinds[block] = kinds.get(block) or f" {manager.blocks[block].dtype}"  # naming a dtype is slow
             self.put(kind)
 
     def series(self, value: Any, depth: int) -> None:
@@ -343,7 +343,7 @@ class _Writer:
 
 
 _FLAT = frozenset(id(kind) for kind in (dt.datetime, types.FunctionType, types.ModuleType))
-"""Types that are written without going deeper."""
+"""Types that are written at any depth, as they have no items."""
 
 
 def _is_library_scalar(cls: type, value: Any) -> bool:

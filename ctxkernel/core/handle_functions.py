@@ -8,20 +8,20 @@ from typing import Any
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.events import Event, MethodCalled, NodeChanged
 from ctxkernel.core.jobs import Preparer, Summarise
-from ctxkernel.core.names import Names
+from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph, GroupHandle, NodeBase, NoteHandle, ViewHandle
 from ctxkernel.core.nodes.base import Delta, show_value
-from ctxkernel.core.nodes.identity import Constructors
+from ctxkernel.core.nodes.identity import ConstructorCalls
 from ctxkernel.core.nodes.states import handle_states
 from ctxkernel.core.ports import Budget, Rendered
-from ctxkernel.core.scheduler import ReadyQueue, Tick, run
+from ctxkernel.core.scheduler import ReadyQueue, Tick, run_tick
 from ctxkernel.core.turn import HandleState, HandleTable
 
 
 class HandleFunctions:
     """The functions for handles that the user calls, and the handles of one session."""
 
-    def __init__(self, graph: Graph, names: Names) -> None:
+    def __init__(self, graph: Graph, names: UserNames) -> None:
         self.graph = graph
         self.names = names
         self.ready = ReadyQueue()
@@ -35,7 +35,7 @@ class HandleFunctions:
         self.now = 0.0
         self._events: list[Event] = []
         graph.emit = self._events.append
-        self._constructors: Constructors | None = None
+        self._constructors: ConstructorCalls | None = None
         """The calls of `view`, `group` and `note` in the open statement."""
 
     def handles(self) -> tuple[HandleState, ...]:
@@ -134,7 +134,7 @@ class HandleFunctions:
         """
         self.graph.check_open("tick", "run")
         mark, self.ticked = len(self._events), True
-        run(Tick(self.graph, self.ready, self.now, self.turn_id + 1, lambda: False, self.preparer, self.summarise))
+        run_tick(Tick(self.graph, self.ready, self.now, self.turn_id + 1, lambda: False, self.preparer, self.summarise))
         return tuple(f"{e.obj_id}: {e.delta.summary}" for e in self._events[mark:] if isinstance(e, NodeChanged))
 
     def ls(self) -> HandleTable:

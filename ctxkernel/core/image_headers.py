@@ -1,9 +1,9 @@
 """Images: format, dimensions and mode from the header alone.
 
-Rule 1: nothing is decoded, so an image of any dimensions costs the same; how much it would take decoded is said.
-Rule 2: at most `HEADER_BYTES` of a file are read, at most `_STEPS` segments or tags looked at.
-Rule 3: no library: Pillow's formats can be added to by anybody, and their code would run.
-Rule 4: what is missing of a header leaves the rest: None only where not even the dimensions are there.
+Rule 1: nothing is decoded, so the cost does not depend on the dimensions; the decoded size of large images is shown.
+Rule 2: at most `HEADER_BYTES` are read at a place of a file, and at most `_STEPS` segments or tags.
+Rule 3: no library: anybody can add formats to Pillow, and their code would run.
+Rule 4: a part of a header may be missing: the result is None only where the dimensions are.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from dataclasses import dataclass
 from ctxkernel.core.text import format_size
 
 HEADER_BYTES = 64 << 10
-"""Most that is read at one place of a file."""
+"""Most bytes that are read at one place of a file."""
 _STEPS = 500
-_LARGE = 1 << 30  # bytes decoded from which on that is said
+_LARGE = 1 << 30  # least decoded bytes that are shown
 _PNG_MODES = {0: ("greyscale", 1), 2: ("RGB", 3), 3: ("palette", 1), 4: ("greyscale + alpha", 2), 6: ("RGBA", 4)}
 _JPEG_BASE64 = "/9j/"
-"""How a JPEG in base64 begins. Its dimensions may stand far from its beginning, behind a thumbnail."""
+"""The beginning of a JPEG in base64. Its dimensions may be far from its beginning, after a thumbnail."""
 _JPEG_MODES = {1: "greyscale", 3: "colour", 4: "CMYK"}
 _TIFF_MODES = {0: "white is zero", 1: "greyscale", 2: "RGB", 3: "palette", 4: "mask", 5: "CMYK", 6: "YCbCr", 8: "Lab"}
 _TIFF_SIZES = {1: "B", 3: "H", 4: "I", 16: "Q"}
 
 ReadAt = Callable[[int, int], bytes]
-"""`read(offset, count)` gives up to `count` bytes of the file."""
+"""`read(offset, count)` returns up to `count` bytes of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a header says."""
+    """The data of a header."""
 
     format: str
     width: int
     height: int
     mode: str = ""
     depth: int = 0
-    """Bits of a pixel, decoded; 0 where the header does not say."""
+    """Bits of a decoded pixel; 0 where unknown."""
     more: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Image:
 
 
 def read_image(read: ReadAt) -> Image | None:
-    """Return what the header of an image says, or None where it is none that is known, or broken. Raises nothing."""
+    """Return the data of an image header, or None where the format is unknown or the header broken. Never raises."""
     try:
         head = read(0, 64)
     except OSError:
@@ -61,14 +61,14 @@ def read_image(read: ReadAt) -> Image | None:
         if head.startswith(magic):
             try:
                 found = reader(read, head)
-            except (struct.error, IndexError, OSError, OverflowError):  # it ends in its middle, or points past the end
+            except (struct.error, IndexError, OSError, OverflowError):  # it is truncated, or has an offset past its end
                 return None
             return found if found and found.width > 0 and found.height > 0 else None
     return None
 
 
 def pixels(data: str) -> tuple[int, int] | None:
-    """Return (width, height) of an image in base64; None where its beginning does not say them. Raises nothing."""
+    """Return (width, height) of an image in base64; None where its beginning does not have them. Never raises."""
     try:
         raw = base64.b64decode(data[: HEADER_BYTES if data.startswith(_JPEG_BASE64) else 4096])
     except ValueError:
@@ -96,7 +96,7 @@ def _jpeg(read: ReadAt, head: bytes) -> Image | None:
         if kind == 0xFF:  # filling
             at += 1
         elif kind in (0xC4, 0xC8, 0xCC) or not 0xC0 <= kind <= 0xCF:
-            if kind in (0xD9, 0xDA):  # the picture itself begins, and there was no frame
+            if kind in (0xD9, 0xDA):  # the image data begin without a frame
                 return None
             alone = kind == 0x01 or 0xD0 <= kind <= 0xD8
             at += 2 if alone else 2 + int.from_bytes(mark[2:4], "big")
@@ -151,12 +151,11 @@ def _bmp(read: ReadAt, head: bytes) -> Image | None:
 def _tiff(read: ReadAt, head: bytes) -> Image | None:
     order = "<" if head[:2] == b"II" else ">"
     (version,) = struct.unpack_from(order + "H", head, 2)
-    if version == 42:
-        (start,), count_of, entry, inner = struct.unpack_from(order + "I", head, 4), "H", 12, 8
-    elif version == 43:  # more than 4 GB
-        (start,), count_of, entry, inner = struct.unpack_from(order + "Q", head, 8), "Q", 20, 12
-    else:
+    if version not in (42, 43):
         return None
+    # Version 43 is for more than 4 GB.
+    word, first, count_of, entry, inner = ("I", 4, "H", 12, 8) if version == 42 else ("Q", 8, "Q", 20, 12)
+    (start,) = struct.unpack_from(order + word, head, first)
     wide = struct.calcsize(count_of)
     if start >= 1 << 62:
         return None
@@ -166,16 +165,14 @@ def _tiff(read: ReadAt, head: bytes) -> Image | None:
     for at in range(wide, min(wide + count * entry, len(block) - entry + 1), entry):
         tag, kind = struct.unpack_from(order + "HH", block, at)
         if kind in _TIFF_SIZES and tag in (256, 257, 258, 262, 277):
-            (amount,) = struct.unpack_from(order + ("I" if version == 42 else "Q"), block, at + 4)
-            # More values than fit lie elsewhere: bits of each channel, of which the first is enough.
+            (amount,) = struct.unpack_from(order + word, block, at + 4)
+            # Values that do not fit are elsewhere: the bits of each channel, of which the first is enough.
             where = at + inner
-            small = amount * struct.calcsize(_TIFF_SIZES[kind]) <= (4 if version == 42 else 8)
-            if small:
-                (tags[tag],) = struct.unpack_from(order + _TIFF_SIZES[kind], block, where)
-            else:
-                (far,) = struct.unpack_from(order + ("I" if version == 42 else "Q"), block, where)
-                data = read(min(far, 1 << 62), 8)
-                (tags[tag],) = struct.unpack_from(order + _TIFF_SIZES[kind], data, 0)
+            data = block
+            if amount * struct.calcsize(_TIFF_SIZES[kind]) > struct.calcsize(word):
+                (far,) = struct.unpack_from(order + word, block, where)
+                data, where = read(min(far, 1 << 62), 8), 0
+            (tags[tag],) = struct.unpack_from(order + _TIFF_SIZES[kind], data, where)
     channels, bits = tags.get(277, 1), tags.get(258, 1)
     mode = _TIFF_MODES.get(tags.get(262, -1), "")
     alpha = " + alpha" if (tags.get(262), channels) in ((2, 4), (1, 2)) else ""

@@ -60,7 +60,7 @@ Summarise = Callable[[Sequence[Summarised]], tuple[Sequence[Preparation | None],
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRendering:
     """A rendering that was made in the background."""
 
     stamp: str
@@ -100,7 +100,7 @@ class Job:
         # The stamp first: so the next tick notices a write between the two.
         stamp = self.source.stamp()
         change = self.source.render(self.change)
-        return Prepared(stamp, self.source.render(self.request), change, self.source)
+        return PreparedRendering(stamp, self.source.render(self.request), change, self.source)
 
 
 class Preparer(Protocol):

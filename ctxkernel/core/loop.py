@@ -16,18 +16,17 @@ from typing import Any
 
 from ctxkernel.core.delta import Feed, format_deltas, format_move
 from ctxkernel.core.events import NONE, Json, StatementExecuted
-from ctxkernel.core.masking import masked
-from ctxkernel.core.names import Names
+from ctxkernel.core.masking import mask_diff
+from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph
-from ctxkernel.core.nodes.comparisons import tell_groups
-from ctxkernel.core.nodes.identity import Constructors
-from ctxkernel.core.nodes.question_names import named_in
+from ctxkernel.core.nodes.identity import ConstructorCalls
+from ctxkernel.core.nodes.references import named_in, tell_groups
 from ctxkernel.core.ports import CountTokens, Expired, OpenSource, Tracker, Trim
 from ctxkernel.core.position import Position
 from ctxkernel.core.replay import Comparison, HeadMove, Restored
-from ctxkernel.core.scheduler import Tick, run
+from ctxkernel.core.scheduler import Tick, run_tick
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.steps import Guard, Step, no_guard, run_steps
+from ctxkernel.core.steps import Step, StepGuard, no_guard, run_steps
 from ctxkernel.core.timeline import (
     Author,
     ExceptionInfo,
@@ -36,18 +35,18 @@ from ctxkernel.core.timeline import (
     NamespaceDiff,
     Statement,
     environment_text,
-    fingerprint,
+    statement_fingerprint,
 )
 from ctxkernel.core.turn import (
     Changes,
     DeltaItem,
-    Ending,
     HandleState,
     Observe,
     OpenTurn,
     Outcome,
     Projector,
     Turn,
+    TurnEnding,
     TurnResult,
     Variables,
 )
@@ -73,7 +72,7 @@ class Loop(Position):
         owner: Callable[[], bool] = lambda: True,
         settings: Settings | None = None,
         environment: Mapping[str, Json] | None = None,
-        guard: Guard = no_guard,
+        guard: StepGuard = no_guard,
         mask_value: Callable[[str, str], str] = lambda name, value: value,
     ) -> None:
         self.settings = settings or Settings()
@@ -84,7 +83,7 @@ class Loop(Position):
             trim=trim,
             owner=owner,
         )
-        names = Names(namespace, graph, tracker, rows=self.settings.variable_rows, mask_value=mask_value)
+        names = UserNames(namespace, graph, tracker, rows=self.settings.variable_rows, mask_value=mask_value)
         super().__init__(graph, names)
         self.blind = ""
         """Why the changes of the last statement are not known completely; empty where they are."""
@@ -154,14 +153,14 @@ class Loop(Position):
             statement, execution = self._append(source, now, kind, author, cell_id, tagged)
         self._events.clear()
         self.graph.open(statement.statement_id)
-        self._constructors = Constructors(statement, self._history, self.log, self.graph.node)
+        self._constructors = ConstructorCalls(statement, self._history, self.log, self.graph.node)
         self.graph.again = self._constructors.again
         self._open = OpenTurn(statement, execution, other)
         self._recording = execution.execution_id
         return self._open
 
     def _before(self, source: str) -> NamespaceDiff:
-        return masked(self._tracker.before(source), self._mask_value)
+        return mask_diff(self._tracker.before(source), self._mask_value)
 
     def _append(
         self, source: str, now: float, kind: Kind, author: Author, cell_id: str | None, tags: Mapping[str, Json]
@@ -178,7 +177,7 @@ class Loop(Position):
             parent_id=parent[0].statement_id if parent else None,
             cell_id=cell_id,
             tags=tags,
-            fingerprint=fingerprint(source, self._environment),
+            fingerprint=statement_fingerprint(source, self._environment),
         )
         execution = Execution(f"s{index}.1", statement.statement_id, parent[1].execution_id if parent else None, now)
         self.log.append(statement, execution)
@@ -227,7 +226,7 @@ class Loop(Position):
         turn, self._open = self._open, None
         self.turn_id += 1
         self.now = now
-        ending = Ending(turn, outcome, now, expired, move, restored or Restored(), observe)
+        ending = TurnEnding(turn, outcome, now, expired, move, restored or Restored(), observe)
         try:
             run_steps(self.END, self._guard, self, ending)
         finally:
@@ -236,10 +235,10 @@ class Loop(Position):
         self.state, self.projection = ending.state, ending.projection
         return self._result(ending)
 
-    def _find_changes(self, ending: Ending) -> NamespaceDiff:
-        return masked(self._tracker.after(ending.expired), self._mask_value)
+    def _find_changes(self, ending: TurnEnding) -> NamespaceDiff:
+        return mask_diff(self._tracker.after(ending.expired), self._mask_value)
 
-    def _tick(self, ending: Ending) -> list[str]:
+    def _tick(self, ending: TurnEnding) -> list[str]:
         graph = self.graph
         if graph.is_empty and not self.ready and not self.ticked:  # most notebooks
             return []
@@ -251,9 +250,11 @@ class Loop(Position):
             self._ahead = self.log.path(ending.move.to)
         asked = self._question and any(node.listens for node in nodes)
         graph.named = named_in(self._question, self._namespace, nodes) if asked else frozenset()
-        return run(Tick(graph, self.ready, ending.now, self.turn_id, ending.expired, self.preparer, self.summarise))
+        return run_tick(
+            Tick(graph, self.ready, ending.now, self.turn_id, ending.expired, self.preparer, self.summarise)
+        )
 
-    def _finish_execution(self, ending: Ending) -> Execution:
+    def _finish_execution(self, ending: TurnEnding) -> Execution:
         self._ahead = None
         self.graph.close()
         diff = self._completed(ending.diff) if self.blind or ending.diff is UNKNOWN else ending.diff
@@ -276,21 +277,21 @@ class Loop(Position):
         why = "; ".join(filter(None, (self.blind, diff.incomplete)))
         return diff if diff is UNKNOWN else dataclasses.replace(diff, incomplete=why)
 
-    def _observe(self, ending: Ending) -> None:
+    def _observe(self, ending: TurnEnding) -> None:
         for event in ending.observe(ending.execution):
             self.record(event)
 
-    def _move_head(self, ending: Ending) -> HeadMove | None:
+    def _move_head(self, ending: TurnEnding) -> HeadMove | None:
         return None if ending.move is None else self._move(ending.move, ending.execution.execution_id)
 
-    def _list_handles(self, ending: Ending) -> tuple[HandleState, ...]:
+    def _list_handles(self, ending: TurnEnding) -> tuple[HandleState, ...]:
         if self.graph.is_empty:
             return ()
         if ending.execution.state_diff.incomplete:
             self.names.scan()
         return self.handles()
 
-    def _list_changes(self, ending: Ending) -> Changes:
+    def _list_changes(self, ending: TurnEnding) -> Changes:
         late, comparisons = self._taken()
         if ending.moved is not None:
             # The feed so far describes another place in the timeline.
@@ -301,13 +302,13 @@ class Loop(Position):
         deltas = format_deltas(execution, execution.events, names, late, comparisons, sizes)
         return Changes(deltas, self._feed.add(deltas))
 
-    def _list_variables(self, ending: Ending) -> Variables:
+    def _list_variables(self, ending: TurnEnding) -> Variables:
         return self.names.table()
 
-    def _collect_state(self, ending: Ending) -> Turn:
+    def _collect_state(self, ending: TurnEnding) -> Turn:
         return self._state(ending.handles, ending.variables, ending.changes.untold)
 
-    def _tend_history(self, ending: Ending) -> list[str]:
+    def _tend_history(self, ending: TurnEnding) -> list[str]:
         """Record the repairs and condensations that are due; return notices for the user."""
         if ending.moved is not None:
             self._moment = "load" if self._moment == "load" else "rewind"
@@ -321,7 +322,7 @@ class Loop(Position):
                 self.record(event)
         return told
 
-    def _project(self, ending: Ending) -> Any:
+    def _project(self, ending: TurnEnding) -> Any:
         return self._projector.project(ending.state)
 
     END = (
@@ -339,7 +340,7 @@ class Loop(Position):
     )
     """What happens when the code of a statement has ended, in this order."""
 
-    def _result(self, ending: Ending) -> TurnResult:
+    def _result(self, ending: TurnEnding) -> TurnResult:
         recorded, self._recorded = tuple(self._recorded), []
         return TurnResult(
             self.turn_id,
@@ -367,7 +368,7 @@ class Loop(Position):
             notices = (*outcome.notices, UNKNOWN.incomplete)
             execution = outcome.ended(execution, now, state_diff=UNKNOWN, notices=notices)
             self._finish(turn.statement, execution)
-        ending = Ending(turn, outcome, now, execution=execution, notices=list(execution.notices))
+        ending = TurnEnding(turn, outcome, now, execution=execution, notices=list(execution.notices))
         ending.handles = self._guard("handles", self.handles, ())
         self.projection = None
         return self._result(ending)

@@ -11,7 +11,7 @@ NO_DIFF = NamespaceDiff()
 """The diff of every statement that changed nothing."""
 
 
-def masked(diff: NamespaceDiff, mask: Callable[[str, str], str]) -> NamespaceDiff:
+def mask_diff(diff: NamespaceDiff, mask: Callable[[str, str], str]) -> NamespaceDiff:
     """Return the diff with credentials masked: values whose name or content says that they are."""
     if not diff:
         return diff if diff.incomplete else NO_DIFF

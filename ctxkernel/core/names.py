@@ -21,7 +21,7 @@ _LOOKED_AT = 4
 _LIBRARY_TYPES = frozenset({"module", "builtin_function_or_method", "numpy.ufunc"})
 
 
-class Names:
+class UserNames:
     """The names of one namespace, as the timeline knows them."""
 
     def __init__(

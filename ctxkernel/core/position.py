@@ -7,7 +7,7 @@ from typing import Any
 
 from ctxkernel.core.events import Event
 from ctxkernel.core.handle_functions import HandleFunctions
-from ctxkernel.core.names import Names
+from ctxkernel.core.names import UserNames
 from ctxkernel.core.nodes import Graph
 from ctxkernel.core.nodes.identity import made_again, made_counts
 from ctxkernel.core.text import one_line
@@ -18,7 +18,7 @@ from ctxkernel.core.turn import OpenTurn
 class Position(HandleFunctions):
     """The timeline of one session, and the place of HEAD in it."""
 
-    def __init__(self, graph: Graph, names: Names) -> None:
+    def __init__(self, graph: Graph, names: UserNames) -> None:
         super().__init__(graph, names)
         graph.events = self._on_the_way
         self.log = StatementLog()
@@ -117,10 +117,7 @@ class Position(HandleFunctions):
         self.log.load(statements, head, movers=movers, records=records)
         self._moment = "load"
         self.turn_id = max(self.turn_id, self.log.executed if turn_id is None else turn_id)
-        for statement in self.log:
-            for execution in self.log.executions(statement.statement_id):
-                self.graph.continue_after(made_counts(execution.events))
-        self.graph.continue_after(made_again(self.log))
+        self._continue_ids()
         self._replay()
 
     def join(
@@ -135,17 +132,20 @@ class Position(HandleFunctions):
         HEAD stays where it is. Raises what `StatementLog.load` raises; then nothing has changed.
         """
         own = [(statement, self.log.executions(statement.statement_id)) for statement in self.log]
-        earlier = list(statements)
         log = StatementLog()
         both = {**(records or {}), **self.log.records}
-        log.load([*earlier, *own], self.log.head, movers=[*movers, *self.log.movers], records=both)
+        log.load([*statements, *own], self.log.head, movers=[*movers, *self.log.movers], records=both)
         self.log = log
         self._moment = "load"
         self.turn_id = max(self.turn_id, log.executed)
-        for _, executions in earlier:
-            for execution in executions:
+        self._continue_ids()
+
+    def _continue_ids(self) -> None:
+        """Start the ids of new handles after those in the log."""
+        for statement in self.log:
+            for execution in self.log.executions(statement.statement_id):
                 self.graph.continue_after(made_counts(execution.events))
-        self.graph.continue_after(made_again(log))
+        self.graph.continue_after(made_again(self.log))
 
     def _replay(self) -> None:
         """Recompute what depends on the path to HEAD."""

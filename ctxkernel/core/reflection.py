@@ -1,10 +1,10 @@
-"""Looking at objects without running their code.
+"""Inspection of objects without running their code.
 
 Rule 1: no attribute of a user's object is read through its own class: a property, `__getattr__`, a metaclass or
-`__class__` may raise, hang or change things. Types are read through `type`'s own descriptors, instances through the
-descriptors that the interpreter made for their `__dict__` and `__slots__`.
-Rule 2: a class is never hashed or compared with `==` (a metaclass may define both): it is looked up by `id`.
-Rule 3: `isinstance` is not used on a user's object, as it asks `__class__`.
+`__class__` may raise, hang or have side effects. Types are read through `type`'s own descriptors, instances through
+the descriptors that the interpreter made for their `__dict__` and `__slots__`.
+Rule 2: a class is never hashed or compared with `==` (a metaclass may define both): lookups use its `id`.
+Rule 3: `isinstance` is not used on a user's object, since it reads `__class__`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _base: Callable[[type], type] = type.__dict__["__base__"].__get__
 _module_dict: Callable[[types.ModuleType], Any] = vars(types.ModuleType)["__dict__"].__get__
 
 _PLAIN: Any = object.__dict__["__getattribute__"]
-"""How attributes are read where no class says otherwise."""
+"""The default way to read attributes."""
 _LIBRARIES = [
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     *site.getsitepackages(),
@@ -40,9 +40,9 @@ _LIBRARIES = [
     str(Path(__file__).resolve().parents[1]),
 ]
 LIBRARY_FOLDERS = tuple({path + os.sep for folder in _LIBRARIES for path in (folder, os.path.realpath(folder))})
-"""Where Python, installed libraries and ctxkernel lie."""
+"""The folders of Python, of installed libraries and of ctxkernel."""
 HEAP_TYPE = 1 << 9
-"""Py_TPFLAGS_HEAPTYPE: made at run time, as every class statement does."""
+"""Py_TPFLAGS_HEAPTYPE: made at run time, as by every class statement."""
 
 
 def _text_of(attribute: str) -> Callable[[type], str]:
@@ -65,7 +65,7 @@ class_module = _text_of("__module__")
 
 
 def module_dict(module: object) -> dict[str, Any]:
-    """Return the live `__dict__` of a module; empty for what is none."""
+    """Return the live `__dict__` of a module; an empty dict for any other object."""
     if not is_kind(type(module), types.ModuleType):
         return {}
     found: Any = _module_dict(module)  # type: ignore[arg-type]
@@ -73,25 +73,25 @@ def module_dict(module: object) -> dict[str, Any]:
 
 
 def loaded(name: str) -> dict[str, Any]:
-    """Return the `__dict__` of a module that is imported already; empty where it is not."""
+    """Return the `__dict__` of an imported module; an empty dict where it is not imported."""
     module = sys.modules.get(name)
     return {} if module is None else module_dict(module)
 
 
 def is_kind(cls: type, base: type) -> bool:
-    """Say whether `base` stands in the MRO of `cls`. Asks no metaclass."""
+    """Return whether `base` is in the MRO of `cls`. Runs no metaclass."""
     return cls is base or id(base) in map(id, class_mro(cls))
 
 
 def is_any(cls: type, *named: tuple[str, str]) -> bool:
-    """Say whether `cls` is one of these classes or below it: (module, name), of modules that are imported already."""
+    """Return whether `cls` is one of these classes, given as (module, name), or a subclass. Imports nothing."""
     bases = (loaded(module).get(name) for module, name in named)
     return any(isinstance(base, type) and is_kind(cls, base) for base in bases)
 
 
 @functools.cache
 def _deferred(name: str) -> dict[str, Any]:
-    """Import a module that its library loads on first use, as the pickler would. Return its `__dict__`, else empty."""
+    """Import a module that its library loads on first use, as the pickler would; return its `__dict__`."""
     top, _, below = name.partition(".")
     path = loaded(top).get("__file__")
     if below and type(path) is str and path.startswith(LIBRARY_FOLDERS):
@@ -101,16 +101,16 @@ def _deferred(name: str) -> dict[str, Any]:
 
 
 DEFINED: dict[str, dict[str, Any]] = {}
-"""What the user's own modules define, by module and path: functions and classes, whatever stands in their places."""
+"""The definitions of the user's own modules, by module and path: functions and classes, even if replaced."""
 
 
 def importable(cls: type) -> bool:
-    """Say whether `cls` is what its module holds under its name, so that it is a library's, not the user's."""
+    """Return whether the module of `cls` has it under its name: then it is a library's, not the user's."""
     if class_qualname(cls) in (own := DEFINED.get(class_module(cls), {})):
         return own[class_qualname(cls)] is cls
     found: Any = loaded(class_module(cls)) or _deferred(class_module(cls))
     parts = class_qualname(cls).split(".")
-    if "<locals>" in parts:  # made by a function: as importable as that function's module
+    if "<locals>" in parts:  # made by a function: importable if the module of that function is
         return bool(found)
     if not found:
         return False
@@ -123,22 +123,22 @@ def importable(cls: type) -> bool:
 
 
 class _Traits(NamedTuple):
-    """What one class adds to how its instances are read."""
+    """The part of one class in reading its instances."""
 
     honest: bool
     get_dict: Callable[[object], Any] | None
     slots: tuple[tuple[str, Callable[[object], Any]], ...]
     cached: tuple[str, ...]
     python_made: bool
-    """A class statement made it, so that its attributes are all that its instances hold by it."""
+    """Whether a class statement made it: then its instances hold nothing but its attributes."""
 
 
 _KNOWN: dict[int, tuple[type, int, _Traits]] = {}
-"""By id: a class of a library, how many members it had when it was looked at, and what was seen."""
+"""Id → a class of a library, its number of members when it was inspected, and its traits."""
 
 
 def _traits(cls: type) -> _Traits:
-    """Return what a class adds. Of an installed one it is kept until a member is added or removed."""
+    """Return the traits of a class. Those of an installed class are cached until a member is added or removed."""
     members = class_dict(cls)
     known = _KNOWN.get(id(cls))
     if known is not None and known[1] == len(members):
@@ -158,7 +158,7 @@ def _traits(cls: type) -> _Traits:
     if not heap and type(members.get("__dict__")) in (types.GetSetDescriptorType, types.MemberDescriptorType):
         get_dict = members["__dict__"].__get__
     traits = _Traits(
-        # From Python 3.12 on, classes in C are made at run time, too, and have the wrapper of a plain slot.
+        # Since Python 3.12, classes from C are made at run time, too, and have the wrapper of a plain slot.
         honest=not heap
         or ("__class__" not in members and type(members.get("__getattribute__", _PLAIN)) is type(_PLAIN)),
         get_dict=get_dict,
@@ -175,16 +175,16 @@ def _python_made(cls: type, members: Mapping[str, Any]) -> bool:
     own = sum(type(one) is types.MemberDescriptorType for one in members.values())
     if "__slots__" not in members and (own or not any("__dict__" in class_dict(base) for base in class_mro(cls))):
         return False
-    return _size(cls) - _size(_base(cls)) <= 8 * (own + 2)  # a dict and a list of weak references
+    return _size(cls) - _size(_base(cls)) <= 8 * (own + 2)  # for a dict and a list of weak references
 
 
 def python_made(cls: type) -> bool:
-    """Say whether a class statement made `cls`, so that its attributes are all that its instances hold by it."""
+    """Return whether a class statement made `cls`: then its instances hold nothing but its attributes."""
     return _traits(cls).python_made
 
 
 def _installed(cls: type) -> bool:
-    """Say whether `cls` stays: it stands in a module that no user writes, so that nobody waits for its end."""
+    """Return whether `cls` is permanent: it is in a module that no user writes, so it need not be freed."""
     module = class_module(cls)
     if module == "builtins":
         return not class_flags(cls) & HEAP_TYPE
@@ -193,19 +193,19 @@ def _installed(cls: type) -> bool:
 
 
 class Plan:
-    """How to read instances of one class: made once per class and batch."""
+    """The way to read instances of one class, made once per class and batch."""
 
     __slots__ = ("cls", "get_dict", "honest", "own", "skip", "slots")
 
     def __init__(self, cls: type, own: bool) -> None:
         self.cls = cls
-        """Held so that the id of the class stays its own while the plan lives."""
+        """Held so that the id of the class stays valid."""
         self.own = own
-        """The class is the user's, so that its methods may touch the user's names."""
+        """Whether the class is the user's: then its methods may use the user's names."""
         self.get_dict: Callable[[object], Any] | None = None
         self.slots: list[tuple[str, Callable[[object], Any]]] = []
         self.honest = True
-        """`isinstance` runs no code of the user's on an instance."""
+        """Whether `isinstance` runs no code of the user on an instance."""
         cached: list[str] = []
         for base in class_mro(cls):
             traits = _traits(base)
@@ -214,7 +214,7 @@ class Plan:
             self.get_dict = self.get_dict or traits.get_dict
             cached += traits.cached
         self.skip = frozenset(cached)
-        """Cached properties: their values follow from the other attributes, so reading one is no change."""
+        """Cached properties: their values follow from other attributes, so a new one is no change."""
 
     def slots_of(self, obj: object) -> list[tuple[str, Any]]:
         """Return the slots of `obj` that hold something."""
@@ -231,7 +231,7 @@ class Plan:
         found = self.slots_of(obj)
         members = self.dict_of(obj)
         if members is not None:
-            # The type first: looking a key up would run its `__hash__`, and only a name's own is known.
+            # The type first, since a lookup would run the `__hash__` of other keys.
             found.extend(item for item in dict_items(members) if type(item[0]) is not str or item[0] not in self.skip)
         return found
 
@@ -247,25 +247,25 @@ class Plan:
 
 
 def function_of(member: Any) -> Any:
-    """Return the function of a static method or class method; anything else is returned as it is."""
+    """Return the function of a static method or class method; any other object unchanged."""
     return member.__func__ if type(member) in (staticmethod, classmethod) else member
 
 
 def class_setter(cls: type, name: str) -> Any:
-    """Return `__setattr__` or `__delattr__` of the C code of a metaclass: one of the user's may do anything."""
+    """Return `__setattr__` or `__delattr__` of the C code of a metaclass, never a user's."""
     found = (class_dict(base).get(name) for base in class_mro(type(cls)))
     return next(one for one in found if type(one) is types.WrapperDescriptorType)
 
 
 def registered(cls: type) -> list[type]:
-    """Return the living classes that an abstract class was told of by `register`."""
+    """Return the living classes that were registered at an abstract class."""
     if not is_kind(type(cls), abc.ABCMeta):
         return []
     return [one for ref in abc._get_dump(cls)[0] if (one := ref()) is not None]  # type: ignore[attr-defined]
 
 
 def register(cls: type, classes: Iterable[type]) -> None:
-    """Make these the classes that an abstract class was told of."""
+    """Replace the classes that are registered at an abstract class."""
     if is_kind(type(cls), abc.ABCMeta):
         abc._reset_registry(cls)  # type: ignore[attr-defined]
         abc._reset_caches(cls)  # type: ignore[attr-defined]
@@ -274,11 +274,11 @@ def register(cls: type, classes: Iterable[type]) -> None:
 
 
 _OF_CYTHON = "_common_types_metatype"
-"""The class of the types that modules written in Cython share, which no module has under their names."""
+"""The metaclass of types that Cython modules share; no module has them under their names."""
 
 
 def is_own_class(cls: type, namespace_module: str) -> bool:
-    """Say whether `cls` was made by the user: in the namespace, or where no import finds it again."""
+    """Return whether `cls` is the user's: made in the namespace, or not found by an import."""
     if not class_flags(cls) & HEAP_TYPE or class_name(type(cls)) == _OF_CYTHON:
         return False
     return class_module(cls) == namespace_module or not importable(cls)
@@ -291,12 +291,12 @@ def type_name(cls: type) -> str:
 
 
 def is_a(value: object, *kinds: type) -> bool:
-    """Say whether the type of `value` is below one of `kinds`."""
+    """Return whether the type of `value` is one of `kinds` or a subclass."""
     return any(is_kind(type(value), kind) for kind in kinds)
 
 
 def defines(value: object, name: str) -> bool:
-    """Say whether the class of `value`, or one of its bases, defines `name`."""
+    """Return whether the class of `value`, or one of its bases, defines `name`."""
     return any(name in class_dict(base) for base in class_mro(type(value)))
 
 
@@ -317,7 +317,7 @@ def attributes(value: Any) -> dict[str, Any]:
 
 
 def public_name(cls: type, namespace_module: str) -> str:
-    """Return the shortest name by which a user knows `cls`: `int`, `Point`, `numpy.ndarray`, `pandas.DataFrame`."""
+    """Return the shortest name of `cls` that a user knows: `int`, `Point`, `numpy.ndarray`, `pandas.DataFrame`."""
     module, name = class_module(cls), class_qualname(cls)
     if module == namespace_module:
         return name

@@ -103,7 +103,7 @@ class Tick:
         if result.notice:
             self.notices.append(f"{node.obj_id} ({node.target}): {result.notice}")
         if result.delta is not None:
-            self.graph.emit(event_of(node, tick_kind, result.delta))
+            self.graph.emit(tick_event(node, tick_kind, result.delta))
             self.graph.changed(node, result.delta)
         elif result.looked:
             self.graph.looked(node)
@@ -116,7 +116,7 @@ class Tick:
         )
 
 
-def event_of(node: NodeBase, tick_kind: str, delta: Delta) -> TickApplied | GroupRecomputed:
+def tick_event(node: NodeBase, tick_kind: str, delta: Delta) -> TickApplied | GroupRecomputed:
     """Return the event for a change by the tick."""
     if isinstance(node, GroupHandle):
         return GroupRecomputed(node.obj_id, delta)
@@ -257,7 +257,7 @@ def _summaries(tick: Tick) -> list[Job]:
     return [view.job(one) for view, one in zip(views, wanted, strict=True) if one is not None]
 
 
-def run(tick: Tick) -> list[str]:
+def run_tick(tick: Tick) -> list[str]:
     """Run all phases. Returns notices for the user."""
     with tick.graph.opened("tick"):
         for phase in PHASES:

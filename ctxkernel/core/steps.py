@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Guard(Protocol):
+class StepGuard(Protocol):
     """Runs a step and handles its failure."""
 
     def __call__(self, part: str, run: Callable[..., T], otherwise: T, *arguments: Any) -> T:
@@ -57,7 +57,7 @@ class Step:
         return self.run if isinstance(self.run, str) else self.run.__name__
 
 
-def run_steps(steps: Sequence[Step], guard: Guard, owner: Any, record: Any) -> None:
+def run_steps(steps: Sequence[Step], guard: StepGuard, owner: Any, record: Any) -> None:
     """Run the steps in their order. Raises what an essential step raised."""
     clean = getattr(guard, "clean", False)
     for step in steps:

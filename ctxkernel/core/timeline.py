@@ -139,7 +139,7 @@ class Execution:
     """Notices for the user of this turn, such as work that was skipped, and why."""
 
 
-def fingerprint(source: str, environment: str) -> str:
+def statement_fingerprint(source: str, environment: str) -> str:
     """Return `sha256:<16 hex>` of a source and the `environment_text` that it ran in (seed 002 §3.1)."""
     return "sha256:" + hashlib.sha256((source + environment).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

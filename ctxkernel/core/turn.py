@@ -198,7 +198,7 @@ NO_EXECUTION = Execution("", "", None, 0.0)
 
 
 @dataclass(slots=True)
-class Ending:
+class TurnEnding:
     """The record of a turn that ends: the arguments of `Loop.end`, then the results of its steps."""
 
     turn: OpenTurn

@@ -1,74 +1,80 @@
 """Thinking that a model's API binds to all that stands before it.
 
-Of models that bind thinking, thinking and the state that was sent with it stand until something before them changes, or
-they become too many. Then all of them go together, so what the API compares is never edited. Each time they go, what
-follows is written to the provider's cache once more; so they do not go when their loop is over, unless the state that
-was sent with it is not known. Of other models the state is in the tail at each request, and never here.
+For models that bind thinking, the history keeps thinking and the state that was sent with it until something before
+them changes, or they become too many. Then all of them are removed together: the API compares what is before thinking,
+so that is never edited. Each removal makes the provider cache the rest again; so they are not removed at the end of
+their loop, unless the state that was sent with it is not known. For other models the state is only in the tail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 from ctxkernel.history.events import AssistantMessage, Context, HistoryEvent, HumanStatement, Summary, UserQuestion
-from ctxkernel.projection.dialect import Rendered
+from ctxkernel.projection.dialect import EventRendering
 
 
 class Edits(NamedTuple):
-    """When what is shown was edited, as numbers of events in the order of recording."""
+    """When shown events were edited, as numbers of events in the order of recording."""
 
     newest: int = 0
-    """What has a lower number was made before the newest edit."""
+    """Of the newest edit: events with a lower number are older."""
     before: int = 0
-    """The same of the edit before that."""
+    """Of the edit before that."""
     pinned: int = 0
-    """The same of the newest pin: an edit only where something was masked or dropped."""
+    """Of the newest pin, which is an edit only where something was masked or dropped."""
     since: Mapping[str, int] = MappingProxyType({})
-    """Outputs that are, or were, notes → since when they are shown as they are."""
+    """Outputs that are, or were, redacted → the number since when they are shown so."""
 
 
+@dataclass(eq=False)
 class BoundThinking:
-    """Which thinking stands, as a fold over the entries of the history."""
+    """The thinking that the history keeps, as a fold over its entries."""
 
-    def __init__(self, edits: Edits, basis: str, spare: int, *, on: bool) -> None:
-        self._edits = edits
-        self._basis = basis
-        self._spare = spare
-        self._on = on
-        """Whether the model binds thinking."""
-        self.live = 0
-        """From this entry on, thinking and the state that was sent with it stand."""
-        self.question = -1
-        """The entry of the question that the open loop began with, -1 where none is open."""
-        self.edge = -1, -1
-        """Of the newest edit: the first entry that it changed, and the first that came after it; -1 where none did."""
-        self._place = -1
-        self._tokens = 0
-        """Tokens of what stands."""
-        self._newest = -1
-        """The number of the newest event so far, in the order of recording."""
-        self._known = False
-        """Whether the state was sent before the first thinking of the newest loop."""
-        self._foreign = False
-        """Whether the newest request was built otherwise than those of now: what was thought then is bound to that."""
+    edits: Edits
+    basis: str
+    """The basis of new requests."""
+    spare: int
+    """Tokens that it may take."""
+    on: bool
+    """Whether the model binds thinking."""
+    live: int = field(default=0, init=False)
+    """The first entry that keeps its thinking and the state that was sent with it."""
+    question: int = field(default=-1, init=False)
+    """The entry of the question of the open loop, -1 where none is open."""
+    edge: tuple[int, int] = field(default=(-1, -1), init=False)
+    """The first entry that the newest edit changed, and the first entry after it; -1 where there is none."""
+    _place: int = field(default=-1, init=False)
+    _tokens: int = field(default=0, init=False)
+    _newest: int = field(default=-1, init=False)
+    """The number of the newest event so far, in the order of recording."""
+    _known: bool = field(default=False, init=False)
+    """Whether the state was sent before the first thinking of the newest loop."""
+    _foreign: bool = field(default=False, init=False)
+    """Whether the newest request had another basis, to which its thinking is bound."""
 
     def append(
-        self, event: HistoryEvent, entry: Rendered, name: str, number: int, *, batch: bool, batches: bool
+        self, event: HistoryEvent, entry: EventRendering, name: str, number: int, *, batch: bool, batches: bool
     ) -> None:
-        """Take the next entry, whose event was the `number`th that was recorded.
+        """Add the next entry, whose event has the number `number` in the order of recording.
 
-        `batch` says whether it made the fold mask or drop earlier ones, `batches` whether any entry has.
+        `batch`: the fold masked or dropped earlier entries for it; `batches`: it has done so for any entry.
         """
         self._place = place = self._place + 1
-        held = self._on and (entry.context or entry.thinking > 0)
+        held = self.on and (entry.context or entry.thinking > 0)
         if isinstance(event, Context):
-            self._foreign = event.basis not in ("", self._basis)
-        self._find_edge(event, name, number, held=held)
+            self._foreign = event.basis not in ("", self.basis)
+        first, after = self.edge
+        if number >= self.edits.newest:
+            self.edge = first, place if after < 0 else after
+        elif first < 0 and self._is_edited(event, name, number, held=held):
+            self.edge = place, after
         ends = False
         if isinstance(event, UserQuestion):
-            if self._tokens > self._spare // 2:  # the new loop shall have room
+            if self._tokens > self.spare // 2:  # make room for the new loop
                 self.live, self._tokens = place, 0
             self.question, self._known = place, False
         elif isinstance(event, AssistantMessage | HumanStatement):
@@ -76,20 +82,17 @@ class BoundThinking:
         self._known = self._known or entry.context
         if held:
             self._tokens += entry.tokens if entry.context else entry.thinking_tokens
-        edited = max(self._newest, self._edits.newest, self._edits.pinned if batches else 0)
+        edited = max(self._newest, self.edits.newest, self.edits.pinned if batches else 0)
         stale = held and (number < edited or self._foreign)
-        if self._on and (stale or ends or batch or self._tokens > self._spare):
+        if self.on and (stale or ends or batch or self._tokens > self.spare):
             self.live, self._tokens = place + 1, 0
         self._newest = max(self._newest, number)
 
-    def _find_edge(self, event: HistoryEvent, name: str, number: int, *, held: bool) -> None:
-        first, after = self.edge
-        edits = self._edits
-        if number >= edits.newest:
-            self.edge = first, self._place if after < 0 else after
-        elif first < 0 and (
+    def _is_edited(self, event: HistoryEvent, name: str, number: int, *, held: bool) -> bool:
+        """Whether the newest edit changed an entry that is older."""
+        edits = self.edits
+        return (
             (held and number >= edits.before)
             or (isinstance(event, Summary) and number == edits.newest - 1)
             or edits.since.get(name) == edits.newest
-        ):
-            self.edge = self._place, after
+        )

@@ -1,9 +1,9 @@
-"""Who gets how many tokens: cutting one text, sharing a budget, and masking old outputs in batches.
+"""Budgets in tokens: truncating a text, sharing a budget, and masking old outputs in batches.
 
-Rule 1: a budget is a hard cap: nothing here returns more than it was given.
-Rule 2: what the history looks like is a function of the statements' sizes and of one cap, folded from the oldest to
-        the newest: built step by step or anew, it comes out the same (law 3).
-Rule 3: outputs are masked in batches. Masking one at a time would change the prompt's prefix at every turn, and a
+Rule 1: nothing here returns more tokens than its budget.
+Rule 2: the fold of the history is a function of the sizes of the statements and of one cap, from the oldest to the
+        newest: built step by step or at once, it is the same (law 3).
+Rule 3: outputs are masked in batches. Masking one at a time would change the prompt's prefix at every turn, and the
         provider's cache would be lost each time; a batch makes room for many turns.
 """
 
@@ -18,35 +18,35 @@ from ctxkernel.core.ports import CountTokens
 HISTORY_SHARES = (0.6, 0.45, 0.3, 0.15)
 """Shares of the budget that the history may take; a smaller one where pinned content needs the room.
 
-Few steps, so that a pinned text that grows by a line does not move the cut: that would be a new prefix each time.
+Few steps, so that a pinned text that grows by a line does not change the prefix each time.
 """
 REFILL = 0.7
-"""A batch goes on until the history is down to this part of its cap."""
+"""A batch reduces the history to this part of its cap."""
 STUBS = 0.25
-"""Statements whose outputs are masked take at most this part; then the oldest of them are dropped …"""
+"""Largest part of the cap for masked statements; beyond it the oldest of them are dropped …"""
 LOOSE = 0.5
-"""Kept entries that are not firm take at most this part of a batch's goal where nothing else is left to go …"""
+"""Largest part of a batch's goal for kept entries that are not firm, where nothing else can be dropped …"""
 LOOSE_REFILL = 0.25
-"""… and then go, the oldest first, down to this part."""
+"""… beyond it they are dropped, the oldest first, down to this part."""
 STUBS_REFILL = 0.125
 """… down to this part, at once."""
 
 _CHARS_A_TOKEN = 8
-"""A text with more characters a token than this is cut without being counted: few are, and all lose is accuracy."""
+"""A text with more characters per token is truncated without being counted; that is rare, and only less exact."""
 _LINE = 100
-"""A cut is moved to a line break that is at most so many characters away."""
+"""A truncation is moved to a line break that is at most so many characters away."""
 
 
 class Fitted(NamedTuple):
-    """A text within its budget, its tokens, and how many characters of the middle were left out."""
+    """A text within its budget, its tokens, and the number of characters left out in the middle."""
 
     text: str
     tokens: int
     cut: int
 
 
-def fit(text: str, limit: int, count: CountTokens) -> Fitted:
-    """Return `text`, or its head and tail round a mark that says how much is missing; "" where not even that fits.
+def fit_text(text: str, limit: int, count: CountTokens) -> Fitted:
+    """Return `text`, or its two ends with a mark between them; "" where the mark alone does not fit.
 
     Holds: tokens == count(text of the result) <= max(limit, 0).
     """
@@ -73,7 +73,7 @@ def _mark(cut: int) -> str:
 
 
 def _ends(text: str, keep: int) -> tuple[str, int]:
-    """Return about `keep` characters of `text`, half from each end, cut at lines where one is near."""
+    """Return about `keep` characters of `text`, half from each end, truncated at line breaks where they are near."""
     head = keep // 2
     tail = len(text) - (keep - head)
     near = text.rfind("\n", max(head - _LINE, head // 2), head)
@@ -87,7 +87,7 @@ def _ends(text: str, keep: int) -> tuple[str, int]:
 
 
 def level(total: int, wants: Sequence[int]) -> list[int]:
-    """Share `total` so that small wants are met and the large ones get the same; never more than wanted.
+    """Share `total`: small wants are met, and large ones get equal parts; none gets more than it wants.
 
     Holds: sum(result) <= max(total, 0); where sum(wants) <= total, result == wants.
     """
@@ -104,7 +104,7 @@ def level(total: int, wants: Sequence[int]) -> list[int]:
 
 
 def shares(total: int, wants: Sequence[int], parts: Sequence[float]) -> list[int]:
-    """Share `total`: everyone first up to its part of it, then the rest in order, each up to what it wants.
+    """Share `total`: each gets up to its part of it, then the rest in order; none gets more than it wants.
 
     Holds: sum(result) <= max(total, 0) where sum(parts) <= 1; no result exceeds its want.
     """
@@ -121,19 +121,19 @@ def shares(total: int, wants: Sequence[int], parts: Sequence[float]) -> list[int
 
 
 def history_cap(room: int, pinned: int) -> int:
-    """Return the cap of the history, of `room` tokens for all but the system text, with `pinned` tokens pinned."""
+    """Return the cap of the history, with `room` tokens for all but the system text, and `pinned` tokens pinned."""
     for share in HISTORY_SHARES:
-        # What is pinned, and a third of the tail beside it for tables and deltas, shall fit.
+        # Pinned content must fit, and a third of the tail is for tables and deltas.
         if pinned * 3 <= (room - int(room * share)) * 2:
             return int(room * share)
     return int(room * HISTORY_SHARES[-1])
 
 
 class HistoryFold:
-    """Which entries of the history stand whole, masked or not at all: the fold of rule 2.
+    """The fold of rule 2: which entries of the history are whole, masked or dropped.
 
-    State: of the first `dropped` entries those that are kept stand, and the others are left out; those before `masked`
-    that stand are masked, all others whole. Entries are dropped by units: a call goes with its results.
+    State: the first `dropped` entries are dropped, except kept ones; those up to `masked` are masked, except kept ones;
+    all others are whole. Entries are dropped by units: a call with its results.
     Holds: tokens <= cap after every `append`.
     """
 
@@ -143,19 +143,17 @@ class HistoryFold:
         self.masked = 0
         self.tokens = 0
         self.last_batch = -1
-        """The newest entry whose coming changed earlier ones; -1 where none did."""
+        """The newest entry that made the fold change earlier ones; -1 where none did."""
         self._stubs = 0
         """Tokens of masked entries that could be dropped."""
         self._whole, self._least = array("q"), array("q")
         """The tokens of each entry, whole and masked."""
         self._joined: list[bool] = []
-        """Whether an entry stands and falls with the one before it."""
+        """Whether an entry belongs to the unit of the one before it."""
         self._kept: dict[int, int] = {}
-        """Entries that are kept → the tokens that they take, oldest first."""
+        """Kept entries → their tokens, oldest first."""
         self._loose: dict[int, None] = {}
-        """Those of them that are not firm, and …"""
-        self._loose_tokens = 0
-        """… the tokens that these take."""
+        """The kept entries that are not firm."""
 
     def __len__(self) -> int:
         return len(self._whole)
@@ -165,17 +163,17 @@ class HistoryFold:
         return index >= self.dropped or index in self._kept
 
     def is_kept(self, index: int) -> bool:
-        """Whether an entry is neither masked nor dropped, as long as there is any other to be."""
+        """Whether an entry is masked or dropped only after all others."""
         return index in self._kept
 
     def append(self, whole: int, masked: int, *, joined: bool = False, kept: bool = False, firm: bool = True) -> bool:
         """Add an entry by its tokens whole and masked. Returns whether that changed earlier ones.
 
-        `joined`: it stands and falls with the entry before it; `kept`: it is dropped after all others only, and in
+        `joined`: it belongs to the unit of the entry before it; `kept`: it is dropped only after all others, and in
         batches too unless it is `firm`.
         """
         newest = len(self._whole)
-        if joined and newest and not self.stands(newest - 1):  # what it stands with is gone: so is it
+        if joined and newest and not self.stands(newest - 1):  # its unit was dropped
             whole = masked = 0
             kept = False
             self.dropped, self.masked = newest + 1, max(self.masked, newest + 1)
@@ -187,7 +185,6 @@ class HistoryFold:
             self._kept[newest] = whole
             if not firm:
                 self._loose[newest] = None
-                self._loose_tokens += whole
         self.tokens += whole
         if self.tokens <= self.cap:
             return False
@@ -199,11 +196,11 @@ class HistoryFold:
                 self._drop_to(int(self.cap * STUBS_REFILL))
         while self.tokens > goal and self.dropped < self.masked and self._unit() <= self.masked:
             self._drop()
-        # Where nothing else is left to go, and these alone would bring a batch at each turn, they make room for many.
-        if self.tokens > goal and self._loose_tokens > goal * LOOSE:
-            while self._loose_tokens > goal * LOOSE_REFILL and next(iter(self._loose)) < self.dropped:
+        # Where nothing else can be dropped, these alone would cause a batch at each turn: make room for many turns.
+        if self.tokens > goal and self._loose_tokens() > goal * LOOSE:
+            while self._loose_tokens() > goal * LOOSE_REFILL and next(iter(self._loose)) < self.dropped:
                 self._let_go(next(iter(self._loose)))
-        # The newest alone is over the cap: it is masked, and dropped, only if it must be.
+        # The newest alone exceeds the cap: mask and drop it only if needed.
         while self.tokens > self.cap and self.masked <= newest:
             self._mask()
         while self.tokens > self.cap and self.dropped <= newest:
@@ -213,8 +210,11 @@ class HistoryFold:
                 self._let_go(next(iter(self._loose or self._kept)))
         return True
 
+    def _loose_tokens(self) -> int:
+        return sum([self._kept[index] for index in self._loose])
+
     def _let_go(self, index: int) -> None:
-        """Drop an entry that is kept, with all that it stands and falls with."""
+        """Drop a kept entry with its unit."""
         first, end = index, index + 1
         while first and self._joined[first]:
             first -= 1
@@ -225,9 +225,7 @@ class HistoryFold:
             if size is None:
                 continue
             self.tokens -= size
-            if at in self._loose:
-                del self._loose[at]
-                self._loose_tokens -= size
+            self._loose.pop(at, None)
 
     def _mask(self) -> None:
         whole, masked = self._whole[self.masked], self._least[self.masked]
@@ -239,7 +237,7 @@ class HistoryFold:
         self.masked += 1
 
     def _unit(self) -> int:
-        """Return where the unit that would be dropped next ends."""
+        """Return the end of the unit that would be dropped next."""
         end = self.dropped + 1
         while end < len(self._joined) and self._joined[end]:
             end += 1

@@ -1,11 +1,11 @@
-"""The check of a projection, which costs what is new in it.
+"""The check of a projection, whose cost depends on the new blocks.
 
-Rule 1: the outcome is that of `history.rules.check` on the whole body. A test holds us to that.
-Rule 2: whatever was not found fine is checked whole, at every turn, until it is.
+Rule 1: the outcome is that of `history.rules.check` on the whole body; a test compares them.
+Rule 2: a projection that is not fine is checked whole at every turn, until it is.
 
-What a rule sees of text in a user's message is whether it may stand alone and how large it is. Pairing looks from one
-message to the next. So of what was found fine only the newest message of the model and what follows it are looked at
-again, beside what is new; ids of calls and the number of bytes, of messages and of images are kept.
+For a text in a user's message, the rules look at the text alone and at its size. Rules on pairs look at neighbouring
+messages. So of the blocks that were fine only the newest message of the model and the blocks after it are checked
+again, together with the new blocks; ids of calls and the numbers of bytes and messages are kept.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ctxkernel.history.capabilities import Capabilities
 from ctxkernel.history.request import text_fault
 from ctxkernel.history.rules import Report, check
 from ctxkernel.projection import receipt as receipts
-from ctxkernel.projection.value import Piece, Projection, Run
+from ctxkernel.projection.value import BlockRun, Piece, Projection
 
 _FAR_BYTES = 24_000_000
 _FAR_MESSAGES = 90_000
-"""Below these no rule on sizes can be near: 32 MB, 100,000 messages."""
+"""Below these, no limit of the API is near: 32 MB, 100,000 messages."""
 _DOT = Piece("", "", "", 0, "", ".")
 
 
@@ -33,16 +33,16 @@ class Checking:
         self._opening = opening
         self._capabilities = capabilities
         self._shapes: dict[tuple[int, bool, tuple[tuple[str, bool], ...]], bool] = {}
-        self._begin(Run())
+        self._begin(BlockRun())
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, run: BlockRun) -> None:
         self._run = run
         self._done = 0
         """How many of the run's blocks are fine."""
         self._messages = 0
         """How many messages these make."""
         self._newest = 0
-        """Where in them the model's newest message begins."""
+        """The first of them in the model's newest message."""
         self._ids: set[str] = set()
         """The ids of their calls."""
 
@@ -85,7 +85,7 @@ class Checking:
                 if name in ids or name in self._ids:
                     return False
                 ids.add(name)
-        if plain:  # texts of the user's: only what they stand beside can matter
+        if plain:  # texts of the user: only the block before them matters
             return self._is_fine_shape(pieces[-1:], tail, marks)
         start = self._newest
         beside = [
@@ -100,7 +100,7 @@ class Checking:
         known = self._shapes.get(key) if texts else None
         if known is not None:
             return known
-        # A user's message first: what the window begins with may be the model's.
+        # A user's message first, since the window may begin with one of the model.
         window = [_DOT, *map(_dotted, beside)]
         window = [*([_DOT] * (marks - 1) * receipts.ANCHOR), *window] if texts else window
         body: Any = json.loads(receipts.body(self._opening, window, [*map(_dotted, tail)]))
@@ -111,12 +111,12 @@ class Checking:
 
 
 def _is_plain(piece: Piece) -> bool:
-    """Whether a block is a text of the user's, which does not matter to the ones after it."""
+    """Whether a block is a text of the user: the blocks after it do not depend on it."""
     return not piece.raw and piece.role == "user"
 
 
 def _dotted(piece: Piece) -> Piece:
-    """Return a block as the rules on shapes see it: each text is as good as another."""
+    """Return a block with its text replaced by a dot."""
     return piece if piece.raw else piece._replace(text=".")
 
 

@@ -1,17 +1,17 @@
-"""Two projections compared: which blocks came, went or changed, what that costs, and where the cached prefix ends."""
+"""The comparison of two projections: added, removed and changed blocks, the costs, and the common prefix."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ctxkernel.core.events import Json
-from ctxkernel.projection.prices import Cost
+from ctxkernel.core.events import Json, plain
+from ctxkernel.projection.prices import RequestCost
 from ctxkernel.projection.value import Block, Projection
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A block that is not in both, or is another in the newer one."""
+class BlockChange:
+    """A block that was added, removed or changed."""
 
     id: str
     kind: str
@@ -23,20 +23,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """What is different in a newer projection, in the order in which the blocks stand in it; what went comes last."""
+class ProjectionComparison:
+    """The differences of a newer projection, in the order of its blocks; removed blocks come last."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[BlockChange, ...]
     tokens: int
-    """Tokens of the new one less those of the old one."""
+    """Tokens of the new one minus those of the old one."""
     prefix_tokens: int
-    """Tokens of the blocks that both begin with: a provider that has the old one cached reads these from the cache."""
+    """Tokens of the common prefix: a provider that has cached the old one reads these from the cache."""
     breaks_at: str | None
-    """The first block of the new one that the old one did not have in that place; None where it has none."""
-    costs: tuple[Cost, Cost]
-    """What each costs alone, with nothing in the cache."""
-    cost_after: Cost
-    """What the new one costs right after the old one."""
+    """The first block of the new one after the common prefix, or None."""
+    costs: tuple[RequestCost, RequestCost]
+    """The cost of each with nothing in the cache."""
+    cost_after: RequestCost
+    """The cost of the new one right after the old one."""
 
     def _ids(self, *, before: bool, after: bool) -> tuple[str, ...]:
         return tuple(
@@ -61,10 +61,7 @@ class Comparison:
     def to_json(self) -> dict[str, Json]:
         """Return the fields; a change as `{id, kind, origin, before, after}`, a cost as `{usd, units, told, as_of}`."""
         return {
-            "changes": [
-                {"id": one.id, "kind": one.kind, "origin": one.origin, "before": one.before, "after": one.after}
-                for one in self.changes
-            ],
+            "changes": plain(self.changes),
             "tokens": self.tokens,
             "prefix_tokens": self.prefix_tokens,
             "breaks_at": self.breaks_at,
@@ -73,8 +70,8 @@ class Comparison:
         }
 
 
-def compare(old: Projection, new: Projection) -> Comparison:
-    """Return what is different in `new`. Linear."""
+def compare_projections(old: Projection, new: Projection) -> ProjectionComparison:
+    """Return the differences of `new`, in linear time."""
     before, after = old.blocks, new.blocks
     prefix = 0
     while prefix < min(len(before), len(after)) and _same(before[prefix], after[prefix]):
@@ -82,13 +79,13 @@ def compare(old: Projection, new: Projection) -> Comparison:
     was = {block.id: block for block in before}
     ids = {block.id for block in after}
     changes = [
-        Change(block.id, block.kind, block.origin, was[block.id].tokens if block.id in was else None, block.tokens)
+        BlockChange(block.id, block.kind, block.origin, was[block.id].tokens if block.id in was else None, block.tokens)
         for block in after
         if block.id not in was or not _same(was[block.id], block)
     ]
-    changes += [Change(one.id, one.kind, one.origin, one.tokens, None) for one in before if one.id not in ids]
+    changes += [BlockChange(one.id, one.kind, one.origin, one.tokens, None) for one in before if one.id not in ids]
     # The system text is a block, and stands before the history.
-    return Comparison(
+    return ProjectionComparison(
         changes=tuple(changes),
         tokens=new.tokens - old.tokens,
         prefix_tokens=sum(block.tokens for block in after[:prefix]),

@@ -1,14 +1,13 @@
-"""How the events of the model's history become blocks, in the two dialects that a model may speak.
+"""The blocks of events in the model's history, in the two dialects of models.
 
-    tools    a call is a `tool_use` block, what it gave a `tool_result` block right after it
-    script   a call is a `<script type="text/x-python">` block in the model's text, what it gave a text of the user's
+    tools    a call is a `tool_use` block, its result a `tool_result` block right after it
+    script   a call is a `<script type="text/x-python">` block in the model's text, its result a text of the user
 
-Rule 1: whatever stands in an event, its blocks pass the rules: texts are cleaned and bounded, ids and names made legal,
-        blank texts left out or said to be empty. What was done stands in the block's `why`.
-Rule 2: an event's blocks are a function of the event and of what its call was renamed to; so they stay, and a
-        provider's cache with them.
-Rule 3: thinking goes back byte for byte, or not at all.
-Rule 4: in the script dialect a text from outside can forge no script: tags of scripts are escaped in it.
+Rule 1: the blocks of every event pass the rules of the API: texts are cleaned and truncated, ids and names made legal,
+        blank texts left out or marked as empty. The block's `why` says what was done.
+Rule 2: an event's blocks are a function of the event and of the name of its call, so they stay in the provider's cache.
+Rule 3: thinking is sent back byte for byte, or not at all.
+Rule 4: in the script dialect, tags of scripts are escaped in texts from outside.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from ctxkernel.core.events import Json
@@ -35,9 +35,9 @@ from ctxkernel.history.events import (
     UserQuestion,
     UserRejection,
 )
-from ctxkernel.projection.budget import fit
-from ctxkernel.projection.in_place import Placed
+from ctxkernel.projection.budget import fit_text
 from ctxkernel.projection.layout import EMPTY, MASKED, attribute, clean
+from ctxkernel.projection.placed_views import Placed
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Piece
 
@@ -50,10 +50,10 @@ _END_SCRIPT = "\n</script>"
 _BAD_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_CHARS, _NAME_CHARS = 128, 64
 _DEEPEST = 32
-"""Levels of a call's input that are kept."""
+"""Deepest level of a call's input that is kept."""
 
 
-class Rendered(NamedTuple):
+class EventRendering(NamedTuple):
     """The blocks of one event."""
 
     id: str
@@ -61,50 +61,48 @@ class Rendered(NamedTuple):
     origin: str
     whole: tuple[Piece, ...]
     masked: tuple[Piece, ...]
-    """The same with what it gave left out; `whole` itself where that would save nothing."""
+    """The blocks without the outputs; `whole` itself where that would save nothing."""
     tokens: int
     masked_tokens: int
     thinking: int = 0
-    """How many of the first blocks are thinking."""
+    """How many blocks at the beginning are thinking."""
     thinking_tokens: int = 0
     call_id: str = ""
-    """What the call is named in the request, where the event is one or answers one."""
+    """The name of the call in the request, where the event is a call or a result."""
     question: bool = False
     context: bool = False
 
     @property
     def name(self) -> str:
-        """The event's id, as blocks have it."""
+        """The event's id, as in blocks."""
         return attribute(self.id)
 
     @property
     def masks(self) -> bool:
-        """Whether the masked form is another than the whole one."""
+        """Whether the masked form differs from the whole one."""
         return self.masked is not self.whole
 
 
-def message(event: HistoryEvent, pieces: Sequence[Piece], **more: Any) -> Rendered:
+def message(event: HistoryEvent, pieces: Sequence[Piece], **more: Any) -> EventRendering:
     """Return the blocks of an event that has one form."""
     whole = tuple(pieces)
     tokens = sum([piece.tokens for piece in whole])
-    return Rendered(event.event_id, _origin(event), whole, whole, tokens, tokens, **more)
+    return EventRendering(event.event_id, _origin(event), whole, whole, tokens, tokens, **more)
 
 
+@dataclass(frozen=True)
 class Dialect:
     """Renders the events that are not statements."""
 
-    def __init__(
-        self, name: DialectName, count: CountTokens, *, text_tokens: int, output_tokens: int, wide_tokens: int
-    ) -> None:
-        self.name: DialectName = name
-        self.count = count
-        self._most = text_tokens
-        """Most tokens of a question, an answer or a call."""
-        self._outputs = output_tokens
-        self._wide = wide_tokens
-        """Most tokens of a result that was asked for in full."""
+    name: DialectName
+    count: CountTokens
+    text_tokens: int
+    """Most tokens of a question, an answer or a call."""
+    output_tokens: int
+    wide_tokens: int
+    """Most tokens of a result that was requested in full."""
 
-    def render(self, event: HistoryEvent, call_id: str = "", note: str = "") -> Rendered:
+    def render(self, event: HistoryEvent, call_id: str = "", note: str = "") -> EventRendering:
         """Return the blocks of `event`.
 
         `call_id` is the name of its call in the request; `note` stands in the place of a result that was redacted.
@@ -139,10 +137,10 @@ class Dialect:
         name = f"{attribute(event.event_id)}{suffix}"
         return Piece(name, kind, _origin(event), self.count(text), why, text, *how)
 
-    # -- what the user's side says ---------------------------------------------------------------
+    # -- the user's side ---------------------------------------------------------------
 
     def _text(self, event: UserQuestion | Summary, kind: str, why: str) -> Piece:
-        shown, notes = self._bounded(event.text, self._most)
+        shown, notes = self._bounded(event.text, self.text_tokens)
         return self._piece(event, kind, f"{_tag(kind, event)}{shown.strip() or EMPTY}\n", "; ".join([why, *notes]))
 
     def _context(self, event: Context, n: int, text: str) -> Piece:
@@ -152,10 +150,10 @@ class Dialect:
             return Piece(name, "picture", _origin(event), tokens, why, text, "user", True)
         return self._piece(event, "context", text, why, suffix=f"#{n + 1}")
 
-    # -- what the model says ---------------------------------------------------------------------
+    # -- the model's side ---------------------------------------------------------------------
 
-    def _turn(self, event: AssistantMessage | Action, said: Sequence[Piece], call_id: str = "") -> Rendered:
-        """Return the blocks of what the model said, after what it thought; thinking alone may not end a message."""
+    def _turn(self, event: AssistantMessage | Action, said: Sequence[Piece], call_id: str = "") -> EventRendering:
+        """Return the blocks of a response, its thinking first; thinking alone may not end a message."""
         thoughts: list[Piece] = []
         for n, block in enumerate(event.thinking if said and self.name == "tools" else (), 1):
             text = _raw_thinking(block)
@@ -167,13 +165,13 @@ class Dialect:
         return message(event, [*thoughts, *said], **more)
 
     def _said(self, event: AssistantMessage | Action) -> list[Piece]:
-        shown, notes = self._bounded(event.text, self._most, script=False)
+        shown, notes = self._bounded(event.text, self.text_tokens, script=False)
         if not shown.strip():
             return []
         why = "; ".join([f"what the model said in {short(event.event_id)}", *notes])
         return [self._piece(event, "answer", shown.strip(), why, "assistant", suffix="#said")]
 
-    def _call(self, event: Action, call_id: str) -> Rendered:
+    def _call(self, event: Action, call_id: str) -> EventRendering:
         notes: list[str] = []
         given = cast("dict[str, Json]", self._plain(event.input, notes, 0))
         tool = _BAD_ID.sub("_", event.tool_name)[:_NAME_CHARS] or "tool"
@@ -192,9 +190,9 @@ class Dialect:
         why = "; ".join([f"call {short(event.event_id)}", *dict.fromkeys(notes)])
         return self._turn(event, [*self._said(event), self._piece(event, "call", text, why, *how)], call_id)
 
-    # -- what a call gave ------------------------------------------------------------------------
+    # -- results of calls ------------------------------------------------------------------------
 
-    def _result(self, event: Observation | UserRejection | AgentError, call_id: str, note: str) -> Rendered:
+    def _result(self, event: Observation | UserRejection | AgentError, call_id: str, note: str) -> EventRendering:
         match event:
             case Observation():
                 status, text = event.status, event.content
@@ -214,11 +212,11 @@ class Dialect:
             return self._piece(event, "result", _dump(block), why, "user", True)
 
         wide = isinstance(event, Observation) and event.wide
-        shown, notes = self._bounded(text, self._wide if wide else self._outputs)
+        shown, notes = self._bounded(text, self.wide_tokens if wide else self.output_tokens)
         why = "; ".join([f"result of {short(event.event_id)}", *notes])
         whole = made(f"{shown.strip() or EMPTY}\n", why)
         if note:
-            piece = made(f"{self._bounded(note, self._outputs)[0].strip()}\n", "redacted: its output was stale")
+            piece = made(f"{self._bounded(note, self.output_tokens)[0].strip()}\n", "redacted: its output was stale")
             if piece.tokens < whole.tokens:
                 return message(event, [piece], call_id=call_id)
         hidden = made(MASKED, f"{why}; its output masked")
@@ -228,9 +226,9 @@ class Dialect:
         return rendered._replace(masked=(hidden,), masked_tokens=hidden.tokens)
 
     def view(self, one: Placed, origin: str) -> Piece:
-        """Return what a view shows, as it stands after the statement that made it."""
+        """Return the block of a view after the statement that made it."""
         name = f"view:{attribute(one.name)}"
-        shown, notes = self._bounded(one.text, self._most * 2)
+        shown, notes = self._bounded(one.text, self.text_tokens * 2)
         text = f'<ctx:view id="{name}">\n{shown.strip() or EMPTY}\n'
         why = "; ".join([f"{attribute(one.name)} as it is now, where it was made", *notes])
         return Piece(name, "view", origin, self.count(text), why, text)
@@ -238,18 +236,18 @@ class Dialect:
     # -- texts -----------------------------------------------------------------------------------
 
     def _bounded(self, text: str, limit: int, *, script: bool = True) -> tuple[str, list[str]]:
-        """Return `text` clean and within `limit` tokens, and what was done to it."""
+        """Return `text` clean and within `limit` tokens, and notes on the changes."""
         safe = clean(text, script=script and self.name == "script")
         notes = list(safe.notes)
-        fitted = fit(safe.text, limit, self.count)
+        fitted = fit_text(safe.text, limit, self.count)
         if fitted.cut:
             notes.append(f"cut by {fitted.cut:,} characters")
         return fitted.text, notes
 
     def _plain(self, value: Json, notes: list[str], depth: int) -> Json:
-        """Return a call's input as JSON can hold it: bounded texts, finite numbers, bounded depth."""
+        """Return a call's input as valid JSON: bounded texts, finite numbers, bounded depth."""
         if isinstance(value, str):
-            shown, told = self._bounded(value, self._most, script=False)
+            shown, told = self._bounded(value, self.text_tokens, script=False)
             notes.extend(told)
             return shown
         if isinstance(value, bool | int) or value is None:
@@ -272,7 +270,7 @@ _RAW = ("assistant", True)
 
 
 def call_name(event: Action, taken: Mapping[str, object] | set[str]) -> str:
-    """Return the id that a call has in a request: its own, where that is legal and no earlier call has it."""
+    """Return the id of a call in a request: its own, if that is legal and no earlier call has it."""
     name = _BAD_ID.sub("_", event.tool_call_id)[:_ID_CHARS]
     if name != event.tool_call_id or not name:
         mark = hashlib.sha256(event.tool_call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -285,7 +283,7 @@ def call_name(event: Action, taken: Mapping[str, object] | set[str]) -> str:
 
 
 def _picture_tokens(text: str) -> int | None:
-    """Return what an image block counts for; None where the text, of a stranger's session, is none."""
+    """Return the tokens of an image block; None where the text, from another's session, is none."""
     try:
         block = json.loads(text)
         extent = pixels(block["source"]["data"]) if block["type"] == "image" else None
@@ -295,18 +293,18 @@ def _picture_tokens(text: str) -> int | None:
 
 
 def _raw_thinking(block: Mapping[str, Json]) -> str:
-    """Return a thinking block as it came, or nothing where the API would refuse it."""
+    """Return a thinking block unchanged, or nothing where the API would refuse it."""
     kind = block.get("type")
     signed = kind == "thinking" and isinstance(block.get("thinking"), str) and block.get("signature")
     if not (signed or (kind == "redacted_thinking" and block.get("data"))):
         return ""
     try:
-        # `type` first, by which a breakpoint knows to keep away; the rest as it came.
+        # `type` first, which `receipt.marks` looks for; the rest is unchanged.
         text = _dump({"type": kind, **block})
         text.encode()
     except (TypeError, ValueError, RecursionError):
         return ""
-    return text if mask(text) == text else ""  # a credential in it: it may only come back whole
+    return text if mask(text) == text else ""  # with a credential in it, it may not be sent
 
 
 def short(event_id: str) -> str:

@@ -1,14 +1,13 @@
-"""Tokens as they are SHOWN, with a `~`: nearer to the truth than the count that budgets are measured with.
+"""Token counts for display, with a `~`: more accurate than the count for budgets.
 
-Rule 1: no budget is measured here. `count_tokens` is the same in every process, whatever is installed and whatever a
-        model answered, so a projection is built again from its log byte for byte, and an idle tick changes none (laws 3
-        and 6). Were budgets corrected by the last answer, each answer would move what fits, and break the cache.
-Rule 2: pure, but for a bounded memo of counts by content.
-Rule 3: works without `ctok`, the optional extra `tokens` (Python 3.12 and newer): then `count_tokens` is what there is.
+Rule 1: budgets use `count_tokens`, which is the same in every process, whatever is installed and whatever a model
+        answered. So a projection can be built again byte for byte, and an idle tick changes none (laws 3 and 6). If
+        answers corrected budgets, each answer would change what fits, and break the cache.
+Rule 2: pure, except for a bounded cache of counts by content.
+Rule 3: works without `ctok`, the optional extra `tokens` (Python 3.12 and newer), by `count_tokens`.
 
-Two corrections, one on the other: `estimate_tokens` counts with the vocabulary of the model's generation; an `Anchor`
-scales what was estimated by what the last answer's `usage` says that the same request really took. The error of each is
-in `tokens.py`.
+There are two corrections: `estimate_tokens` counts with the vocabulary of the model's generation; an `Anchor` scales
+estimates by the `usage` of the last answer. `tokens.py` lists the errors.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.projection.tokens import count_tokens
 
 LONGEST = 20_000
-"""Characters up to which a text is counted with the vocabulary, at some 0.1 MB/s; a longer one is estimated."""
+"""Longest text, in characters, that is counted with the vocabulary, at 0.1 MB/s; a longer one is estimated."""
 MOST_KNOWN = 4096
-"""Counts that are remembered, the oldest forgotten first."""
+"""Most counts that are kept; the oldest are dropped first."""
 LEAST_ANCHOR = 256
-"""Estimated tokens from which on a request can be an anchor: in a shorter one the frame of the messages counts most."""
+"""Least estimated tokens of an anchor: in a shorter request the frame of the messages dominates."""
 
 _NEWEST = "4.8"
 # By the names of `history/capabilities.py`; every other model has the newest vocabulary.
@@ -51,18 +50,18 @@ def vocabulary() -> Counter | None:
     try:
         found = cast("Counter", importlib.import_module("ctok").token_count)
         return found if found("a", _NEWEST) > 0 else None
-    except Exception:  # a package of that name that is none of ours must not break a cell
+    except Exception:  # another package of that name must not break a cell
         return None
 
 
 @cache
 def _frame(count: Counter, family: str) -> int:
-    """Return the tokens of an empty message, which every count holds besides its text."""
+    """Return the tokens of an empty message, which every count includes."""
     return count("a", family) - 1
 
 
 def estimate_tokens(text: str, model: str = "") -> int:
-    """Return the tokens of `text` as well as can be told offline: 0 for the empty text, ≥ 1 for any other.
+    """Return the best offline estimate of the tokens of `text`: 0 for the empty text, ≥ 1 for any other.
 
     With ctok a text of up to `LONGEST` characters is counted by the vocabulary of `model`'s generation (of the newest,
     where the model is not known); the sum over blocks is within a percent of the whole. Else `count_tokens`.
@@ -75,7 +74,7 @@ def estimate_tokens(text: str, model: str = "") -> int:
     if key not in _known:
         try:
             tokens = max(count(text, family) - _frame(count, family), 1)
-        except Exception:  # what it cannot count is estimated
+        except Exception:  # estimate what it cannot count
             return count_tokens(text)
         while len(_known) >= MOST_KNOWN:
             _known.pop(next(iter(_known)), None)
@@ -86,10 +85,10 @@ def estimate_tokens(text: str, model: str = "") -> int:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What one request was estimated at, and what its answer's `usage` says that it took. Both > 0.
+    """The estimate of one request, and its tokens by the answer's `usage`. Both > 0.
 
-    Scales other estimates made in the same way, of the next request or of one block. The ratio is bounded to ½ … 2:
-    beyond that the estimate was not of this request, or it held what no text tells (images, documents).
+    It scales other estimates, of the next request or of one block. The ratio is limited to ½ … 2: beyond that the
+    estimate was of another request, or the request had images or documents.
     """
 
     estimated: int
@@ -103,8 +102,8 @@ class Anchor:
     def correct(self, tokens: int) -> int:
         """Return `tokens` (≥ 0) corrected, to be shown with `~`.
 
-        Holds: 0 stays 0, what is more stays no less, and the anchor's own estimate becomes what was measured, as far as
-        the bound allows. In integers, so it is the same everywhere.
+        Holds: 0 stays 0, the order of values stays, and the anchor's own estimate becomes the measured value within the
+        limit of the ratio. In integers, so it is the same everywhere.
         """
         twice = min(max(2 * self.measured, self.estimated), 4 * self.estimated)
         return (tokens * twice + self.estimated) // (2 * self.estimated)
@@ -114,15 +113,15 @@ def anchored(estimated: int, usage: object) -> Anchor | None:
     """Return the anchor of a request that was estimated at `estimated` tokens and answered with `usage`.
 
     `usage` is the SDK's object or the answer's JSON: tokens in are `input_tokens`, which leaves out what the cache had,
-    plus `cache_read_input_tokens` plus `cache_creation_input_tokens`. None where they cannot be told, or where the
-    estimate is below `LEAST_ANCHOR`: then keep the anchor that you have.
+    plus `cache_read_input_tokens` plus `cache_creation_input_tokens`. None where they are missing, or where the
+    estimate is below `LEAST_ANCHOR`: then keep the previous anchor.
     """
     measured = tokens_in(usage)
     return Anchor(estimated, measured) if measured and estimated >= LEAST_ANCHOR else None
 
 
 def tokens_in(usage: object) -> int | None:
-    """Return all tokens of a request by its answer's `usage`, cached or not; None where it does not say."""
+    """Return all tokens of a request by its answer's `usage`, cached or not; None where they are missing."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     counts = [usage_count(usage, name) for name in names]
     return None if counts[0] is None else sum(count or 0 for count in counts)

@@ -1,14 +1,12 @@
-"""The projection engine: what goes into a projection, in which order, and why.
+"""The projection engine: the blocks of a projection, their order, and the reason for each.
 
     system text → history, oldest first → tail (handles, variables, groups, pinned, deltas, shown)
 
-Rule 1: a projection is a function of the turn and of the settings; the engine's memory only saves time (law 3). The
+Rule 1: a projection is a function of the turn and of the settings; the engine's caches only save time (law 3). The
         one exception is `cached`, which compares with the projection before.
 Rule 2: an idle turn gives the same bytes and the same receipt (law 6): nothing here reads a clock or counts calls.
-Rule 3: the budget is a hard cap on the tokens of the system text and of all blocks.
-Rule 4: every projection is checked (law 5). A rule that looks beyond one block looks at neighbouring messages, at ids,
-        or at totals; so what is checked is what is new, with the messages that it stands beside, and of what was
-        checked before the ids and the bytes. The outcome is that of the whole check, which a test holds us to.
+Rule 3: the budget limits the tokens of the system text and of all blocks.
+Rule 4: every projection is checked (law 5), see `check.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import NONE
 from ctxkernel.core.ports import CountTokens
 from ctxkernel.core.settings import Settings
-from ctxkernel.core.turn import HandleState, Turn
+from ctxkernel.core.turn import Turn
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.events import HistoryEvent
 from ctxkernel.history.invariants import PROPERTIES, Property, with_extensions
@@ -33,25 +31,25 @@ from ctxkernel.projection.check import Checking
 from ctxkernel.projection.dialect import Dialect, DialectName
 from ctxkernel.projection.event_blocks import EventBlocks
 from ctxkernel.projection.history import Past
-from ctxkernel.projection.in_place import placed
 from ctxkernel.projection.layout import BRIEF_SYSTEM_TEXT, DIALECT_TEXTS, SYSTEM_TEXT, StatementLayout, status_text
+from ctxkernel.projection.placed_views import placed
 from ctxkernel.projection.prices import WRITE_5M, price_of
 from ctxkernel.projection.privacy import Hiding, withheld
 from ctxkernel.projection.tail import Tail
 from ctxkernel.projection.toolset import tools_json
 from ctxkernel.projection.upkeep import upkeep
-from ctxkernel.projection.value import Block, LeftOut, Piece, Projection, Run, from_record, same_until
+from ctxkernel.projection.value import Block, BlockRun, LeftOut, Piece, Projection, from_record, same_until
 
 __all__ = ["Block", "LeftOut", "Projection", "ProjectionEngine", "from_record"]
 
 SYSTEM_SHARE = 0.2
-"""The whole system text, and the tools, are used where they take at most this part of the budget; else a brief one."""
+"""Largest part of the budget for the whole system text with the tools; else the brief text is used."""
 STATUS_SHARE = 0.02
-"""Most of the budget that the system message for the turn takes; else there is none."""
+"""Largest part of the budget for the system message of the turn; else there is none."""
 EXPANSION = 4
-"""What is asked for in full may take so many times what a statement's outputs may."""
+"""A result that was requested in full may take so many times the limit of a statement's outputs."""
 LOOP_SHARE = 0.25
-"""Part of the budget's rest that the thinking of an open loop, and the state that was sent with it, may take."""
+"""Part of the rest of the budget for the thinking of an open loop and the state that was sent with it."""
 
 
 class ProjectionEngine:
@@ -86,7 +84,7 @@ class ProjectionEngine:
             raise BadPolicy(f"projection_tokens is {budget}; an empty projection takes {least}: give more")
         self._cap = history_cap(self._room, 0)
         """Tokens that the history may take where nothing is pinned."""
-        # The bounds rest on the settings alone, so that a block's text never depends on what else there is. A whole
+        # The limits depend on the settings alone, so that a block's text does not depend on other blocks. A whole
         # statement is at most two thirds of the largest cap.
         share = int(self._room * HISTORY_SHARES[0]) // 3
         source, outputs = min(2 * settings.statement_tokens, share), min(settings.statement_tokens, share)
@@ -104,17 +102,17 @@ class ProjectionEngine:
             count=lambda event: blocks.render(event, whole=True).tokens,
         )
         self.basis = _basis(opening, settings, listed, private)
-        """Names all but the history that a request rests on. Thinking is bound to it: where it is another, it goes."""
+        """A digest of all that a request depends on, the history excepted. Thinking is bound to it."""
         self.past = Past(blocks, opening, self.capabilities, listed, self.basis)
         self._tail = Tail(count_tokens, settings.variable_rows, script=script)
         self._checking = Checking(opening, self.capabilities)
         self._prices = Prices(WRITE_5M, price_of(settings.model).read)
         self._before: Projection | None = None
         self._shown: tuple[Turn, Turn] | None = None
-        """A turn that the past is up to date with, nothing recorded since, and the state that may be shown of it."""
+        """The turn that the past is up to date with, if nothing was recorded since, and its state for the model."""
 
     def take_over(self, other: ProjectionEngine, turn: Turn) -> None:
-        """Go on in the place of another engine, whose last projection was that of `turn`."""
+        """Replace another engine, whose last projection was that of `turn`."""
         before = other._before
         if before is not None and (before.model, before.tools, before.system) == (
             self.settings.model,
@@ -136,11 +134,11 @@ class ProjectionEngine:
         text = SYSTEM_TEXT + DIALECT_TEXTS[name]
         if count(text) + (count(tools) if tools else 0) <= settings.projection_tokens * SYSTEM_SHARE:
             return name, text, tools
-        # Too small a budget for tools: scripts need none.
+        # The budget is too small for tools; scripts need none.
         return "script", BRIEF_SYSTEM_TEXT, ""
 
     def tend(self, turn: Turn, moment: str = "request") -> list[HistoryEvent | str]:
-        """Return what is to be recorded before `turn` is projected, and what the user is to be told.
+        """Return the events to record before `turn` is projected, and texts for the user.
 
         `moment` is `load`, `rewind` or `request`.
         """
@@ -150,12 +148,12 @@ class ProjectionEngine:
         return made
 
     def _catch_up(self, turn: Turn) -> Turn:
-        """Bring the past up to date. Returns the state without what the model may not see."""
+        """Bring the past up to date; return the state without texts that the model may not see."""
         if self._hiding is not None:
             turn = self._hiding.turn(turn)
         self._follow(turn)
         shown = withheld(turn, lambda: self.past.redacted) if turn.handles else turn
-        if shown is not turn and self.dialect == "script":  # views stand in the past, too
+        if shown is not turn and self.dialect == "script":  # its past has views, too
             self._follow(shown)
         return shown
 
@@ -174,11 +172,13 @@ class ProjectionEngine:
         run, count = past.run, len(past.run.pieces)
         status = self._status(turn)
         room = self._room - past.tokens - (status.tokens if status else 0)
-        # What was sent with the open loop stands in the history; beside it only what changed since is told.
+        # The history has the state that was sent with the open loop: add only what changed since.
         shown = dataclasses.replace(turn, handles=(), variables=(), variables_total=0) if past.context_sent else turn
-        there = past.blocks_in_place()
-        if there:
-            shown = dataclasses.replace(shown, handles=self._elsewhere(shown.handles, past.in_place(there)))
+        there, objects = past.in_place()
+        if there:  # nothing is asked of those that the history shows where they were made
+            asked = {"pinned": False, "requested": False}
+            handles = [dataclasses.replace(one, **asked) if one.obj_id in objects else one for one in shown.handles]
+            shown = dataclasses.replace(shown, handles=tuple(handles))
         tail, left = self._tail.build(shown, room, past.newest or "session", there)
         if not tail and (not count or run.pieces[count - 1].role != "user"):
             tail = (self._nothing["left" if past.newest else "new"] if not count else self._nothing["same"],)
@@ -187,7 +187,7 @@ class ProjectionEngine:
             model=self.settings.model,
             max_tokens=self.settings.max_tokens,
             tools=self._tools,
-            # Also where the tail has no note for the turn: earlier ones may stand in the history.
+            # Also where the tail has no system message: the history may have earlier ones.
             betas=tuple(sorted(self.capabilities.betas)),
             system=self._system,
             tail=tail,
@@ -206,14 +206,8 @@ class ProjectionEngine:
         self._before = projection if report.ok else dataclasses.replace(projection, report=report)
         return self._before
 
-    def _elsewhere(self, handles: tuple[HandleState, ...], there: Collection[str]) -> tuple[HandleState, ...]:
-        """Return the handles with nothing asked of those that stand where they were made."""
-        return tuple(
-            dataclasses.replace(one, pinned=False, requested=False) if one.obj_id in there else one for one in handles
-        )
-
     def _status(self, turn: Turn) -> Piece | None:
-        """Return the system message for the turn: our own words, ids and numbers only, since it has authority."""
+        """Return the system message for the turn: only our own words, ids and numbers, since it has authority."""
         if not self.capabilities.turn_notes:
             return None
         running = [handle for handle in turn.handles if handle.digest.get("mode") == "running"] if turn.handles else ()
@@ -228,8 +222,8 @@ class ProjectionEngine:
         piece = Piece("status", "status", "ctxkernel", self._count(text), why, text, "system")
         return piece if piece.tokens <= self._room * STATUS_SHARE else None
 
-    def _cached(self, run: Run) -> int:
-        """Return how many pieces of the history begin it as they began the one before."""
+    def _cached(self, run: BlockRun) -> int:
+        """Return how many pieces at the beginning of the history are those of the projection before."""
         before = self._before
         if before is None:
             return -1
@@ -254,7 +248,7 @@ _FINE = Report(ok=True)
 
 
 def _nothing(count: CountTokens) -> dict[str, Piece]:
-    """Return what stands where there is nothing else: a message may not be empty, and the last one is the user's."""
+    """Return the block for a projection without others: the last message is the user's, and may not be empty."""
     texts = {"new": "Nothing has run yet.", "left": "What has run is left out.", "same": "Nothing has changed since."}
     why = "there is nothing else, and a request ends with a message of the user's that is not empty"
     return {key: Piece("empty", "empty", "ctxkernel", count(text), why, text) for key, text in texts.items()}

@@ -1,6 +1,6 @@
 """The blocks of all events of the history: statements by the layout, other events by the dialect.
 
-Rule: the blocks of an event are a function of the event, of what its call is named, of the note that stands for its
+Rule: the blocks of an event are a function of the event, of the name of its call, of the note that replaces its
 outputs, and of the views that are shown where they were made.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import replace
 from ctxkernel.core.timeline import Execution, Statement
 from ctxkernel.history.events import Action, HistoryEvent, HumanStatement, Observation, Summary
 from ctxkernel.history.redact import note
-from ctxkernel.projection.dialect import Dialect, Rendered, short
-from ctxkernel.projection.in_place import Placed, rewritten
-from ctxkernel.projection.layout import StatementLayout, attribute, masked, redacted
+from ctxkernel.projection.dialect import Dialect, EventRendering, short
+from ctxkernel.projection.layout import StatementLayout, attribute, masked_block, redacted_block
+from ctxkernel.projection.placed_views import Placed, rewritten
 from ctxkernel.projection.privacy import Hiding
 from ctxkernel.projection.value import Piece
 
@@ -31,17 +31,17 @@ class EventBlocks:
     def __init__(self, layout: StatementLayout, dialect: Dialect, hiding: Hiding | None = None) -> None:
         self.dialect = dialect
         self.sources: dict[str, tuple[Statement, Execution]] = {}
-        """The statements that events stand for, by the event's id."""
+        """The statements of human events, by the event's id."""
         self.notes: Mapping[str, str] = {}
-        """The redacted events, each with the summary that stands in its place."""
+        """The redacted events, each with the summary that replaces it."""
         self.views: Views = {}
         self.most = 0
-        """At least so many rendered events are kept, where this is above `_MOST_KEPT`."""
+        """At least so many rendered events are kept, if above `_MOST_KEPT`."""
         self.layout = layout
         self._hiding = hiding
-        self._rendered: dict[tuple[str, str, str], Rendered] = {}
+        self._rendered: dict[tuple[str, str, str], EventRendering] = {}
 
-    def render(self, event: HistoryEvent, call_id: str = "c", *, whole: bool = False) -> Rendered:
+    def render(self, event: HistoryEvent, call_id: str = "c", *, whole: bool = False) -> EventRendering:
         """Return the blocks of an event, `whole` also where its outputs are redacted."""
         summary = None if whole else self.notes.get(event.event_id)
         key = event.event_id, call_id, summary or ""
@@ -62,11 +62,11 @@ class EventBlocks:
     def tokens(self, event: HistoryEvent) -> int:
         """Return the tokens that an event takes, rendered whole, or as it was redacted; of a summary uncut.
 
-        A summary may be one of several that are tried: none of them is kept.
+        Summaries are not cached, since several may be tried.
         """
         return self.dialect.summary_tokens(event) if isinstance(event, Summary) else self.render(event).tokens
 
-    def render_with_views(self, shown: Sequence[HistoryEvent], place: int, call_id: str) -> Rendered:
+    def render_with_views(self, shown: Sequence[HistoryEvent], place: int, call_id: str) -> EventRendering:
         """Return the blocks of `shown[place]` with the views that its statement made, as they are now."""
         event = shown[place]
         entry = self.render(event, call_id)
@@ -91,20 +91,20 @@ class EventBlocks:
         tokens = sum([piece.tokens for piece in pieces])
         return entry._replace(whole=(*entry.whole, *pieces), tokens=entry.tokens + tokens)
 
-    def _statement(self, statement: Statement, execution: Execution, instead: str) -> Rendered:
-        """Return the block of a statement, whole and masked; `instead` stands in the place of redacted outputs."""
+    def _statement(self, statement: Statement, execution: Execution, instead: str) -> EventRendering:
+        """Return the block of a statement, whole and masked; `instead` replaces redacted outputs."""
         text = self.layout.text(statement, execution)
         name, origin = attribute(execution.execution_id), attribute(statement.statement_id)
         why = f"statement {origin}"
         whole, tokens = text.text, text.tokens
-        shorter, fewer = redacted(text, instead, self.layout) if instead else ("", tokens)
+        shorter, fewer = redacted_block(text, instead, self.layout) if instead else ("", tokens)
         if fewer < tokens:
             whole, tokens, told = shorter, fewer, f"{why}; its outputs redacted"
         else:
             told = "; ".join([why, *text.notes])
         blocks = (Piece(name, "statement", origin, tokens, told, whole),)
         if fewer < text.tokens or not text.masks:
-            return Rendered(execution.execution_id, origin, blocks, blocks, tokens, tokens)
+            return EventRendering(execution.execution_id, origin, blocks, blocks, tokens, tokens)
         told = "; ".join([f"{why}; its outputs masked", *text.notes])
-        less = (Piece(name, "statement", origin, text.masked_tokens, told, masked(text)),)
-        return Rendered(execution.execution_id, origin, blocks, less, tokens, text.masked_tokens)
+        less = (Piece(name, "statement", origin, text.masked_tokens, told, masked_block(text)),)
+        return EventRendering(execution.execution_id, origin, blocks, less, tokens, text.masked_tokens)

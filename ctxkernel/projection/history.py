@@ -1,18 +1,18 @@
-"""The history of a projection: events rendered once, folded under a cap, and grown block by block.
+"""The history of a projection: events rendered once, folded under a cap, and appended block by block.
 
-    path to HEAD → events → view (what the invariants leave) → entries (blocks of each) → fold (whole, masked, dropped)
-    → run (the blocks of a projection)
+    path to HEAD → events → view (the events that the invariants leave) → entries (the blocks of each)
+    → fold (whole, masked, dropped) → run (the blocks of a projection)
 
-Rule 1: what stands here is a function of the path from the root to HEAD, of what was recorded with it, and of the cap.
-        What is kept from the last projection saves time and changes nothing (law 3).
-Rule 2: each stage only grows at its end. Where something earlier changes, the stage and those after it are made anew.
+Rule 1: the run is a function of the path from the root to HEAD, of the events recorded with it, and of the cap. All
+        that is kept from the last projection only saves time (law 3).
+Rule 2: each stage only grows at its end. Where something earlier changes, the stage and those after it are rebuilt.
 Rule 3: of models that bind thinking to all before it, see `BoundThinking`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -39,11 +39,11 @@ from ctxkernel.history.redact import Redactions
 from ctxkernel.history.view import HistoryView
 from ctxkernel.projection.bound_thinking import BoundThinking, Edits
 from ctxkernel.projection.budget import HistoryFold
-from ctxkernel.projection.dialect import Rendered, call_name, short
+from ctxkernel.projection.dialect import EventRendering, call_name, short
 from ctxkernel.projection.event_blocks import EventBlocks, Views
 from ctxkernel.projection.layout import attribute, is_status
 from ctxkernel.projection.receipt import ANCHOR, Receipts
-from ctxkernel.projection.value import LeftOut, Piece, Run
+from ctxkernel.projection.value import BlockRun, LeftOut, Piece
 
 Path = Sequence[tuple[Statement, Execution]]
 Records = Mapping[str, Sequence[Any]]
@@ -51,18 +51,18 @@ Records = Mapping[str, Sequence[Any]]
 
 _OPENING = "[What came before is condensed or left out.]"
 _STANDS_FOR = (UserQuestion, Context, AssistantMessage, Action, *RESULTS)
-"""Events that show what a statement was, in its place: an ask, a response or a cell of the model."""
+"""Events that replace the block of their statement: an ask, a response or a cell of the model."""
 _COMMANDS = (Redaction, CondensationRequest, Withdrawal, Verdict, Pin)
 
 
 def _stands_for(event: HistoryEvent) -> bool:
-    # A result that mends an earlier call says nothing of the statement that it was recorded with.
+    # A result that repairs an earlier call does not describe the statement that it was recorded with.
     return isinstance(event, _STANDS_FOR) and not getattr(event, "synthetic", False)
 
 
 def _bookkeeping(statement: Statement, records: Sequence[HistoryEvent]) -> bool:
-    """Whether a statement only gave directives on the history itself: what they do is seen, and they say no more."""
-    if statement.author == "model" and statement.kind == "meta":  # a response that came to nothing
+    """Whether a statement only gave directives on the history itself: it has no block."""
+    if statement.author == "model" and statement.kind == "meta":  # a response without content
         return True
     if not records or not any(isinstance(one, _COMMANDS) for one in records):
         return False
@@ -95,9 +95,9 @@ class Past:
             for one in properties
             if not one.local and not isinstance(one, Condensations | MessagePairing)
         ]
-        """The names of the properties that may leave out anything, wherever it stands."""
+        """The names of the properties that may hide any event."""
         self._key: tuple[Any, ...] = ()
-        """What the entries rest on besides the events: where it is another, they are made anew."""
+        """All that the entries depend on besides the events: where it changes, they are rebuilt."""
         self._begin()
         self._begin_entries(0, 0)
 
@@ -109,59 +109,60 @@ class Past:
         self._fed: list[str] = []
         """The executions that the view was given."""
         self._partial: dict[int, tuple[bool, int]] = {}
-        """Of the newest of them, and of those that have not ended, by place: whether it ended, how many records."""
+        """Place → (ended, number of records), of the newest of them and of those that have not ended."""
         self.pins: dict[str, str] = {}
         """The pinned events, each with the reason."""
         self.redactions = Redactions()
-        """The directives of the history, and which of them are in effect."""
+        """The directives of the history, and which are in effect."""
         self._reshaped: list[int] = []
-        """When condensations were made and directives taken back."""
+        """The numbers of condensations and withdrawals, in the order of recording."""
         self._mark = 0, 0, 0
         self._edits = Edits()
         self.blocks.sources, self.blocks.notes = {}, {}
         self.tried = 0
-        """How many events were shown when a condensation was tried in vain; not tried again before there are more."""
+        """The number of shown events when a condensation last failed; it is retried when there are more."""
         self.has_calls = False
-        """Whether a call or a result was ever recorded: without, nothing can be broken."""
+        """Whether a call or a result was ever recorded: without, nothing needs repair."""
         self.newest = ""
         """The newest statement, or empty."""
 
     def _begin_entries(self, cap: int, spare: int) -> None:
-        """Forget the entries, and all that was made of them."""
-        self._shown: list[HistoryEvent] = []
-        self._entries: list[Rendered] = []
-        self._fold = HistoryFold(cap)
-        self._thinking = BoundThinking(self._edits, self._basis, spare, on=self._bound)
+        """Forget the entries and the run."""
+        self.shown: list[HistoryEvent] = []
+        """The events that the view shows, as they were recorded."""
+        self._entries: list[EventRendering] = []
+        self.fold = HistoryFold(cap)
+        self._thinking = BoundThinking(self._edits, self._basis, spare, self._bound)
         self._names: set[str] = set()
         """The ids of calls in the request."""
         self._waiting: dict[str, deque[str]] = {}
-        """Ids of calls in the history → what those that have no result yet are named in the request."""
+        """Id of a call in the history → the names in the request of its calls without a result yet."""
         self._begin_run(())
 
     def _begin_run(self, left_out: tuple[LeftOut, ...]) -> None:
-        self.run = Run(left_out)
+        self.run = BlockRun(left_out)
         self.receipts = Receipts(self._opening)
         self.tokens = 0
         """Tokens of all blocks of the run."""
         self._places: list[int] = []
-        """Where in the run the blocks of each entry begin."""
+        """The first block in the run of each entry."""
         self._live = self._thinking.live
         """`BoundThinking.live` when the run was begun."""
         self.edge = -1
-        """The last block before the newest edit, as long as no more than `ANCHOR` came after the edit; else -1."""
+        """The last block before the newest edit, while at most `ANCHOR` blocks follow the edit; else -1."""
 
     # -- reading ---------------------------------------------------------------------------------
 
     @property
     def context_sent(self) -> bool:
-        """Whether the state stands in the history, since it was sent with the open loop."""
+        """Whether the history has the state that was sent with the open loop."""
         thinking = self._thinking
         if not self._bound or thinking.question < 0:
             return False
-        return any(isinstance(one, Context) for one in self._shown[max(thinking.question, thinking.live) :])
+        return any(isinstance(one, Context) for one in self.shown[max(thinking.question, thinking.live) :])
 
     def left_out(self) -> list[LeftOut]:
-        """Return the statements that have not ended, then what properties leave out."""
+        """Return the statements that have not ended, then the events that properties hide."""
         left: list[LeftOut] = []
         for place, (ended, _) in self._partial.items():
             if not ended:
@@ -169,37 +170,22 @@ class Past:
         if not self._hides:
             return left
         view = self.view
-        gone = {event.event_id for event in (*self._shown, *view.waiting)}
+        gone = {event.event_id for event in (*self.shown, *view.waiting)}
         gone.update(one for made in view.condensations for one in made.forgotten_event_ids)
         why = f"left out by a property: {' or '.join(self._hides)} (%ctx properties)"
         hidden = (event.event_id for event in self.events if event.place != "meta" and event.event_id not in gone)
         return [*left, *(LeftOut(attribute(one), why) for one in hidden)]
 
-    @property
-    def shown(self) -> Sequence[HistoryEvent]:
-        """The events that the view shows, as they were recorded."""
-        return self._shown
-
-    @property
-    def cap(self) -> int:
-        """Tokens that the history may take."""
-        return self._fold.cap
-
-    @property
-    def fold_tokens(self) -> int:
-        """Tokens that the history takes of these."""
-        return self._fold.tokens
-
     def _is_masked(self, place: int) -> bool:
         """Whether the entry at `place` is masked, or was dropped."""
-        return place < self._fold.masked and not self._fold.is_kept(place)
+        return place < self.fold.masked and not self.fold.is_kept(place)
 
     def unmasked(self) -> Sequence[HistoryEvent]:
-        """Return the events that stand whole."""
-        return [event for place, event in enumerate(self._shown) if not self._is_masked(place)]
+        """Return the events that are shown whole."""
+        return [event for place, event in enumerate(self.shown) if not self._is_masked(place)]
 
     def tokens_after_bound(self) -> int:
-        """Return the tokens of the blocks from the first on that is bound to what stands before it."""
+        """Return the tokens of all blocks from the first bound one on."""
         for place in range(self._live, len(self._entries) if self._bound else 0):
             if self._entries[place].thinking or self._entries[place].context:
                 return sum([piece.tokens for piece in self.run.pieces[self._places[place] :]])
@@ -209,36 +195,31 @@ class Past:
     def is_untouched(self) -> bool:
         """Whether nothing can be due: no calls, no directives that wait, no request to condense, nothing dropped."""
         quiet = not self.has_calls and not self.redactions.waiting and not self.view.unhandled_request
-        return quiet and not self._fold.dropped
+        return quiet and not self.fold.dropped
 
     @property
     def drops(self) -> bool:
-        """Whether something is left out that neither a summary nor a mark stands for."""
-        return any(not self._fold.stands(place) for place in range(self._fold.dropped))
+        """Whether an entry is dropped without a summary or a mark."""
+        return any(not self.fold.stands(place) for place in range(self.fold.dropped))
 
     def sizes(self) -> dict[str, int]:
-        """Return the tokens of each shown event: masked where it is, or was dropped; whole where it is not."""
+        """Return the tokens of each shown event: masked if it is masked or dropped, else whole."""
         return {
             one.id: one.masked_tokens if self._is_masked(place) else one.tokens
             for place, one in enumerate(self._entries)
         }
 
-    def blocks_in_place(self) -> set[str]:
-        """Return the ids of the blocks that views have in the run."""
-        return {piece.id for piece in self.run.pieces if piece.kind == "view"} if self.blocks.views else set()
-
-    def in_place(self, there: Collection[str]) -> set[str]:
-        """Return the objects of the views whose `blocks_in_place` these are, whole, where they were made."""
+    def in_place(self) -> tuple[set[str], set[str]]:
+        """Return the ids of the blocks of views in the run, and the obj_ids of these views."""
+        if not self.blocks.views:
+            return set(), set()
+        there = {piece.id for piece in self.run.pieces if piece.kind == "view"}
         every = [one for views in self.blocks.views.values() for one in views]
-        return {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
-
-    def size(self, event: HistoryEvent) -> int:
-        """Return the tokens of an event, as `EventBlocks.tokens`."""
-        return self.blocks.tokens(event)
+        return there, {one.obj_id for one in every if f"view:{attribute(one.name)}" in there}
 
     @property
     def redacted(self) -> Mapping[str, str]:
-        """Statement → the summary that stands for what it gave."""
+        """Statement → the summary that replaces its outputs."""
         return {short(target_id): summary for target_id, summary in self.blocks.notes.items()}
 
     # -- growing ---------------------------------------------------------------------------------
@@ -253,12 +234,12 @@ class Past:
     ) -> None:
         """Bring the run up to the end of `path`, under `cap` tokens.
 
-        The thinking of an open loop, and the state that was sent with it, may take `spare` tokens besides. `views` are
-        shown where they were made, by statement.
+        The thinking of an open loop and the state that was sent with it may take `spare` more tokens. `views` are shown
+        where they were made, by statement.
         """
         given = cap, spare, views
         goes_on = bool(self._key) and self._continues(path, records)
-        if not goes_on:  # what was pinned, redacted or edited there says nothing of here
+        if not goes_on:  # pins, redactions and edits belong to the other path
             self._begin()
         known = len(self.events)
         self._feed(path, records)
@@ -267,18 +248,18 @@ class Past:
         self._find_edits()
         shown = self.view.events
         key = given, self._edits, self.blocks.notes, self.pins.copy()
-        if not goes_on or key != self._key or shown[: len(self._shown)] != self._shown:
+        if not goes_on or key != self._key or shown[: len(self.shown)] != self.shown:
             self._key = key
             self.blocks.views, self.blocks.most = views, 2 * len(shown)
             self._begin_entries(cap, spare)
         self._grow(shown)
 
     def _continues(self, path: Path, records: Records) -> bool:
-        """Whether `path` is what was fed, with something added at its end."""
+        """Whether `path` begins with the executions that were fed."""
         newest = len(self._fed) - 1
         if len(path) <= newest or (newest >= 0 and path[newest][1].execution_id != self._fed[newest]):
             return False
-        # What was still open before the newest place must be as it was: what it adds would stand before other events.
+        # Open executions before the newest one must be unchanged: their new events would come before others.
         for place, (_, told) in self._partial.items():
             _, execution = path[place]
             if place != newest and (execution.status != "running" or len(records.get(self._fed[place], ())) != told):
@@ -286,7 +267,7 @@ class Past:
         return True
 
     def _feed(self, path: Path, records: Records) -> None:
-        """Take in what the path has beyond what was fed."""
+        """Append the events of the path that are new."""
         fed, partial = self._fed, self._partial
         for place in range(max(len(fed) - 1, 0), len(path)):
             statement, execution = path[place]
@@ -327,7 +308,7 @@ class Past:
                 self.pins.pop(event.target_id, None)
 
     def _find_edits(self) -> None:
-        """Find the notes of the directives in effect, of several for one output the first, and when edits were made."""
+        """Find the notes of the directives in effect (the first one of an output), and when edits were made."""
         edits, undone = self.redactions.edits, self.redactions.undone
         mark = len(edits), len(undone), len(self._reshaped)
         if mark == self._mark:
@@ -342,17 +323,17 @@ class Past:
     # -- entries ---------------------------------------------------------------------------------
 
     def _grow(self, shown: Sequence[HistoryEvent]) -> None:
-        """Take the events that are shown beyond those known, and lay their blocks; all of them where earlier change."""
+        """Add entries and blocks for the new events; rebuild the run where earlier blocks change."""
         start = len(self._entries)
         for place in range(start, len(shown)):
             self._take(shown, place)
-        if self._fold.last_batch >= start or self._thinking.live != self._live:
+        if self.fold.last_batch >= start or self._thinking.live != self._live:
             self._begin_run(self._folded())
             start = 0
         self._lay(start)
 
     def _take(self, shown: Sequence[HistoryEvent], place: int) -> None:
-        """Render the event at `place`, and fold it in."""
+        """Render the event at `place` and add it to the fold."""
         event = shown[place]
         name, joined = "", event.place == "result"
         if isinstance(event, Action):
@@ -364,20 +345,20 @@ class Past:
             name = waiting.popleft()
         blocks = self.blocks
         entry = blocks.render_with_views(shown, place, name) if blocks.views else blocks.render(event, name)
-        # Of models that bind thinking it stands in the open loop only, and is not the fold's.
+        # The fold does not count bound thinking, which is only in the open loop.
         size = 0 if entry.context else entry.tokens - (entry.thinking_tokens if self._bound else 0)
         firm = bool(self.pins) and self._pinned_unit(shown, place)
         kept = entry.question or firm
         least = entry.masked_tokens if entry.masked is not entry.whole and not kept else size
-        self._shown.append(event)
+        self.shown.append(event)
         self._entries.append(entry)
-        batch = self._fold.append(size, least, joined=joined, kept=kept, firm=firm)
+        batch = self.fold.append(size, least, joined=joined, kept=kept, firm=firm)
         name = event.condensation_id if isinstance(event, Summary) else event.event_id
         number = self.redactions.numbers.get(name, 0)
-        self._thinking.append(event, entry, name, number, batch=batch, batches=self._fold.last_batch >= 0)
+        self._thinking.append(event, entry, name, number, batch=batch, batches=self.fold.last_batch >= 0)
 
     def _pinned_unit(self, shown: Sequence[HistoryEvent], place: int) -> bool:
-        """Whether an event is pinned, or one of the batch that it stands and falls with."""
+        """Whether an event is pinned, or another event of its batch."""
         if shown[place].place == "message":
             return shown[place].event_id in self.pins
         first = end = place
@@ -396,7 +377,9 @@ class Past:
         pieces = self.run.pieces
         for place in range(start, len(self._entries)):
             self._places.append(len(pieces))
-            new = [*self._note_before(place), *self._pieces(place)]
+            new = list(self._pieces(place))
+            if self._turn_notes and place and isinstance(before := self.shown[place - 1], Context):
+                new = [*self._note(before, new), *new]
             if new and not pieces and new[0].role != "user":
                 new.insert(0, self._piece_of_ours("opening", "empty", _OPENING, "a request begins with the user"))
             pieces += new
@@ -406,23 +389,20 @@ class Past:
         self.edge = self._places[first] - 1 if first > 0 and len(pieces) - since <= ANCHOR else -1
 
     def _pieces(self, place: int) -> Sequence[Piece]:
-        """Return the blocks of an entry as they stand now."""
+        """Return the present blocks of an entry."""
         entry = self._entries[place]
-        if not self._fold.stands(place):
+        if place < self.fold.dropped and not self.fold.stands(place):
             return ()
         gone = not self._bound or place < self._live
         if entry.context and gone:
             return ()
-        pieces = entry.masked if self._is_masked(place) else entry.whole
+        pieces = entry.masked if place < self.fold.masked and self._is_masked(place) else entry.whole
         return pieces[entry.thinking :] if self._bound and gone else pieces
 
-    def _note_before(self, place: int) -> Sequence[Piece]:
-        """Return the system message that was sent right before what the model said, where the API takes one there."""
-        before = self._shown[place - 1] if place else None
-        if not self._turn_notes or not isinstance(before, Context) or not is_status(before.status):
-            return ()
-        here = self._pieces(place)
-        if not here or here[0].role != "assistant" or not self.run.pieces or self.run.pieces[-1].role != "user":
+    def _note(self, before: Context, here: Sequence[Piece]) -> Sequence[Piece]:
+        """Return the system message that was sent right before a response, where the API allows one there."""
+        run = self.run.pieces
+        if not is_status(before.status) or not here or here[0].role != "assistant" or not run or run[-1].role != "user":
             return ()
         why = "the state in our own words, as it was sent with that turn; the API forgets it when the turn is over"
         return (self._piece_of_ours(before.event_id, "status", before.status, why, "system"),)
@@ -431,11 +411,11 @@ class Past:
         return Piece(attribute(name), kind, "ctxkernel", self.count(text), why, text, role)
 
     def _folded(self) -> tuple[LeftOut, ...]:
-        """Return what the fold drops, then the outputs that it masks."""
-        fold, entries = self._fold, self._entries
+        """Return the entries that the fold drops, then the outputs that it masks."""
+        fold, entries = self.fold, self._entries
         dropped = f"older than what the history's {fold.cap:,} tokens hold; dropped in a batch"
         hidden = f"outputs masked in a batch: the history came to its {fold.cap:,} tokens"
         gone = [LeftOut(entries[at].name, dropped) for at in range(fold.dropped) if not fold.stands(at)]
-        # Before `dropped` only what is kept stands, and that is whole.
+        # Before `dropped` only kept entries remain, and they are whole.
         stubs = [at for at in range(fold.dropped, fold.masked) if not fold.is_kept(at) and entries[at].masks]
         return (*gone, *[LeftOut(f"{entries[at].name}:outputs", hidden) for at in stubs])

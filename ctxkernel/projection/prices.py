@@ -1,13 +1,13 @@
-"""What tokens cost. Data only, dated; and two sums over it.
+"""Prices of tokens, dated, and the costs computed from them.
 
-Rule 1: a row says what the provider's own pages say (for Opus 4.7: what resellers list as its price). Where none was
-        found the row says None, and a cost is told in relative units: a price is never invented. `AS_OF` is when it was
-        looked up, in stored copies of the pages; the newest change that they know of is of 2026-10-07.
+Rule 1: a row has the prices of the provider's own pages (for Opus 4.7: of resellers). Where none was found the row has
+        None, and a cost is in relative units: a price is never invented. `AS_OF` is the date of the look-up, in stored
+        copies of the pages; their newest change is of 2026-10-07.
 Rule 2: list prices of the standard tier, USD: no batch, no priority, no tools of the server's own, no taxes.
 Rule 3: rows have the names of `history/capabilities.py`, one for each. A test keeps it.
 
-A cache write costs 1.25 (5 minutes) or 2 (1 hour) times a fresh token of input, for every model; what a read costs
-depends on the model. `tests/test_prices.py` has the prices in USD that the pages give for each of these.
+A cache write costs 1.25 (5 minutes) or 2 (1 hour) times a fresh token of input, for every model; the price of a read
+depends on the model. `tests/test_prices.py` has the prices in USD of the pages.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one model costs: USD per million tokens, None where it is not known."""
+    """The prices of one model: USD per million tokens, None where not known."""
 
     model: str = ""
     """The model's name without date or vendor prefix; empty for a model that no row names."""
     input: float | None = None
     output: float | None = None
     read: float = 0.1
-    """What a token read from the cache costs, relative to a fresh one."""
+    """The price of a token read from the cache, relative to a fresh one."""
     long_prompt: tuple[int, float, float] | None = None
-    """(tokens, input, output): the prices of the whole request where its prompt has more than so many tokens."""
+    """(tokens, input, output): the prices of a request whose prompt has more tokens."""
 
 
 PRICES: tuple[Price, ...] = (
@@ -68,20 +68,20 @@ def price_of(model: str) -> Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What one request costs."""
+class RequestCost:
+    """The cost of one request."""
 
     model: str
     usd: float | None
     """USD, or None where the model's price is not known."""
     units: float
-    """What the input costs, in fresh input tokens of this model: to compare requests where no price is known."""
+    """The cost of the input in fresh input tokens of this model, to compare requests without a known price."""
     output: int
     """Tokens of the output; 0 before there is any."""
     as_of: str = AS_OF
 
     def told(self) -> str:
-        """Return it for a person: `~$0.0123`, or `~12,300 input tokens' worth + 500 out (price not known)`."""
+        """Return it for people: `~$0.0123`, or `~12,300 input tokens' worth + 500 out (price not known)`."""
         if self.usd is not None:
             return f"~${self.usd:.4f}" if self.usd < 1 else f"~${self.usd:.2f}"
         out = f" + {self.output:,} out" if self.output else ""
@@ -94,8 +94,8 @@ class Cost:
 
 def estimate(
     model: str, *, cached: int = 0, written_5m: int = 0, written_1h: int = 0, fresh: int = 0, output: int = 0
-) -> Cost:
-    """Return what a request costs that has so many tokens read from the cache, written to it, neither, and answered.
+) -> RequestCost:
+    """Return the cost of a request with these tokens read from the cache, written to it, neither, and of output.
 
     Pure. All counts are ≥ 0, and no token is in two of them.
     """
@@ -105,13 +105,13 @@ def estimate(
     if row.long_prompt is not None and cached + written_5m + written_1h + fresh > row.long_prompt[0]:
         _, dear, per_output = row.long_prompt
     usd = None if dear is None or per_output is None else (units * dear + output * per_output) / MILLION
-    return Cost(model, usd, units, output)
+    return RequestCost(model, usd, units, output)
 
 
-def cost_of_usage(model: str, usage: object) -> Cost | None:
-    """Return what an answered request has cost, by its `usage`: the SDK's object, or the answer's JSON.
+def cost_of_usage(model: str, usage: object) -> RequestCost | None:
+    """Return the cost of an answered request by its `usage`: the SDK's object, or the answer's JSON.
 
-    Writes of which it does not say for how long are taken for 5 minutes, the default. None where it has no counts.
+    Cache writes without a duration count as 5 minutes, the default. None where it has no counts.
     """
     fresh = usage_count(usage, "input_tokens")
     if fresh is None:

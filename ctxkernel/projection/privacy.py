@@ -1,7 +1,7 @@
-"""Private names, and what views quote of redacted outputs: kept out of every projection.
+"""Private names, and quotes of redacted outputs in views: both are kept out of every projection.
 
-Rule 1: as a word, a private name is written `[private]` in every text; rows and changes of it are left out.
-Rule 2: a function of the names and of what it is given: what is projected can be built again.
+Rule 1: a private name is written `[private]` in every text, as a word; its rows and changes are left out.
+Rule 2: all functions are pure, so a projection can be built again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ctxkernel.history.events import HistoryEvent
 
 T = TypeVar("T")
 STATEMENT = "statement"
-"""The kind of a view that looks at what a statement gave."""
+"""The kind of a view of a statement's outputs."""
 MARK = "[private]"
 
 
 class Hiding:
-    """Takes private names out of what is to be projected."""
+    """Removes private names from what is projected."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = frozenset(names)
@@ -35,7 +35,7 @@ class Hiding:
         return self._word.sub(MARK, text)
 
     def value(self, value: T) -> T:
-        """Return texts, and what texts stand in, without the names; the same object where there is none."""
+        """Return a text, or a structure with texts, without the names; the same object where it has none."""
         made: Any = self._made(value)
         return value if made == value else made
 
@@ -57,7 +57,7 @@ class Hiding:
         return value
 
     def event(self, event: HistoryEvent) -> HistoryEvent:
-        """Return an event without the names; its ids and what a model signed stay."""
+        """Return an event without the names; its ids and signed thinking stay."""
         given = self.value(event)
         if given is event:
             return event
@@ -88,7 +88,7 @@ class Hiding:
         return replace(statement, source=self.text(statement.source)), shown
 
     def turn(self, turn: Turn) -> Turn:
-        """Return the state without the names: their rows are left out, other texts are written without them."""
+        """Return the state without the names and their rows."""
         gone = {handle.obj_id for handle in turn.handles if handle.name in self.names}
         handles = tuple(
             replace(
@@ -116,10 +116,10 @@ class Hiding:
 
 
 def withheld(turn: Turn, redacted: Callable[[], Mapping[str, str]]) -> Turn:
-    """Return the state without what views, and groups of them, quote of redacted outputs; the same where they do not.
+    """Return the state without quotes of redacted outputs in views and their groups; the same object if there are none.
 
-    `redacted()` maps a statement to the summary that stands for what it gave, and is asked where a view looks at one;
-    few turns have such a view. The handles stay as they are: the person who redacted an output may look at it.
+    `redacted()` maps a statement to the summary that replaces its outputs; it is called only if a view shows outputs.
+    The handles themselves do not change: the person who redacted an output may look at it.
     """
     looks = {one.obj_id: str(one.digest["target"]) for one in turn.handles if one.digest.get("kind") == STATEMENT}
     notes: Mapping[str, str] = redacted() if looks else {}

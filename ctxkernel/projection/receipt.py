@@ -1,16 +1,14 @@
 """The exact bytes of a request, and their hash: the receipt.
 
 Rule 1: the bytes are JSON in UTF-8 without white space, keys in the order: model, max_tokens, stream, tools, system,
-        messages; an answer is always streamed. Their `json.loads` dumped again so gives them back, so whoever sends
-        the request as a dict sends these bytes.
-Rule 2: a projection grows by few blocks a turn. Its hash goes on from a copy of the hash of the blocks before, so a
-        receipt costs what is new, not what is there.
-Rule 3: breakpoints of the prompt cache, four as the API allows: on the system text (1 h), which holds for the tools
-        before it; on the last block of the history; and on two that move by `ANCHOR` blocks at a time, since a
-        provider looks at most 20 blocks back for what it has cached. So a turn of up to 50 blocks finds the turn before
-        it. Right after an edit of what was sent before, the earlier of the two stands on the last block before the
-        edit instead: what is cached up to there is found, however far back it is. None is on a thinking block, where
-        the API refuses it.
+        messages; answers are always streamed. `json.loads` and `json.dumps` in the same form give the same bytes.
+Rule 2: a projection grows by few blocks a turn. Its hash continues from a copy of the hash of the blocks before, so the
+        cost of a receipt depends on the new blocks.
+Rule 3: breakpoints of the prompt cache, four as the API allows: on the system text (1 h), which includes the
+        tools before it; on the last block of the history; and on two that move by `ANCHOR` blocks at a time, since a
+        provider looks at most 20 blocks back for a cached prefix. So a turn of up to 50 blocks finds the turn before
+        it. Right after an edit of sent blocks, the earlier of the two is on the last block before the edit instead, so
+        that the cached prefix up to there is found. None is on a thinking block, where the API refuses it.
 Rule 4: neighbours of one role are one message; `system` messages within the conversation stand alone.
 """
 
@@ -32,12 +30,12 @@ _OPEN = {
     "assistant": '{"role":"assistant","content":[',
     "system": '{"role":"system","clear_at":"next_user_message","content":[',
 }
-"""How a message begins. A system message within the conversation holds for the turn."""
+"""The beginning of a message. A system message within the conversation is valid for the turn."""
 _THINKING = ('{"type":"thinking"', '{"type":"redacted_thinking"')
 
 
 class Sent(Protocol):
-    """What is needed of a piece to write it."""
+    """The part of a piece that is written."""
 
     @property
     def text(self) -> str:
@@ -81,7 +79,7 @@ def marks(history: Sequence[Sent], edge: int = -1) -> tuple[int, ...]:
 
 
 def _written(pieces: Sequence[Sent], marked: Collection[int], before: str = "", start: int = 0) -> str:
-    """Return the blocks of `pieces`, the first of which has the place `start`, with what stands before each."""
+    """Return the blocks of `pieces`, the first of which has the place `start`, with the JSON between them."""
     parts: list[str] = []
     for place, piece in enumerate(pieces, start):
         role = piece.role
@@ -119,7 +117,7 @@ class _Point(NamedTuple):
 
 
 class Receipts:
-    """Receipts of a history that only grows: the hashes of two beginnings of it are kept."""
+    """Receipts of a history that only grows: the hashes of two of its prefixes are kept."""
 
     def __init__(self, opening: str) -> None:
         raw = opening.encode()
@@ -130,7 +128,7 @@ class Receipts:
         self.bytes = len(raw) + len(END)
         """Bytes of the last request, the tail left out."""
         self.marks = 0
-        """How many breakpoints the last request had."""
+        """The number of breakpoints in the last request."""
 
     def receipt(self, history: Sequence[Sent], tail: Sequence[Sent], edge: int = -1) -> str:
         """Return `sha256:…` of the body; the history may only have grown since the last call."""

@@ -1,11 +1,11 @@
-"""What looks like a credential, masked: before a text is stored, and before it is projected.
+"""Masking of credentials in texts, before they are stored and before they are projected.
 
-Rule 1: `mask` is pure, linear and idempotent, and changes nothing but what looks like a credential.
-Rule 2: a false alarm costs a reader a few characters; a miss costs a key. But names of programs that merely speak of
-        tokens (`max_tokens=2000`, `pad_token = "<pad>"`, `token = next(tokens)`) stay as they are.
-Rule 3: this is a net with a known mesh, not a proof. What it knows:
+Rule 1: `mask` is pure, linear and idempotent, and changes only what looks like a credential.
+Rule 2: a false positive hides a few characters; a false negative reveals a key. But ordinary uses of such words
+        (`max_tokens=2000`, `pad_token = "<pad>"`, `token = next(tokens)`) are not masked.
+Rule 3: masking is heuristic. It knows these forms:
 
-| what | looks like |
+| kind | form |
 |---|---|
 | API keys | `sk-…`, `sk_live_…` `rk_live_…`, `AIza…`, `hf_…`, `npm_…`, `pypi-…`, `glpat-…` |
 | GitHub | `ghp_…` `gho_…` `ghu_…` `ghs_…` `ghr_…`, `github_pat_…` |
@@ -16,7 +16,7 @@ Rule 3: this is a net with a known mesh, not a proof. What it knows:
 | headers and URLs | `Bearer …`, `Basic …`, `scheme://user:password@host`, `?token=…`, `&X-Amz-Signature=…`, `&sig=…` |
 | assignments | a name ending in password, passwd, pwd, passphrase, secret, token, api_key, access_key, private_key or
   credential, then `=` or `:`, then a quoted value, or a bare one that has a digit or directly follows the `=` |
-| what was cut | a quoted value that ends with its line or in `…`, a password in a URL that does, and a key with a digit
+| truncated | a quoted value that ends with its line or in `…`, a password in a URL that does, and a key with a digit
   that ends in `…` |
 """
 
@@ -34,7 +34,7 @@ _KEYS = re.compile(
     r"|hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{40,}|glpat-[A-Za-z0-9_-]{16,}"
     r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|(?:AKIA|ASIA)[A-Z0-9]{12,}"
     r"|xox[a-z]-[A-Za-z0-9-]{10,}"
-    # One that was cut, for a table or a summary, may be shorter.
+    # A truncated one, in a table or a summary, may be shorter.
     r"|(?:sk-|[sr]k_(?:live|test)_|AIza|hf_|npm_|pypi-|glpat-|gh[pousr]_|github_pat_|AKIA|ASIA|xox[a-z]-)"
     r"(?=[A-Za-z_-]{0,40}[0-9])[A-Za-z0-9_-]{6,}+(?=…))"
 )
@@ -104,8 +104,8 @@ def _header(found: re.Match[str]) -> str:
     return f"{found[1]}{found[2]}[masked]"
 
 
-# Texts of which one must be there (in lower case), the pattern, and what stands in its place. The first look is a
-# plain search: most texts hold no such word, and a regular expression is a hundred times slower.
+# Words of which one must occur (in lower case), the pattern, and its replacement. The words are searched first, since
+# most texts contain none and a regular expression is a hundred times slower.
 _TABLE: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (("private key-----",), _PEM, "[masked: private key]"),
     (("eyj",), _JWT, "[masked: token]"),
@@ -117,7 +117,7 @@ _TABLE: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[s
 
 
 def mask(text: str) -> str:
-    """Return `text` with what looks like a credential replaced by `[masked…]`; the same object where nothing does."""
+    """Return `text` with credentials replaced by `[masked…]`; the same object where there are none."""
     if len(text) > _SHORT:
         return _masked(text)
     masked = _known(text)
@@ -136,11 +136,11 @@ def _masked(text: str) -> str:
 
 
 _SHORT = 200
-_known = lru_cache(256)(_masked)  # a cell's source, and a name with its value, are looked at several times a turn
+_known = lru_cache(256)(_masked)  # a cell's source, and a name with its value, are masked several times a turn
 
 
 def mask_value(name: str, value: str) -> str:
-    """Return the repr of a variable, masked where its name or itself says that it is a credential."""
+    """Return the repr of a variable, masked where its name or the repr itself says that it is a credential."""
     opening = f"{name} = "
     masked = mask(together := opening + value)
     if masked is together:

@@ -1,13 +1,13 @@
-"""The volatile tail of a projection: tables, summaries, pinned and asked-for content, and what changed.
+"""The tail of a projection: tables, summaries, pinned and requested content, and changes.
 
-Rule 1: everything that can change without a new statement stands here, after the last block that a provider caches.
-Rule 2: the tail is a function of the turn and of the tokens it is given, which it never exceeds.
-Rule 3: when there is too little, each part first gets its share of `PARTS`, then the rest goes in that order: what is
-        pinned wins. What was left out is named, with the reason.
-Rule 4: what is neither pinned nor small is shown at a coarser level before it is cut, the least salient first: what did
-        not change in this turn, then what was made first. Each such decision stands in the block and beside it.
-Rule 5: groups before members (seed 002 §8): content of a handle is here if it is pinned, was asked for by `show`, or is
-        a group or note that stands in no other group. Of all others the table has one line.
+Rule 1: everything that can change without a new statement is in the tail, after the last block that a provider caches.
+Rule 2: the tail is a function of the turn and of its limit in tokens, which it never exceeds.
+Rule 3: if the limit is too low, each part first gets its share of `PARTS`, then the parts get the rest in that order:
+        pinned content comes first. All that is left out is listed with the reason.
+Rule 4: content that is not pinned is shown at a coarser level before it is truncated, the least salient first: what did
+        not change in this turn, then what was made first. The block and the list of what is left out say so.
+Rule 5: groups before members (seed 002 §8): a handle has its content in the tail if it is pinned, was requested by
+        `show`, or is a group or note that is in no other group. All others have one line in the table.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ctxkernel.core.ports import CountTokens, Picture, VariableLine
 from ctxkernel.core.text import format_size, join_names, truncate
 from ctxkernel.core.timeline import statement_number
 from ctxkernel.core.turn import DeltaItem, HandleState, Turn
-from ctxkernel.projection.budget import fit, level, shares
+from ctxkernel.projection.budget import fit_text, level, shares
 from ctxkernel.projection.layout import EMPTY, attribute, clean, line
 from ctxkernel.projection.value import LeftOut, Piece
 
-# The share that each part has when there is too little, in the order in which the rest is given out.
+# The share of each part when the limit is too low, in the order in which the parts get the rest.
 PARTS: Mapping[str, float] = {
     "pinned": 0.4,
     "shown": 0.18,
@@ -38,7 +38,7 @@ PARTS: Mapping[str, float] = {
     "variables": 0.06,
 }
 _SHARES = tuple(PARTS.values())
-# The kinds of blocks in the order in which they stand.
+# The kinds of blocks in their order in the tail.
 ORDER = (("handles",), ("variables",), ("group", "note"), ("view",), ("deltas",), ("shown",))
 _TABLE_WHY = {
     "handles": "the views, groups and notes, a line each",
@@ -46,20 +46,20 @@ _TABLE_WHY = {
     "deltas": "what changed since the last request",
 }
 COARSER = (1, 2)
-"""The levels that content is raised to where there is too little room, one after the other."""
+"""The levels that content is raised to where there is too little room, in this order."""
 LEAST_CONTENT = 24
-"""Fewer tokens than this for a content that wants more are not worth a block."""
+"""Content that needs more tokens is left out if it would get fewer than these."""
 
 _DIGEST_KEYS = ("mode", "freq", "lod", "tokens", "pos", "revision")
 _MEMO = 1_024
 Coarser = Callable[[str, int], str | None]
-"""Returns what a handle shows at another level, None where it cannot."""
+"""Returns the text of a handle at another level, or None."""
 _VALUE = 80
 """Most characters of one value in the handle table."""
 
 
-class Row(NamedTuple):
-    """A line of a table, clean, with its tokens."""
+class CleanText(NamedTuple):
+    """A clean text with its tokens: a line of a table, or a content."""
 
     text: str
     tokens: int
@@ -82,26 +82,26 @@ class Content(NamedTuple):
 
 
 class Tail:
-    """Makes tails. Keeps clean texts and their tokens from turn to turn; what it returns does not depend on that."""
+    """Makes tails. It caches clean texts and their tokens."""
 
     def __init__(self, count: CountTokens, variable_rows: int, *, script: bool = False) -> None:
         self._count = count
         self._script = script
         self._variable_rows = variable_rows
         self.row = lru_cache(_MEMO)(self._row)
-        """Returns one clean line, or a text of many lines, with its line break."""
+        """Returns a clean line, or with `whole` a clean text, with its line break."""
         self._tag_tokens = lru_cache(_MEMO)(count)
         """Returns the tokens of a tag of ours."""
         self._levels: dict[tuple[str, int, str], str | None] = {}
-        self._variables: tuple[Sequence[VariableLine], list[Row]] = (), []
-        """The newest table's variables, and their rows."""
+        self._variables: tuple[Sequence[VariableLine], list[CleanText]] = (), []
+        """The variables of the newest table, and their rows."""
 
-    def _row(self, raw: str, *, whole: bool = False) -> Row:
+    def _row(self, raw: str, *, whole: bool = False) -> CleanText:
         safe = clean(raw if whole else line(raw), script=self._script)
         text = (safe.text.strip("\n") if safe.text.strip() else EMPTY) + "\n"
-        return Row(text, self._count(text), safe.notes)
+        return CleanText(text, self._count(text), safe.notes)
 
-    def _rows_of(self, variables: Sequence[VariableLine]) -> list[Row]:
+    def _rows_of(self, variables: Sequence[VariableLine]) -> list[CleanText]:
         """Return the rows of variables. Most lines are the same objects as in the turn before."""
         before, rows = self._variables
         if variables is not before:
@@ -113,7 +113,7 @@ class Tail:
     def build(
         self, turn: Turn, room: int, newest: str, elsewhere: Collection[str] = ()
     ) -> tuple[tuple[Piece, ...], tuple[LeftOut, ...]]:
-        """Return the tail within `room` tokens, and what it leaves out. `elsewhere` are ids that other blocks have."""
+        """Return the tail within `room` tokens, and what it leaves out. `elsewhere` are the ids of other blocks."""
         left: list[LeftOut] = []
         contents: dict[str, list[Content]] = {}
         tables = {
@@ -121,7 +121,7 @@ class Tail:
             "deltas": list(map(self.row, map(delta_row, turn.deltas))),
         }
         if turn.handles:
-            # Members are named as the user knows them, so that a reader can go from a summary to its parts.
+            # Members have the user's names, so that a reader can go from a summary to its parts.
             names = {handle.obj_id: handle.name for handle in turn.handles}
             contents = self._choose(turn.handles, names, left, elsewhere)
             tables["handles"] = [self.row(handle_row(handle, names)) for handle in turn.handles]
@@ -145,12 +145,12 @@ class Tail:
             elif made:
                 pieces += _of_kinds(made, kinds)
         more = turn.variables_total - len(turn.variables)
-        if more > 0 and len(turn.variables) >= self._variable_rows:  # else the table was not full, so it has them all
+        if more > 0 and len(turn.variables) >= self._variable_rows:  # else the table has all of them
             left.append(LeftOut("variables", f"{more:,} more variables: the table has {len(turn.variables)} rows"))
         return tuple(pieces), tuple(left)
 
     def _table(
-        self, name: str, rows: Sequence[Row], tokens: int, grant: int, origin: str, left: list[LeftOut]
+        self, name: str, rows: Sequence[CleanText], tokens: int, grant: int, origin: str, left: list[LeftOut]
     ) -> list[Piece]:
         """Return the table within `grant` tokens: as many of its first rows as fit, or nothing."""
         more = ""
@@ -177,7 +177,7 @@ class Tail:
         left: list[LeftOut],
         elsewhere: Collection[str],
     ) -> dict[str, list[Content]]:
-        """Return by part the handles whose content is wanted, changed ones first; the others go to `left`."""
+        """Return the handles whose content is wanted by part, changed ones first; add the others to `left`."""
         parents = {member: handle for handle in handles for member in handle.members if member != handle.obj_id}
         contents: dict[str, list[Content]] = {}
         taken = set(elsewhere)
@@ -197,7 +197,7 @@ class Tail:
                 by = f"{attribute(parent.name)} stands for it" if parent is not None else "neither pinned nor asked for"
                 left.append(LeftOut(block, f"{by}; its line is in the handle table, show({name}) brings it once"))
                 continue
-            while block in taken:  # a name is the user's, and two objects may come by the same one
+            while block in taken:  # two objects may have the same name
                 block += f"#{attribute(handle.obj_id)}"
             taken.add(block)
             members = " ".join([attribute(names.get(member, member)) for member in handle.members[:24]])
@@ -206,7 +206,7 @@ class Tail:
         return contents
 
     def _wanted(self, handle: HandleState, block: str, kind: str, why: str, tag: str) -> Content:
-        if self._script and handle.picture is not None:  # small models, most of which see nothing
+        if self._script and handle.picture is not None:  # small models: most take no images
             handle = replace(handle, picture=None)
         row, picture = self.row(handle.text, whole=True), handle.picture
         shown = [self.row(note).text.strip()[:80] for note in handle.notes[:4]]
@@ -241,7 +241,7 @@ class Tail:
         return made
 
     def _at_level(self, handle: HandleState, level: int, coarser: Coarser) -> str | None:
-        """Return a rendering, which is not made again while the handle shows the same."""
+        """Return a rendering, cached while the text of the handle stays the same."""
         key = handle.obj_id, level, handle.text
         if key not in self._levels:
             if len(self._levels) >= _MEMO:
@@ -267,7 +267,7 @@ class Tail:
                     left.append(LeftOut(f"{content.id}:picture", f"takes {picture.tokens:,} tokens of {room:,}"))
                     picture = None
             if room < tokens:
-                text, tokens, cut = fit(text, room - content.tag_tokens, self._count)
+                text, tokens, cut = fit_text(text, room - content.tag_tokens, self._count)
                 tokens += content.tag_tokens
                 why += f"; cut by {cut:,} characters to {tokens:,} tokens"
                 left.append(LeftOut(f"{content.id}:rest", f"{cut:,} characters did not fit the budget"))
@@ -298,11 +298,11 @@ def _of_kinds(pieces: Sequence[Piece], kinds: Sequence[str]) -> list[Piece]:
 
 
 def handle_row(handle: HandleState, names: Mapping[str, str]) -> str:
-    """Return the line of a handle: name, type, target, policy, and what is special about it; `names` by obj_id."""
+    """Return the line of a handle: name, type, target, policy and marks; `names` by obj_id."""
     digest = handle.digest
     parts = [handle.name, handle.obj_type]
     target = digest.get("target")
-    if target not in (None, "") and not handle.members:  # a group's target is its members
+    if target not in (None, "") and not handle.members:  # the members are the target of a group
         parts.append(_short(target))
     parts += [f"{key}={_short(digest[key])}" for key in _DIGEST_KEYS if digest.get(key) not in (None, "")]
     if handle.members:
@@ -319,7 +319,7 @@ def handle_row(handle: HandleState, names: Mapping[str, str]) -> str:
 
 
 def variable_row(variable: VariableLine) -> str:
-    """Return the line of a variable. Name and value stand as in an assignment, which a credential is known by."""
+    """Return the line of a variable, as an assignment, so that `mask` recognises credentials."""
     size = variable.size
     hint = f" {_size(size)}" if size else ""
     by = f" {variable.statement_id}" if variable.statement_id else ""
@@ -338,7 +338,7 @@ def _size(size: Mapping[str, Json]) -> str:
         parts.append("shape=" + "×".join(map(str, cast("Sequence[Json]", shape))) if shape else "scalar")
     elif isinstance(length, int):
         parts.append(f"len={length}")
-    # Small ones say little: everything has some bytes.
+    # Small sizes are not interesting.
     if isinstance(total, int) and total >= 1000:
         parts.append(format_size(total))
     return " ".join(parts)

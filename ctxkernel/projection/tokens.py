@@ -1,18 +1,18 @@
-"""Tokens, estimated offline: one cheap count that every budget in ctxkernel is measured with.
+"""Offline estimate of tokens: the count for all budgets in ctxkernel.
 
-Rule 1: the count is an ESTIMATE; people are shown it with a `~`. It needs no network and no vocabulary.
-Rule 2: it is monotone: no part of a text counts more than the text (`trim_to_tokens` rests on it).
+Rule 1: the count is an ESTIMATE, displayed with a `~`. It needs no network and no vocabulary.
+Rule 2: it is monotone: no part of a text counts more than the text (`trim_to_tokens` relies on it).
 Rule 3: it is a pure function of the text, in integers, so sums of blocks are the same everywhere.
-Rule 4: a budget is a hard cap: what `trim_to_tokens` returns never counts more, its mark included.
+Rule 4: the result of `trim_to_tokens` never exceeds its budget, its mark included.
 
-How it counts: each class of characters (lower case, upper case, digits, …) has a price a byte and a
-price a run of such characters, since a tokeniser prices words, numbers and line breaks, not bytes. The
+The method: each class of characters (lower case, upper case, digits, …) has a price per byte and a
+price per run of such characters, since tokenisers count words, numbers and line breaks, not bytes. The
 prices were fitted (non-negative least squares on relative error) to the counts of `ctok` 1.3.0, an
 offline reconstruction of Claude's tokenisers, for the newest vocabulary (Claude 4.7 and later), over 825
 texts: Python, JavaScript and C code, Markdown and reST prose, JSON, CSV, logs, printed data frames and
 13 other languages (13 % error there).
 
-How far off it is (`benchmarks/tokens.py`: 60 texts a kind, of 4,000 characters; in parentheses of 300):
+The error (`benchmarks/tokens.py`: 60 texts a kind, of 4,000 characters; in parentheses of 300):
 
 | kind | mean error | of all together | worst |
 |---|---|---|---|
@@ -27,7 +27,7 @@ How far off it is (`benchmarks/tokens.py`: 60 texts a kind, of 4,000 characters;
 
 Bytes / 4 undercounts by 30 to 60 %. The worst are base64 and other random letters, undercounted by up to
 a factor of six. The vocabulary of models before Claude 4.7 takes fewer tokens: there the estimate is too
-high, by 20 to 30 % for code and logs, 40 % for prose, 8 % for CSV. What a person is shown is corrected
+high, by 20 to 30 % for code and logs, 40 % for prose, 8 % for CSV. Counts for display are corrected
 (`projection/displayed_tokens.py`): scaled by the `usage` of an answer, the mean error is 1 to 8 % for either
 vocabulary, but for JSON with embedded data (20 to 30 %).
 """
@@ -93,7 +93,7 @@ def count_tokens(text: str, kind: str = "auto") -> int:
 
 
 def most_chars(budget: int) -> int:
-    """Return a number of characters that no text of `budget` tokens can exceed."""
+    """Return an upper bound on the characters of a text of `budget` tokens."""
     return max(budget, 0) * 1000 // _LEAST
 
 
@@ -107,12 +107,12 @@ def longest_prefix(text: str, budget: int, suffix: str = "") -> int:
 
 
 def largest(high: int, fits: Callable[[int], bool], guess: int = 64) -> int:
-    """Return a largest n in 0 … high that fits, or -1. Looks round `guess` first, so never far past the answer.
+    """Return the largest n in 0 … high that fits, or -1. Begins near `guess`, so it never tries values far above.
 
     Holds: the answer fits (or is -1), also where `fits` is not quite monotone.
     """
     best, probe = -1, max(0, min(guess, high))
-    while best < probe <= high:  # gallop: fits() of far too much is what would cost
+    while best < probe <= high:  # gallop, since fits() of large values is slow
         if not fits(probe):
             high = probe - 1
             break
@@ -127,10 +127,10 @@ def largest(high: int, fits: Callable[[int], bool], guess: int = 64) -> int:
 
 
 def trim_to_tokens(text: str, budget: int, mark: str = "…") -> str:
-    """Return `text`, or its longest beginning that fits together with `mark`.
+    """Return `text`, or its longest prefix that fits together with `mark`.
 
-    Holds: count_tokens(result) <= max(budget, 0). Where even `mark` does not fit, a shorter one stands
-    for it: a budget of 1 still holds "…".
+    Holds: count_tokens(result) <= max(budget, 0). Where `mark` does not fit, "…" replaces it, which a
+    budget of 1 can hold.
     """
     if budget <= 0:
         return ""

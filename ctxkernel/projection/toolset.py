@@ -1,4 +1,4 @@
-"""The tools that a model is given: constant, so that they begin every request with the same bytes."""
+"""The tools for models: constant, so that every request begins with the same bytes."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ TOOLS: Sequence[Mapping[str, Json]] = (RUN_CELL_TOOL, REDACT_TOOL, EXPAND_TOOL, 
 
 
 def tools_json(tools: Sequence[Mapping[str, Json]] = TOOLS) -> str:
-    """Return the tools as they stand in a request."""
+    """Return the tools as in a request."""
     return json.dumps(list(tools), ensure_ascii=False, separators=(",", ":"))

@@ -1,10 +1,10 @@
-"""What is recorded in the model's history before it is projected: repairs, redactions that take effect, a condensation.
+"""The events to record in the model's history before it is projected.
 
-    what is broken is mended → redactions that waited take effect, if that pays → what is too long is condensed
+    repairs → pending redactions take effect, if that pays → a condensation, if the history is too long
 
-Rule 1: nothing is changed here: what is due is returned, and whoever keeps the log records it. So it is replayed.
-Rule 2: each step looks at the history as it stands; what the steps before it yield counts from the next turn on.
-Rule 3: no repair is made twice, and none that the switches do not want; what is sent is checked whatever they say.
+Rule 1: nothing is changed here: the caller records the events, so they are replayed with the log.
+Rule 2: each step uses the present history; the events of the steps before it count from the next turn on.
+Rule 3: no repair is made twice, and none that the switches forbid; every request is checked in any case.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from ctxkernel.history.repair import Moment, Switches, maintain
 from ctxkernel.projection.history import Past
 
 EXPECTED_TURNS = 10
-"""Turns that a session is expected to go on for, where the cost model asks."""
+"""Expected number of further turns, for the cost model."""
 NEAR = 0.9
 """From this share of its cap on the history is near its limit."""
 _KEEP_FIRST = 1
-"""Events at the beginning that are not condensed: the first one is nearly always what the work is about."""
+"""Events at the beginning that are not condensed: the first one usually describes the task."""
 
 
 def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Prices) -> Iterator[HistoryEvent | str]:
-    """Yield what is to be recorded, in order, and texts that the user is to be told."""
+    """Yield the events to record, in order, and texts for the user."""
     if not turn.history:
         return
     execution = turn.history[-1][1].execution_id
-    # After a return the calls of the newest statement wait, and those that the user decides on; others never end.
+    # After a return, only the calls of the newest statement and those before the user are pending.
     made = turn.records.get(execution, ())
     number = len(made)
     pending = {*turn.pending, *(one.tool_call_id for one in made if isinstance(one, Action))}
@@ -44,7 +44,7 @@ def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Pric
         yield event
     redactions = past.redactions
     if redactions.waiting and redactions.at_boundary:
-        near = past.fold_tokens > NEAR * past.cap
+        near = past.fold.tokens > NEAR * past.fold.cap
         ahead = _ahead(past, settings.statement_tokens, whole=turn.cache_cold or near)
         decision = due(ahead, cache_cold=turn.cache_cold, limit_near=near, prices=prices, expected_turns=EXPECTED_TURNS)
         if decision.pays:
@@ -54,29 +54,29 @@ def upkeep(past: Past, turn: Turn, moment: str, settings: Settings, prices: Pric
 
 
 def _ahead(past: Past, output_tokens: int, *, whole: bool) -> Outlook:
-    """Return what a batch would do to the request: by what is sent of each output, not by what was recorded."""
+    """Return the effect of a batch on the request, by the sent part of each output."""
     redactions = past.redactions
 
     def count(text: str) -> int:
         return min(past.count(text), output_tokens)
 
-    # To redact what is masked already would save nothing.
+    # Redacting masked outputs saves nothing.
     shown = past.unmasked()
     if redactions.edits:
         shown = apply(shown, redactions, count=count).events
     ahead = outlook(shown, redactions, count=count, whole=whole)
-    # What is bound to what stands before it goes with the batch, and what follows that is written again, too.
+    # Bound thinking is removed with the batch, so what follows it is written to the cache again, too.
     return replace(ahead, tokens_after_first_edit=max(ahead.tokens_after_first_edit, past.tokens_after_bound()))
 
 
 def _mended(past: Past, moment: Moment, settings: Settings, pending: Collection[str]) -> Sequence[HistoryEvent | str]:
-    # Unless it is to be mended, nobody is told at every turn what is broken: the view leaves it out, and that shows.
+    # Without repairs there are no warnings at every turn: the view hides broken events.
     if not past.has_calls or (moment == "request" and not settings.enforce_history_invariants):
         return ()
     switches = Switches(
         settings.enforce_history_invariants, settings.auto_recover_from_crash, settings.warn_on_invariant_violations
     )
-    if moment == "request":  # between two statements a call without a result is one that runs, or waits for approval
+    if moment == "request":  # between two statements, a call without a result is running or waits for approval
         pending = [action.tool_call_id for action in past.view.waiting]
     known = {event.event_id for event in past.events}
     done = maintain([one for one in past.events if one.place != "meta"], moment, switches=switches, pending=pending)
@@ -93,12 +93,12 @@ def _condensed(past: Past, event_id: str) -> Iterator[Any]:
         return
     past.tried = len(past.shown)
     sizes = past.sizes()
-    limit = None if asked else min(sum(sizes.values()) - 1, int(past.cap * Condensing().target * 2))
+    limit = None if asked else min(sum(sizes.values()) - 1, int(past.fold.cap * Condensing().target * 2))
     try:
         step = condense(
             past.view,
             event_id,
-            lambda event: sizes[event.event_id] if event.event_id in sizes else past.size(event),
+            lambda event: sizes[event.event_id] if event.event_id in sizes else past.blocks.tokens(event),
             Limits(tokens=limit),
             policy=Condensing(keep_first=_KEEP_FIRST),
             pinned=past.pins.keys(),

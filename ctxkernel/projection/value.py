@@ -1,10 +1,10 @@
-"""The projection as a value: what a model would be sent, block by block, with a reason for each.
+"""The projection as a value: the blocks that a model would be sent, with a reason for each.
 
-Rule 1: frozen. The blocks of the history stand in a list that several projections share and that only grows, each
-        with its own length: a thousand projections of a notebook cost what their newest blocks cost.
-Rule 2: what a reader seldom asks for (bodies, hashes, dicts) is made when it is asked for, from what is frozen.
-Rule 3: a record with the texts it names gives the projection back, byte for byte; one that does not fit its receipt
-        is refused.
+Rule 1: frozen. Several projections share the list of the blocks of the history, which only grows, each with its own
+        length: so the memory for many projections of a notebook depends on their new blocks.
+Rule 2: bodies, hashes and dicts are computed on demand.
+Rule 3: a projection can be made again from its record and the texts named in it, byte for byte; if the result does not
+        match the receipt, it is refused.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ctxkernel.core.events import Json, plain
 from ctxkernel.history.capabilities import capabilities_for
 from ctxkernel.history.rules import Report, Violation
 from ctxkernel.projection import receipt as receipts
-from ctxkernel.projection.prices import Cost, estimate
+from ctxkernel.projection.prices import RequestCost, estimate
 
 RECORD_VERSION = 1
 _PATH = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
 CHUNK = 32
-"""Blocks of the history whose references are kept as one text, so that a record stays short."""
+"""The number of blocks of the history whose references are stored as one text, so that records are short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +37,31 @@ class Block:
     """One block of a projection."""
 
     id: str
-    """An execution's id for the history; else the part, as `handles` or `group:papers`."""
+    """The id of an execution or event for the history; else the part, such as `handles` or `group:papers`."""
     kind: str
     """system, statement, question, answer, thinking, call, result, summary, context, handles, variables, group, view,
     note, picture, deltas, shown, status or empty."""
     origin: str
-    """The statement that it comes from; for tables the newest one that they show."""
+    """The statement of its content; for tables the newest one."""
     tokens: int
     cached: bool
-    """Whether it and all before it began the previous projection too; never in the tail, which no provider caches."""
+    """Whether it and all blocks before it are a prefix of the previous projection; never in the tail."""
     why: str
     text: str
     role: str = "user"
-    """Of the message that it stands in: user, assistant, or system; system, too, for the system text."""
+    """The role of its message: user, assistant, or system; also system for the system text."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something that could have been projected and was not."""
+    """A part that could have been projected and was not."""
 
     id: str
     why: str
 
 
 class Piece(NamedTuple):
-    """A block without what depends on the projection before it."""
+    """A block without the fields that depend on the projection before it."""
 
     id: str
     kind: str
@@ -69,21 +69,21 @@ class Piece(NamedTuple):
     tokens: int
     why: str
     text: str
-    """What is sent: a text, or the JSON of a block."""
+    """The sent text, or the JSON of a block."""
     role: str = "user"
     raw: bool = False
     """Whether `text` is the JSON of a block: a call, a result, thinking."""
 
 
 def same_until(old: Sequence[object], new: Sequence[object], most: int) -> int:
-    """Return how many of the first `most` items are the same objects in both, from the start on."""
+    """Return the length of the common prefix of the same objects, at most `most`."""
     return next(compress(count(), map(is_not, islice(old, most), islice(new, most))), most)
 
 
-class Run:
-    """A history that only grows: its pieces, and the blocks that were left out before the first piece was added.
+class BlockRun:
+    """A history that only grows: its pieces, and what was left out before the first piece.
 
-    The owner may append; a projection reads the first so many.
+    The owner may append pieces; each projection uses a prefix.
     """
 
     def __init__(self, left_out: tuple[LeftOut, ...] = ()) -> None:
@@ -93,7 +93,7 @@ class Run:
 
     @functools.cached_property
     def left(self) -> tuple[str, str]:
-        """(hash, text) of what was left out: it never changes, and a long session has a lot of it."""
+        """(hash, text) of the blocks that were left out."""
         text = _dump([[one.id, one.why] for one in self.left_out])
         return _hash(text), text
 
@@ -106,14 +106,14 @@ class Run:
         return self._chunks[:whole]
 
 
-class Found(NamedTuple):
-    """A broken rule, and the block that breaks it where it is one block."""
+class BlockViolation(NamedTuple):
+    """A broken rule, and the block that breaks it, if it is a single block."""
 
     violation: Violation
     block: Piece | None
 
     def told(self) -> str:
-        """Return it in one line: the block, its statement, what is wrong, and what to do."""
+        """Return it in one line: the block, its statement, the fault, and what to do."""
         one = self.violation
         where = f"block {self.block.id} of {self.block.origin}" if self.block is not None else "the request"
         return f"{where}: {one.rule} at {one.path or 'its top'}: {one.message}; {one.fix}"
@@ -121,14 +121,14 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection:
-    """What a model would be sent after a turn. Two are equal where their records are."""
+    """What a model would be sent after a turn. Two projections are equal if their records are."""
 
     model: str
     max_tokens: int
     tools: str
-    """The JSON of the tools that are given with it; empty where there are none."""
+    """The JSON of the tools; empty where there are none."""
     betas: tuple[str, ...]
-    """What the request's `anthropic-beta` header must name."""
+    """The values for the `anthropic-beta` header of the request."""
     system: Piece
     tail: tuple[Piece, ...]
     report: Report
@@ -137,16 +137,16 @@ class Projection:
     budget: int
     receipt: str
     """`sha256:<hex>` of `request_bytes`."""
-    run: Run
+    run: BlockRun
     count: int
-    """How many pieces of `run` are this projection's history."""
+    """The number of pieces of `run` in this projection's history."""
     cached: int
-    """How many leading pieces of the history were in the previous projection too; -1 where there was none."""
+    """The number of pieces in the common prefix with the previous projection; -1 where there was none."""
     tail_left_out: tuple[LeftOut, ...] = ()
     edge: int = -1
-    """Right after an edit of the history the last block before it, where a breakpoint stands; else -1."""
+    """Right after an edit of the history, the last block before it, which has a breakpoint; else -1."""
     basis: str = ""
-    """What it was built by, see `ProjectionEngine.basis`. Not in its record: it is of no use later."""
+    """The `ProjectionEngine.basis` of its engine. It is not in the record."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projection) and self.to_record() == other.to_record()
@@ -161,27 +161,36 @@ class Projection:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """All blocks in the order in which they are sent, the system text first."""
+        """All blocks in the order of the request, the system text first."""
         cached = self.cached + 1
         return tuple(
-            Block(piece.id, piece.kind, piece.origin, piece.tokens, index < cached, piece.why, shown(piece), piece.role)
+            Block(
+                piece.id,
+                piece.kind,
+                piece.origin,
+                piece.tokens,
+                index < cached,
+                piece.why,
+                block_content(piece),
+                piece.role,
+            )
             for index, piece in enumerate(self._pieces())
         )
 
     @property
     def sent(self) -> Iterator[str]:
-        """The texts that are sent, the tools among them: of a call or a result its JSON."""
+        """The sent texts, the tools included; of a call or a result its JSON."""
         yield self.tools
         yield from (piece.text for piece in self._pieces())
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """What could have been projected and was not, with the reason."""
+        """The parts that could have been projected and were not, with the reasons."""
         return self.run.left_out + self.tail_left_out
 
     @property
     def request_bytes(self) -> bytes:
-        """The exact body that would be sent."""
+        """The exact body of the request."""
         opening = receipts.head(self.model, self.max_tokens, self.system.text, self.tools)
         return receipts.body(opening, self.run.pieces[: self.count], self.tail, self.edge)
 
@@ -215,20 +224,20 @@ class Projection:
         }
 
     @property
-    def cost(self) -> Cost:
-        """What sending it costs, where the projection before it was sent some minutes ago at most; no answer counted.
+    def cost(self) -> RequestCost:
+        """The cost of sending it within minutes after the projection before it, without an answer.
 
-        What the two begin with is read from the cache, the rest up to the last breakpoint written to it.
+        The common prefix is read from the cache; the rest up to the last breakpoint is written to it.
         """
         return self.cost_with(self.cached)
 
     @property
-    def cost_alone(self) -> Cost:
-        """What sending it costs where nothing of it is in the cache."""
+    def cost_alone(self) -> RequestCost:
+        """The cost of sending it with nothing in the cache."""
         return self.cost_with(-1)
 
-    def cost_with(self, cached: int) -> Cost:
-        """What sending it costs with the first `cached` blocks of its history in the cache; -1: nothing at all."""
+    def cost_with(self, cached: int) -> RequestCost:
+        """Return the cost of sending it with the first `cached` blocks of its history in the cache; -1: none."""
         pieces = self.run.pieces[: self.count]
         tail = sum([piece.tokens for piece in self.tail])
         stable = self.tokens - tail
@@ -242,7 +251,7 @@ class Projection:
         return estimate(self.model, cached=read, written_5m=stable - read, fresh=tail)
 
     def block_at(self, path: str) -> Piece | None:
-        """Return the block that a violation's path leads to, or None where it leads to the body as a whole."""
+        """Return the block at a violation's path, or None where the path is that of the whole body."""
         found = _PATH.match(path)
         if found is None:
             return self.system if path.startswith("system") else None
@@ -261,9 +270,9 @@ class Projection:
         return last
 
     @property
-    def violations(self) -> tuple[Found, ...]:
-        """What the check found, each with its block."""
-        return tuple(Found(one, self.block_at(one.path)) for one in self.report.violations)
+    def violations(self) -> tuple[BlockViolation, ...]:
+        """The broken rules, each with its block."""
+        return tuple(BlockViolation(one, self.block_at(one.path)) for one in self.report.violations)
 
     # -- storing ---------------------------------------------------------------------------------
 
@@ -296,8 +305,7 @@ class Projection:
     def texts(self, beyond: Projection | None = None) -> dict[str, str]:
         """Return all texts that `to_record` names, by hash.
 
-        `beyond` is an earlier projection whose texts are stored already: the texts of a run that both share are left
-        out.
+        `beyond` is an earlier projection whose texts are stored already: the texts of a common run are left out.
         """
         run = self.run
         same = beyond is not None and beyond.run is run
@@ -312,7 +320,7 @@ class Projection:
 def from_record(record: Mapping[str, Json], load_text: Callable[[str], str]) -> Projection:
     """Return the projection of a record; `load_text` returns a text by its hash.
 
-    Raises StoreError for a record of a newer version and for texts that do not give the record's receipt.
+    Raises StoreError for a record of a newer version and for texts that do not match the record's receipt.
     """
     return Rebuilder(load_text).projection(record)
 
@@ -320,7 +328,7 @@ def from_record(record: Mapping[str, Json], load_text: Callable[[str], str]) -> 
 class Rebuilder:
     """Makes projections again from their records, best in the order in which they were made.
 
-    A projection that goes on where the one before ended shares its run: nothing is loaded or hashed twice.
+    A projection that continues the one before shares its run: nothing is loaded or hashed twice.
     """
 
     def __init__(self, load_text: Callable[[str], str]) -> None:
@@ -328,10 +336,10 @@ class Rebuilder:
         self._begin(None)
 
     def _begin(self, basis: Json, opening: str = "", left_out: tuple[LeftOut, ...] = ()) -> None:
-        self._run = Run(left_out)
+        self._run = BlockRun(left_out)
         self._receipts = receipts.Receipts(opening)
         self._basis = basis
-        """What a record must share with the one before to go on with its run."""
+        """The values of a record that must be those of the one before for the same run."""
         self._chunks: list[str] = []
         self._recent: list[Json] = []
         """The references of the pieces after these chunks."""
@@ -339,7 +347,7 @@ class Rebuilder:
     def projection(self, record: Mapping[str, Json]) -> Projection:
         """Return the projection of a record.
 
-        Raises StoreError for a record of a newer version and for texts that do not give the record's receipt, KeyError,
+        Raises StoreError for a record of a newer version and for texts that do not match the receipt, KeyError,
         TypeError or ValueError for one that is damaged.
         """
         if record.get("version") != RECORD_VERSION:
@@ -381,7 +389,7 @@ class Rebuilder:
         return projection
 
     def _grow(self, record: Mapping[str, Json], opening: str) -> None:
-        """Add the pieces that a record has beyond those of the record before; begin a new run where it differs."""
+        """Append the pieces that are new in a record; begin a new run if it does not continue the record before."""
         basis, references = (opening, record["history_left_out"]), self._references(record)
         chunks = record["chunks"][: len(self._chunks)]
         if (self._basis, self._chunks, self._recent) != (basis, chunks, references[: len(self._recent)]):
@@ -392,7 +400,7 @@ class Rebuilder:
         self._chunks, self._recent = record["chunks"], record["history"]
 
     def _references(self, record: Mapping[str, Json]) -> list[Json]:
-        """Return the references of a record's history, those in chunks that are known left out."""
+        """Return the references of a record's history, without those in known chunks."""
         new = [json.loads(self._load(chunk)) for chunk in record["chunks"][len(self._chunks) :]]
         return [*chain.from_iterable(new), *record["history"]]
 
@@ -406,7 +414,7 @@ _dump: Callable[[Json], str] = json.JSONEncoder(ensure_ascii=False, separators=(
 
 
 def _references(pieces: Iterable[Piece]) -> list[Json]:
-    """Return the pieces as lists, each with the hash of its text in the place of the text."""
+    """Return the pieces as lists, with the hash of each text instead of the text."""
     return [
         [block, kind, origin, tokens, why, _hash(text), *((role, raw) if raw or role != "user" else ())]
         for block, kind, origin, tokens, why, text, role, raw in pieces
@@ -418,8 +426,8 @@ def _piece(reference: Sequence[Any], load_text: Callable[[str], str]) -> Piece:
     return Piece(block, kind, origin, tokens, why, load_text(name), *how)
 
 
-def shown(piece: Piece) -> str:
-    """Return what a block says, for people: its text, the input of a call, the content of a result."""
+def block_content(piece: Piece) -> str:
+    """Return the content of a block for people: its text, the input of a call, the content of a result."""
     if not piece.raw:
         return piece.text
     block = json.loads(piece.text)

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import Delta, Json
 from ctxkernel.core.nodes import detached
-from ctxkernel.core.nodes.door import NOTHING as NOTHING
-from ctxkernel.core.nodes.door import Door as Door
+from ctxkernel.core.nodes.graph_base import NOTHING as NOTHING
+from ctxkernel.core.nodes.graph_base import GraphBase as GraphBase
 from ctxkernel.core.nodes.policy import LODS as LODS
 from ctxkernel.core.nodes.policy import Async as Async
 from ctxkernel.core.nodes.policy import Freq as Freq
@@ -33,7 +33,7 @@ from ctxkernel.core.nodes.policy import (
     show_value,
 )
 from ctxkernel.core.nodes.policy import digest_hash as digest_hash
-from ctxkernel.core.nodes.record import ROWS, History, history_of
+from ctxkernel.core.nodes.record import ROWS, HandleHistory, history_of
 from ctxkernel.core.ports import All, Budget, Picture, Rendered
 
 P = ParamSpec("P")
@@ -87,7 +87,7 @@ class NodeBase(Identified):
     obj_type = "node"
     aliases: Mapping[str, str] = {}
 
-    graph: Door
+    graph: GraphBase
     serial: int = 0
     statement_id: str = ""
     changed_in: str = ""
@@ -107,7 +107,7 @@ class NodeBase(Identified):
     """The failure of the last tick, or empty."""
     _memento: Mapping[str, Json] | None = None
 
-    def __init__(self, graph: Door, *, tokens: object, lod: object, mode: object, freq: object) -> None:
+    def __init__(self, graph: GraphBase, *, tokens: object, lod: object, mode: object, freq: object) -> None:
         budget, level = parse_tokens(tokens), parse_lod(lod)
         if mode not in (None, "paused", "running"):
             raise BadPolicy(f'mode={mode!r} is not known; use "paused" or "running"')
@@ -127,7 +127,7 @@ class NodeBase(Identified):
         self._change = ""
 
     @classmethod
-    def blank(cls, graph: Door, obj_id: str) -> Self:
+    def blank(cls, graph: GraphBase, obj_id: str) -> Self:
         """Return a node with an id and nothing else; `take` fills it from a memento."""
         node = cls.__new__(cls)
         NodeBase.__init__(node, graph, tokens=1, lod=0, mode="paused", freq=None)
@@ -226,9 +226,9 @@ class NodeBase(Identified):
         return self.graph.call(self, tick, (now, turn_id, tick_kind), {})
 
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
-        raise NotImplementedError
+        return TickResult()
 
-    def history(self, limit: object = ROWS) -> History:
+    def history(self, limit: object = ROWS) -> HandleHistory:
         """Return its history on the path to HEAD: the last `limit` method calls and changes by ticks.
 
         Raises BadPolicy for a limit below 1.
@@ -236,10 +236,6 @@ class NodeBase(Identified):
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise BadPolicy(f"history({show_value(limit)!r}): how many rows? Use a whole number from 1")
         return history_of(self.obj_id, self.graph.events(), limit)
-
-    def basis(self, kind: str = "render") -> dict[str, str]:
-        """Return the basis that a payload of this kind must have to be applied (seed 002 §6.2)."""
-        raise NotImplementedError
 
     # -- mementos ---------------------------------------------------------------------------
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ctxkernel.core.events import Delta, Json, MethodCalled, NodeChanged
+from ctxkernel.core.events import NONE, Delta, Json, MethodCalled, NodeChanged
 from ctxkernel.core.nodes.base import KINDS, NodeBase
 from ctxkernel.core.nodes.detached import SESSIONS
-from ctxkernel.core.nodes.door import NOTHING, Door
+from ctxkernel.core.nodes.graph_base import NOTHING, GraphBase
 from ctxkernel.core.nodes.policy import show_value
 from ctxkernel.core.nodes.record import delta_of
 
@@ -27,7 +27,7 @@ AGAIN: Final = "again"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Graph(Door):
+class Graph(GraphBase):
     """The nodes of a session, and the guard of their state."""
 
     def __post_init__(self) -> None:
@@ -121,13 +121,15 @@ class Graph(Door):
 
         An unchanged node returns the same object again, so that callers can compare by identity.
         """
-        return {node.obj_id: node.memento() for node in self.nodes()}
+        return {node.obj_id: node.memento() for node in self.nodes()} if self._nodes else NONE
 
     def targets(self) -> Mapping[str, object]:
         """Return the target of each living view by obj_id: the Python object, or the path as text.
 
         A lost target is left out. (A path is in the view's memento too.)
         """
+        if not self._nodes:
+            return NONE
         found = {node.obj_id: node.looks_at for node in self.nodes()}
         return {obj_id: target for obj_id, target in found.items() if target is not NOTHING}
 

@@ -10,7 +10,7 @@ from ctxkernel.core.errors import BadTarget, CyclicGroup
 from ctxkernel.core.events import NONE, Delta, Json
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.nodes.base import (
-    Door,
+    GraphBase,
     NodeBase,
     TickResult,
     digest_hash,
@@ -19,7 +19,7 @@ from ctxkernel.core.nodes.base import (
     recorded,
     show_value,
 )
-from ctxkernel.core.nodes.shares import divide, weight
+from ctxkernel.core.nodes.shares import divide, salience_weight
 from ctxkernel.core.ports import AllTokens, Budget, Rendered
 from ctxkernel.core.timeline import statement_number
 
@@ -51,7 +51,7 @@ class GroupHandle(NodeBase):
 
     def __init__(
         self,
-        graph: Door,
+        graph: GraphBase,
         members: Sequence[object],
         *,
         tokens: object = None,
@@ -195,7 +195,7 @@ class GroupHandle(NodeBase):
     def _within(self, head: Sequence[str], level: int, budget: int, less: int) -> tuple[str, dict[str, int], int]:
         """Return (summary, shares, tokens cut) in `budget` tokens, `less` of them kept free."""
         count = self.graph.count_tokens
-        ranked = sorted(self._members, key=lambda one: -weight(self._reasons.get(one.obj_id, [])))
+        ranked = sorted(self._members, key=lambda one: -salience_weight(self._reasons.get(one.obj_id, [])))
         costs = [count(_title(one)) + _LEAST for one in ranked]
         free = budget - count("\n".join(head))
         if sum(costs) > free:
@@ -205,7 +205,7 @@ class GroupHandle(NodeBase):
         left = [one.obj_id for one in self._members if one not in ranked[:kept]]
         note = [self._left_out(left)] if left else []
         fixed = "\n".join([*head, *map(_title, members), *note])
-        weights = [weight(self._reasons.get(one.obj_id, [])) for one in members]
+        weights = [salience_weight(self._reasons.get(one.obj_id, [])) for one in members]
         # Until the shares are known, assume the line about them with the whole budget for each.
         told = self._told(members, [budget] * len(members))
         told = told if len(members) > 1 and 8 * count(told) <= budget else ""
@@ -322,16 +322,6 @@ class GroupHandle(NodeBase):
             return TickResult()
         summary = f"summary made anew, ~{before} → ~{self._rendered.tokens} tokens"
         return TickResult(Delta(summary, {"revision": (self.revision - 1, self.revision)}))
-
-    def basis(self, kind: str = "render") -> dict[str, str]:
-        """Return the basis that a payload of this kind must have to be applied (seed 002 §6.2)."""
-        policy = {"lod": self._lod, "tokens": str(self._tokens)}
-        deps = {member.obj_id: member.revision for member in self.nested()}
-        return {
-            "obj_digest_hash": digest_hash({"revision": self.revision, "restores": self.graph.restores}),
-            "policy_hash": digest_hash(policy),
-            "deps_hash": digest_hash(deps),
-        }
 
 
 def _title(member: NodeBase) -> str:

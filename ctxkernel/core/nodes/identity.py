@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ctxkernel.core.events import Event, Json, MethodCalled
 from ctxkernel.core.nodes.base import NodeBase
@@ -69,42 +70,40 @@ def is_same_cell(one: Statement, other: Statement) -> bool:
 
 def earlier_runs(
     now: Statement, path: Sequence[tuple[Statement, Execution]], log: StatementLog
-) -> Iterator[tuple[str, dict[Key, str]]]:
-    """Yield (statement, its ids) for earlier runs of a cell, newest first; those on the path to HEAD come first."""
+) -> Iterator[dict[Key, str]]:
+    """Yield the ids of earlier runs of a cell, newest first; those on the path to HEAD come first."""
     seen: set[str] = set()
     for statement, execution in reversed(path):
         seen.add(execution.execution_id)
         if is_same_cell(now, statement) and (ids := made_by(execution.events)):
-            yield statement.statement_id, ids
+            yield ids
     for statement in reversed(list(log)):
         if not is_same_cell(now, statement):
             continue
         for execution in reversed(log.executions(statement.statement_id)):
             if execution.execution_id not in seen and (ids := made_by(execution.events)):
-                yield statement.statement_id, ids
+                yield ids
 
 
-class Constructors:
+@dataclass(eq=False)
+class ConstructorCalls:
     """The calls of constructors in one statement."""
 
-    def __init__(
-        self,
-        now: Statement,
-        path: Sequence[tuple[Statement, Execution]],
-        log: StatementLog,
-        alive: Callable[[str], NodeBase | None],
-    ) -> None:
-        self._now, self._path, self._log, self._alive = now, path, log, alive
-        self._given: set[str] = set()
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._earlier: list[tuple[str, dict[Key, str]]] | None = None
+    now: Statement
+    path: Sequence[tuple[Statement, Execution]]
+    log: StatementLog
+    alive: Callable[[str], NodeBase | None]
+    """Returns the living node of an id, or None."""
+    _given: set[str] = field(default_factory=set[str], init=False)
+    _counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]], init=False)
+    _earlier: list[dict[Key, str]] | None = field(default=None, init=False)
 
     def again(self, node: NodeBase) -> str | None:
         """Return the id of this call in an earlier run of its cell, if that id is free."""
         kind = kind_of(node.obj_type, node.target)
         if self._earlier is None:  # most statements make no handle
-            self._earlier = list(earlier_runs(self._now, self._path, self._log))
-        for _, ids in self._earlier:
+            self._earlier = list(earlier_runs(self.now, self.path, self.log))
+        for ids in self._earlier:
             found = ids.get((*kind, self._counts[kind]))
             if found is not None and found not in self._given and self._is_free(found, node):
                 return found
@@ -113,9 +112,9 @@ class Constructors:
     def _is_free(self, obj_id: str, node: NodeBase) -> bool:
         if isinstance(node, GroupHandle) and any(one.obj_id == obj_id for one in node.nested()):
             return False
-        alive = self._alive(obj_id)
-        maker = self._log.get(alive.statement_id) if alive is not None else None
-        return alive is None or (maker is not None and is_same_cell(self._now, maker))
+        alive = self.alive(obj_id)
+        maker = self.log.get(alive.statement_id) if alive is not None else None
+        return alive is None or (maker is not None and is_same_cell(self.now, maker))
 
     def gave(self, node: NodeBase) -> None:
         """Record the node that a call returned."""

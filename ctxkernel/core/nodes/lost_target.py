@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import AllTokens, CountTokens, Rendered, RenderRequest, Source, Trim
@@ -10,34 +11,24 @@ from ctxkernel.core.ports import AllTokens, CountTokens, Rendered, RenderRequest
 FINGERPRINT = "lost"
 
 
+@dataclass(eq=False)
 class LostSource:
     """A source whose target is gone. Each call tries to open the target; then this source forwards to it."""
 
-    def __init__(
-        self,
-        kind: str,
-        label: str,
-        reason: str,
-        *,
-        count_tokens: CountTokens,
-        trim: Trim,
-        spec: str | None = None,
-        reopen: Callable[[], Source] | None = None,
-    ) -> None:
-        self.kind = kind
-        self.label = label
-        self.reason = reason
-        self.spec = spec
-        """The path of the target, or None where it had none."""
-        self._count = count_tokens
-        self._trim = trim
-        self._reopen = reopen
-        self._found: Source | None = None
+    kind: str
+    label: str
+    reason: str
+    count_tokens: CountTokens
+    trim: Trim
+    spec: str | None = None
+    """The path of the target, or None where it had none."""
+    reopen: Callable[[], Source] | None = None
+    _found: Source | None = field(default=None, init=False)
 
     def _find(self) -> Source | None:
-        if self._found is None and self._reopen is not None:
+        if self._found is None and self.reopen is not None:
             try:
-                self._found = self._reopen()
+                self._found = self.reopen()
             except BadTarget as fault:
                 self.reason = str(fault)
         return self._found
@@ -54,5 +45,7 @@ class LostSource:
             return found.render(request)
         text = f"{self.label} · gone: {self.reason}"
         if not isinstance(request.tokens, AllTokens):
-            text = self._trim(text, request.tokens)
-        return Rendered(text, self._count(text), request.lod, request.pos, fingerprint=FINGERPRINT, notes=("missing",))
+            text = self.trim(text, request.tokens)
+        return Rendered(
+            text, self.count_tokens(text), request.lod, request.pos, fingerprint=FINGERPRINT, notes=("missing",)
+        )

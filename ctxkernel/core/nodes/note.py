@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.events import Json
-from ctxkernel.core.nodes.base import Door, NodeBase, TickResult, digest_hash, parse_lod, parse_tokens, recorded
+from ctxkernel.core.nodes.base import GraphBase, NodeBase, digest_hash, parse_lod, parse_tokens, recorded
 from ctxkernel.core.ports import AllTokens, Budget, Rendered
 
 MOST_CHARS = 100_000
@@ -38,7 +38,7 @@ class NoteHandle(NodeBase):
     aliases = {"SetText": "set_text"}  # noqa: RUF012 — read by the base class only
 
     def __init__(
-        self, graph: Door, text: object, *, tokens: object = None, lod: object = 0, pinned: object = False
+        self, graph: GraphBase, text: object, *, tokens: object = None, lod: object = 0, pinned: object = False
     ) -> None:
         budget = graph.settings.view_tokens if tokens is None else tokens
         super().__init__(graph, tokens=budget, lod=lod, mode="paused", freq=None)
@@ -139,12 +139,3 @@ class NoteHandle(NodeBase):
             return "\n".join(lines) if self._before else "not changed since it was written"
         paragraphs = [part.strip().splitlines()[0] for part in self._text.split("\n\n") if part.strip()]
         return "\n".join(paragraphs) if level == 1 else paragraphs[0][:_OPENING]
-
-    def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
-        """Do nothing: only calls change a note."""
-        return TickResult()
-
-    def basis(self, kind: str = "render") -> dict[str, str]:
-        """Return its basis; no worker prepares notes."""
-        state = {"revision": self.revision, "restores": self.graph.restores}
-        return {"obj_digest_hash": digest_hash(state), "policy_hash": "", "deps_hash": ""}

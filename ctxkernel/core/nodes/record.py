@@ -28,7 +28,7 @@ class HistoryRow:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class History:
+class HandleHistory:
     """The result of `h.history()`; its repr is a table."""
 
     rows: tuple[HistoryRow, ...]
@@ -66,11 +66,11 @@ def delta_of(before: Mapping[str, Json], after: Mapping[str, Json], text: str = 
     return Delta(", ".join(told) or "content changed", fields, text)
 
 
-def history_of(obj_id: str, events: Iterable[tuple[str, Event]], limit: int) -> History:
+def history_of(obj_id: str, events: Iterable[tuple[str, Event]], limit: int) -> HandleHistory:
     """Return the last `limit` rows of a node from (statement, event) pairs, oldest first."""
     rows = [row for statement_id, event in events if (row := _row(obj_id, statement_id, event)) is not None]
     kept = rows[-limit:]
-    return History(tuple(kept), len(rows) - len(kept))
+    return HandleHistory(tuple(kept), len(rows) - len(kept))
 
 
 def _row(obj_id: str, statement_id: str, event: Event) -> HistoryRow | None:

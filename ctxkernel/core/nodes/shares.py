@@ -9,12 +9,12 @@ WEIGHTS = {"pinned": 3, "changed": 2, "asked": 2, "recent": 1}
 _ROUNDS = 4
 
 
-def weight(reasons: Sequence[str]) -> int:
+def salience_weight(reasons: Sequence[str]) -> int:
     """Return the weight of a member with these reasons, from 1."""
     return 1 + sum(WEIGHTS.get(reason, 0) for reason in reasons)
 
 
-def split(room: int, weights: Sequence[int]) -> list[int]:
+def split_room(room: int, weights: Sequence[int]) -> list[int]:
     """Return whole shares of `room` in proportion to `weights`.
 
     Holds: sum(result) == max(room, 0), and none is negative. The first ones get the rest from rounding.
@@ -33,7 +33,7 @@ def divide(room: int, weights: Sequence[int], use: Callable[[int, int], tuple[in
     tokens go to the members that want more, in proportion to their weights.
     Holds: sum(result) <= room where room >= len(weights).
     """
-    grants = [max(1, share) for share in split(room, weights)]
+    grants = [max(1, share) for share in split_room(room, weights)]
     while sum(grants) > room and max(grants) > 1:  # a weight that rounds to 0 gets 1 from the largest
         grants[grants.index(max(grants))] -= 1
     wanting = list(range(len(weights)))
@@ -46,6 +46,6 @@ def divide(room: int, weights: Sequence[int], use: Callable[[int, int], tuple[in
         wanting = [at for at in wanting if found[at][1]]
         if not wanting or spare <= 0:
             break
-        for at, more in zip(wanting, split(spare, [weights[at] for at in wanting]), strict=True):
+        for at, more in zip(wanting, split_room(spare, [weights[at] for at in wanting]), strict=True):
             grants[at] += more
     return grants

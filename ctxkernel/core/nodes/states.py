@@ -1,8 +1,12 @@
-"""The handles at the end of a turn, as frozen states."""
+"""The handles as frozen states, and copies of handles with another policy.
+
+Rule: nothing here changes a node or emits an event.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.group import GroupHandle
@@ -48,3 +52,21 @@ def handle_state(node: NodeBase, name: str, requested: bool) -> HandleState:
         notes=(*rendered.notes, *([node.fault] if node.fault else [])),
         picture=rendered.picture,
     )
+
+
+def suppose(nodes: Iterable[NodeBase], policies: Mapping[str, Mapping[str, Any]]) -> dict[str, NodeBase]:
+    """Return copies by obj_id of the nodes with another policy, and of the groups that contain them.
+
+    `policies` maps obj_id to the policy for `NodeBase.supposed`. Raises BadPolicy.
+    """
+    found: dict[str, NodeBase] = {}
+    for node in sorted(nodes, key=_depth):  # members before their groups
+        members = node.nested() if isinstance(node, GroupHandle) else []
+        if node.obj_id in policies or any(member.obj_id in found for member in members):
+            found[node.obj_id] = node.supposed(policies.get(node.obj_id, {}), found)
+    return found
+
+
+def _depth(node: NodeBase) -> int:
+    """Return the number of groups in a group, itself included; 0 for any other node."""
+    return 1 + sum(isinstance(one, GroupHandle) for one in node.nested()) if isinstance(node, GroupHandle) else 0

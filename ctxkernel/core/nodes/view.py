@@ -9,11 +9,11 @@ from typing import Any, Self, cast
 
 from ctxkernel.core.errors import BadPolicy, BadTarget, CtxError
 from ctxkernel.core.events import Delta, Json
-from ctxkernel.core.jobs import RENDERING, Job, Preparation, Prepared, Summarised, Summary
+from ctxkernel.core.jobs import RENDERING, Job, Preparation, PreparedRendering, Summarised, Summary
 from ctxkernel.core.nodes.base import (
     NOTHING,
     Async,
-    Door,
+    GraphBase,
     NodeBase,
     TickResult,
     digest_hash,
@@ -73,7 +73,7 @@ class ViewHandle(NodeBase):
 
     def __init__(
         self,
-        graph: Door,
+        graph: GraphBase,
         target: object,
         *,
         pos: object = "0:0",
@@ -98,7 +98,7 @@ class ViewHandle(NodeBase):
     # -- mementos ---------------------------------------------------------------------------
 
     @classmethod
-    def blank(cls, graph: Door, obj_id: str) -> Self:
+    def blank(cls, graph: GraphBase, obj_id: str) -> Self:
         """Return a view without a target; `take` fills it from a memento."""
         node = super().blank(graph, obj_id)
         node._source = node._lost({"kind": "object", "label": obj_id}, "not restored yet", None)
@@ -342,27 +342,20 @@ class ViewHandle(NodeBase):
     def _tick(self, now: float, turn_id: int, tick_kind: str) -> TickResult:
         """Render the target again if it changed; return the difference."""
         self.last_tick_turn, self.last_tick_time = turn_id, now
-        if not self.stale() or self._stands():
+        if not self.stale() or (self._set_back and self._stands(self._source.stamp(), self.render())):
             return TickResult()
         change, before = self._rendering(3, CHANGE_TOKENS), (self._missed(), self._rendered.fingerprint)
         return self._apply(change, self._update(), before)
 
-    def _stands(self) -> bool:
-        """Whether it was restored and its target is still that of the restored text, which stays then."""
-        if not self._set_back:
-            return False
-        stamp, new = self._source.stamp(), self.render()
-        if not self._is_as_then(new):
+    def _stands(self, stamp: str, new: Rendered) -> bool:
+        """Whether it was restored and `new` is of the same target: then the restored text stays."""
+        set_back, self._set_back = self._set_back, False
+        if not set_back or self.dirty or not new.fingerprint == self._rendered.fingerprint != "":
             return False
         self._stamp, self._called = stamp, self._source.label
         if new.basis is not None:
             self._basis = new.basis
         return True
-
-    def _is_as_then(self, new: Rendered) -> bool:
-        set_back, self._set_back = self._set_back, False
-        same = new.fingerprint == self._rendered.fingerprint != ""
-        return set_back and same and not self.dirty
 
     def stale(self) -> bool:
         """Return whether the target may differ from the rendering. Costs a stat, for a file."""
@@ -411,17 +404,14 @@ class ViewHandle(NodeBase):
 
     def apply(self, data: Any) -> TickResult:
         """Apply the result of a `job`. Only the tick calls it."""
-        if not isinstance(data, Prepared):
+        if not isinstance(data, PreparedRendering):
             return self._accept(data)
         if data.source is not self._source:
             cast("Any", self._source).absorb(data.source)
-        self._stamp, new = data.stamp, data.rendered
-        if self._is_as_then(new):
-            self._called = self._source.label
-            self._basis = new.basis if new.basis is not None else self._basis
+        if self._stands(data.stamp, data.rendered):
             return TickResult()
-        before = self._missed(), self._rendered.fingerprint
-        return self._apply(data.change, self._show(new), before)
+        self._stamp, before = data.stamp, (self._missed(), self._rendered.fingerprint)
+        return self._apply(data.change, self._show(data.rendered), before)
 
     def _accept(self, data: object) -> TickResult:
         """Give the source a result of its preparation; a running view shows it once it is complete."""

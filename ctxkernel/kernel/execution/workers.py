@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxkernel.core.errors import BadPolicy
-from ctxkernel.core.jobs import Job, Prepared
+from ctxkernel.core.jobs import Job, PreparedRendering
 from ctxkernel.core.nodes.base import digest_hash
 from ctxkernel.core.scheduler import ReadyQueue, UpdatePayload
 
@@ -144,7 +144,7 @@ class Worker:
 
         try:
             data = job.run(running.stop.is_set, publish)
-            if isinstance(data, Prepared) and len(data.rendered.text) > PAYLOAD_CHARS:
+            if isinstance(data, PreparedRendering) and len(data.rendered.text) > PAYLOAD_CHARS:
                 raise BadPolicy(
                     f"{job.obj_id} is {len(data.rendered.text):,} characters long; set {job.obj_id}.tokens to less"
                 )
@@ -159,7 +159,7 @@ class Worker:
             self._changed.notify()  # what is slow may begin where such a job ended
 
     def _payload(self, job: Job, data: Any, seconds: float) -> UpdatePayload:
-        text = data.rendered.text if isinstance(data, Prepared) else ""
+        text = data.rendered.text if isinstance(data, PreparedRendering) else ""
         cost = {"time_ms": round(seconds * 1000, 3), "bytes": float(len(text.encode("utf-8", "replace")))}
         payload_hash = "" if isinstance(data, BaseException) else digest_hash({"text": text, "basis": dict(job.basis)})
         return UpdatePayload(

@@ -24,7 +24,7 @@ _BASES = 64
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Door(ABC):
+class GraphBase(ABC):
     """The part of a `Graph` that its nodes use."""
 
     settings: Settings
@@ -45,7 +45,7 @@ class Door(ABC):
     """The obj_ids that the last question to the model names, as of the last tick."""
     restores: int = field(default=0, init=False)
     """The number of calls of `Graph.restore`: payloads from before one are stale."""
-    _door: str | None = field(default=None, init=False)
+    _open_for: str | None = field(default=None, init=False)
     _bases: OrderedDict[tuple[Any, ...], Any] = field(default_factory=OrderedDict[tuple[Any, ...], Any], init=False)
 
     @abstractmethod
@@ -69,28 +69,28 @@ class Door(ABC):
         """End `keep`: its last name was deleted, or the user dropped it."""
 
     @contextmanager
-    def opened(self, door: Literal["statement", "tick"]) -> Generator[None]:
+    def opened(self, by: Literal["statement", "tick"]) -> Generator[None]:
         """Allow changes of node state within the context."""
-        before, self._door = self._door, door
+        before, self._open_for = self._open_for, by
         try:
             yield
         finally:
-            self._door = before
+            self._open_for = before
 
     def open(self, statement_id: str) -> None:
         """Begin a statement: node state may change until `close`."""
-        self._door = "statement"
+        self._open_for = "statement"
         self.statement_id = statement_id
         self.requested = set()
 
     def close(self) -> None:
         """End the turn: node state may not change any more."""
-        self._door = None
+        self._open_for = None
 
     def check_open(self, what: str, method: str) -> None:
         """Raise OutsideTurn unless a statement or a tick is running, on this thread."""
         self.check_owner(what, method)
-        if self._door is None:
+        if self._open_for is None:
             raise OutsideTurn(
                 f"{what}.{method}(…) was called outside of a statement; "
                 "call it in a cell, so that it stands in the timeline"
@@ -107,7 +107,7 @@ class Door(ABC):
     @property
     def ticking(self) -> bool:
         """Whether a tick is running, in which node state may change."""
-        return self._door == "tick"
+        return self._open_for == "tick"
 
     def keep_basis(self, key: tuple[Any, ...], basis: object) -> None:
         """Keep the basis of a diff at level 3, for a view that is restored to this state."""

@@ -1,7 +1,7 @@
 """The script dialect shows a view where it was made, as it is now (seed 002 §1.2).
 
-The statement that made it has the constructor that would make it as it stands, with the original as a comment, and
-right after it stands what the view shows. In the dialect of tools a statement stays as it was, for the prompt cache.
+The statement that made it shows the constructor of the present view, with the original as a comment; the text of the
+view follows. In the dialect of tools a statement does not change, because of the prompt cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEFAULTS: Mapping[str, Json] = {"pos": "0", "tokens": 2000, "lod": 0, "mode": "
 
 
 class Placed(NamedTuple):
-    """A view as it is shown in place."""
+    """A view that is shown where it was made."""
 
     name: str
     obj_id: str
@@ -41,10 +41,10 @@ def placed(handles: Sequence[HandleState]) -> dict[str, tuple[Placed, ...]]:
 
 
 def rewritten(source: str, views: Sequence[Placed], statement_id: str) -> str:
-    """Return `source` with the constructors of `views` as they would be now, each original as a comment above it."""
+    """Return `source` with the present constructors of `views`, each original as a comment above it."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):  # magics, or no Python at all: shown as it is
+    except (SyntaxError, ValueError, RecursionError):  # magics, or not Python: unchanged
         return source
     by_name = {one.name: one for one in views}
     lines = source.splitlines()
@@ -74,7 +74,7 @@ def _maker(value: ast.expr) -> ast.Call | None:
 
 
 def _differs(one: Placed, call: ast.Call) -> bool:
-    """Whether the constructor, as it is written, would make another view than there is."""
+    """Whether the constructor would make another view than the present one."""
     given = dict(_DEFAULTS)
     for word in call.keywords:
         if word.arg is None or not isinstance(word.value, ast.Constant):

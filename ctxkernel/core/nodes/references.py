@@ -1,15 +1,31 @@
-"""Divergences of re-runs in the summaries of groups."""
+"""The handles that a question names, and those whose targets changed in re-runs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ctxkernel.core.nodes.base import NodeBase
 from ctxkernel.core.nodes.group import GroupHandle
 from ctxkernel.core.nodes.view import ViewHandle
 from ctxkernel.core.replay import Comparison
-from ctxkernel.core.text import one_line
+from ctxkernel.core.text import one_line, plural
+
+
+def named_in(question: str, namespace: Mapping[str, Any], nodes: Iterable[NodeBase]) -> frozenset[str]:
+    """Return the obj_ids of handles that a question names: by variable, by id, or by the file of the target.
+
+    The namespace itself is read, so handles from the running statement are found.
+    """
+    words = set(re.findall(r"\w+", question))
+    bound = [cast("Any", namespace.get(word)) for word in words]
+    named = {value.obj_id for value in bound if issubclass(type(value), NodeBase)}
+    for node in nodes:
+        file = re.split(r"[\\/]", node.target)[-1]
+        if node.obj_id in words or ("." in file and file in question):
+            named.add(node.obj_id)
+    return frozenset(named)
 
 
 def tell_groups(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], comparisons: Sequence[Comparison]) -> None:
@@ -28,14 +44,6 @@ def tell_groups(nodes: Iterable[NodeBase], namespace: Mapping[str, Any], compari
                     by_statement.setdefault(one.execution_id.rpartition(".")[0], []).append(found.subject)
         if by_statement:
             subjects = [subject for found in by_statement.values() for subject in found]
-            group.since(divergence_line(list(by_statement), subjects))
-
-
-def divergence_line(statements: Sequence[str], subjects: Sequence[str]) -> str:
-    """Return the first line of a group's summary after re-runs that changed its targets."""
-    count = len(subjects)
-    return one_line(
-        f"since the re-run of {', '.join(statements)}: {count} divergence{'s' * (count != 1)} "
-        f"({', '.join(dict.fromkeys(subjects))})",
-        160,
-    )
+            names = ", ".join(dict.fromkeys(subjects))
+            count = plural(len(subjects), "divergences")
+            group.since(one_line(f"since the re-run of {', '.join(by_statement)}: {count} ({names})"))
