@@ -24,7 +24,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import islice
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
@@ -319,7 +319,8 @@ def is_pattern(text: str) -> bool:
 def folder_of(pattern: str) -> str:
     """Return the folder before the first wildcard of an absolute pattern."""
     root, parts = _split(pattern)
-    return os.path.join(root, *takewhile(lambda name: name is not None, map(_literal, parts[:-1])))
+    wild = next((at for at, part in enumerate(parts[:-1]) if _literal(part) is None), len(parts) - 1)
+    return os.path.join(root, *(_literal(part) or "" for part in parts[:wild]))
 
 
 class GlobSource(BaseSource):
@@ -405,7 +406,7 @@ class GlobSource(BaseSource):
             lines += own
             # What is left of the first look would begin it anew; more tokens show it. The next file goes on.
             places += [str(max(at, first + 1))] * len(own)
-        place_of = (lambda k: places[k]) if first + 1 < len(found) else None
+        place_of = places.__getitem__ if first + 1 < len(found) else None
         return fit_lines([*_FIRST[lod == 3], head], lines, budget, "lines", place=place_of)
 
     def _look(self, path: str, entry: Found) -> list[str]:

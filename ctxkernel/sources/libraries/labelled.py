@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import attributes, type_name
+from ctxkernel.core.reflection import attributes, class_of, type_name
 from ctxkernel.core.text import format_size, one_line, plural
 from ctxkernel.sources.base.rendering import Place, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
@@ -132,7 +132,7 @@ def _in_memory(variable: Any) -> Any:
     data = attributes(variable).get("_data")
     if is_array(data):
         return data
-    held = attributes(data).get("array") if type_name(type(data)).endswith(_ADAPTERS) else None
+    held = attributes(data).get("array") if type_name(class_of(data)).endswith(_ADAPTERS) else None
     _, pandas = modules()
     if held is None or pandas is None or not isinstance(held, pandas.Index):
         return None
@@ -152,7 +152,7 @@ def _line(name: Any, variable: Any) -> str:
     if array is not None:
         return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype} {brief(array.flat[:6].tolist(), 120)}"
     data: Any = attributes(variable).get("_data")
-    kind = type_name(type(data))
+    kind = type_name(class_of(data))
     if kind.endswith(_ADAPTERS):
         return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, labels in several levels"
     where = kind.partition(".")[0]
