@@ -60,10 +60,11 @@ class CodeSource(TargetSource, TextSource):
 
     def stamp(self) -> str:
         """Return which code it is: a function's code object, the members of a class."""
-        target = self.target.__func__ if type(self.target) is types.MethodType else self.target
-        if type(target) is types.FunctionType:
-            return f"code {id(target.__code__):x}"
-        members = class_dict(self.target)
+        target: Any = self.target
+        function = target.__func__ if is_a(target, types.MethodType) else target
+        if is_a(function, types.FunctionType):
+            return f"code {id(function.__code__):x}"
+        members = class_dict(target)
         return f"class {id(target):x} {hash(tuple((str(name), id(value)) for name, value in list(members.items()))):x}"
 
     def path_hint(self) -> str:
