@@ -183,7 +183,8 @@ def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
 
 def _open_pattern(path: str, label: str) -> Source | None:
     """Return the source for a text that is a pattern, if the folder before its first wildcard is there."""
-    from ctxkernel.sources.files.folders import GlobSource, folder_of, is_pattern
+    from ctxkernel.sources.files.folders import GlobSource
+    from ctxkernel.sources.files.globs import folder_of, is_pattern
 
     if not is_pattern(path):
         return None
