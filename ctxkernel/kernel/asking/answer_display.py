@@ -18,8 +18,7 @@ from typing import Any
 from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.agent.scripts import ScriptPart, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
-from ctxkernel.kernel.asking.models import NOTE
-from ctxkernel.kernel.display.notices import Notices
+from ctxkernel.kernel.display.notices import NOTE, Notices
 from ctxkernel.kernel.messages import states as messages
 
 PACE = 0.05

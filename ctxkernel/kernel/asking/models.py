@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from ctxkernel.kernel.asking.connections import ModelConnections
     from ctxkernel.kernel.asking.summaries import Summaries
 
-DECIDED = "the ask was replayed from a recorded turn, with what was decided then: nothing waits"
-NOTE = {"ctxkernel": {"note": True}}
-"""Metadata of remarks on a turn, such as its cost. They differ in a replay."""
-
 
 class Models:
     """The asks and the summaries of one kernel."""

@@ -15,10 +15,10 @@ from IPython.core.prefilter import PrefilterChecker
 from IPython.display import display  # pyright: ignore[reportUnknownVariableType]
 
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.kernel.asking import DECIDED, NOTE
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.commands.handle_magics import following, handle_line
 from ctxkernel.kernel.commands.table import COMMANDS, HELP_WORDS, CommandOutput, complete, dispatch
+from ctxkernel.kernel.display.notices import DECIDED, NOTE
 
 _QUESTION = re.compile(r"^(\s*)%ctx[ \t]+([\w-]+)[ \t]*\?+[ \t]*$", re.MULTILINE)
 _MAGIC = re.compile(r"^[ \t]*(?:[\w.\[\], ]+=[ \t]*)?(%{1,2}(?:view|group|ask|ctx))\b", re.MULTILINE)
