@@ -37,7 +37,7 @@ import xxhash
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of, is_a
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.rendering import short_type, titled
+from ctxkernel.sources.base.rendering import more_lines, short_type, titled
 from ctxkernel.sources.objects.facts import NotDrawn, PicturedSource, array_line, is_array
 from ctxkernel.sources.tables.columns import STAMP_BYTES, hash_column, modules
 
@@ -388,8 +388,7 @@ def _artists(axes: Any) -> Iterator[str]:
     shown = [artist for artist in _children(axes) if id(artist) not in bars]
     for artist in shown[:_ARTISTS]:
         yield f"{_kind(artist)}{_named(artist)}{_data(artist)}"
-    if len(shown) > _ARTISTS:
-        yield f"[… {len(shown) - _ARTISTS:,} more artists]"
+    yield from more_lines(len(shown) - _ARTISTS, "artists")
     legend = attributes(axes).get("legend_")
     if legend is not None:
         yield f"legend: {', '.join(brief(text.get_text()) for text in legend.get_texts()[:_TEXTS])}"

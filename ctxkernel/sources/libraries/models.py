@@ -20,7 +20,7 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of, is_a, type_name
-from ctxkernel.core.text import format_size, one_line, plural
+from ctxkernel.core.text import format_shape, format_size, one_line, plural
 from ctxkernel.sources.base.rendering import BaseSource, short_type, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.arrays import ArraySource
@@ -195,7 +195,7 @@ class FarTensorSource(FactsSource):
         """Return label, type, shape, dtype, device and size."""
         tensor = self.target
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
-            shape = " × ".join(f"{side:,}" for side in tensor.shape) or "scalar"
+            shape = format_shape(tensor.shape)
             size = format_size(tensor.element_size() * tensor.nelement())
             return f"{titled(self.label, tensor)} · {shape} · {_word(tensor.dtype)} · {tensor.device} · {size}"
 

@@ -20,7 +20,7 @@ from typing import Any
 from ctxkernel.core.descriptions import brief
 from ctxkernel.core.reflection import attributes, class_of, defines, is_a, type_name
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.rendering import short_type, titled
+from ctxkernel.sources.base.rendering import more_lines, short_type, titled
 from ctxkernel.sources.objects.facts import FactsSource, within
 
 
@@ -100,7 +100,7 @@ class DaskFrameSource(_Lazy):
             name: Any = getattr(meta, "name", None)
             return [f"{'values' if name is None else one_line(str(name), 80)}: {meta.dtype}"]
         names = list(zip(map(str, meta.columns), map(str, kinds if kinds is not None else ()), strict=False))
-        more = [f"[… {len(names) - _COLUMNS:,} more columns]"] if len(names) > _COLUMNS else []
+        more = more_lines(len(names) - _COLUMNS, "columns")
         return [*(f"{one_line(name, 80)}: {kind}" for name, kind in names[:_COLUMNS]), *more]
 
     def summary(self) -> list[str]:
@@ -201,7 +201,7 @@ class DaskSource(_Lazy):
             + (f" · of {', '.join(sorted(_plain(one) for one in needs[name]))}" if needs.get(name) else "")
             for name, layer in layers[:_NODES]
         ]
-        more = [f"[… {len(layers) - _NODES:,} more layers]"] if len(layers) > _NODES else []
+        more = more_lines(len(layers) - _NODES, "layers")
         return [*lines, *more] or ["[its graph is not known]"]
 
     def structure(self) -> list[str]:

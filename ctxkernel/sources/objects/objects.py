@@ -40,7 +40,7 @@ from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memory
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
-from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, titled
+from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, more_lines, titled
 from ctxkernel.sources.files.files import TextSource
 from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document
 
@@ -202,8 +202,8 @@ def structure_lines(target: Any) -> Iterator[str]:
             yield f".{name}: {_typed(item)}"
     for where, item in items_of(target, 40):
         yield f"{where}: {_typed(item)}" if where else _typed(item)
-    if (length := length_of(target)) is not None and length > 40 and not is_a(target, str, bytes, bytearray):
-        yield f"[… {length - 40:,} more items]"
+    if (length := length_of(target)) is not None and not is_a(target, str, bytes, bytearray):
+        yield from more_lines(length - 40, "items")
     methods = [name for name in _methods(kind) if name not in own]
     if enum_name(target) or (length is None and not own):
         yield brief(target, _LINE_CHARS)
