@@ -22,6 +22,7 @@ from kernels import Kernel
 
 Start = tuple[float, float, float]
 """CPU of the tree in seconds, wall time in seconds, memory in MB."""
+HEAD = "| | ipykernel | ctxkernel | × |\n|---|--:|--:|--:|"
 ROWS = ("CPU of the tree, s", "wall, s", "memory, MB")
 
 
@@ -51,7 +52,7 @@ def main() -> None:
         for name, module in KERNELS.items():
             took = start(module)
             starts[name] += [took] if number else []
-    print(f"{args.rounds} starts of each kernel in turns, medians\n\n| | ipykernel | ctxkernel | × |\n|---|--:|--:|--:|")
+    print(f"{args.rounds} starts of each kernel in turns, medians\n\n{HEAD}")
     for at, row in enumerate(ROWS):
         stock, ours = (statistics.median(took[at] for took in starts[name]) for name in KERNELS)
         print(f"| {row} | {stock:.2f} | {ours:.2f} | {ours / stock:.2f} |")

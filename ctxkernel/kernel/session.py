@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ctxkernel.agent.asks import Account
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.settings import Settings
 from ctxkernel.kernel.configuration import Configuration
@@ -17,6 +16,9 @@ from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.history import Past
 from ctxkernel.store.log.session import SessionStore
+
+if TYPE_CHECKING:
+    from ctxkernel.agent.asks import Account
 
 
 @dataclass(frozen=True, slots=True)

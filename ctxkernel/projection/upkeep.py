@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import NothingToCondense
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.turn import Turn
-from ctxkernel.history.condense import Condensing, Limits, Record, condense
 from ctxkernel.history.events import Action, Condensation, HistoryEvent, nth
 from ctxkernel.history.redact import Outlook, Prices, apply, due, outlook
-from ctxkernel.history.repair import Moment, Switches, maintain
 from ctxkernel.projection.history import Past
+
+if TYPE_CHECKING:
+    from ctxkernel.history.repair import Moment
 
 EXPECTED_TURNS = 10
 """Expected number of further turns, for the cost model."""
@@ -70,6 +71,8 @@ def _ahead(past: Past, output_tokens: int, *, whole: bool) -> Outlook:
 
 
 def _mended(past: Past, moment: Moment, settings: Settings, pending: Collection[str]) -> Sequence[HistoryEvent | str]:
+    from ctxkernel.history.repair import Switches, maintain
+
     # Without repairs there are no warnings at every turn: the view hides broken events.
     if not past.has_calls or (moment == "request" and not settings.enforce_history_invariants):
         return ()
@@ -88,6 +91,8 @@ def _mended(past: Past, moment: Moment, settings: Settings, pending: Collection[
 
 
 def _condensed(past: Past, event_id: str) -> Iterator[Any]:
+    from ctxkernel.history.condense import Condensing, Limits, Record, condense
+
     asked = past.view.unhandled_request
     if not asked and (not past.drops or len(past.shown) < past.tried * 9 // 8):
         return

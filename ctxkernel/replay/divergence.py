@@ -1,7 +1,7 @@
 """The differences between an execution and the re-run of the same statement. Pure.
 
-Rule 1: texts are compared after the rules of `replay.normalise`, numbers with a tolerance, figures by pixels, tables
-        by cells. The raw output stays as it is.
+Rule 1: texts are compared after the rules of `replay.normalisation`, numbers with a tolerance, figures by pixels,
+        tables by cells. The raw output stays as it is.
 Rule 2: nothing that differs is left out, and an honest re-run of a deterministic cell gives no difference.
 Rule 3: a cause is named only if there is evidence for it; otherwise it is empty.
 """

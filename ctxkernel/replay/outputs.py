@@ -13,7 +13,7 @@ from ctxkernel.core.text import one_line, plural
 from ctxkernel.core.timeline import Artifact, Execution
 from ctxkernel.replay.cause_finder import CauseFinder, Details
 from ctxkernel.replay.figures import compare_images, plain_svg
-from ctxkernel.replay.normalise import RULES, normalise
+from ctxkernel.replay.normalisation import RULES, normalise
 from ctxkernel.replay.texts import Tolerance, as_json, compare_grids, read_html, same_json, same_text
 
 EXCERPT = 400

@@ -24,9 +24,9 @@ from urllib.parse import unquote, urlsplit
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.ports import Source
-from ctxkernel.core.reflection import defines, is_a, type_name
+from ctxkernel.core.reflection import class_of, defines, is_a, type_name
 from ctxkernel.core.settings import Settings
-from ctxkernel.sources.base.rendering import BaseSource
+from ctxkernel.sources.base.rendering import BaseSource, short_type
 
 if TYPE_CHECKING:
     from ctxkernel.sources.files.files import FileSource
@@ -36,6 +36,7 @@ Factory = Callable[[Any, Settings, "str | None"], Source]
 _FILE = re.compile(r"file:(?=/)", re.IGNORECASE)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SIBLINGS = 5_000
+_TEMPORARY_FILE: type = getattr(tempfile, "_TemporaryFileWrapper")  # noqa: B009 - has no public name
 _IO_BASE: type = io.StringIO.__mro__[-2]  # io.IOBase is a Python class that the C classes are only registered with
 
 _registered: list[tuple[Predicate, Factory]] = []
@@ -90,7 +91,7 @@ def open_built_in(target: object, *, settings: Settings | None = None, namespace
     for predicate, factory in _BUILT_IN:
         if predicate(target):
             return factory(target, settings or Settings(), namespace_name)
-    raise BadTarget(f"nothing can look at a {type_name(type(target))}")  # the last row takes everything
+    raise BadTarget(f"nothing can look at a {type_name(class_of(target))}")  # the last row takes everything
 
 
 def _holds(predicate: Predicate, target: object) -> bool:
@@ -107,7 +108,7 @@ def _made(factory: Factory, target: object, settings: Settings, name: str | None
         raise
     except Exception as fault:
         raise BadTarget(
-            f"the source that was registered for a {type_name(type(target))} could not be made "
+            f"the source that was registered for a {type_name(class_of(target))} could not be made "
             f"({type(fault).__name__}: {fault}); mend it and register it again: the newest is asked first"
         ) from fault
 
@@ -141,10 +142,10 @@ def _is_path(target: Any) -> bool:
 
 def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
     try:
-        given = os.fsdecode(os.fspath(target))
+        given = os.fsdecode(target)
     except Exception as fault:  # a path-like object of the user's
         raise BadTarget(
-            f"{name or 'the object'} ({type_name(type(target))}) says that it is a path, and its __fspath__ raised "
+            f"{name or 'the object'} ({type_name(class_of(target))}) says that it is a path, and its __fspath__ raised "
             f"{type(fault).__name__}; view the path as text"
         ) from None
     if scheme_of(given) not in ("", "file"):
@@ -182,7 +183,8 @@ def _open_path(target: Any, settings: Settings, name: str | None) -> Source:
 
 def _open_pattern(path: str, label: str) -> Source | None:
     """Return the source for a text that is a pattern, if the folder before its first wildcard is there."""
-    from ctxkernel.sources.files.folders import GlobSource, folder_of, is_pattern
+    from ctxkernel.sources.files.folders import GlobSource
+    from ctxkernel.sources.files.globs import folder_of, is_pattern
 
     if not is_pattern(path):
         return None
@@ -238,7 +240,7 @@ def _not_there(given: str, path: str) -> str:
 
 
 def _is_open_file(target: Any) -> bool:
-    return is_a(target, _IO_BASE, tempfile._TemporaryFileWrapper)
+    return is_a(target, _IO_BASE, _TEMPORARY_FILE)
 
 
 def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
@@ -246,7 +248,7 @@ def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
         return _late("objects.objects", "StringSource")(target, name or "StringIO")
     if (held := _late("files.open_files", "held_by")(target)) is not None:
         if held.path is None:
-            label = name or type_name(type(target)).rpartition(".")[2]
+            label = name or short_type(target)
             return _late("files.open_files", "HeldSource")(target, held.inner, label, held.opener)
         if held.opener is None:
             return _open_file_at(held.path, held.path)
@@ -262,8 +264,8 @@ def _open_file(target: Any, settings: Settings, name: str | None) -> Source:
         path = os.fsdecode(path)
     if not isinstance(path, str) or not os.path.lexists(path):
         raise BadTarget(
-            f"{name or 'the file object'} ({type_name(type(target))}) is closed, or has no path that could be looked "
-            f"at; view the path, or view(io.StringIO(text)) with what it holds"
+            f"{name or 'the file object'} ({type_name(class_of(target))}) is closed, or has no path that could be "
+            f"looked at; view the path, or view(io.StringIO(text)) with what it holds"
         )
     return _open_file_at(path, path)
 
@@ -279,10 +281,14 @@ def _open_code(target: Any, settings: Settings, name: str | None) -> Source:
     return _late("objects.objects", "CodeSource")(target, name or own.removeprefix("__main__."))
 
 
+def _open_remote(target: Any, settings: Settings, name: str | None) -> Source:
+    return _open_code(target._function, settings, name)
+
+
 def _made_by(module: str, name: str) -> Factory:
     """Return a factory for a source whose label is the user's name, else the name of the type."""
     make = _late(module, name)
-    return lambda target, settings, named: make(target, named or type_name(type(target)).rsplit(".", 1)[-1])
+    return lambda target, settings, named: make(target, named or short_type(target))
 
 
 def _of(module: str, *names: str) -> Predicate:
@@ -297,7 +303,7 @@ def _of(module: str, *names: str) -> Predicate:
 
 
 _BUILT_IN: list[tuple[Predicate, Factory]] = [
-    (_is_source, lambda target, *_: target),
+    (_is_source, lambda target, settings, name: target),
     (_is_path, _open_path),
     (_is_open_file, _open_file),
     (_of("pandas", "DataFrame", "Series"), _made_by("tables.frames", "FrameSource")),
@@ -319,7 +325,7 @@ _BUILT_IN: list[tuple[Predicate, Factory]] = [
     (_of("ray", "ObjectRef"), _made_by("libraries.plans", "RaySource")),
     (_of("ray.data", "Dataset"), _made_by("libraries.plans", "RaySource")),
     (_of("ray.actor", "ActorHandle"), _made_by("libraries.plans", "ActorSource")),
-    (_of("ray.remote_function", "RemoteFunction"), lambda target, *rest: _open_code(target._function, *rest)),
+    (_of("ray.remote_function", "RemoteFunction"), _open_remote),
     (lambda target: bool(_late("objects.objects", "source_file")(target)), _open_module),
     (_late("objects.objects", "has_source"), _open_code),
     (lambda _: True, _made_by("objects.objects", "ObjectSource")),

@@ -18,16 +18,13 @@ from typing import Any
 from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.agent.scripts import ScriptPart, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
-from ctxkernel.kernel.display.notices import Notices
+from ctxkernel.kernel.display.notices import NOTE, Notices
 from ctxkernel.kernel.messages import states as messages
 
 PACE = 0.05
 """Seconds between two updates of an answer of up to `EASY` characters; in proportion for a longer one."""
 EASY = 10_000
 PROPOSAL_MIME = "application/vnd.ctxkernel.proposal+json"
-DECIDED = "the ask was replayed from a recorded turn, with what was decided then: nothing waits"
-NOTE = {"ctxkernel": {"note": True}}
-"""Metadata of remarks on a turn, such as its cost. They differ in a replay."""
 
 
 class Answers:

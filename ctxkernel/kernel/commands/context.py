@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from ctxkernel.kernel.returning.returns import Returning
 
 
+MARKS = {
+    "differs": "is expected to differ when it runs again",
+    "asks": "is not run again unasked",
+    "none": "has no mark",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class CommandContext(Session):
     """The session, and the parts of the kernel that only commands use."""

@@ -18,7 +18,6 @@ from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
 from ctxkernel.kernel.commands.context import CommandContext
-from ctxkernel.kernel.commands.position_names import fitting, place_names, quoted
 
 OPTIONS = ("pos", "tokens", "lod", "mode", "freq")
 KEYWORDS = {
@@ -110,6 +109,8 @@ def handle_attributes(node: NodeBase, begun: str) -> list[str]:
 
 
 def _of_line(ctx: CommandContext, magic: str, rest: str, token: str) -> list[str]:
+    from ctxkernel.kernel.commands.position_names import fitting, place_names
+
     before = rest[: len(rest) - len(token)]
     if magic == "view" and (at := _OPTION.search(rest)) is not None and (at[1] or " " not in at[2]):
         target = _target_of(ctx, rest[: at.start()])
@@ -161,6 +162,8 @@ def _node_before(ctx: CommandContext, before: str) -> NodeBase | None:
 
 def _places(target: object, quote: str, begun: str, token: str) -> list[str]:
     """Return the named positions of a target, as Python strings if no quotation mark is open."""
+    from ctxkernel.kernel.commands.position_names import fitting, place_names, quoted
+
     if quote:
         return fitting(place_names(target), begun, token, quote)
     return [] if begun.strip() else quoted(place_names(target))

@@ -15,12 +15,10 @@ from IPython.core.prefilter import PrefilterChecker
 from IPython.display import display  # pyright: ignore[reportUnknownVariableType]
 
 from ctxkernel.core.errors import BadCommand, CtxError
-from ctxkernel.kernel.asking import DECIDED, NOTE
-from ctxkernel.kernel.commands import whatif
 from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.commands.handle_magics import following, handle_line
-from ctxkernel.kernel.commands.position_names import fitting, place_names
 from ctxkernel.kernel.commands.table import COMMANDS, HELP_WORDS, CommandOutput, complete, dispatch
+from ctxkernel.kernel.display.notices import DECIDED, NOTE
 
 _QUESTION = re.compile(r"^(\s*)%ctx[ \t]+([\w-]+)[ \t]*\?+[ \t]*$", re.MULTILINE)
 _MAGIC = re.compile(r"^[ \t]*(?:[\w.\[\], ]+=[ \t]*)?(%{1,2}(?:view|group|ask|ctx))\b", re.MULTILINE)
@@ -208,6 +206,9 @@ def _rewrite_question(lines: list[str]) -> list[str]:
 
 def _command_completions(ctx: CommandContext, context: CompletionContext) -> SimpleMatcherResult:
     """Return the completions of a `%ctx` line, without Python's own names."""
+    from ctxkernel.kernel.commands import whatif
+    from ctxkernel.kernel.commands.position_names import fitting, place_names
+
     line, token = context.text_until_cursor, context.token
     if not line.lstrip().startswith("%ctx "):
         return {"completions": []}

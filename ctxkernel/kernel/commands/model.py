@@ -18,8 +18,8 @@ from ctxkernel.core.settings import MODES, from_text
 from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.events import Verdict
-from ctxkernel.kernel.asking import DECIDED
 from ctxkernel.kernel.commands.context import CommandContext, split_flags
+from ctxkernel.kernel.display.notices import DECIDED
 from ctxkernel.projection.prices import price_of
 from ctxkernel.projection.secrets import mask
 

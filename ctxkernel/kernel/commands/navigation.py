@@ -13,17 +13,12 @@ from collections.abc import Sequence
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.turn import HandleState
-from ctxkernel.kernel.commands.context import CommandContext, split_flags
+from ctxkernel.kernel.commands.context import MARKS, CommandContext, split_flags
 from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.returning.targets import Job, Target
 from ctxkernel.store.log.session import SessionReader
 
 _RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
-MARKS = {
-    "differs": "is expected to differ when it runs again",
-    "asks": "is not run again unasked",
-    "none": "has no mark",
-}
 
 
 def _take_lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:

@@ -7,6 +7,7 @@ Rule 2: the commands in `READING` change nothing.
 
 from __future__ import annotations
 
+import importlib
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,7 @@ from typing import Any
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.settings import MODES
 from ctxkernel.core.text import format_table, suggest
-from ctxkernel.kernel.commands import configuration, handles, history, inspection, navigation, status, whatif
-from ctxkernel.kernel.commands.context import CommandContext
+from ctxkernel.kernel.commands.context import MARKS, CommandContext
 from ctxkernel.kernel.commands.handle_magics import paths_from
 from ctxkernel.kernel.execution.cell import DECIDING, MOVING
 
@@ -50,13 +50,13 @@ class Command:
     options: tuple[str, ...] = ()
 
 
-def _model(name: str) -> Callable[[CommandContext, Sequence[str]], str | None]:
-    """Return a command on the model. Its module is loaded late: most kernels ask no model."""
+def _late(place: str) -> Callable[[CommandContext, Sequence[str]], Any]:
+    """Return a command whose module is imported when it runs first: a kernel starts without the commands."""
 
-    def run(ctx: CommandContext, args: Sequence[str]) -> str | None:
-        from ctxkernel.kernel.commands import model
+    module, name = place.split(".")
 
-        return getattr(model, name)(ctx, args)
+    def run(ctx: CommandContext, args: Sequence[str]) -> Any:
+        return getattr(importlib.import_module(f"ctxkernel.kernel.commands.{module}"), name)(ctx, args)
 
     return run
 
@@ -68,6 +68,8 @@ def _panel(ctx: CommandContext, args: Sequence[str]) -> object:
 
 
 def _diff(ctx: CommandContext, args: Sequence[str]) -> str:
+    from ctxkernel.kernel.commands import inspection, navigation
+
     if args[:1] == ["projection"]:
         return inspection.diff_projections(ctx, args[1:])
     return navigation.diff_states(ctx, args)
@@ -83,66 +85,82 @@ def _help(ctx: CommandContext, args: Sequence[str]) -> str:
 
 
 _TABLE = (
-    Command(status.status, "status", "what works, where the session is kept, what the projection costs"),
+    Command(_late("status.status"), "status", "what works, where the session is kept, what the projection costs"),
     Command(
-        status.timeline,
+        _late("status.timeline"),
         "timeline [ROWS] [--json]",
         "the statements of this run with status, time and changes",
         ("--json",),
     ),
-    Command(status.show, "show N", "one statement: source, outputs, changes, artifacts (10, or s10)"),
+    Command(_late("status.show"), "show N", "one statement: source, outputs, changes, artifacts (10, or s10)"),
     Command(
-        inspection.projection,
+        _late("inspection.projection"),
         "projection [--json]",
         "exactly what the model would be sent, block by block",
         ("--json",),
     ),
-    Command(inspection.why, "why BLOCK | why not NAME", "why a block is in the projection, or why something is not"),
     Command(
-        whatif.whatif,
+        _late("inspection.why"),
+        "why BLOCK | why not NAME",
+        "why a block is in the projection, or why something is not",
+    ),
+    Command(
+        _late("whatif.whatif"),
         "whatif CHANGE … [--json]",
         "tokens and cost of the projection with HANDLE.lod=1, budget=N, model=NAME, redact=N or condense=1",
     ),
     Command(
-        history.condense,
+        _late("history.condense"),
         "condense [--show|--undo|--list] [ID]",
         "put a summary in the place of old events; open it, or take it back",
         ("--undo", "--show", "--list"),
     ),
     Command(
-        history.redact,
+        _late("history.redact"),
         "redact N SUMMARY | redact --undo N",
         "put a note in the place of an output of the history, or take that back",
         ("--undo", "--list"),
     ),
-    Command(_model("approve"), "approve [--all]", "run the cell that the model proposed; all of this ask", ("--all",)),
-    Command(_model("edit"), "edit", "change what the model proposed, then run it (%%ctx edit, and the code)"),
-    Command(_model("reject"), "reject [REASON]", "do not run what the model proposed; it is told why, and goes on"),
-    Command(_model("stop"), "stop", "end the ask that waits; the stop button ends one that runs"),
-    Command(_model("model"), "model [NAME]", "which model is asked, where, at what price; or another one"),
-    Command(_model("mode"), "mode [ask|auto|off]", "whether a cell of the model waits for your yes", MODES),
-    Command(_model("private"), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)),
-    Command(_model("cost"), "cost", "what the asks and summaries of this kernel have cost"),
     Command(
-        _model("summaries"),
+        _late("model.approve"),
+        "approve [--all]",
+        "run the cell that the model proposed; all of this ask",
+        ("--all",),
+    ),
+    Command(_late("model.edit"), "edit", "change what the model proposed, then run it (%%ctx edit, and the code)"),
+    Command(
+        _late("model.reject"), "reject [REASON]", "do not run what the model proposed; it is told why, and goes on"
+    ),
+    Command(_late("model.stop"), "stop", "end the ask that waits; the stop button ends one that runs"),
+    Command(_late("model.model"), "model [NAME]", "which model is asked, where, at what price; or another one"),
+    Command(_late("model.mode"), "mode [ask|auto|off]", "whether a cell of the model waits for your yes", MODES),
+    Command(_late("model.private"), "private [NAME …] [--off]", "keep names out of every projection", ("--off",)),
+    Command(_late("model.cost"), "cost", "what the asks and summaries of this kernel have cost"),
+    Command(
+        _late("model.summaries"),
         "summaries [HANDLE]",
         "which summaries a model was asked for; of one, what was sent and answered",
     ),
     Command(
-        _model("record"),
+        _late("model.record"),
         "record [FILE]",
         "write the answered asks to a file (NOTEBOOK.turns.json), from which they replay without a model",
     ),
-    Command(status.timeout, "timeout [SECONDS|off]", "stop cells after so many seconds; status `timeout`", ("off",)),
     Command(
-        navigation.goto,
+        _late("status.timeout"),
+        "timeout [SECONDS|off]",
+        "stop cells after so many seconds; status `timeout`",
+        ("off",),
+    ),
+    Command(
+        _late("navigation.goto"),
         "goto N [--before] [--dry-run]",
         "return to the state after statement N (10, s10, a name; 0: before all)",
         ("--before", "--dry-run", "--json"),
     ),
-    Command(navigation.undo, "undo [K]", "take back the last K statements and returns", ("--dry-run",)),
+    Command(_late("navigation.undo"), "undo [K]", "take back the last K statements and returns", ("--dry-run",)),
     Command(
-        navigation.rerun,
+        _late("navigation.rerun"),
         "rerun N[..M] [--dry-run]",
         "return to the state before N, run N..M again, and say what came out differently",
         ("--dry-run", "--json", "--yes"),
@@ -152,33 +170,37 @@ _TABLE = (
         "diff [projection] N [M]",
         "what lies between two states: names, outputs, handles; or between two projections: blocks, tokens, cost",
     ),
-    Command(navigation.branches, "branches", "the branches of the timeline", ("--json",)),
-    Command(navigation.checkpoint, "checkpoint [NAME]", "name the state after the last statement"),
-    Command(navigation.mark, "mark N differs|asks|none", "what a re-run of N should know", tuple(navigation.MARKS)),
+    Command(_late("navigation.branches"), "branches", "the branches of the timeline", ("--json",)),
+    Command(_late("navigation.checkpoint"), "checkpoint [NAME]", "name the state after the last statement"),
+    Command(_late("navigation.mark"), "mark N differs|asks|none", "what a re-run of N should know", tuple(MARKS)),
     Command(
-        navigation.resume,
+        _late("navigation.resume"),
         "resume [--dry-run]",
         "bring back what the last kernel of this notebook had: timeline, handles, state",
         ("--dry-run", "--trust"),
     ),
     Command(
-        configuration.configure,
+        _late("configuration.configure"),
         "config [NAME [VALUE|--reset]]",
         "the settings, what one means, or one set anew for this session",
     ),
     Command(
-        configuration.properties,
+        _late("configuration.properties"),
         "properties [on|off|add|remove NAME]",
         "the rules that the model's history obeys, in order; switch extensions, add one of your own",
     ),
-    Command(history.pin, "pin NAME [REASON]", "keep a handle in the projection before others, or a statement as it is"),
-    Command(history.unpin, "unpin NAME", "end a pin"),
     Command(
-        handles.set_policy,
+        _late("history.pin"),
+        "pin NAME [REASON]",
+        "keep a handle in the projection before others, or a statement as it is",
+    ),
+    Command(_late("history.unpin"), "unpin NAME", "end a pin"),
+    Command(
+        _late("handles.set_policy"),
         "set HANDLE.lod=1 …",
         "set lod, tokens, mode, freq or pos of handles: what the controls of a handle do",
     ),
-    Command(handles.refresh, "refresh HANDLE …", "have handles look again at what they show"),
+    Command(_late("handles.refresh"), "refresh HANDLE …", "have handles look again at what they show"),
     Command(_panel, "panel", "the side panel as a widget in the notebook"),
     Command(_help, "help [SUB]", "this table, or one line of it"),
 )
@@ -217,6 +239,8 @@ def dispatch(ctx: CommandContext, line: str) -> object:
 
 def complete(ctx: CommandContext, event: Any) -> list[str]:
     """Return the completions of a `%ctx` line."""
+    from ctxkernel.kernel.commands import configuration, handles, whatif
+
     before = event.line[: event.line.rfind(event.symbol)] if event.symbol else event.line
     words = before.split()
     if len(words) <= 1:

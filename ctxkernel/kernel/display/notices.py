@@ -7,6 +7,10 @@ from typing import Any
 
 from ctxkernel.kernel.execution.capture import Capture
 
+DECIDED = "the ask was replayed from a recorded turn, with what was decided then: nothing waits"
+NOTE = {"ctxkernel": {"note": True}}
+"""Metadata of remarks on a turn, such as its cost. They differ in a replay."""
+
 
 class Notices:
     """Writes to the running cell as ctxkernel: none of it counts as the cell's output."""

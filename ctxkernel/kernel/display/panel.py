@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxkernel._version import __version__
-from ctxkernel.agent.asks import Account
-from ctxkernel.agent.markdown import safe_markdown
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo, Comparison
@@ -32,11 +30,12 @@ from ctxkernel.kernel.execution.capture import Capture
 from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.messages import timeline
 from ctxkernel.kernel.messages import wire as messages
-from ctxkernel.projection.compare import compare
 from ctxkernel.projection.history import Past
 from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.session import SessionStore
-from ctxkernel.store.log.stored_projections import stored_projection
+
+if TYPE_CHECKING:
+    from ctxkernel.agent.asks import Account
 
 T = TypeVar("T")
 Request = Mapping[str, Any]
@@ -192,12 +191,16 @@ class Panel:
 
     def _compare(self, asked: Request) -> messages.Compared:
         """Compare the projections after two statements; a `new` of None is that of the last turn."""
+        from ctxkernel.projection.compare import compare
+
         old, new = self._projection_after(asked.get("old")), self._projection_after(asked.get("new"))
         found = cast("messages.Compared", compare(old, new).to_json())
         more = max(0, len(found["changes"]) - CHANGES)
         return {**found, "changes": found["changes"][:CHANGES], "more": more, "sizes": [old.tokens, new.tokens]}
 
     def _projection_after(self, place: Any) -> Projection:
+        from ctxkernel.store.log.stored_projections import stored_projection
+
         if isinstance(place, str):
             return stored_projection(self._store.path, place)
         if self._last is None or self._last.projection is None:
@@ -312,6 +315,8 @@ class Panel:
 
     def _copy(self, statement: Statement, execution: Execution) -> messages.Copy | None:
         """Return the cell that a front end inserts below the ask for a statement of the model; None for others."""
+        from ctxkernel.agent.markdown import safe_markdown
+
         ask = statement.tags.get("ask")
         if statement.author != "model" or not isinstance(ask, str) or statement.tags.get("held"):
             return None

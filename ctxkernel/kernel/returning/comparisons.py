@@ -12,7 +12,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.events import MethodCalled
 from ctxkernel.core.reflection import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
@@ -21,15 +21,14 @@ from ctxkernel.core.timeline import Execution, Path, Statement, StatementLog
 from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
 from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
-from ctxkernel.replay.cause_finder import Details
-from ctxkernel.replay.causes import names_used
-from ctxkernel.replay.divergence import compare
-from ctxkernel.replay.outputs import DivergenceSettings
-from ctxkernel.replay.values import same_values
 from ctxkernel.state.ambient import passive
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.checkpoints.states import States
+
+if TYPE_CHECKING:
+    from ctxkernel.replay.cause_finder import Details
+    from ctxkernel.replay.outputs import DivergenceSettings
 
 _MOST_FUNCTIONS = 50
 _MAKERS = frozenset(("view", "group", "note"))
@@ -117,11 +116,15 @@ class Comparisons:
     @property
     def settings(self) -> DivergenceSettings:
         """How near two results must be to count as the same."""
+        from ctxkernel.replay.outputs import DivergenceSettings
+
         near = self._session.configuration.settings.tolerance
         return DivergenceSettings(rel=near, abs=near)
 
     def compare(self, new: Execution, against: str) -> Comparison:
         """Return how an execution compares with the one that it re-ran. Raises CtxError."""
+        from ctxkernel.replay.divergence import compare
+
         log = self._session.loop.log
         old = log.execution(against)
         statement, before = log.statement(new.statement_id), log.statement(old.statement_id)
@@ -159,6 +162,8 @@ class Comparisons:
 
     def _equal(self, against: str, name: str) -> bool | None:
         """Return whether a variable is as after an execution, floats within the tolerance; None: not known."""
+        from ctxkernel.replay.values import same_values
+
         now = self._live.value(name)
         if type(now).__module__.startswith("matplotlib."):
             return True  # figures are compared by the pixels that a cell shows: their objects count what is drawn
@@ -196,6 +201,9 @@ class Comparisons:
 
 def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream: Mapping[str, str]) -> Details:
     """Return what the namespace says about a statement: the functions it may call, the meaning of its names."""
+    from ctxkernel.replay.cause_finder import Details
+    from ctxkernel.replay.causes import names_used
+
     functions: dict[str, str] = {}
     meaning: dict[str, str] = {}
     kinds: dict[str, str] = {}

@@ -16,16 +16,18 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact
 from ctxkernel.kernel.execution.written_files import FileScan, Listing
-from ctxkernel.replay.plan import FileChange, Written
 from ctxkernel.state.ambient import UNKNOWN, Part
 from ctxkernel.state.base.namespace import some_of
 from ctxkernel.store.chunks.file_contents import FileContents
+
+if TYPE_CHECKING:
+    from ctxkernel.replay.plan import FileChange, Written
 
 MOST_FILES = 10_000
 """Files of one session that are followed."""
@@ -232,6 +234,8 @@ class FileStates(Part):
 
     def _compare(self, value: Any) -> Iterator[tuple[FileChange, FileState]]:
         """Yield what has to be done with each file, and the state that it is to have."""
+        from ctxkernel.replay.plan import FileChange
+
         then, base = _states(value["files"]), _states(value["base"]) | self._base
         in_use: frozenset[tuple[int, int]] | None = None
         for name in sorted({*then, *self._files}):

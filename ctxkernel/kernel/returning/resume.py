@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
-from ctxkernel.agent.unfinished import left_open
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.text import join_names
@@ -188,6 +187,8 @@ def missing(found: Resumable) -> list[str]:
 
 def unfinished(found: Resumable) -> list[str]:
     """Return the lines that tell what is missing of an earlier session, and what waited for the user there."""
+    from ctxkernel.agent.unfinished import left_open
+
     runs = {run.execution_id: (statement, run) for statement, made in found.statements for run in made}
     path = [runs[name] for name in reversed(found.path_to_head)]
     return missing(found) + left_open(path, found.records, [statement for statement, _ in found.statements])

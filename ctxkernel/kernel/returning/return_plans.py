@@ -12,7 +12,7 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.reflection import is_kind
 from ctxkernel.core.timeline import Execution, Path, Statement
@@ -20,11 +20,13 @@ from ctxkernel.kernel.returning.comparisons import RunFacts, details
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, LiveState, without
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Job
-from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints.comparison import Difference
 from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.tracking.groups import Moment
+
+if TYPE_CHECKING:
+    from ctxkernel.replay.plan import Plan, Run, Step, Written
 
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -50,6 +52,8 @@ class Planner:
 
     def plan(self, job: Job) -> Plan:
         """Return the plan of a job. Reads only."""
+        from ctxkernel.replay.plan import Load, make_plan
+
         difference = job.difference
         log = job.log if job.log is not None else self._session.loop.log
         path = log.path(difference.execution_id)
@@ -119,6 +123,8 @@ class Planner:
 
     def _runs(self, path: Path) -> list[Run]:
         """Return the executions of a path with the names that they used and made."""
+        from ctxkernel.replay.plan import Run
+
         runs: list[Run] = []
         prints: dict[str, str] = {}
         for statement, execution in path:
@@ -159,6 +165,8 @@ class Planner:
 
     def _files(self, path: Path) -> list[Written]:
         """Return the files written by statements that the return leaves: the files stay as they are."""
+        from ctxkernel.replay.plan import Written
+
         there = {execution.execution_id for _, execution in path}
         return [
             Written(one.name, statement.statement_id, one.size)
@@ -169,6 +177,8 @@ class Planner:
         ]
 
     def _step(self, statement: Statement, execution: Execution) -> Step:
+        from ctxkernel.replay.plan import Step
+
         why = self._facts.why_skipped(statement)
         return Step(
             statement.statement_id,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.replay import CheckpointInfo, HeadMove, Restored
@@ -25,11 +25,8 @@ from ctxkernel.kernel.execution.cell import CellRequest
 from ctxkernel.kernel.messages import states as messages
 from ctxkernel.kernel.returning.comparisons import Comparisons, RunFacts, pair
 from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, TARGET, LiveState, is_variable, without
-from ctxkernel.kernel.returning.resume import Resumption, unfinished
-from ctxkernel.kernel.returning.return_plans import Planner, make_again, name_of
 from ctxkernel.kernel.returning.session import ReturnSession
 from ctxkernel.kernel.returning.targets import Action, Job, Target, Trail, place_in
-from ctxkernel.replay.plan import Plan
 from ctxkernel.state.base import own_modules
 from ctxkernel.state.base.namespace import some_of
 from ctxkernel.state.base.own_modules import PREFIX
@@ -44,6 +41,9 @@ from ctxkernel.store.chunks.chunk_store import ChunkStore, stream_address
 from ctxkernel.store.chunks.free_memory import free_memory
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import origin
+
+if TYPE_CHECKING:
+    from ctxkernel.replay.plan import Plan
 
 _MOST_TOUCHED = 200
 """Names that a manifest lists as touched."""
@@ -80,6 +80,9 @@ class Returning:
     """The checkpoints of one kernel."""
 
     def __init__(self, session: ReturnSession) -> None:
+        from ctxkernel.kernel.returning.resume import Resumption
+        from ctxkernel.kernel.returning.return_plans import Planner
+
         self._session = session
         loop, tracker = session.loop, session.tracker
         self.chunks = ChunkStore(quota.root_folder(os.environ) / session.store.session_id)
@@ -247,6 +250,8 @@ class Returning:
 
     def resume_at_start(self) -> None:
         """Bring back the session of an earlier kernel before the first cell."""
+        from ctxkernel.kernel.returning.resume import unfinished
+
         session, job = self._session, self.resume_job(trust=False)
         move, restored = self.commit(self.prepare(job))
         session.loop.move(move, restored)
@@ -337,6 +342,8 @@ class Returning:
 
     def _make_again(self, plan: Plan, alive: Mapping[str, Any], done: _Done) -> None:
         """Run the statements again that make missing names."""
+        from ctxkernel.kernel.returning.return_plans import make_again, name_of
+
         failed = make_again(self._session, plan, alive)
         done.made = [name for name in plan.rerun if name not in failed]
         kept = {name: f"it cannot be made again: {why}" for name, why in failed.items() if name in alive}
@@ -398,6 +405,9 @@ class Returning:
 
     def _tell(self, prepared: Prepared, done: _Done, lost: Mapping[str, str]) -> None:
         """Tell in the cell what a return did."""
+        from ctxkernel.kernel.returning.resume import unfinished
+        from ctxkernel.kernel.returning.return_plans import name_of
+
         job, plan, fetched = prepared.job, prepared.plan, prepared.fetched
         not_as_it_was = done.lost.keys() | set(map(name_of, done.as_now))
         names = [name for unit in job.difference.load for name in unit.names]

@@ -12,7 +12,6 @@ import json
 import uuid
 from collections.abc import Awaitable, Callable
 
-from ctxkernel.agent.rerun import is_speech, observed_again, said_again
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.timeline import Execution, Statement
@@ -20,7 +19,6 @@ from ctxkernel.kernel.display.notices import Notices
 from ctxkernel.kernel.execution.cell import CellRequest, Reply
 from ctxkernel.kernel.returning.targets import Job
 from ctxkernel.kernel.turn.turns import Turns
-from ctxkernel.replay.divergence import table, to_json
 
 Execute = Callable[[CellRequest], Awaitable[Reply]]
 
@@ -66,6 +64,8 @@ class Replay:
 
     async def _run(self, execute: Execute, outer: CellRequest, statement: Statement, before: Execution) -> Reply:
         """Run a statement again; repeat what an ask or a response said, without asking a model."""
+        from ctxkernel.agent.rerun import is_speech, observed_again, said_again
+
         cell = CellRequest(
             statement.source,
             outer.msg_id,
@@ -93,6 +93,8 @@ class Replay:
         return reply
 
     def _tell(self) -> None:
+        from ctxkernel.replay.divergence import table, to_json
+
         head, comparisons = self._turns.loop.log.head, self._comparisons
         if self._job.as_json:
             told = {

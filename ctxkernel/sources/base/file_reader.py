@@ -112,7 +112,7 @@ class Text:
     encoding: str = "utf-8"
     remarks: tuple[str, ...] = ()
     whole: bool = True
-    lines: list[str] = field(default_factory=list, compare=False)
+    lines: list[str] = field(default_factory=list[str], compare=False)
 
 
 def split_lines(text: str) -> list[str]:

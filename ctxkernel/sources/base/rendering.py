@@ -24,7 +24,7 @@ from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.jobs import Preparation, Summary
 from ctxkernel.core.marks import cut_to, parted, shorter
 from ctxkernel.core.ports import AllTokens, Picture, Rendered, RenderRequest
-from ctxkernel.core.reflection import type_name
+from ctxkernel.core.reflection import class_of, type_name
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.projection.tokens import count_tokens, largest, most_chars, trim_to_tokens
 from ctxkernel.sources.base.positions import find_name, find_pattern, no_place, pattern_of, unbracketed
@@ -203,9 +203,14 @@ def less(budget: int, tokens: int) -> int:
     return budget if budget >= NO_CAP else max(1, budget - tokens)
 
 
+def short_type(target: object) -> str:
+    """Return the name of the type of an object, without what it is in."""
+    return type_name(class_of(target)).rpartition(".")[2]
+
+
 def titled(label: str, target: object) -> str:
     """Return label and type, the type once."""
-    name = type_name(type(target)).rsplit(".", 1)[-1]
+    name = short_type(target)
     return label if label == name else f"{label} · {name}"
 
 

@@ -15,16 +15,13 @@ Rule 4: hidden folders and caches are named but not entered; a name with a leadi
 
 from __future__ import annotations
 
-import fnmatch
-import glob
 import os
-import re
 import stat
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import islice
 
 from ctxkernel.core.errors import BadPolicy
 from ctxkernel.core.ports import RenderRequest
@@ -33,21 +30,18 @@ from ctxkernel.sources.base.file_reader import content_hash, file_stamp, reason_
 from ctxkernel.sources.base.positions import pattern_of
 from ctxkernel.sources.base.rendering import BaseSource, Draft, Names, Place, fit_lines, moved, parse_place
 from ctxkernel.sources.files.gitignore import Ignoring, above
+from ctxkernel.sources.files.globs import NOT_ENTERED, PatternSearch, folder_of
 
 MOST_NAMES = 20_000
 MOST_SHOWN = 2_000
 WATCHED = 256
 """Matches of a pattern, and folders, that are asked at each tick whether they changed."""
-NOT_ENTERED = frozenset({"__pycache__", "node_modules", "site-packages"})
 _DEPTH = 4
 _WATCHED_ENTRIES = 64
 _LOOKS = 4
 _LOOK_LINES = 8
 _LOOK_TOKENS = 400
 _LEAST_TOKENS = 150  # of a rendering with room for looks
-_GLOB_DEPTH = 32
-_WILDCARD = re.compile(r"[*?]|\[[^/\]]+\]")
-_ESCAPED = re.compile(r"\[([*?[])\]")
 _FIRST = ((), ("[nothing rendered before; as it is now:]",))
 """What stands above the head of a diff without anything to compare with."""
 
@@ -311,18 +305,6 @@ def _plain_name(pos: str) -> str:
     return pos if pattern_of(pos) else pos.replace(os.sep, "/").removeprefix("./").rstrip("/")
 
 
-def is_pattern(text: str) -> bool:
-    """Say whether a text has a wildcard: `*`, `?` or `[…]`."""
-    return bool(_WILDCARD.search(text))
-
-
-def folder_of(pattern: str) -> str:
-    """Return the folder before the first wildcard of an absolute pattern."""
-    root, parts = _split(pattern)
-    literal = takewhile(lambda name: name is not None, map(_literal, parts[:-1]))
-    return os.path.join(root, *(name for name in literal if name is not None))
-
-
 class GlobSource(BaseSource):
     """The files that match a pattern. 0: names and sizes; 1: a look into the first; 2: totals; 3: what changed."""
 
@@ -335,7 +317,7 @@ class GlobSource(BaseSource):
         self._open_file = open_file
         self._folder = folder_of(pattern)
         self._looks: dict[str, BaseSource] = {}
-        self._walk: _Walk | None = None
+        self._walk: PatternSearch | None = None
         self._listed = ""
 
     def stamp(self) -> str:
@@ -345,7 +327,7 @@ class GlobSource(BaseSource):
         """
         listed = stamps_of(self._walk.folders[:WATCHED]) if self._walk else ""
         if self._walk is None or listed != self._listed:
-            walk = _Walk(self.spec)
+            walk = self._search()
             self._walk, self._listed = walk, stamps_of(walk.folders[:WATCHED])
         return content_hash(f"{self._listed} {stamps_of(self._walk.paths[:WATCHED])}".encode())
 
@@ -354,13 +336,16 @@ class GlobSource(BaseSource):
         walk = self._walk
         return walk is not None and not walk.cut and len(walk.folders) <= WATCHED and len(walk.paths) <= WATCHED
 
+    def _search(self) -> PatternSearch:
+        return PatternSearch(self.spec, names=MOST_NAMES, matches=MOST_SHOWN)
+
     def parts(self) -> list[str]:
         """Return what matches."""
-        return [_line(self._found(path)) for path in _Walk(self.spec).paths]
+        return [_line(self._found(path)) for path in self._search().paths]
 
     def names(self) -> Names:
         """Return what matches, by the paths from the folder before the first wildcard."""
-        return Names("matches", [(self._name(path), Place(at)) for at, path in enumerate(_Walk(self.spec).paths)], "/")
+        return Names("matches", [(self._name(path), Place(at)) for at, path in enumerate(self._search().paths)], "/")
 
     def find(self, pos: str) -> Place | None:
         """Return which match is called so: "run1/train.log", "train.log", or the whole path as the pattern has it."""
@@ -372,7 +357,7 @@ class GlobSource(BaseSource):
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
         """Render what matches now."""
-        walk = _Walk(self.spec)
+        walk = self._search()
         found = [self._found(path) for path in walk.paths]
         notes = (walk.cut,) if walk.cut else ()
         if len(found) > WATCHED or len(walk.folders) > WATCHED:
@@ -406,7 +391,7 @@ class GlobSource(BaseSource):
             lines += own
             # What is left of the first look would begin it anew; more tokens show it. The next file goes on.
             places += [str(max(at, first + 1))] * len(own)
-        place_of = (lambda k: places[k]) if first + 1 < len(found) else None
+        place_of = places.__getitem__ if first + 1 < len(found) else None
         return fit_lines([*_FIRST[lod == 3], head], lines, budget, "lines", place=place_of)
 
     def _look(self, path: str, entry: Found) -> list[str]:
@@ -435,90 +420,3 @@ class GlobSource(BaseSource):
 
 def _line(entry: Found) -> str:
     return f"{entry.name}/" if entry.folder else f"{entry.name} · {entry.note or format_size(entry.size)}"
-
-
-def _split(pattern: str) -> tuple[str, list[str]]:
-    """Return the root of an absolute pattern and its parts, `**` never twice in a row."""
-    drive, rest = os.path.splitdrive(pattern.replace(os.altsep, os.sep) if os.altsep else pattern)
-    parts: list[str] = []
-    for part in rest.split(os.sep):
-        if part and part != "." and not (part == "**" and parts[-1:] == ["**"]):
-            parts.append(part)
-    if parts[-1:] == ["**"]:
-        parts.append("*")
-    return drive + os.sep, parts
-
-
-def _literal(part: str) -> str | None:
-    """Return the name that a part stands for where it has no wildcard, else None."""
-    return None if glob.has_magic(_ESCAPED.sub("", part)) else _ESCAPED.sub(r"\1", part)
-
-
-class _Walk:
-    """One search for what matches, within bounds."""
-
-    def __init__(self, pattern: str) -> None:
-        root, parts = _split(pattern)
-        self.cut = ""
-        """What bound was met, in words, or empty."""
-        self._left = MOST_NAMES
-        self._folders: dict[str, None] = {}
-        self._seen: set[tuple[str, int]] = set()
-        found = set(islice(self._match(root, parts, 0), MOST_SHOWN + 1))
-        self.paths = sorted(found)[:MOST_SHOWN]
-        if len(found) > MOST_SHOWN:
-            self.cut = f"the first {MOST_SHOWN:,} matches"
-        self.folders = list(self._folders)
-        """Where a match may come or go, missing ones too."""
-
-    def _match(self, path: str, parts: list[str], depth: int) -> Iterator[str]:
-        # With several ** one folder is reached in many ways; the same rest of the pattern finds the same there.
-        if (path, len(parts)) in self._seen:
-            return
-        self._seen.add((path, len(parts)))
-        part, rest = parts[0], parts[1:]
-        name = _literal(part)
-        if part == "**":
-            yield from self._match(path, rest, depth)
-            if depth >= _GLOB_DEPTH:
-                self.cut = f"{_GLOB_DEPTH} folders deep"
-                return
-            for entry in self._entries(path):
-                if entry.name[0] != "." and entry.name not in NOT_ENTERED and _is_folder(entry, follow=False):
-                    yield from self._match(entry.path, parts, depth + 1)
-        elif name is not None:
-            child = os.path.join(path, name)
-            if rest:
-                yield from self._match(child, rest, depth)
-                return
-            self._folders[path] = None
-            if os.path.lexists(child):
-                yield child
-        else:
-            matches = re.compile(fnmatch.translate(os.path.normcase(part))).match
-            for entry in self._entries(path):
-                if not matches(os.path.normcase(entry.name)) or (entry.name[0] == "." and part[0] != "."):
-                    continue
-                if not rest:
-                    yield entry.path
-                elif _is_folder(entry, follow=True):
-                    yield from self._match(entry.path, rest, depth)
-
-    def _entries(self, path: str) -> list[os.DirEntry[str]]:
-        self._folders[path] = None
-        try:
-            with os.scandir(path) as entries:
-                some = list(islice(entries, self._left))
-                if len(some) == self._left and next(entries, None) is not None:
-                    self.cut = f"the first {MOST_NAMES:,} names that were looked at"
-        except OSError:  # not there (yet), no folder, or not to be read: nothing in it matches
-            return []
-        self._left -= len(some)
-        return sorted(some, key=lambda entry: entry.name)
-
-
-def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
-    try:
-        return entry.is_dir(follow_symlinks=follow)
-    except OSError:
-        return False

@@ -23,6 +23,7 @@ from ctxkernel.sources.base.file_reader import Data, Gone, cut_at_line, decode, 
 from ctxkernel.sources.base.positions import MOST_NAMES, find_pattern, no_place, pattern_of, symbols_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.files import FormatSource
+from ctxkernel.sources.outlines.json_outline import is_list, is_object
 from ctxkernel.sources.outlines.outline import markdown_outline
 from ctxkernel.sources.outlines.python_outline import python_outline
 
@@ -60,11 +61,11 @@ class Cell:
     headline: str
     source: list[str]
     python: bool = False
-    shown: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list[str])
     """Attachments and outputs, as level 0 has them."""
-    brief: list[str] = field(default_factory=list)
+    brief: list[str] = field(default_factory=list[str])
     """Each output in a few words."""
-    errors: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list[str])
     id: str = ""
     """As the file has it, from format 4.5 on."""
 
@@ -228,20 +229,16 @@ def parse_notebook(loaded: Data) -> Notebook | str:
         raw = list(_cells_in(text))
         if not raw:
             return "no notebook: no cell could be read of it; shown as text"
-    elif isinstance(value, dict):
-        sheets = value.get("worksheets")
-        found = (
-            [value, *[sheet for sheet in sheets if isinstance(sheet, dict)]] if isinstance(sheets, list) else [value]
-        )
-        lists = [sheet["cells"] for sheet in found if isinstance(sheet.get("cells"), list)]
-        if not lists:
+    elif is_object(value):
+        lists = [_dict(sheet).get("cells") for sheet in (value, *_list(value.get("worksheets")))]
+        if not any(map(is_list, lists)):
             return "no notebook: it has no list of cells; shown as text"
-        raw = [cell for cells in lists for cell in cells]
+        raw = [cell for cells in lists for cell in _list(cells)]
     else:
         return "no notebook: its JSON is no object; shown as text"
     language, kernel = _language(value)
     cells = [_cell(cell, language) for cell in raw]
-    kinds = [str(cell.get("cell_type", "?")) if isinstance(cell, dict) else "?" for cell in raw]
+    kinds = [str(_dict(cell).get("cell_type", "?")) for cell in raw]
     counts = ", ".join(f"{kinds.count(kind):,} {one_line(kind, 20)}" for kind in sorted(set(kinds))[:5])
     about = f"{plural(len(cells), 'cells')}{f' ({counts})' if counts else ''}{f' · {kernel}' if kernel else ''}"
     return Notebook(cells, about, remarks, loaded.size, loaded.fingerprint)
@@ -263,7 +260,7 @@ def _cells_in(text: str) -> Iterator[dict[str, Any]]:
             following = _CELL.search(text, at + 1)
             at = following.start() if following else -1
         else:
-            if isinstance(value, dict):
+            if is_object(value):
                 yield value
 
 
@@ -277,9 +274,8 @@ def _language(notebook: Any) -> tuple[str, str]:
 
 
 def _cell(raw: Any, language: str) -> Cell:
-    if not isinstance(raw, dict):
-        line = f"no cell: {one_line(str(raw), 60)}"
-        return Cell("", line, [])
+    if not is_object(raw):
+        return Cell("", f"no cell: {one_line(str(raw), 60)}", [])
     kind = one_line(_text(raw.get("cell_type")), 20) or "cell of no type"
     source = _lines(raw.get("source", raw.get("input")))
     if kind == "heading":  # of format 3
@@ -330,7 +326,7 @@ def _output(output: dict[str, Any]) -> tuple[list[str], str, list[str]]:
         trace = [line for part in _list(output.get("traceback")) for line in _lines(part)]
         return [f"→ {what}", *trace], what, [f"→ {what}"]
     data = output.get("data")
-    if not isinstance(data, dict):
+    if not is_object(data):
         data = {_OLD_TYPES.get(key, key): value for key, value in output.items() if key not in _NOT_DATA}
     name = "result" if kind in ("execute_result", "pyout") else "display"
     readable = next((mime for mime in _TEXTS if mime in data), None)
@@ -371,14 +367,12 @@ def _text(value: Any) -> str:
     """Return text that may be kept as one string or as a list of them, or be anything else."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list):
-        return "".join(part for part in value if isinstance(part, str))
-    return ""
+    return "".join(part for part in _list(value) if isinstance(part, str))
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return value if is_list(value) else []
 
 
 def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return value if is_object(value) else {}

@@ -31,6 +31,7 @@ from ctxkernel.sources.files.files import FileSource
 Opener = Callable[[BinaryIO], Any]
 _SAMPLE = 1 << 20
 _HASHED = 8 << 20
+TEMPORARY_FILE: type = getattr(tempfile, "_TemporaryFileWrapper")  # noqa: B009 - has no public name
 _DEEPEST = 8  # wrappers around a file: text, buffer, compression
 SUFFIXES: dict[str, Opener] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
@@ -159,7 +160,7 @@ def _within(target: Any, opener: Opener | None) -> tuple[Any, Opener | None]:
     """Return what a file object wraps, or the path of a compressed one."""
     with contextlib.suppress(Exception):  # detached, closed half way, a class that lacks what its base has
         own = attributes(target)
-        if is_a(target, tempfile._TemporaryFileWrapper):
+        if is_a(target, TEMPORARY_FILE):
             return own.get("file"), opener
         if is_a(target, tempfile.SpooledTemporaryFile):
             return own.get("_file"), opener

@@ -13,7 +13,7 @@ import io
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,7 @@ from ctxkernel.sources.base.positions import find_name, pattern_of
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit_lines
 from ctxkernel.sources.files.files import FormatSource
 from ctxkernel.sources.files.text_levels import lines_document
+from ctxkernel.sources.outlines.json_outline import is_list
 
 MOST_BYTES = 64 << 20
 PAGES = 50
@@ -172,7 +173,7 @@ class PdfSource(FormatSource[Pdf]):
 
 
 @contextmanager
-def _reader(loaded: Data) -> Iterator[Any]:
+def _reader(loaded: Data) -> Generator[Any]:
     """Give a reader of the file, or None where pypdf is not installed, or broken."""
     try:
         import pypdf  # pyright: ignore[reportMissingImports]
@@ -230,7 +231,7 @@ def _outline(reader: Any) -> Iterator[tuple[int, str, int]]:
     found = 0
     while waiting and found < _ENTRIES:
         depth, entry = waiting.pop()
-        if isinstance(entry, list):
+        if is_list(entry):
             waiting += [(depth + 1, inner) for inner in reversed(entry)] if depth < _DEEPEST else []
             continue
         found += 1

@@ -17,6 +17,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import contextlib
+import importlib
 import itertools
 import mimetypes
 import os
@@ -357,8 +358,7 @@ def _filesystem(uri: str, seconds: float) -> tuple[Any, str]:
     if "[masked" in uri:
         raise BadTarget(f"{shown!r}: its credentials were not kept; view it again with them")
     try:
-        import fsspec  # pyright: ignore[reportMissingImports]
-        from fsspec.core import url_to_fs  # pyright: ignore[reportMissingImports]
+        fsspec: Any = importlib.import_module("fsspec")
     except ImportError:
         raise BadTarget(
             f"{shown!r}: {scheme}: is read by fsspec, which is not installed; "
@@ -369,13 +369,11 @@ def _filesystem(uri: str, seconds: float) -> tuple[Any, str]:
         # Own instances and no listings: what was cached elsewhere is not what is there now.
         options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
         if scheme in ("http", "https"):
-            import aiohttp  # pyright: ignore[reportMissingImports]
-
             # Each part has its time; of a body that never ends, what came until then is kept.
-            each = SHARE * seconds
-            timeout = aiohttp.ClientTimeout(total=None, connect=each, sock_connect=each, sock_read=each)
+            each = dict.fromkeys(("connect", "sock_connect", "sock_read"), SHARE * seconds)
+            timeout = importlib.import_module("aiohttp").ClientTimeout(total=None, **each)
             options["client_kwargs"] = {"timeout": timeout}
-        return url_to_fs(uri, **options)
+        return fsspec.core.url_to_fs(uri, **options)
     except ImportError as fault:
         raise BadTarget(f"{shown!r} cannot be read: {shown_uri(str(fault))}; install it, and view it again") from None
     except Exception as fault:

@@ -28,16 +28,16 @@ import time
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import xxhash
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import attributes, is_a, type_name
+from ctxkernel.core.reflection import attributes, class_of, is_a
 from ctxkernel.core.text import one_line, plural
-from ctxkernel.sources.base.rendering import titled
+from ctxkernel.sources.base.rendering import more_lines, short_type, titled
 from ctxkernel.sources.objects.facts import NotDrawn, PicturedSource, array_line, is_array
 from ctxkernel.sources.tables.columns import STAMP_BYTES, hash_column, modules
 
@@ -99,7 +99,7 @@ class _Copier(pickle.Pickler):
         self._figure: Any = sys.modules["matplotlib.figure"].Figure
 
     def reducer_override(self, obj: Any, /) -> Any:
-        kind: type = type(obj)
+        kind = class_of(obj)
         if obj is _held or kind is types.MethodType:
             return NotImplemented
         if issubclass(kind, self._registry):
@@ -165,7 +165,7 @@ def drawn(snapshot: Snapshot, axes: int | None) -> Any:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _quietly() -> Generator[None]:
     """Keep warnings back, of a glyph that is missing: they are for whoever draws it himself.
 
     Not on a worker's thread: filters and levels are of the whole process, so a cell would lose its own warnings, and
@@ -331,7 +331,7 @@ class FigureSource(PicturedSource):
 
 def is_figure(target: Any) -> bool:
     """Say whether it is a figure rather than an axes."""
-    return "get_size_inches" in dir(type(target))
+    return "get_size_inches" in dir(class_of(target))
 
 
 def _snapshot(figure: Any) -> Snapshot:
@@ -388,15 +388,14 @@ def _artists(axes: Any) -> Iterator[str]:
     shown = [artist for artist in _children(axes) if id(artist) not in bars]
     for artist in shown[:_ARTISTS]:
         yield f"{_kind(artist)}{_named(artist)}{_data(artist)}"
-    if len(shown) > _ARTISTS:
-        yield f"[… {len(shown) - _ARTISTS:,} more artists]"
+    yield from more_lines(len(shown) - _ARTISTS, "artists")
     legend = attributes(axes).get("legend_")
     if legend is not None:
         yield f"legend: {', '.join(brief(text.get_text()) for text in legend.get_texts()[:_TEXTS])}"
 
 
 def _kind(artist: Any) -> str:
-    name = type_name(type(artist)).rpartition(".")[2]
+    name = short_type(artist)
     known = {"Line2D": "line", "PathCollection": "scatter", "AxesImage": "image", "Text": "text", "Annotation": "text"}
     return known.get(name, name)
 

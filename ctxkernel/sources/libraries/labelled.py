@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import attributes, type_name
-from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.rendering import Place, titled
+from ctxkernel.core.reflection import attributes, class_of, type_name
+from ctxkernel.core.text import format_shape, format_size, one_line, plural
+from ctxkernel.sources.base.rendering import Place, more_lines, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.arrays import array_window
 from ctxkernel.sources.tables.columns import modules, numbers
@@ -132,7 +132,7 @@ def _in_memory(variable: Any) -> Any:
     data = attributes(variable).get("_data")
     if is_array(data):
         return data
-    held = attributes(data).get("array") if type_name(type(data)).endswith(_ADAPTERS) else None
+    held = attributes(data).get("array") if type_name(class_of(data)).endswith(_ADAPTERS) else None
     _, pandas = modules()
     if held is None or pandas is None or not isinstance(held, pandas.Index):
         return None
@@ -148,11 +148,11 @@ def _line(name: Any, variable: Any) -> str:
     array = _in_memory(variable)
     if array is not None and not array.dtype.hasobject:
         return f"{one_line(str(name), 80)} ({dims}): {array_line(array)}"
-    shape = " × ".join(f"{side:,}" for side in variable.shape) or "scalar"
+    shape = format_shape(variable.shape)
     if array is not None:
         return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype} {brief(array.flat[:6].tolist(), 120)}"
     data: Any = attributes(variable).get("_data")
-    kind = type_name(type(data))
+    kind = type_name(class_of(data))
     if kind.endswith(_ADAPTERS):
         return f"{one_line(str(name), 80)} ({dims}): {shape} {variable.dtype}, labels in several levels"
     where = kind.partition(".")[0]
@@ -163,5 +163,4 @@ def _line(name: Any, variable: Any) -> str:
 def _attributes(attrs: Mapping[Any, Any]) -> Iterator[str]:
     for name, value in list(attrs.items())[:_ATTRIBUTES]:
         yield f"{one_line(str(name), 60)} = {brief(value, 160)}"
-    if len(attrs) > _ATTRIBUTES:
-        yield f"[… {len(attrs) - _ATTRIBUTES:,} more attributes]"
+    yield from more_lines(len(attrs) - _ATTRIBUTES, "attributes")

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import attributes, is_a, type_name
-from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.rendering import BaseSource, titled
+from ctxkernel.core.reflection import attributes, class_of, is_a, type_name
+from ctxkernel.core.text import format_shape, format_size, one_line, plural
+from ctxkernel.sources.base.rendering import BaseSource, short_type, titled
 from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
 from ctxkernel.sources.tables.arrays import ArraySource
 from ctxkernel.sources.tables.columns import cell, modules
@@ -51,7 +51,7 @@ class EstimatorSource(FactsSource):
         """Return what it was fitted on, what was set, and its parts."""
         own = attributes(self.target)
         learnt = [name for name in own if name in _fitted(self.target)]
-        doc = (inspect.getdoc(type(self.target)) or "").split("\n", 1)[0]
+        doc = (inspect.getdoc(class_of(self.target)) or "").split("\n", 1)[0]
         names = own.get("feature_names_in_")
         lines = [f"- {one_line(doc, 120)}"] if doc else []
         if (count := own.get("n_features_in_")) is not None:
@@ -62,7 +62,7 @@ class EstimatorSource(FactsSource):
         said = f"{plural(len(given), 'parameters')} set: {one_line(', '.join(given), 200)}"
         if given or not _parts(self.target):
             lines.append(f"- {said}" if given else "- every parameter is the default")
-        lines += [f"- part {name}: {type_name(type(part))}" for name, part in _parts(self.target)]
+        lines += [f"- part {name}: {type_name(class_of(part))}" for name, part in _parts(self.target)]
         if learnt:
             lines.append(f"- {plural(len(learnt), 'fitted attributes')}: {one_line(', '.join(learnt), 200)}")
         return lines
@@ -119,7 +119,7 @@ def _lines(target: Any, indent: str, *, every: bool, depth: int = 0) -> Iterator
         if name.endswith("_") and not name.startswith("_"):
             yield f"{indent}{name}: {_shown(attributes(target)[name], short=every)}"
     for name, part in _parts(target):
-        yield f"{indent}{name}: {type_name(type(part)).rpartition('.')[2]}"
+        yield f"{indent}{name}: {type_name(class_of(part)).rpartition('.')[2]}"
         if depth < _DEEPEST:
             yield from _lines(part, indent + "  ", every=every, depth=depth + 1)
 
@@ -142,9 +142,9 @@ def _shown(value: Any, *, short: bool) -> str:
         return cell(value)
     if _is_estimator(value):
         changed = [f"{name}={brief(item, 40)}" for name, item, old in _parameters(value) if not _is_default(item, old)]
-        return one_line(f"{type_name(type(value)).rpartition('.')[2]}({', '.join(changed)})", 160)
+        return one_line(f"{type_name(class_of(value)).rpartition('.')[2]}({', '.join(changed)})", 160)
     if is_a(value, list, tuple) and value and all(_is_estimator(item) for item in value[:_PARTS]):
-        kinds = Counter(type_name(type(item)).rpartition(".")[2] for item in value)
+        kinds = Counter(short_type(item) for item in value)
         return ", ".join(f"{count:,} × {kind}" for kind, count in sorted(kinds.items()))
     return brief(value, 160)
 
@@ -195,7 +195,7 @@ class FarTensorSource(FactsSource):
         """Return label, type, shape, dtype, device and size."""
         tensor = self.target
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
-            shape = " × ".join(f"{side:,}" for side in tensor.shape) or "scalar"
+            shape = format_shape(tensor.shape)
             size = format_size(tensor.element_size() * tensor.nelement())
             return f"{titled(self.label, tensor)} · {shape} · {_word(tensor.dtype)} · {tensor.device} · {size}"
 
@@ -223,7 +223,7 @@ class FarTensorSource(FactsSource):
             made_by = tensor.grad_fn
         grad = _grad(tensor)
         lines += [f"gradient: {grad}"] if grad else []
-        return [*lines, *([f"made by {type_name(type(made_by))}"] if made_by is not None else [])]
+        return [*lines, *([f"made by {type_name(class_of(made_by))}"] if made_by is not None else [])]
 
     def value(self) -> list[str]:
         """Return the first elements, the only ones that are fetched, and how often it was changed in place."""
@@ -278,14 +278,14 @@ class NetworkSource(FactsSource):
         for path, module in _modules(self.target):
             own = [f"{name} {_shape(tensor)}" for name, tensor in _tensors(module, "_parameters")]
             name = f"{path[-1]}: " if path else ""
-            kind = type_name(type(module)).rpartition(".")[2]
+            kind = short_type(module)
             found.append(" · ".join([f"{'  ' * len(path)}{name}{kind}", *([", ".join(own)] if own else [])]))
         return found
 
     def summary(self) -> list[str]:
         """Return how many modules of each kind there are, and what is trained."""
         modules = list(_modules(self.target))
-        kinds = Counter(type_name(type(module)).rpartition(".")[2] for path, module in modules if path)
+        kinds = Counter(short_type(module) for path, module in modules if path)
         with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
             tensors = [tensor for _, module in modules for _, tensor in _tensors(module, "_parameters")]
             trained = sum(tensor.nelement() for tensor in tensors if tensor.requires_grad)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import attributes
+from ctxkernel.core.reflection import attributes, class_of
 from ctxkernel.core.text import format_size, one_line
 from ctxkernel.sources.base.file_reader import content_hash
 from ctxkernel.sources.base.rendering import titled
@@ -37,8 +37,8 @@ class PilImageSource(PicturedSource):
         own = attributes(self.target)
         told = [f"format {own['format']}"] if isinstance(own.get("format"), str) else []
         told += [f"file {one_line(str(own['filename']), 200)}"] if own.get("filename") else []
-        info = own.get("info")
-        items = list(info.items()) if type(info) is dict else []
+        info: Any = own.get("info")
+        items: list[tuple[Any, Any]] = list(info.items()) if class_of(info) is dict else []
         told += [f"info {one_line(str(key), 40)}: {brief(value, 80)}" for key, value in items[:_MOST_INFO]]
         return told or ["made in memory"]
 

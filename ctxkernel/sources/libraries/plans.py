@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxkernel.core.descriptions import brief
-from ctxkernel.core.reflection import attributes, defines, is_a, type_name
+from ctxkernel.core.reflection import attributes, class_of, defines, is_a, type_name
 from ctxkernel.core.text import format_size, one_line, plural
-from ctxkernel.sources.base.rendering import titled
+from ctxkernel.sources.base.rendering import more_lines, short_type, titled
 from ctxkernel.sources.objects.facts import FactsSource, within
 
 
@@ -100,7 +100,7 @@ class DaskFrameSource(_Lazy):
             name: Any = getattr(meta, "name", None)
             return [f"{'values' if name is None else one_line(str(name), 80)}: {meta.dtype}"]
         names = list(zip(map(str, meta.columns), map(str, kinds if kinds is not None else ()), strict=False))
-        more = [f"[… {len(names) - _COLUMNS:,} more columns]"] if len(names) > _COLUMNS else []
+        more = more_lines(len(names) - _COLUMNS, "columns")
         return [*(f"{one_line(name, 80)}: {kind}" for name, kind in names[:_COLUMNS]), *more]
 
     def summary(self) -> list[str]:
@@ -146,18 +146,18 @@ def _inner(node: Any) -> list[Any]:
 
 
 def _expression(node: Any) -> str:
-    kind = type(node)
+    kind: Any = class_of(node)
     names, defaults = getattr(kind, "_parameters", []), getattr(kind, "_defaults", {})
     told: list[str] = []
     for name, value in zip(names, _operands(node), strict=False):
         default = defaults.get(name, inspect.Parameter.empty)
         if name[:1] == "_" or name in _PLUMBING or "operands" in attributes(value):
             continue
-        if value is None or brief(value) == brief(default) or type_name(type(value)).startswith("dask._task_spec"):
+        if value is None or brief(value) == brief(default) or type_name(class_of(value)).startswith("dask._task_spec"):
             continue
         held = attributes(value).get("_data") if name == "frame" else None
         told.append(f"{name}={brief(value if held is None else held, 60)}")
-    return f"{type_name(kind).rpartition('.')[2]}({', '.join(told)})"
+    return f"{short_type(node)}({', '.join(told)})"
 
 
 def _partitions(target: Any) -> str:
@@ -197,11 +197,11 @@ class DaskSource(_Lazy):
         layers = list(getattr(graph, "layers", {}).items())
         needs = getattr(graph, "dependencies", {})
         lines = [
-            f"{_plain(name)} · {type_name(type(layer)).rpartition('.')[2]}"
+            f"{_plain(name)} · {type_name(class_of(layer)).rpartition('.')[2]}"
             + (f" · of {', '.join(sorted(_plain(one) for one in needs[name]))}" if needs.get(name) else "")
             for name, layer in layers[:_NODES]
         ]
-        more = [f"[… {len(layers) - _NODES:,} more layers]"] if len(layers) > _NODES else []
+        more = more_lines(len(layers) - _NODES, "layers")
         return [*lines, *more] or ["[its graph is not known]"]
 
     def structure(self) -> list[str]:
@@ -209,7 +209,7 @@ class DaskSource(_Lazy):
         target = self.target
         if defines(target, "chunks"):
             lines = [f"chunks of axis {at}: {_chunks(sizes)}" for at, sizes in enumerate(target.chunks)]
-            return [*lines, f"{plural(int(target.npartitions), 'chunks')} of {type_name(type(target._meta))}"]
+            return [*lines, f"{plural(int(target.npartitions), 'chunks')} of {type_name(class_of(target._meta))}"]
         if "npartitions" in attributes(target):
             return [plural(int(attributes(target)["npartitions"]), "partitions")]
         return [f"makes {_plain(str(attributes(target).get('_key', '')))}"]
@@ -245,7 +245,7 @@ class RaySource(_Lazy):
 
     def value(self) -> list[str]:
         """Return the steps of a dataset's plan, the last first; of a reference its id."""
-        if hasattr(type(self.target), "hex"):
+        if hasattr(class_of(self.target), "hex"):
             return [f"id {self.target.hex()}", f"of task {self.target.task_id().hex()}"]
         plan = getattr(attributes(self.target).get("_logical_plan"), "dag", None)
         lines: list[str] = []
@@ -258,7 +258,7 @@ class RaySource(_Lazy):
 
     def structure(self) -> list[str]:
         """Return columns and types, where Ray knows them without a run."""
-        if hasattr(type(self.target), "hex"):
+        if hasattr(class_of(self.target), "hex"):
             return ["a reference: ray.get(…) fetches what it stands for"]
         return within(self._columns)
 

@@ -22,12 +22,25 @@ from typing import Any
 
 from ctxkernel.core.descriptions import brief, enum_name, items_of, length_of
 from ctxkernel.core.ports import RenderRequest
-from ctxkernel.core.reflection import attributes, is_a, type_name
+from ctxkernel.core.reflection import (
+    HEAP_TYPE,
+    attributes,
+    class_dict,
+    class_flags,
+    class_module,
+    class_mro,
+    class_of,
+    class_qualname,
+    function_of,
+    is_a,
+    module_dict,
+    type_name,
+)
 from ctxkernel.core.text import one_line, plural
 from ctxkernel.sources.base.file_reader import Text, content_hash, text_in_memory
 from ctxkernel.sources.base.large_files import whole_window
 from ctxkernel.sources.base.positions import key_of, pattern_of
-from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, titled
+from ctxkernel.sources.base.rendering import Draft, Names, Place, TargetSource, fit_lines, more_lines, titled
 from ctxkernel.sources.files.files import TextSource
 from ctxkernel.sources.files.text_levels import lines_document, make_basis, render_document
 
@@ -37,7 +50,6 @@ _STAMP_ITEMS = 200
 _CONTAINERS = (list, tuple, dict)
 _SCALARS = frozenset((int, float, bool, complex, types.NoneType))
 _FUNCTIONS = (types.FunctionType, types.MethodType)
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class of somebody's, whose methods are not common knowledge
 _METHODS = (types.FunctionType, types.MethodDescriptorType, staticmethod, classmethod)
 
 
@@ -48,10 +60,11 @@ class CodeSource(TargetSource, TextSource):
 
     def stamp(self) -> str:
         """Return which code it is: a function's code object, the members of a class."""
-        target = self.target.__func__ if type(self.target) is types.MethodType else self.target
-        if type(target) is types.FunctionType:
-            return f"code {id(target.__code__):x}"
-        members = type.__dict__["__dict__"].__get__(target)
+        target: Any = self.target
+        function = target.__func__ if is_a(target, types.MethodType) else target
+        if is_a(function, types.FunctionType):
+            return f"code {id(function.__code__):x}"
+        members = class_dict(target)
         return f"class {id(target):x} {hash(tuple((str(name), id(value)) for name, value in list(members.items()))):x}"
 
     def path_hint(self) -> str:
@@ -133,7 +146,7 @@ def plain_parts(target: Any) -> list[Any] | None:
     todo: list[Any] = [target]
     while todo:
         one = todo.pop()
-        kind = type(one)
+        kind = class_of(one)
         if kind in _CONTAINERS:
             if len(found) + len(one) > _STAMP_ITEMS:
                 return None
@@ -180,7 +193,7 @@ def value_lines(target: Any) -> Iterator[str]:
 
 def structure_lines(target: Any) -> Iterator[str]:
     """Yield documentation, attributes and items by type, and public methods."""
-    kind = type(target)
+    kind = class_of(target)
     if doc := _doc(target, kind):
         yield f'"""{doc}"""'
     own = members_of(target) if kind is types.ModuleType else attributes(target)
@@ -189,18 +202,18 @@ def structure_lines(target: Any) -> Iterator[str]:
             yield f".{name}: {_typed(item)}"
     for where, item in items_of(target, 40):
         yield f"{where}: {_typed(item)}" if where else _typed(item)
-    if (length := length_of(target)) is not None and length > 40 and not is_a(target, str, bytes, bytearray):
-        yield f"[… {length - 40:,} more items]"
+    if (length := length_of(target)) is not None and not is_a(target, str, bytes, bytearray):
+        yield from more_lines(length - 40, "items")
     methods = [name for name in _methods(kind) if name not in own]
     if enum_name(target) or (length is None and not own):
         yield brief(target, _LINE_CHARS)
-    if methods and length is None and type(target).__flags__ & _HEAP_TYPE:
+    if methods and length is None and class_flags(kind) & HEAP_TYPE:
         yield "methods: " + ", ".join(methods)
 
 
 def summary_lines(target: Any) -> Iterator[str]:
     """Yield what it is, in a few lines."""
-    kind = type(target)
+    kind = class_of(target)
     if doc := _doc(target, kind):
         yield f"- {doc}"
     own = members_of(target) if kind is types.ModuleType else attributes(target)
@@ -208,7 +221,7 @@ def summary_lines(target: Any) -> Iterator[str]:
         yield f"- {plural(len(public), 'public attributes')}: {one_line(', '.join(public), 200)}"
     items = [item for _, item in items_of(target, 1000)]
     if items:
-        counts = Counter(type_name(type(item)) for item in items)
+        counts = Counter(type_name(class_of(item)) for item in items)
         some = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:8]
         part = "of the first 1,000 " if len(items) == 1000 else ""
         yield f"- {part}items: " + ", ".join(f"{often:,} {name}" for name, often in some)
@@ -225,16 +238,16 @@ def members_of(module: types.ModuleType) -> dict[str, Any]:
 
 
 def _typed(item: Any) -> str:
-    kind = type_name(type(item))
+    kind = type_name(class_of(item))
     text = brief(item, 80)
     return text if text.startswith((f"<{kind}", f"{kind}(", "<")) else f"{kind} = {text}"
 
 
 def _doc(target: Any, kind: type) -> str:
     if kind is types.ModuleType:
-        doc = vars(target).get("__doc__")
+        doc: Any = module_dict(target).get("__doc__")
     else:  # what `dict` or `list` is need not be said
-        own = type.__dict__["__dict__"].__get__(kind)
+        own = class_dict(kind)
         doc = own.get("__doc__") if own.get("__module__") is not None else None
     if not isinstance(doc, str):
         return ""
@@ -243,16 +256,16 @@ def _doc(target: Any, kind: type) -> str:
 
 def _methods(kind: type) -> list[str]:
     found: dict[str, None] = {}
-    for base in type.__dict__["__mro__"].__get__(kind)[:-1]:
-        for name, member in list(type.__dict__["__dict__"].__get__(base).items()):
-            if isinstance(name, str) and not name.startswith("_") and type(member) in _METHODS:
+    for base in class_mro(kind)[:-1]:
+        for name, member in list(class_dict(base).items()):
+            if class_of(name) is str and not name.startswith("_") and type(member) in _METHODS:
                 found.setdefault(name)
     return sorted(found)
 
 
 def has_source(target: Any) -> bool:
     """Say whether `target` is a function or class whose source code can be found."""
-    if type(target) not in _FUNCTIONS and (not is_a(target, type) or _answers_itself(type(target))):
+    if type(target) not in _FUNCTIONS and (not is_a(target, type) or _answers_itself(class_of(target))):
         return False
     try:
         _source_of(target)
@@ -266,15 +279,15 @@ def has_source(target: Any) -> bool:
 def _source_of(target: Any) -> str:
     """Return the source code of a function or class. Raises what `inspect` does where there is none."""
     # `inspect` looks into the file of the module: a session has none, or that of what started it.
-    in_cell = is_a(target, type) and type.__dict__["__module__"].__get__(target) == "__main__"
+    in_cell = is_a(target, type) and class_module(target) == "__main__"
     return (_class_in_cell(target) if in_cell else None) or inspect.getsource(target)
 
 
 def _class_in_cell(target: type) -> str | None:
     """Return the source of a class that was made in a cell, or None: its methods know where it is."""
-    name = type.__dict__["__qualname__"].__get__(target)
-    for member in list(type.__dict__["__dict__"].__get__(target).values()):
-        function = member.__func__ if type(member) in (staticmethod, classmethod) else member
+    name = class_qualname(target)
+    for member in list(class_dict(target).values()):
+        function = function_of(member)
         if type(function) is not types.FunctionType or function.__qualname__.rpartition(".")[0] != name:
             continue
         lines = linecache.getlines(function.__code__.co_filename)
@@ -289,8 +302,8 @@ def _class_in_cell(target: type) -> str | None:
 
 def _answers_itself(metaclass: type) -> bool:
     """Say whether asking a class of it for an attribute runs code of somebody's: `inspect` does ask."""
-    for base in type.__dict__["__mro__"].__get__(metaclass):
-        own, module = type.__dict__["__dict__"].__get__(base), type.__dict__["__module__"].__get__(base)
+    for base in class_mro(metaclass):
+        own, module = class_dict(base), class_module(base)
         if ("__getattribute__" in own or "__getattr__" in own) and module not in ("builtins", "enum"):
             return True
     return False

@@ -1,27 +1,24 @@
-"""Log files: when, how many entries of which level, and every kind of warning and error with its first and last line.
-
-Rule 1: an entry is a line that begins with a time or a level; what follows it up to the next one (a traceback, a
-        wrapped line) belongs to it.
-Rule 2: entries that differ in numbers only are of one kind; the first one is shown as it stands.
-Rule 3: one pass over at most `_LOG_LINES` lines; how many were looked at is said.
-
-Outlines: the structure of a text (level of detail 1), as entries with line numbers.
+"""Outlines: the structure of a text (level of detail 1), as entries with line numbers.
 
 Rule 1: an outline is found once a revision, and rendered for any budget afterwards.
 Rule 2: what an entry says is cut out of the text, never rewritten; its line counts from 0, as `pos` does.
 Rule 3: every outliner is tolerant: of half a file, of a file that does not parse, of no structure at all.
-A language is one row of `LANGUAGES`; one that a grammar is needed for is one of `GRAMMARS`.
+Rule 4: a language is one row of `LANGUAGES`; one that a grammar is needed for is one of `GRAMMARS`.
+Rule 5: an entry of a log is a line that begins with a time or a level; what follows it up to the next one (a
+        traceback, a wrapped line) belongs to it. Entries that differ in numbers only are of one kind; the first one
+        is shown as it stands. At most `_LOG_LINES` lines are looked at, and how many is said.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ctxkernel.core.text import one_line, plural
+from ctxkernel.core.text import one_line
 from ctxkernel.sources.base.file_reader import Text
 from ctxkernel.sources.base.positions import Entry, Outline
 from ctxkernel.sources.outlines.grammars import GRAMMARS, Grammar
@@ -61,6 +58,11 @@ class _Kind:
     level: str
     count: int = 1
 
+    def entry(self) -> Entry:
+        """Return the first entry, and how many are like it."""
+        more = self.count - 1
+        return Entry(self.first, 0, self.text, f"{more:,} more like it, the last at {self.last}" if more else "")
+
 
 def log_outline(text: Text) -> Outline | None:
     """Return the levels of a log and its kinds of entries, warnings and worse where there are any; None for no log."""
@@ -69,21 +71,17 @@ def log_outline(text: Text) -> Outline | None:
     begun = [line for line in looked if _begins(line[:_HEAD]) is not None]
     if len(begun) < 3 or 3 * len(begun) < len(looked):
         return None
-    levels: dict[str, int] = {}
+    levels: Counter[str] = Counter()
     kinds: dict[str, _Kind] = {}
     times: list[str] = []
-    entries = 0
     for at, line in enumerate(lines):
         head = line[:_HEAD]
         level = _begins(head)
         if level is None:
             continue
-        entries += 1
-        levels[level] = levels.get(level, 0) + 1
-        time = _TIME.match(head)
-        if time:
-            times[1:] = [time[1]]
-            times = times or [time[1]]
+        levels[level] += 1
+        if time := _TIME.match(head):
+            times = [*times[:1], time[1]]
         key = _NUMBERS.sub("0", head)
         kind = kinds.get(key)
         if kind is not None:
@@ -91,7 +89,13 @@ def log_outline(text: Text) -> Outline | None:
         elif len(kinds) < _MOST_KINDS or level not in _QUIET:
             kinds[key] = _Kind(at, at, one_line(line), level)
     shown = [kind for kind in kinds.values() if kind.level not in _QUIET] or list(kinds.values())
-    return Outline(_head(entries, len(lines), text, times, levels), list(map(_entry, shown)), "kinds of entries")
+    span = f", {' … '.join(times)}" if times else ""
+    part = f", in the first {len(lines):,} lines" if len(lines) < len(text.lines) else ""
+    count = levels.total()
+    told = [f"log, {count:,} {'entry' if count == 1 else 'entries'}{part}{span}"]
+    named = [f"{level} {levels[level]:,}" for level in _WORST_FIRST if level in levels]
+    told += ["levels: " + " · ".join(named)] if named else []
+    return Outline(told, [kind.entry() for kind in shown], "kinds of entries")
 
 
 def _begins(head: str) -> str | None:
@@ -104,20 +108,6 @@ def _begins(head: str) -> str | None:
         return ""
     level = _LETTERS[found[3]] if found[3] else found[0].upper()
     return _SAME.get(level, level)
-
-
-def _head(entries: int, looked: int, text: Text, times: list[str], levels: dict[str, int]) -> list[str]:
-    span = f", {' … '.join(times)}" if times else ""
-    part = f", in the first {looked:,} lines" if looked < len(text.lines) else ""
-    told = [f"log, {plural(entries, 'entries') if entries != 1 else '1 entry'}{part}{span}"]
-    named = [f"{level} {levels[level]:,}" for level in _WORST_FIRST if level in levels]
-    return [*told, "levels: " + " · ".join(named)] if named else told
-
-
-def _entry(kind: _Kind) -> Entry:
-    more = kind.count - 1
-    alike = f"{more:,} more like it, the last at {kind.last}" if more else ""
-    return Entry(kind.first, 0, kind.text, alike)
 
 
 _SCAN_LINES = 50_000
@@ -182,8 +172,7 @@ def json_outline(text: Text) -> Outline:
     """Return the shape of the top levels of a JSON text."""
     shape = json_lines(text.text)
     if shape is None:
-        outline = prose_outline(text)
-        return Outline(["not valid JSON as far as it was read"], outline.entries, outline.what)
+        return replace(prose_outline(text), head=["not valid JSON as far as it was read"])
     return Outline([], [], "keys", shape)
 
 
@@ -191,8 +180,7 @@ def fields_outline(text: Text) -> Outline:
     """Return the fields of a text with a JSON value a line: types, shares of nulls, ranges."""
     fields = json_fields(text)
     if fields is None:
-        outline = prose_outline(text)
-        return Outline(["not a JSON value a line as far as it was read"], outline.entries, outline.what)
+        return replace(prose_outline(text), head=["not a JSON value a line as far as it was read"])
     return Outline(fields[0], [], "fields", fields[1])
 
 
@@ -203,7 +191,7 @@ def code_outline(grammar: Grammar, text: Text) -> Outline:
         return found
     guess = prose_outline(text)
     shown = "lines that look like definitions" if guess.what == "headings" else "how its paragraphs begin"
-    return Outline([f"{found}: {shown}"], guess.entries, guess.what)
+    return replace(guess, head=[f"{found}: {shown}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def syntax_outline(source: str, grammar: Grammar) -> Outline | str:
     root = tree.root_node
     walk = _Walk(part, grammar)
     entries = walk.entries(root)
-    head = []
+    head: list[str] = []
     guessed: list[Entry] = []
     lines = source.split("\n")
     if cut:
@@ -140,10 +140,13 @@ def _parsed(data: bytes, language: Any) -> Any:
         steps += 1
         return steps > _STEPS or time.thread_time() - began > _SECONDS
 
+    def read(at: int, _point: Any) -> bytes:
+        return data[at : at + 65536]
+
     # A parser of its own each time: sources are also looked at from a background thread.
     parser = importlib.import_module("tree_sitter").Parser(language)
     try:
-        return parser.parse(lambda at, _point: data[at : at + 65536], encoding="utf8", progress_callback=stop)
+        return parser.parse(read, encoding="utf8", progress_callback=stop)
     except ValueError:  # what a parse that was stopped raises
         return None
 
@@ -334,7 +337,8 @@ class _Walk:
     def _cut(self, begin: int, end: int, node: Any) -> str:
         """Return the text of a span on one line, its comments left out."""
         end = min(end, begin + _HEADER_BYTES)
-        out, at = [], begin
+        out: list[bytes] = []
+        at = begin
         for comment in _comments(node, begin, end, 0):
             out.append(self._data[at : comment.start_byte])
             at = comment.end_byte

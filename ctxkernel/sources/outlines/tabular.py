@@ -22,7 +22,7 @@ SCAN_CELLS = 200_000
 _HEAD_ROWS = 5
 _SHOWN_COLUMNS = 200
 _NULLS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "-"})
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
+DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\s*")
 _DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "pipe"}
 
@@ -179,7 +179,7 @@ def _column(name: str, cells: Sequence[str]) -> Column:
     counts = Counter(there)
     top = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]
     common = ", ".join(f"{one_line(value, 30)!r} ×{often:,}" for value, often in top)
-    if all(_DATE.fullmatch(cell) for cell in there):
+    if all(DATE.fullmatch(cell) for cell in there):
         span = f", {min(there)} … {max(there)}"
         dtype = "datetime" if len(there[0]) > 10 else "date"
         return Column(name, dtype, nulls, span, f"{len(counts):,} distinct{span}")

@@ -19,6 +19,7 @@ from typing import Any
 import xxhash
 
 from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import class_of
 from ctxkernel.core.text import plural
 
 HASH_BYTES = 64 << 20
@@ -105,7 +106,7 @@ def _hash(part: Any) -> int:
 
 def cell(value: Any) -> str:
     """Return one cell as exact text."""
-    kind = type(value)
+    kind = class_of(value)
     if kind is float:
         return "NaN" if value != value else repr(value)
     if kind is int or kind is bool:

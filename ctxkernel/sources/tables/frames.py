@@ -205,7 +205,7 @@ def _row_of(index: Any, text: str) -> int | None:
         except Exception:  # KeyError, or what a date that is none makes of it
             continue
         if isinstance(found, slice):
-            return int(found.start or 0)
+            return found.indices(1 << 62)[0]
         return int(found.argmax()) if hasattr(found, "argmax") else int(found)
     labels = labels_of(index[:_LABELS])  # labels that are neither text nor number: tuples, intervals, periods
     return labels.index(text) if text in labels else None

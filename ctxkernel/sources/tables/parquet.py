@@ -12,6 +12,7 @@ Rule 4: pyarrow is imported here, late; without it one line says so. A type that
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from ctxkernel.sources.base.file_reader import WHOLE_BYTES, Data, Gone, load_byt
 from ctxkernel.sources.base.positions import MOST_NAMES, find_name, find_pattern, no_place, pattern_of, unbracketed
 from ctxkernel.sources.base.rendering import PAST_END, Draft, Names, Place, fit, fit_lines, marked
 from ctxkernel.sources.files.files import FormatSource
+from ctxkernel.sources.outlines.json_outline import is_object
 
 FOOTER_BYTES = 32 << 20
 """Largest footer that is read."""
@@ -142,9 +144,9 @@ class ParquetSource(FormatSource[ParquetFile]):
         """Return the first labels of the index that pandas wrote; none where it wrote none, or not a single column."""
         metadata = found.metadata
         try:
-            index = json.loads((metadata.metadata or {})[b"pandas"])["index_columns"]
-            (only,) = index
-            if isinstance(only, dict):
+            extra: dict[bytes, bytes] = metadata.metadata or {}
+            (only,) = json.loads(extra[b"pandas"])["index_columns"]
+            if is_object(only):
                 rows: range = range(int(only["start"]), int(only["stop"]), int(only["step"]))
                 return [str(row) for row in rows[:MOST_LABELS]]
             paths = [metadata.schema.column(at).path for at in range(min(metadata.num_columns, MOST_NAMES))]
@@ -253,10 +255,9 @@ class ParquetSource(FormatSource[ParquetFile]):
 def _pyarrow() -> Any:
     """Return pyarrow's Parquet module, or None where it is not installed, or broken."""
     try:
-        import pyarrow.parquet as parquet  # pyright: ignore[reportMissingImports]
+        return importlib.import_module("pyarrow.parquet")
     except Exception:  # built for another numpy, say
         return None
-    return parquet
 
 
 def _fault_of(descriptor: int, size: int) -> str:
@@ -314,7 +315,7 @@ def _column(column: Any, chunks: list[Any]) -> Column:
 def _type(column: Any) -> str:
     """Return the type as people call it: the logical one, else the physical."""
     try:
-        logical = json.loads(column.logical_type.to_json())
+        logical: dict[str, Any] = json.loads(column.logical_type.to_json())
     except Exception:  # a type that this pyarrow does not know
         logical = {}
     name = str(logical.get("Type", "None")).lower()
@@ -337,9 +338,9 @@ def _is_text(column: Any) -> bool:
 
 
 def _has_own_types(metadata: Any) -> bool:
-    schema = (metadata.metadata or {}).get(b"ARROW:schema", b"")
+    extra: dict[bytes, bytes] = metadata.metadata or {}
     try:
-        return b"ARROW:extension:name" in base64.b64decode(schema)
+        return b"ARROW:extension:name" in base64.b64decode(extra.get(b"ARROW:schema", b""))
     except ValueError:
         return True
 
