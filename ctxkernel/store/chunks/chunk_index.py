@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
@@ -24,10 +24,8 @@ _GIVEN_UP_FILE = "given-up"
 class ChunkIndex:
     """The records of a folder by the address of their chunk."""
 
-    def __init__(self, folder: Path, on_forget: Callable[[Collection[int], Collection[str]], None]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._on_forget = on_forget
-        """Gets the numbers of packs that were removed, and the addresses of their chunks."""
         self.records: dict[str, bytes] = {}
         self.read_to: dict[int, ReadTo] = {}
         """The known packs, and how much of their indexes was read."""
@@ -84,18 +82,17 @@ class ChunkIndex:
         for number in numbers:
             self.load(number)
 
-    def forget(self, numbers: Iterable[int]) -> list[str]:
-        """Remove packs from the index; return the chunks that are no longer listed."""
+    def forget(self, numbers: Iterable[int]) -> bool:
+        """Remove packs from the index; return whether chunks were lost."""
         gone = set(numbers)
         for number in gone:
             self.read_to.pop(number, None)
         lost = [address for address, record in self.records.items() if entry_of(record).pack in gone]
         for address in lost:
             del self.records[address]
-        self._on_forget(gone, lost)
         if lost:  # a removed record may have hidden a second copy in another pack: the next refresh finds it
             self.read_to = dict.fromkeys(self.read_to, UNREAD)
-        return lost
+        return bool(lost)
 
     def mark_damaged(self, entry: Entry) -> None:
         """Remove a chunk whose data are damaged, so that it can be stored again."""

@@ -14,7 +14,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 from xxhash import xxh3_128_hexdigest
@@ -22,7 +22,7 @@ from xxhash import xxh3_128_hexdigest
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.chunks import packs, pages
 from ctxkernel.store.chunks.chunk_index import MOST_LINKS, ChunkIndex, RemovedChunks
-from ctxkernel.store.chunks.packs import LARGE_BYTES, UNREAD, Entry, PackReader, PackWriter
+from ctxkernel.store.chunks.packs import LARGE_BYTES, UNREAD, Entry, PackWriter
 from ctxkernel.store.lock import SessionLock, lock_path
 
 Buffer = bytes | bytearray | memoryview
@@ -56,12 +56,11 @@ class ChunkStore:
     def __init__(self, folder: Path, *, readonly: bool = False, lock: SessionLock | None = None) -> None:
         self.folder = folder
         self.readonly = readonly
-        self._index = ChunkIndex(folder, self._forgot)
+        self._index = ChunkIndex(folder)
         self.has = self._index.has
         """Returns whether a chunk is stored, as far as the indexes say."""
         self.entries = self._index.entries
         """Returns the entries of all chunks in the order in which they were written."""
-        self._verified: set[str] = set()
         self._scratch = bytearray()
         """Memory for a chunk to compare with; it is reused, since new memory costs as much as the comparison."""
         self.lost = ""
@@ -70,7 +69,6 @@ class ChunkStore:
         """The reason why the last write failed; else empty."""
         self._removed = RemovedChunks(folder)
         self._seen = 0
-        self._reader = PackReader(folder)
         self._writer: PackWriter | None = None
         self._rolls = True
         self._lock = lock
@@ -169,11 +167,6 @@ class ChunkStore:
         if self._index.forget(numbers) and not self.readonly:
             self.lost = f"checkpoint data in {self.folder} were deleted while the kernel ran"
 
-    def _forgot(self, numbers: Collection[int], lost: Collection[str]) -> None:
-        """Update the store after the index removed packs, and with them the chunks `lost`."""
-        self._reader.forget(numbers)
-        self._verified.difference_update(lost)
-
     def put(self, address: str, data: Buffer, *, base: str | None = None) -> int:
         """Store `data` under its address and return the bytes written: 0 if it is stored already.
 
@@ -202,7 +195,6 @@ class ChunkStore:
             self._close_writer()
             raise self._unwritable(fault) from fault
         self._index.records[address] = record
-        self._verified.discard(address)
         self.fault = ""
         return entry.stored
 
@@ -303,10 +295,8 @@ class ChunkStore:
                 told = f"chunk {address} of {self.folder} cannot be read ({fault}); repair that and try again"
                 raise StoreError(told) from fault
             raise self._failed(entry, str(fault)) from fault
-        if address not in self._verified:
-            if (address_of(view) if address[0] == "x" else stream_address(view)) != address:
-                raise self._failed(entry, "its content is not what was stored")
-            self._verified.add(address)
+        if (address_of(view) if address[0] == "x" else stream_address(view)) != address:
+            raise self._failed(entry, "its content is not what was stored")
 
     def map_run(self, addresses: Iterable[str]) -> memoryview | None:
         """Return consecutive chunks as one private writable mapping; None if they cannot be mapped so.
@@ -324,7 +314,7 @@ class ChunkStore:
                 return None
             end += entry.size
         try:
-            return self._reader.map(first.pack, first.offset, end - first.offset, writable=True)
+            return packs.map_data(self.folder, first.pack, first.offset, end - first.offset, writable=True)
         except FileNotFoundError:
             self.refresh()
             return None
@@ -333,15 +323,10 @@ class ChunkStore:
         except OSError:  # no memory or descriptors for it: it can still be read
             return None
 
-    def verify(self, address: str) -> None:
-        """Check a chunk against its address again. Raises StoreError if it is missing or damaged."""
-        self._verified.discard(address)
-        self.read(address)
-
     def _fill(self, entry: Entry, view: memoryview, links: int = 0) -> None:
         """Fill `view` with the content of a chunk, unverified. Raises OSError, ValueError, StoreError."""
         if not entry.depth:
-            self._reader.read_into(entry.pack, entry.offset, view)
+            packs.read_into(self.folder, entry.pack, entry.offset, view)
             return
         if links > MOST_LINKS:
             raise ValueError("its deltas do not end")
@@ -357,11 +342,10 @@ class ChunkStore:
         reason = ""
         try:
             if entry.depth:
-                self.verify(entry.base)
+                self.read(entry.base)
         except StoreError as fault:
             reason = str(fault)
         if not reason:  # the fault is its own
-            self._verified.discard(entry.address)
             self._index.mark_damaged(entry)
         return StoreError(
             f"chunk {entry.address} of {packs.pack_path(self.folder, entry.pack)} is damaged ({reason or why}); "
@@ -400,7 +384,6 @@ class ChunkStore:
             for entry in of_pack[number]:
                 if entry.address in doomed:
                     del self._index.records[entry.address]
-                    self._verified.discard(entry.address)
         return frozenset(a for a in doomed if not self.has(a))
 
     def _rewrite(self, number: int, kept: list[Entry]) -> None:
@@ -429,18 +412,17 @@ class ChunkStore:
         self._index.records.update(made)
 
     def _remove(self, number: int) -> None:
-        self._reader.forget([number])
         packs.remove(self.folder, number)
         self._index.read_to.pop(number, None)
 
     def _stored(self, entry: Entry) -> memoryview:
         """Return the bytes of a chunk in its pack. Raises OSError."""
         if entry.stored >= _MAPPED_BYTES:
-            mapping = self._reader.map(entry.pack, entry.offset, entry.stored, writable=False)
+            mapping = packs.map_data(self.folder, entry.pack, entry.offset, entry.stored, writable=False)
             if mapping is not None:
                 return mapping
         view = memoryview(bytearray(entry.stored))
-        self._reader.read_into(entry.pack, entry.offset, view)
+        packs.read_into(self.folder, entry.pack, entry.offset, view)
         return view
 
     def new_pack(self) -> PackWriter:
@@ -458,7 +440,6 @@ class ChunkStore:
     def write_to(self, writer: PackWriter) -> None:
         """In a forked child, append to this pack instead of the parent's."""
         writer.process = os.getpid()
-        self._reader = PackReader(self.folder)
         self._writer = writer
         self._rolls = False
 
@@ -479,7 +460,6 @@ class ChunkStore:
     def close(self) -> None:
         """Close all files; a second call does nothing."""
         self._close_writer()
-        self._reader.close()
         self._release()
 
     def _release(self) -> None:
