@@ -838,7 +838,7 @@ def test_verify_says_what_is_damaged_and_what_can_still_be_returned_to(path):
         "restorable: 4 of 5 checkpoints, 2 of them whole",
         "  checkpoint cs4.1 cannot: skipped: a step failed",
         "  checkpoint cs5.1 without: c: given up for space today",
-        "5 statements can be read; what is damaged stands above",
+        "5 statements can be read; the damage is listed above",
     ]
     del there["a1"]
     report = verify(path, FakeChunks(**there), addresses)

@@ -203,8 +203,8 @@ def _cell_error(number: int, cell: nbformat.NotebookNode, fault: CellExecutionEr
     """Return the kernel's traceback, with its colours on a terminal only, and every other control character shown."""
     if fault.ename == "Waiting":
         return (
-            f"Cell {number} asks the model, whose work waits for a yes (mode ask), and nobody is here to give it. "
-            "CTXKERNEL_MODE=auto, or %%ask --mode auto, lets its cells run; with recorded turns (%ctx record, in the "
+            f"Cell {number} asks the model, whose cells wait for an approval (mode ask), which nobody can give here. "
+            "CTXKERNEL_MODE=auto, or %%ask --mode auto, lets them run; with recorded turns (%ctx record, in the "
             "notebook) no model is asked."
         )
     summary = f"{fault.ename}: {fault.evalue}"

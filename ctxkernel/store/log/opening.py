@@ -165,7 +165,7 @@ def _as_unfit(path: Path) -> Generator[None]:
             raise _Unfit(f"The session {path} may not be written ({error}).") from error
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT}:
             raise _Unfit(
-                f"The session {path} is damaged ({error}). {kept}; `{CHECK} {path}` says what is wrong with it."
+                f"The session {path} is damaged ({error}). {kept}; `{CHECK} {path}` lists the faults."
             ) from error
         raise
 
@@ -246,7 +246,7 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
             raise StoreError("it has no id")
         # Nobody else writes here, so the kernels of executions without an end are dead.
         died = execute("SELECT seq FROM executions EXCEPT SELECT seq FROM endings").fetchall()
-        how = rows.ExceptionInfo(DIED, "the kernel died while this ran; what it printed was not kept", "")
+        how = rows.ExceptionInfo(DIED, "the kernel died while this ran; its output was not kept", "")
         ended = rows.Execution("", "", None, 0.0, None, "cancelled", exception=how)
         _insert(connection, [("endings", rows.ending_row(seq, ended, rows.unmasked)) for (seq,) in died])
         run = (execute("SELECT max(run) FROM runs").fetchone()[0] or 0) + 1

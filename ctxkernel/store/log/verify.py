@@ -74,7 +74,7 @@ class Report:
         """Return the lines of the report."""
         out = [f"damaged: {line}" for line in self.damage]
         if self.projections:
-            out.append(f"projections: {self.projections} made again from what is stored, byte for byte as they were")
+            out.append(f"projections: {self.projections} rebuilt from the stored rows, byte for byte the same")
         if self.checkpoints:
             whole = f", {self.restorable - len(self.gaps)} of them whole" if self.gaps else ""
             out.append(f"restorable: {self.restorable} of {self.checkpoints} checkpoints{whole}")
@@ -85,7 +85,7 @@ class Report:
                 out += [f"  {_called(ids)} {verb}: {why}" for why, ids in manifest.by_reason(given_up).items()]
         out += self.remarks
         many = plural(self.statements, "statements")
-        out.append(f"{many}, all sound" if self.sound else f"{many} can be read; what is damaged stands above")
+        out.append(f"{many}, all sound" if self.sound else f"{many} can be read; the damage is listed above")
         return out
 
 
@@ -133,7 +133,7 @@ def _rows(reader: SessionReader) -> Iterator[str]:
         except sqlite3.Error as error:
             yield f"{table}: not all rows can be read ({error})"
         yield from (f"{one}: the row does not match its checksum" for one in reader.damage[:_MOST])
-        yield from (f"blocks {one}: the text is another" for one in other[:_MOST])
+        yield from (f"blocks {one}: the text does not match its address" for one in other[:_MOST])
     reader.damage.clear()
 
 
@@ -250,7 +250,7 @@ def _unsigned(reader: SessionReader, unsigned: list[str], of: int) -> str:
     """Return the remark about checkpoints that this user has not signed."""
     not_loaded = "their state is not loaded unless you say that you trust it"
     if reader.signer.fault:
-        return f"whose checkpoints these are cannot be told: {reader.signer.fault}"
+        return f"the owner of the checkpoints is unknown: {reader.signer.fault}"
     if len(unsigned) == of:
         return f"none of its checkpoints is signed by you: {not_loaded}"
     some = f"{len(unsigned)} of {of} checkpoints are not signed by you ({join_names(unsigned, 6)})"
