@@ -946,7 +946,7 @@ def test_an_older_session_is_read_as_it_is_and_brought_up_by_the_next_kernel(pat
 
 
 def test_a_move_to_the_new_schema_that_fails_leaves_the_old(path, monkeypatch):
-    from ctxkernel.store.log import migrations
+    from ctxkernel.store.log import schema
 
     kernel = Kernel(path)
     kernel.run()
@@ -957,7 +957,7 @@ def test_a_move_to_the_new_schema_that_fails_leaves_the_old(path, monkeypatch):
         connection.execute("DROP TABLE checkpoints")
         raise sqlite3.DatabaseError("as damaged as can be")
 
-    monkeypatch.setitem(migrations.STEPS, 1, half)
+    monkeypatch.setitem(schema.STEPS, 1, half)
     store = SessionStore.open(path)
     assert store.path.name == "note-2.sqlite"
     store.close()

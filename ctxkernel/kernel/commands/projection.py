@@ -45,7 +45,7 @@ from ctxkernel.projection.layout import clean
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.tokens import count_tokens
 from ctxkernel.projection.value import Block
-from ctxkernel.store.log.stored_projections import stored_projection
+from ctxkernel.store.log.reader import stored_projection
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime

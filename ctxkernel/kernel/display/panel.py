@@ -27,7 +27,7 @@ from ctxkernel.kernel.display.history_rows import Recorded, Recording
 from ctxkernel.kernel.turn.classification import moves_head
 from ctxkernel.projection.compare import compare
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.stored_projections import stored_projection
+from ctxkernel.store.log.reader import stored_projection
 
 if TYPE_CHECKING:
     from ctxkernel.kernel.runtime import Runtime

@@ -77,11 +77,6 @@ class ChunkIndex:
                 self.records[address] = record
         return len(found)
 
-    def load_all(self, numbers: Iterable[int]) -> None:
-        """Read the new records of some packs. Raises OSError."""
-        for number in numbers:
-            self.load(number)
-
     def forget(self, numbers: Iterable[int]) -> bool:
         """Remove packs from the index; return whether chunks were lost."""
         gone = set(numbers)

@@ -138,7 +138,9 @@ class ChunkStore:
             gone = {number for number in self._index.read_to if there.get(number) != {"pack", "index"}}
             if gone:
                 self._lose(gone)
-            self._index.load_all(number for number, parts in there.items() if number != own and len(parts) == 2)
+            for number, parts in there.items():
+                if number != own and len(parts) == 2:
+                    self._index.load(number)
         except OSError as fault:
             told = f"the checkpoint data in {self.folder} cannot be read ({fault}); make the folder readable"
             raise StoreError(f"{told}, or set {CACHE} to another one") from fault

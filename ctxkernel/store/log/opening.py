@@ -18,7 +18,7 @@ from pathlib import Path
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.store.lock import SessionLock, UnlockableError, holder
-from ctxkernel.store.log import location, migrations, rows, schema
+from ctxkernel.store.log import location, rows, schema
 from ctxkernel.store.log.location import CHECK
 
 _MOST_TRIES = 100
@@ -175,7 +175,7 @@ def connect(path: Path) -> sqlite3.Connection:
     with contextlib.ExitStack() as opened:
         connection = opened.enter_context(contextlib.closing(_connection(path)))
         try:
-            migrations.version_of(connection)
+            schema.version_of(connection)
             # A commit writes each page that it changes, and a cell changes a dozen by a few hundred bytes each.
             connection.execute("PRAGMA page_size = 2048")
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -187,7 +187,7 @@ def connect(path: Path) -> sqlite3.Connection:
             connection.close()
             connection = opened.enter_context(contextlib.closing(_connection(path)))
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            migrations.version_of(connection)
+            schema.version_of(connection)
             connection.execute("PRAGMA journal_mode = TRUNCATE")
             connection.execute("PRAGMA locking_mode = NORMAL")
             connection.execute("SELECT count(*) FROM sqlite_master")
@@ -238,7 +238,7 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
     execute = connection.execute
     execute("BEGIN IMMEDIATE")
     try:
-        if migrations.bring_up(connection):
+        if schema.bring_up(connection):
             about = {"id": start.session_id, "created_at": repr(start.now), "notebook": start.notebook}
             _insert(connection, [("session", row) for row in about.items()])
         session_id = _about(connection, "id")

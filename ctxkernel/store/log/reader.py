@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from ctxkernel.core.errors import BadHistory, CtxError, StoreError
+from ctxkernel.core.errors import BadCommand, BadHistory, CtxError, StoreError
 from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog, statement_to_json
@@ -450,6 +450,14 @@ def _with_notices(execution: Execution, told: Sequence[str]) -> Execution:
 
 def _marks(values: Iterable[object]) -> str:
     return ", ".join("?" for _ in values)
+
+
+def stored_projection(path: Path | None, place: str) -> Projection:
+    """Return the stored projection after a statement of the session `path`. Raises CtxError if there is none."""
+    if path is None:
+        raise BadCommand("this session is in memory only: there are no earlier projections to compare with")
+    with SessionReader(path) as reader:
+        return reader.stored_projection(place)
 
 
 def newest_session(
