@@ -117,20 +117,19 @@ def move(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Connection
 
 def _try(path: Path, base: Path, start: Start) -> Place:
     """Return a place at `path`. Raises _Unfit, or OSError and sqlite3.Error if the whole folder is not usable."""
-    lock: SessionLock | None = None
-    locks_work = True
     try:
         lock = SessionLock.take(path)
     except UnlockableError:
         # Nobody can be kept out of a file on such a file system, so only a new file is safe.
-        locks_work = False
-    if locks_work and lock is None:
-        raise _Unfit(f"The session {path} is in use by another kernel ({holder(path) or 'unknown'}).")
+        lock = None
+    else:
+        if lock is None:
+            raise _Unfit(f"The session {path} is in use by another kernel ({holder(path) or 'unknown'}).")
     with contextlib.ExitStack() as opened:
         if lock is not None:
             opened.callback(lock.release)
         with _as_unfit(path):
-            location.prepare_file(path, fresh=not locks_work)
+            location.prepare_file(path, fresh=lock is None)
             connection = opened.enter_context(contextlib.closing(connect(path)))
         notebook = None
         with contextlib.suppress(sqlite3.Error):
@@ -249,11 +248,10 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
         how = rows.ExceptionInfo(DIED, "the kernel died while this ran; its output was not kept", "")
         ended = rows.Execution("", "", None, 0.0, None, "cancelled", exception=how)
         _insert(connection, [("endings", rows.ending_row(seq, ended, rows.unmasked)) for (seq,) in died])
-        run = (execute("SELECT max(run) FROM runs").fetchone()[0] or 0) + 1
-        environment = rows.dump(start.environment)
-        _insert(connection, [("runs", (run, start.now, start.notebook, None, environment))])
-        last_index = execute("SELECT max(idx) FROM statements").fetchone()[0] or 0
-        last_seq = execute("SELECT max(seq) FROM executions").fetchone()[0] or 0
+        last = "(SELECT max(run) FROM runs), (SELECT max(idx) FROM statements), (SELECT max(seq) FROM executions)"
+        last_run, last_index, last_seq = [value or 0 for value in execute(f"SELECT {last}").fetchone()]
+        run = last_run + 1
+        _insert(connection, [("runs", (run, start.now, start.notebook, None, rows.dump(start.environment)))])
         execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
