@@ -17,8 +17,8 @@ from ctxkernel.cli import Failed
 from ctxkernel.cli.output import clip, safe_line, say, show, show_json, table
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_date, format_size
+from ctxkernel.store import lock
 from ctxkernel.store.chunks import quota
-from ctxkernel.store.lock import SessionLock, lock_path
 from ctxkernel.store.log import origin
 
 _GB = 10**9
@@ -81,19 +81,7 @@ def _remove(
 
 def living(root: Path) -> set[str]:
     """Return the sessions whose data a running kernel writes."""
-    found: set[str] = set()
-    for name in quota.usage(root):
-        if not lock_path(root / name).exists():
-            continue
-        try:
-            lock = SessionLock.take(root / name)
-        except OSError:  # no locks here: it may be in use, so it is not changed
-            lock = None
-        if lock is None:
-            found.add(name)
-        else:
-            lock.release()
-    return found
+    return {name for name in quota.usage(root) if lock.is_locked(root / name, unknown=True)}
 
 
 def _as_text(value: dict[str, Any]) -> str:
