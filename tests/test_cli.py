@@ -23,7 +23,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from ctxkernel._version import __version__
 from ctxkernel.cli import _COMMANDS, kernelspec, lab, main
 from ctxkernel.cli import doctor as doctor_module
-from ctxkernel.cli.output import clip, safe_block, safe_line, table
+from ctxkernel.cli.output import clip, safe_block, safe_line, terminal_table
 from ctxkernel.cli.read import projection_table, timeline_text
 from ctxkernel.core.text import format_duration
 from ctxkernel.core.timeline_table import changed_names
@@ -776,7 +776,7 @@ def test_a_check_that_breaks_is_a_warning(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(doctor_module, "CHECKS", (("disk", broken),))
 
-    (found,) = doctor_module.examine()
+    (found,) = doctor_module.run_checks()
 
     assert found.status == "warn"
     assert "disk on fire" in found.detail
@@ -795,7 +795,9 @@ def test_versions_are_compared_by_their_leading_numbers(text: str, numbers: tupl
 def test_a_table_is_aligned_and_fits_the_terminal(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "40")
 
-    lines = table(("", "n", "text"), [("a", "1", "x" * 100), ("bb", "20", "日本")], right=frozenset({1})).splitlines()
+    lines = terminal_table(
+        ("", "n", "text"), [("a", "1", "x" * 100), ("bb", "20", "日本")], right=frozenset({1})
+    ).splitlines()
 
     assert lines == ["     n  text", "a    1  " + "x" * 31 + "…", "bb  20  日本"]
 

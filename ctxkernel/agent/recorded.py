@@ -23,7 +23,7 @@ from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Rul
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.rows import SUMMARY, plain
+from ctxkernel.store.log.rows import SUMMARY, masked_json
 
 VERSION = 1
 SUFFIX = ".turns.json"
@@ -270,7 +270,7 @@ def dump(asks: Sequence[RecordedAsk]) -> str:
         }
         for ask in asks
     ]
-    made = plain({"ctxkernel_turns": VERSION, "asks": told}, mask)
+    made = masked_json({"ctxkernel_turns": VERSION, "asks": told}, mask)
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -303,7 +303,7 @@ def check_secret() -> Check:
         if is_writable(path.parent):
             return ok(f"created at the first start of a kernel, in {path}")
         return warn(f"{path} cannot be written: {unsigned}", own_folder)
-    if fault := trust.load(path.parent).fault:
+    if fault := trust.load_signer(path.parent).fault:
         return warn(fault, f"without it {unsigned} without asking you.")
     return ok(f"{path}, readable by you alone")
 
@@ -387,7 +387,7 @@ CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
 )
 
 
-def examine() -> Iterator[Check]:
+def run_checks() -> Iterator[Check]:
     """Yield the result of each check as it is known."""
     for name, check in CHECKS:
         try:
@@ -401,7 +401,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     """Carry out `ctxkernel doctor`: status 1 if a check failed; warnings do not count."""
     checks: list[Check] = []
     wide = max(width_of(name) for name, _ in CHECKS)
-    for check in examine():
+    for check in run_checks():
         checks.append(check)
         if arguments.json:
             continue

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.cli import Failed
-from ctxkernel.cli.output import clip, safe_line, say, show, show_json, table
+from ctxkernel.cli.output import clip, safe_line, say, show, show_json, terminal_table
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_date, format_size
 from ctxkernel.store import lock
@@ -72,7 +72,7 @@ def _remove(
     faults: list[str] = []
     for name in gone:
         try:
-            if dry_run or origin.remove(root / name):
+            if dry_run or origin.remove_data(root / name):
                 removed[name] = sizes[name]
         except (StoreError, OSError) as fault:
             faults.append(f"{name}: {fault}")
@@ -99,7 +99,7 @@ def _as_text(value: dict[str, Any]) -> str:
     for one in sorted(value["sessions"], key=lambda one: -one["bytes"]):
         date = format_date(one["last_use"]) if one["last_use"] else "unknown"
         rows.append((one["session"], format_size(one["bytes"]), date, told[one["session"]]))
-    lines = [table(("session", "takes", "last used", ""), rows, right=frozenset({1})) + "\n"] if rows else []
+    lines = [terminal_table(("session", "takes", "last used", ""), rows, right=frozenset({1})) + "\n"] if rows else []
     now = f"{format_size(value['after'])} of {format_size(value['limit'])}"
     if value["thinned"] or removed:
         now = f"{format_size(value['before'])} → {now}{' (planned)' if value['dry_run'] else ''}"

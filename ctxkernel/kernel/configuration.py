@@ -28,7 +28,7 @@ class Configuration:
 
     def __init__(self, ctx: Runtime) -> None:
         self._ctx = ctx
-        base = ctx.guard("settings", lambda: config.read(os.environ, _folder()), config.Configured())
+        base = ctx.guard("settings", lambda: config.read_settings(os.environ, _folder()), config.Configured())
         self._base = base
         self.session: dict[str, Value] = {}
         """What `%ctx config` set."""

@@ -97,7 +97,7 @@ def signer(env: Mapping[str, str] | None = None) -> Signer:
         return Signer(None, f"there is no folder for the secret that signs checkpoints ({error}); set {HOME} to one")
     found = _known.get(folder)
     if found is None or found.fault:  # the fault may have been repaired
-        found = _known[folder] = load(folder)
+        found = _known[folder] = load_signer(folder)
     return found
 
 
@@ -107,7 +107,7 @@ def user_folder(env: Mapping[str, str]) -> Path:
     return Path(said).expanduser().absolute() if said else platformdirs.user_data_path("ctxkernel", appauthor=False)
 
 
-def load(folder: Path) -> Signer:
+def load_signer(folder: Path) -> Signer:
     """Return the signer of the secret in `folder`; one is created if there is none. Never raises."""
     path = folder / FILE
     try:

@@ -346,7 +346,7 @@ class Returning:
         if log is not None and log != self._noted and folder.is_dir():
             self._noted = log
             with contextlib.suppress(OSError):  # a full disk: it is not known then, and kept
-                origin.note(folder, log)
+                origin.list_log(folder, log)
 
     def before_first(self) -> None:
         """The first cell is about to run: what the kernel did until now to generators and options is not the cell's."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.chunks import packs
 from ctxkernel.store.chunks.manifest import GIVEN_UP
-from ctxkernel.store.chunks.packs import UNREAD, Entry, ReadTo, depth_of, entry_of
+from ctxkernel.store.chunks.packs import UNREAD, ChunkEntry, ReadTo, depth_of, entry_of
 
 MOST_LINKS = 8
 """Deltas between a chunk and one that is stored whole."""
@@ -40,7 +40,7 @@ class ChunkIndex:
             address = entry_of(record).base
         return False
 
-    def entry(self, address: str) -> Entry:
+    def entry(self, address: str) -> ChunkEntry:
         """Return the entry of a chunk. Raises StoreError if it is missing or damaged."""
         record = self.records.get(address)
         if record is not None and self.has(address):
@@ -52,7 +52,7 @@ class ChunkIndex:
             "or return to another checkpoint"
         )
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ChunkEntry]:
         """Return the entries of all chunks in the order in which they were written."""
         return sorted(map(entry_of, self.records.values()), key=lambda entry: (entry.pack, entry.offset))
 
@@ -89,7 +89,7 @@ class ChunkIndex:
             self.read_to = dict.fromkeys(self.read_to, UNREAD)
         return bool(lost)
 
-    def mark_damaged(self, entry: Entry) -> None:
+    def mark_damaged(self, entry: ChunkEntry) -> None:
         """Remove a chunk whose data are damaged, so that it can be stored again."""
         self.records.pop(entry.address, None)
         self._damaged.setdefault(entry.address, set()).add(packs.body_of(entry))

@@ -22,7 +22,7 @@ from xxhash import xxh3_128_hexdigest
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.chunks import packs, pages
 from ctxkernel.store.chunks.chunk_index import MOST_LINKS, ChunkIndex, RemovedChunks
-from ctxkernel.store.chunks.packs import LARGE_BYTES, UNREAD, Entry, PackWriter
+from ctxkernel.store.chunks.packs import LARGE_BYTES, UNREAD, ChunkEntry, PackWriter
 from ctxkernel.store.lock import SessionLock, lock_path
 
 Buffer = bytes | bytearray | memoryview
@@ -184,7 +184,7 @@ class ChunkStore:
         writer = self._writing()
         try:
             entry, stored = self._as_delta(address, view, base) or (
-                Entry(address, "", 0, 0, 0, len(view), len(view)),
+                ChunkEntry(address, "", 0, 0, 0, len(view), len(view)),
                 view,
             )
             offset = writer.write(stored, aligned=_is_aligned(entry))
@@ -211,7 +211,7 @@ class ChunkStore:
             self._rolls = True
             self._close_writer()
 
-    def _as_delta(self, address: str, view: memoryview, base: str | None) -> tuple[Entry, bytes] | None:
+    def _as_delta(self, address: str, view: memoryview, base: str | None) -> tuple[ChunkEntry, bytes] | None:
         """Return the entry and the bytes of a delta; None if the chunk is better stored whole."""
         if base is None or len(view) < LARGE_BYTES or self._index.is_damaged(address) or not self.has(base):
             return None
@@ -224,10 +224,10 @@ class ChunkStore:
             content = memoryview(self._scratch)[: old.size] if old.depth else self._stored(old)
             if old.depth:
                 self._fill(old, content)
-            made = pages.delta(view, content, most=len(view) // 2)
+            made = pages.make_delta(view, content, most=len(view) // 2)
         except (OSError, ValueError, StoreError):  # then it is stored whole
             return None
-        return None if made is None else (Entry(address, base, old.depth + 1, 0, 0, len(made), len(view)), made)
+        return None if made is None else (ChunkEntry(address, base, old.depth + 1, 0, 0, len(made), len(view)), made)
 
     def _writing(self) -> PackWriter:
         """Return the pack to append to. Raises StoreError."""
@@ -325,7 +325,7 @@ class ChunkStore:
         except OSError:  # no memory or descriptors for it: it can still be read
             return None
 
-    def _fill(self, entry: Entry, view: memoryview, links: int = 0) -> None:
+    def _fill(self, entry: ChunkEntry, view: memoryview, links: int = 0) -> None:
         """Fill `view` with the content of a chunk, unverified. Raises OSError, ValueError, StoreError."""
         if not entry.depth:
             packs.read_into(self.folder, entry.pack, entry.offset, view)
@@ -337,9 +337,9 @@ class ChunkStore:
         self._fill(base, content, links + 1)
         if base.size > entry.size:
             view[:] = content[: entry.size]
-        pages.apply(view, self._stored(entry))
+        pages.apply_delta(view, self._stored(entry))
 
-    def _failed(self, entry: Entry, why: str) -> StoreError:
+    def _failed(self, entry: ChunkEntry, why: str) -> StoreError:
         """Mark a chunk as damaged, so that it can be stored again, and return the error."""
         reason = ""
         try:
@@ -366,7 +366,7 @@ class ChunkStore:
         self._close_writer()
         self.refresh()
         doomed = self._index.droppable(addresses)
-        of_pack: dict[int, list[Entry]] = {}
+        of_pack: dict[int, list[ChunkEntry]] = {}
         for entry in self.entries():
             of_pack.setdefault(entry.pack, []).append(entry)
         # Packs without chunks: after a kill, or after a chunk was written twice.
@@ -388,7 +388,7 @@ class ChunkStore:
                     del self._index.records[entry.address]
         return frozenset(a for a in doomed if not self.has(a))
 
-    def _rewrite(self, number: int, kept: list[Entry]) -> None:
+    def _rewrite(self, number: int, kept: list[ChunkEntry]) -> None:
         """Replace a pack by one with the chunks `kept` only. Raises StoreError."""
         made: dict[str, bytes] = {}
         if kept:
@@ -402,7 +402,7 @@ class ChunkStore:
                 writer.sync()  # before the old one goes
             except BaseException as fault:
                 writer.close(keep=True)
-                packs.remove(self.folder, writer.number)
+                packs.remove_pack(self.folder, writer.number)
                 if isinstance(fault, OSError):
                     raise self._unwritable(fault) from fault
                 raise
@@ -414,10 +414,10 @@ class ChunkStore:
         self._index.records.update(made)
 
     def _remove(self, number: int) -> None:
-        packs.remove(self.folder, number)
+        packs.remove_pack(self.folder, number)
         self._index.read_to.pop(number, None)
 
-    def _stored(self, entry: Entry) -> memoryview:
+    def _stored(self, entry: ChunkEntry) -> memoryview:
         """Return the bytes of a chunk in its pack. Raises OSError."""
         if entry.stored >= _MAPPED_BYTES:
             mapping = packs.map_data(self.folder, entry.pack, entry.offset, entry.stored, writable=False)
@@ -456,7 +456,7 @@ class ChunkStore:
 
     def discard(self, number: int) -> None:
         """Remove a pack that another process did not finish."""
-        packs.remove(self.folder, number)
+        packs.remove_pack(self.folder, number)
         self._index.forget({number})
 
     def close(self) -> None:
@@ -478,5 +478,5 @@ def _changed_at(folder: Path) -> int:
         return 0
 
 
-def _is_aligned(entry: Entry) -> bool:
+def _is_aligned(entry: ChunkEntry) -> bool:
     return not entry.depth and entry.size >= LARGE_BYTES

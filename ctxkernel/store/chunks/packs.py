@@ -44,7 +44,7 @@ _MOST_MAPPINGS = 200
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-class Entry(NamedTuple):
+class ChunkEntry(NamedTuple):
     """The place of a chunk."""
 
     address: str
@@ -73,13 +73,13 @@ class ShortPack(OSError):
     """A pack ends before the data that were asked for."""
 
 
-def entry_of(body: bytes) -> Entry:
+def entry_of(body: bytes) -> ChunkEntry:
     """Return the entry of a record."""
     address, base, depth, pack, offset, stored, size = _BODY.unpack(body)
-    return Entry(address.decode(), base.rstrip(b"\0").decode(), depth, pack, offset, stored, size)
+    return ChunkEntry(address.decode(), base.rstrip(b"\0").decode(), depth, pack, offset, stored, size)
 
 
-def body_of(entry: Entry) -> bytes:
+def body_of(entry: ChunkEntry) -> bytes:
     """Return the record of an entry."""
     return _BODY.pack(entry.address.encode(), entry.base.encode(), *entry[2:])
 
@@ -171,7 +171,7 @@ class PackWriter:
         except BaseException:
             for descriptor in opened:
                 os.close(descriptor)
-            remove(folder, number)
+            remove_pack(folder, number)
             raise
         self.number = number
         self._data, self._index, self._seed = data, index, mark ^ number
@@ -197,7 +197,7 @@ class PackWriter:
             raise
         return at
 
-    def record(self, entry: Entry) -> bytes:
+    def record(self, entry: ChunkEntry) -> bytes:
         """Write and return the record of `entry`, whose data were written. Raises OSError."""
         body = body_of(entry)
         try:
@@ -231,7 +231,7 @@ class PackWriter:
                 os.close(descriptor)
         self._data = self._index = -1
         if data >= 0 and not keep and not self.records and self.process == os.getpid():
-            remove(self.folder, self.number)
+            remove_pack(self.folder, self.number)
 
     def descriptors(self) -> tuple[int, int]:
         """Return the descriptors of pack and index."""
@@ -271,7 +271,7 @@ def map_data(folder: Path, number: int, offset: int, size: int, *, writable: boo
     return memoryview(mapping)[before : before + size]
 
 
-def remove(folder: Path, number: int) -> None:
+def remove_pack(folder: Path, number: int) -> None:
     """Delete a pack, its index first: a pack without one is empty. Never raises OSError."""
     for path in (index_path(folder, number), pack_path(folder, number)):
         with contextlib.suppress(OSError):

@@ -34,7 +34,7 @@ DIED = "KernelDied"
 
 
 @dataclass(slots=True)
-class Place:
+class OpenLog:
     """A log with a new run."""
 
     connection: sqlite3.Connection
@@ -64,7 +64,7 @@ class _Unfit(Exception):  # noqa: N818
     """This file is not usable, another in the folder may be. The text is a notice; empty for none."""
 
 
-def open_place(path: Path, start: Start) -> Place:
+def open_place(path: Path, start: Start) -> OpenLog:
     """Return the first writable place among `path` and its siblings, else one in memory."""
     notices: list[str] = []
     try:
@@ -115,7 +115,7 @@ def move(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Connection
     raise FileExistsError(f"none of {_MOST_TRIES} names is free")
 
 
-def _try(path: Path, base: Path, start: Start) -> Place:
+def _try(path: Path, base: Path, start: Start) -> OpenLog:
     """Return a place at `path`. Raises _Unfit, or OSError and sqlite3.Error if the whole folder is not usable."""
     try:
         lock = SessionLock.take(path)
@@ -232,7 +232,7 @@ def _about(connection: sqlite3.Connection, key: str) -> str | None:
     return row[0] if row else None
 
 
-def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionLock | None, start: Start) -> Place:
+def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionLock | None, start: Start) -> OpenLog:
     """Migrate the schema, close the executions of a dead kernel, and write a new run, in one transaction."""
     execute = connection.execute
     execute("BEGIN IMMEDIATE")
@@ -251,14 +251,14 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
         last = "(SELECT max(run) FROM runs), (SELECT max(idx) FROM statements), (SELECT max(seq) FROM executions)"
         last_run, last_index, last_seq = [value or 0 for value in execute(f"SELECT {last}").fetchone()]
         run = last_run + 1
-        _insert(connection, [("runs", (run, start.now, start.notebook, None, rows.dump(start.environment)))])
+        _insert(connection, [("runs", (run, start.now, start.notebook, None, rows.dump_json(start.environment)))])
         execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 execute("ROLLBACK")
         raise
-    return Place(connection, path, lock, session_id, run, last_index, last_seq)
+    return OpenLog(connection, path, lock, session_id, run, last_index, last_seq)
 
 
 def _insert(connection: sqlite3.Connection, made: rows.Rows) -> None:
