@@ -362,7 +362,7 @@ class SessionStore:
         if checkpoint is not None:
             lost = both(lost, self._add_checkpoint(made, execution, checkpoint))
         if result.recorded:
-            made += rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, mask)
+            made += rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, self._mask)
         if result.moved is not None:
             self._add_move(made, result)
         if result.comparison is not None:
