@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 from xxhash import xxh3_64_intdigest
 
 from ctxkernel.core.errors import StoreError
@@ -211,7 +212,7 @@ def test_a_base_that_is_no_use_is_not_used(store, base):
     assert store.read(address_of(data)) == data
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     old=st.integers(0, 40 * PAGE),
     new=st.integers(0, 40 * PAGE),
@@ -325,6 +326,23 @@ def test_a_reader_sees_what_is_written_beside_it_once_it_looks_again(folder, sto
     reader.refresh()
 
     assert reader.read(second) == content(2)
+
+
+def test_a_store_finds_what_another_process_has_put_since_before_it_puts_that_again(folder, store):
+    other = ChunkStore(folder, readonly=True)
+    put(store, content(1))
+    second = put(store, content(2))
+
+    assert other.missing([second, address_of(content(3))]) == [address_of(content(3))]
+
+
+def test_a_mapping_of_a_pack_that_was_written_anew_is_none_and_the_next_one_is_right(folder, store):
+    gone, kept = put(store, content(1, CHUNK)), put(store, content(2, CHUNK))
+    reader = ChunkStore(folder, readonly=True)
+    store.drop([gone])
+
+    assert reader.map_run([kept]) is None  # its file is gone
+    assert reader.map_run([kept]) == content(2, CHUNK)
 
 
 def test_a_reader_follows_a_chunk_into_another_pack(folder, store):
@@ -490,7 +508,7 @@ def damage(folder: Path, what: str, seed: int, place: int) -> None:
             file.write(struct.pack("B", old[0] ^ 0x55))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(history=histories())
 def test_what_is_read_is_what_was_put_or_is_said_to_be_missing(tmp_path_factory, history):
     """And as long as nothing was damaged, nothing is missing but what was dropped."""

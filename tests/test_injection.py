@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 from injection_rows import EVERYWHERE, TEXTS, TRIES
+from scale import examples
 
-from ctxkernel.agent.scripts import split
+from ctxkernel.agent.scripts import split_scripts
 from ctxkernel.core.replay import HeadMove
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution, Statement
@@ -252,7 +253,7 @@ def check_scripts(projection: Projection) -> None:
         if message["role"] != "assistant":
             texts = [block["text"] for block in message["content"]]
             for text in (*texts, "".join(texts)):
-                assert not [part for part in split(text) if part.kind in ("script", "unfinished")], text[:2000]
+                assert not [part for part in split_scripts(text) if part.kind in ("script", "unfinished")], text[:2000]
                 assert not SCRIPT.search(text)
 
 
@@ -296,7 +297,7 @@ def test_the_worst_is_tried_at_every_place(place: str, text: str):
     st.lists(st.sampled_from(sorted(set(TEXTS.values()) - {TEXTS["a lot"]})), min_size=1, max_size=3),
     st.sampled_from(sorted(MODELS)),
 )
-@profile(max_examples=150)
+@profile(max_examples=examples(150))
 def test_no_mixture_of_tries_gives_an_order(place: str, parts: list[str], model: str):
     check_all(place, "".join(parts), model)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given
@@ -14,11 +15,8 @@ from ctxkernel.core.errors import BadPolicy, BadTarget, CyclicGroup, OutsideTurn
 from ctxkernel.core.events import (
     AsyncPayloadApplied,
     AsyncPayloadPrepared,
-    Delta,
-    EventBus,
     GroupRecomputed,
     MethodCalled,
-    NodeChanged,
     StatementExecuted,
     TickApplied,
     event_to_json,
@@ -33,7 +31,9 @@ from ctxkernel.core.timeline import (
     ExceptionInfo,
     Execution,
     NamespaceDiff,
+    environment_text,
     execution_to_json,
+    fingerprint,
     statement_to_json,
 )
 from ctxkernel.core.turn import Outcome
@@ -117,17 +117,6 @@ def test_a_method_call_is_recorded_with_the_digests_before_and_after():
     assert (call.method, call.kwargs) == ("set", {"lod": 2, "tokens": 50})
     assert (call.before_digest["lod"], call.after_digest["lod"]) == (0, 2)
     assert event_to_json(call)["type"] == "MethodCalled"
-
-
-def test_a_subscriber_that_fails_stops_nobody():
-    faults, heard = [], []
-    bus = EventBus(on_fault=lambda subscriber, fault: faults.append(fault))
-    bus.subscribe(lambda event: 1 / 0)
-    bus.subscribe(heard.append)
-
-    bus.publish(NodeChanged("v1", Delta("x")))
-
-    assert len(heard) == len(faults) == 1
 
 
 SPELLINGS = [
@@ -602,3 +591,13 @@ def test_a_preparation_that_failed_is_told_by_the_tick_and_changes_nothing():
 
     assert "OSError: gone" in result.notices[0]
     assert handle.digest() == before
+
+
+def test_a_fingerprint_is_sixteen_digits_of_a_hash_of_source_and_environment():
+    """Seed 002, 3.1: the order in which the environment is listed makes no difference."""
+    here = environment_text({"python": "3.11", "cwd": "/a"})
+    made = fingerprint("x = 1", here)
+
+    assert re.fullmatch(r"sha256:[0-9a-f]{16}", made)
+    assert here == environment_text({"cwd": "/a", "python": "3.11"})
+    assert len({made, fingerprint("x = 2", here), fingerprint("x = 1", environment_text({}))}) == 3

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scale import examples
 
 from ctxkernel.core.errors import BadTarget
 from ctxkernel.core.image_headers import read_image
 from ctxkernel.core.ports import All
 from ctxkernel.sources import open_source
-from ctxkernel.sources.files import globs
+from ctxkernel.sources.files import folders
 from ctxkernel.sources.tables import parquet
 from ctxkernel.testing.renderings import opened, render, written
 
@@ -228,7 +229,7 @@ def test_the_outline_of_a_notebook_of_very_many_cells_is_bounded_and_says_so(tmp
     assert far.endswith("h.tokens shows more]")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     at=st.integers(0, len(WHOLE)),
     put=st.text('{}[]",:\\0a\n', max_size=5),
@@ -358,7 +359,7 @@ def test_what_is_no_file_behind_a_pattern_is_named_and_not_opened(folder):
     ],
 )
 def test_what_a_bound_leaves_out_is_said(folder, monkeypatch, bound: str, most: int, said: str):
-    monkeypatch.setattr(globs, bound, most)
+    monkeypatch.setattr(folders, bound, most)
 
     assert said in render("data/*").text.split("\n")[0]
 

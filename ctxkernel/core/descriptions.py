@@ -74,10 +74,10 @@ def brief(value: Any, chars: int = 80) -> str:
         return truncate(f"<{_clean(type_name(class_of(value)))}: {type(fault).__name__}>", chars)
 
 
-def _text(value: object, chars: int, module: str) -> str:
+def _text(value: object, chars: int, module: str, depth: int = 0) -> str:
     writer = _Writer(chars, module)
     with contextlib.suppress(_FullError):
-        writer.write(value, 0)
+        writer.write(value, depth)
     return writer.text()
 
 
@@ -102,9 +102,19 @@ def _first(value: Any, base: Any, most: int) -> list[Any]:
     return list(islice(base.__iter__(value), most))
 
 
-def _members(value: Any, base: Any, most: int) -> list[Any]:
-    """Return members of a set, sorted by their text: the order of hashing differs from process to process."""
-    return sorted(_first(value, base, most), key=brief)
+def _members(value: Any, base: Any, most: int, depth: int = 0) -> list[Any]:
+    """Return members of a set, sorted by their text: the order of hashing differs from process to process.
+
+    The text of a member goes as deep as that of a set at `depth`. Sets of sets would take exponential time otherwise.
+    """
+
+    def text(member: Any) -> str:
+        try:
+            return _text(member, 80 >> depth, "__main__", depth)
+        except Exception:
+            return type_name(class_of(member))
+
+    return sorted(_first(value, base, most), key=text)
 
 
 def enum_name(value: Any) -> str:
@@ -264,7 +274,7 @@ class _Writer:
                     self.write(held, depth + 1)
             else:
                 is_small_set = base in (set, frozenset) and length <= self.left
-                items = _members(value, base, length) if is_small_set else _first(value, base, self.left)
+                items = _members(value, base, length, depth + 1) if is_small_set else _first(value, base, self.left)
                 self._items(items, depth)
             self.put("," + right if cls is tuple and length == 1 else right)
         if cls is not base:

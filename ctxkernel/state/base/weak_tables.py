@@ -1,16 +1,25 @@
-"""Tables of values and names for objects that live. Rule: no object is kept alive, hashed or compared."""
+"""Tables of values and names for living objects.
+
+Rule 1: no object is hashed or compared.
+Rule 2: no object is kept alive, except one without weak references in `Named.hold`, until the next `Named.release`.
+"""
 
 from __future__ import annotations
 
+import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
+
+_ALONE = 2
+"""What `sys.getrefcount` returns for an object to which one attribute refers: that, and the argument."""
 
 
 class ById:
     """A value for each of some objects."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], Any]] = {}
+        self._known: dict[int, tuple[Callable[[], Any], Any]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -30,13 +39,27 @@ class ById:
         return known[1] if known is not None and known[0]() is obj else None
 
 
+class _Held:
+    """A reference to an object that has no weak ones. The only strong reference of its table."""
+
+    __slots__ = ("obj",)
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def __call__(self) -> Any:
+        return self.obj
+
+
 class Named(ById):
     """A name for each of some objects, and the object of a name: the newest one of several."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._refs: dict[str, list[weakref.ref[Any]]] = {}
+        self._refs: dict[str, list[Callable[[], Any]]] = {}
         """By name, the newest last."""
+        self.held: dict[str, _Held] = {}
+        """By name, objects without weak references: those of `hold`."""
 
     def add(self, name: str, obj: Any) -> None:
         """Take `obj` as the newest object of a name. If it has a name, it keeps that for `get`. Raises TypeError."""
@@ -44,6 +67,20 @@ class Named(ById):
         if self.get(obj) is None:
             self[obj] = name
         self._refs[name] = [*(one for one in self._refs.get(name, ()) if one() is not obj), ref]
+
+    def hold(self, name: str, obj: Any) -> None:
+        """Take an object without weak references as the only object of a name, and keep it alive until `release`."""
+        held = self.held[name] = _Held(obj)
+        self._known[id(obj)] = held, name
+        self._refs[name] = [held]
+
+    def release(self) -> None:
+        """Drop the objects that only this table still keeps alive."""
+        for name, held in [*self.held.items()]:
+            if sys.getrefcount(held.obj) <= _ALONE:
+                del self.held[name]
+                self.forget(name)
+                self._forget(id(held.obj), held)
 
     def _drop(self, name: str, ref: object) -> None:
         if left := [one for one in self._refs.pop(name, ()) if one is not ref]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
 import uuid
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from ctxkernel.core.reflection import class_qualname
+from ctxkernel.core.reflection import class_of, class_qualname
 from ctxkernel.state.base.own_modules import OwnModule
 from ctxkernel.state.base.weak_tables import ById, Named
 from ctxkernel.state.types.identities import Identities
@@ -49,12 +48,17 @@ class ObjectNames:
         return known
 
     def token(self, obj: object) -> str:
-        """Return the token of an object that is alive only: the same one, if it has weak references."""
+        """Return the token of an object without a stored form: the same one as long as the object lives."""
         if (known := self.tokens.get(obj)) is None:
             known = f"{self.process}-{next(self._count)}"
-            with contextlib.suppress(TypeError):
-                self.tokens.add(known, obj)
+            self._name(known, obj)
         return known
+
+    def _name(self, token: str, obj: object) -> None:
+        try:
+            self.tokens.add(token, obj)
+        except TypeError:
+            self.tokens.hold(token, obj)
 
     def adopt_tokens(self, found: Iterable[tuple[str, int, str]]) -> None:
         """Take over tokens that a forked process gave: token, id, type.
@@ -64,9 +68,8 @@ class ObjectNames:
         wanted = {key: (token, kind) for token, key, kind in found if self.tokens.object(token) is None}
         for obj in [one for one in gc.get_objects() if id(one) in wanted] if wanted else ():
             token, kind = wanted[id(obj)]
-            if kind == class_qualname(type(obj)):
-                with contextlib.suppress(TypeError):
-                    self.tokens.add(token, obj)
+            if kind == class_qualname(class_of(obj)):
+                self._name(token, obj)
 
     def share(self, obj: object) -> None:
         """Give an object a pack of its own from now on. Raises TypeError without weak references."""

@@ -139,7 +139,9 @@ class SessionFile:
 
 
 def _open(path: Path, options: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, isolation_level=None, timeout=5)
+    # The garbage collector may close it, on whatever thread it runs.
+    address = f"{path.absolute().as_uri()}?{options}"
+    return sqlite3.connect(address, uri=True, isolation_level=None, timeout=5, check_same_thread=False)
 
 
 def _decoded(raw: bytes) -> str:
