@@ -97,7 +97,7 @@ def assert_all_there_is_readable(folder: Path) -> set[str]:
     with_files = ChunkStore(folder, readonly=True)
     for entry in with_files.entries():
         assert with_files.has(entry.address)
-        with_files.verify(entry.address)
+        with_files.read(entry.address)
     with_files.close()
     return {entry.address for entry in with_files.entries()}
 
@@ -319,16 +319,16 @@ def test_a_damaged_chunk_is_named_and_can_be_put_again(tmp_path):
     store.close()
 
 
-def test_verify_looks_again_at_what_was_read_before(tmp_path):
+def test_a_second_read_checks_the_content_again(tmp_path):
     folder = tmp_path / "session"
     store = ChunkStore(folder)
     address = put(store, content(1))
-    store.verify(address)
+    store.read(address)
     with packs.pack_path(folder, 1).open("r+b") as file:
         file.write(b"damage")
 
     with pytest.raises(StoreError, match="not what was stored"):
-        store.verify(address)
+        store.read(address)
     store.close()
 
 

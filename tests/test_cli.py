@@ -21,9 +21,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from ctxkernel._version import __version__
-from ctxkernel.cli import _COMMANDS, checks, kernelspec, lab, main
+from ctxkernel.cli import _COMMANDS, kernelspec, lab, main
 from ctxkernel.cli import doctor as doctor_module
-from ctxkernel.cli.output import clip, safe_block, safe_line, table
+from ctxkernel.cli.output import clip, safe_block, safe_line, terminal_table
 from ctxkernel.cli.read import projection_table, timeline_text
 from ctxkernel.core.text import format_duration
 from ctxkernel.core.timeline_table import changed_names
@@ -722,9 +722,9 @@ def test_the_doctor_says_what_checkpoints_take_and_when_it_is_too_much(tmp_path:
     (tmp_path / "checkpoints" / "s").mkdir(parents=True)
     (tmp_path / "checkpoints" / "s" / "000001.pack").write_bytes(b"x" * 100_000)
 
-    fine = checks.check_checkpoints()
+    fine = doctor_module.check_checkpoints()
     monkeypatch.setenv("CTXKERNEL_QUOTA_GB", "0.00001")
-    full = checks.check_checkpoints()
+    full = doctor_module.check_checkpoints()
 
     assert fine.status == "ok"
     assert re.fullmatch(r"10\d\.\d kB of 20\.0 GB in .*checkpoints", fine.detail)
@@ -733,9 +733,9 @@ def test_the_doctor_says_what_checkpoints_take_and_when_it_is_too_much(tmp_path:
 
 
 def test_the_doctor_tries_the_forked_writer(monkeypatch: pytest.MonkeyPatch):
-    tried = checks.check_background()
+    tried = doctor_module.check_background()
     monkeypatch.setenv("CTXKERNEL_FORK", "0")
-    told_not_to = checks.check_background()
+    told_not_to = doctor_module.check_background()
 
     assert tried.status == "ok"
     assert ("beside" in tried.detail) == sys.platform.startswith("linux")
@@ -745,13 +745,13 @@ def test_the_doctor_tries_the_forked_writer(monkeypatch: pytest.MonkeyPatch):
 def test_the_doctor_names_a_secret_that_others_may_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """And makes none: that is the kernel's to do."""
     monkeypatch.setenv("CTXKERNEL_HOME", str(tmp_path))
-    none = checks.check_secret()
+    none = doctor_module.check_secret()
     assert not list(tmp_path.iterdir())
     (tmp_path / "secret").write_bytes(b"s" * 32)
     (tmp_path / "secret").chmod(0o644)
-    shared = checks.check_secret()
+    shared = doctor_module.check_secret()
     (tmp_path / "secret").chmod(0o600)
-    private = checks.check_secret()
+    private = doctor_module.check_secret()
 
     assert (none.status, private.status) == ("ok", "ok")
     if os.name == "posix":
@@ -775,7 +775,7 @@ def test_a_check_that_breaks_is_a_warning(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(doctor_module, "CHECKS", (("disk", broken),))
 
-    (found,) = doctor_module.examine()
+    (found,) = doctor_module.run_checks()
 
     assert found.status == "warn"
     assert "disk on fire" in found.detail
@@ -794,7 +794,9 @@ def test_versions_are_compared_by_their_leading_numbers(text: str, numbers: tupl
 def test_a_table_is_aligned_and_fits_the_terminal(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "40")
 
-    lines = table(("", "n", "text"), [("a", "1", "x" * 100), ("bb", "20", "日本")], right=frozenset({1})).splitlines()
+    lines = terminal_table(
+        ("", "n", "text"), [("a", "1", "x" * 100), ("bb", "20", "日本")], right=frozenset({1})
+    ).splitlines()
 
     assert lines == ["     n  text", "a    1  " + "x" * 31 + "…", "bb  20  日本"]
 

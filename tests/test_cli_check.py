@@ -102,7 +102,7 @@ def test_the_rules_are_those_of_the_model(tmp_path: Path, capsys: pytest.Capture
     assert main(["check", path, "--model", "claude-haiku-4-5"]) == 0
     capsys.readouterr()
     assert main(["check", path, "--model", "llama"]) == 1
-    assert "llama, which no row knows: checked as the strictest model" in capsys.readouterr().out
+    assert "llama is unknown: checked as the strictest model" in capsys.readouterr().out
 
 
 def test_a_beta_opens_its_fields(tmp_path: Path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ctxkernel.store.chunks.chunk_store import ChunkStore, address_of
-from ctxkernel.store.log.origin import note, noted, remove, why_gone
+from ctxkernel.store.log.origin import list_log, listed_logs, remove_data, why_gone
 from ctxkernel.store.log.session import SessionStore
 
 
@@ -38,7 +38,7 @@ def with_data(folder: Path) -> ChunkStore:
 
 
 def test_a_session_is_gone_with_its_notebook_or_its_log(folder: Path, log: Path, tmp_path: Path):
-    note(folder, log)
+    list_log(folder, log)
     assert why_gone(folder) == ""
 
     (tmp_path / "a.ipynb").unlink()
@@ -52,7 +52,7 @@ def test_a_session_is_gone_with_its_notebook_or_its_log(folder: Path, log: Path,
 def test_what_is_not_known_is_not_gone(folder: Path, log: Path):
     """A folder of an earlier version, one whose note is damaged, and a log that cannot be read."""
     assert why_gone(folder) == ""
-    note(folder, log)
+    list_log(folder, log)
     log.write_text("no database")
     assert why_gone(folder) == ""
     (folder / "logs.json").write_text("[")
@@ -63,8 +63,8 @@ def test_a_log_that_was_copied_keeps_the_data_of_both(folder: Path, log: Path, t
     copy = tmp_path / "elsewhere.sqlite"
     copy.write_bytes(log.read_bytes())
     for one in (log, copy, log):
-        note(folder, one)
-    assert noted(folder) == [log, copy]
+        list_log(folder, one)
+    assert listed_logs(folder) == [log, copy]
 
     log.unlink()
     assert why_gone(folder) == ""
@@ -74,9 +74,9 @@ def test_a_log_that_was_copied_keeps_the_data_of_both(folder: Path, log: Path, t
 
 def test_the_data_of_a_kernel_that_lives_are_not_removed(folder: Path):
     store = with_data(folder)
-    assert remove(folder) == 0
+    assert remove_data(folder) == 0
     assert folder.is_dir()
     store.close()
 
-    assert remove(folder) > 0
+    assert remove_data(folder) > 0
     assert not folder.exists()

@@ -839,7 +839,7 @@ def test_verify_says_what_is_damaged_and_what_can_still_be_returned_to(path):
         "restorable: 4 of 5 checkpoints, 2 of them whole",
         "  checkpoint cs4.1 cannot: skipped: a step failed",
         "  checkpoint cs5.1 without: c: given up for space today",
-        "5 statements can be read; what is damaged stands above",
+        "5 statements can be read; the damage is listed above",
     ]
     del there["a1"]
     report = verify(path, FakeChunks(**there), addresses)
@@ -947,7 +947,7 @@ def test_an_older_session_is_read_as_it_is_and_brought_up_by_the_next_kernel(pat
 
 
 def test_a_move_to_the_new_schema_that_fails_leaves_the_old(path, monkeypatch):
-    from ctxkernel.store.log import migrations
+    from ctxkernel.store.log import schema
 
     kernel = Kernel(path)
     kernel.run()
@@ -958,7 +958,7 @@ def test_a_move_to_the_new_schema_that_fails_leaves_the_old(path, monkeypatch):
         connection.execute("DROP TABLE checkpoints")
         raise sqlite3.DatabaseError("as damaged as can be")
 
-    monkeypatch.setitem(migrations.STEPS, 1, half)
+    monkeypatch.setitem(schema.STEPS, 1, half)
     store = SessionStore.open(path)
     assert store.path.name == "note-2.sqlite"
     store.close()

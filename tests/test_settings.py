@@ -44,7 +44,7 @@ def beside(mine: Path) -> Path:
 
 
 def read(mine: Path, **env: str) -> config.Configured:
-    return config.read(env, beside(mine).parent)
+    return config.read_settings(env, beside(mine).parent)
 
 
 def test_the_nearer_source_wins_and_each_value_knows_where_it_is_from(mine: Path):

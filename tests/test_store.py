@@ -31,6 +31,7 @@ from ctxkernel.core.timeline import (
     statement_to_json,
 )
 from ctxkernel.core.turn import DeltaItem, HandleState, TurnResult
+from ctxkernel.history.events import UserQuestion
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.store.log import rows, schema
 from ctxkernel.store.log.location import belongs, notebook_name, session_path
@@ -590,6 +591,16 @@ def test_what_looks_like_a_credential_is_in_no_byte_of_the_session(recorded):
     assert made.source == "client = Client('[masked: key]')\nDB_PASSWORD = '[masked]'"
     assert execution.stdout == "using [masked: key]\n"
     assert execution.state_diff.changed["db_password"].repr == "'[masked]'"
+
+
+def test_a_credential_that_only_the_models_history_has_is_masked(recorded):
+    """The texts of the turn decide nothing about the events that were recorded with it."""
+    asked = UserQuestion("q1", f"why is {SECRET} refused?")
+    recorded.store.begin(*statement(1))
+    assert recorded.store.end(dataclasses.replace(turn(1), recorded=(asked,))) is None
+    with recorded.reader() as reader:
+        assert reader.records() == {"s1.1": [dataclasses.replace(asked, text="why is [masked: key] refused?")]}
+    recorded.store.close()
 
 
 def test_a_name_that_says_secret_hides_the_value_in_the_delta_feed(recorded):

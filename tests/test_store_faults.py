@@ -85,7 +85,7 @@ def test_what_ran_when_the_kernel_died_is_recorded_as_cancelled_at_the_next_star
     ((_, (execution,)),) = read(path)
     assert execution.status == "cancelled"
     assert execution.exception == ExceptionInfo(
-        "KernelDied", "the kernel died while this ran; what it printed was not kept", ""
+        "KernelDied", "the kernel died while this ran; its output was not kept", ""
     )
     assert execution.ended_at is None  # nobody knows
     again.close()

@@ -37,7 +37,7 @@ texts = st.lists(st.text(st.characters() | st.sampled_from(":0123456789\ud800"),
 
 def test_the_secret_is_made_once_and_is_the_users_alone(tmp_path):
     home = tmp_path / "some" / "home"
-    first, second = trust.load(home), trust.load(home)
+    first, second = trust.load_signer(home), trust.load_signer(home)
     assert first.fault == second.fault == ""
     assert second.is_signed(first.sign("a"), "a")
     assert os.listdir(home) == ["secret"]
@@ -48,7 +48,7 @@ def test_the_secret_is_made_once_and_is_the_users_alone(tmp_path):
 
 
 def test_another_home_is_another_user(tmp_path):
-    one, other = trust.load(tmp_path / "a"), trust.load(tmp_path / "b")
+    one, other = trust.load_signer(tmp_path / "a"), trust.load_signer(tmp_path / "b")
     assert not other.is_signed(one.sign("a"), "a")
 
 
@@ -67,7 +67,7 @@ def test_kernels_that_start_at_once_agree_on_one_secret(tmp_path, monkeypatch):
             home = tmp_path / f"{links}{n}"
             together = threading.Barrier(8)
             with ThreadPoolExecutor(8) as pool:
-                signatures = list(pool.map(lambda _: (together.wait(), trust.load(home))[1].sign("x"), range(8)))  # noqa: B023
+                signatures = list(pool.map(lambda _: (together.wait(), trust.load_signer(home))[1].sign("x"), range(8)))  # noqa: B023
             assert len(set(signatures)) == 1
             assert None not in signatures
             assert os.listdir(home) == ["secret"]
@@ -79,7 +79,7 @@ def no_links(*_):
 
 def test_a_file_system_without_hard_links_will_do(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", no_links)
-    assert trust.load(tmp_path).sign("a") == trust.load(tmp_path).sign("a") is not None
+    assert trust.load_signer(tmp_path).sign("a") == trust.load_signer(tmp_path).sign("a") is not None
     assert os.listdir(tmp_path) == ["secret"]
 
 
@@ -88,7 +88,7 @@ def test_a_secret_that_is_none_signs_nothing_and_is_left_as_it_is(tmp_path, monk
     monkeypatch.setattr(trust, "_PATIENCE_S", 0.0)
     (tmp_path / "secret").write_bytes(content)
     (tmp_path / "secret").chmod(0o600)
-    found = trust.load(tmp_path)
+    found = trust.load_signer(tmp_path)
     assert "delete it" in found.fault
     assert str(tmp_path / "secret") in found.fault
     assert found.sign("a") is None
@@ -98,31 +98,31 @@ def test_a_secret_that_is_none_signs_nothing_and_is_left_as_it_is(tmp_path, monk
 @posix
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o622, 0o666])
 def test_a_secret_that_others_may_know_is_none(tmp_path, mode):
-    assert trust.load(tmp_path).fault == ""
+    assert trust.load_signer(tmp_path).fault == ""
     (tmp_path / "secret").chmod(mode)
-    found = trust.load(tmp_path)
+    found = trust.load_signer(tmp_path)
     assert "chmod 600" in found.fault
     assert not found.is_signed(found.sign("a"), "a")
 
 
 @posix
 def test_a_secret_of_another_user_is_none(tmp_path, monkeypatch):
-    trust.load(tmp_path)
+    trust.load_signer(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert "another user" in trust.load(tmp_path).fault
+    assert "another user" in trust.load_signer(tmp_path).fault
 
 
 @posix
 def test_a_link_to_a_secret_is_not_followed(tmp_path):
-    trust.load(tmp_path / "theirs")
+    trust.load_signer(tmp_path / "theirs")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "secret").symlink_to(tmp_path / "theirs" / "secret")
-    assert trust.load(tmp_path / "mine").fault != ""
+    assert trust.load_signer(tmp_path / "mine").fault != ""
 
 
 def test_where_no_secret_can_be_made_the_reason_is_told(tmp_path):
     (tmp_path / "file").touch()
-    found = trust.load(tmp_path / "file" / "below")
+    found = trust.load_signer(tmp_path / "file" / "below")
     assert "cannot be used" in found.fault
     assert trust.signer({"CTXKERNEL_HOME": str(tmp_path / "file" / "below")}).sign("a") is None
 

@@ -23,7 +23,7 @@ from ctxkernel.history.events import Action, AssistantMessage, HistoryEvent, Rul
 from ctxkernel.projection.dialect import RUN_CELL
 from ctxkernel.projection.secrets import mask
 from ctxkernel.projection.value import Projection
-from ctxkernel.store.log.rows import SUMMARY, plain
+from ctxkernel.store.log.rows import SUMMARY, masked_json
 
 VERSION = 1
 _ROUND_FIELDS = ("receipt", "model", "stop_reason", "usage", "response_id", "blocks", "verdicts")
@@ -264,7 +264,7 @@ def dump_turns(asks: Sequence[RecordedAsk]) -> str:
         }
         for ask in asks
     ]
-    made = plain({"ctxkernel_turns": VERSION, "asks": rows}, mask)
+    made = masked_json({"ctxkernel_turns": VERSION, "asks": rows}, mask)
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 

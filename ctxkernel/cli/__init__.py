@@ -62,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ctxkernel",
         description="A Jupyter kernel in which a person and a language model work on one replayable timeline.",
-        epilog="Exit status: 0 good, 1 what was asked for does not hold, 2 unusable arguments. "
+        epilog="Exit status: 0 success, 1 the requested result does not hold, 2 invalid arguments. "
         "`ctxkernel doctor` says what works here.",
     )
     parser.add_argument("--version", action="version", version=f"ctxkernel {__version__}")

@@ -128,7 +128,7 @@ def _as_json(one: _Checked) -> dict[str, Any]:
 def _as_text(one: _Checked, *, several: bool) -> list[str]:
     """Return a line for the request, and two for each violation."""
     model = clip(safe_line(one.model), 100) or "no model"
-    name = model if one.known else f"{model}, which no row knows: checked as the strictest model"
+    name = model if one.known else f"{model} is unknown: checked as the strictest model"
     count = len(one.report.violations)
     told = paint("ok", "green") if one.report.ok else paint(f"{count} violation{'s' * (count > 1)}", "red")
     lines = [f"{f'line {one.line}: ' if several else ''}{told} · {name}"]

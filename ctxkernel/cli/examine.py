@@ -25,7 +25,7 @@ import nbformat
 
 from ctxkernel.cli import INTERRUPTED, Failed
 from ctxkernel.cli.kernel import OwnKernel, kernel_log
-from ctxkernel.cli.run import Cells, Outcome, Progress, code_cells, read_notebook, run_cells
+from ctxkernel.cli.run import Cells, Progress, RunOutcome, code_cells, read_notebook, run_cells
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.replay import Comparison
 from ctxkernel.core.timeline import Artifact, ExceptionInfo, Execution
@@ -84,7 +84,7 @@ def examine(path: Path, *, update: bool = False) -> Examined:
 
 async def _execute(
     notebook: nbformat.NotebookNode, path: Path, session: Path, log: IO[bytes], *, update: bool
-) -> Outcome:
+) -> RunOutcome:
     foreign = [name for name in os.environ if name.startswith(("ANTHROPIC_", "CTXKERNEL_")) or name == _UNDER_PYTEST]
     environment: dict[str, str | None] = {
         **dict.fromkeys(foreign),
@@ -95,7 +95,7 @@ async def _execute(
         "CTXKERNEL_ANSWERS": "recorded",
         "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
     }
-    outcome = Outcome()
+    outcome = RunOutcome()
     async with OwnKernel.started(notebook, path.resolve().parent, environment, log) as kernel:
         cells = code_cells(notebook)
         await run_cells(kernel, cells, 0, outcome, Progress(len(cells)))

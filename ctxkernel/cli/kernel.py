@@ -35,7 +35,7 @@ from traitlets import default
 from ctxkernel.cli import Failed, Interrupted
 from ctxkernel.cli.kernelspec import OwnKernelSpecs
 from ctxkernel.cli.output import safe_line
-from ctxkernel.store.lock import SessionLock, holder, lock_path
+from ctxkernel.store import lock
 from ctxkernel.store.log.reader import SessionReader
 
 RESUME = "CTXKERNEL_RESUME"
@@ -244,15 +244,9 @@ def has_statements(session: Path) -> bool:
 
 def keep_off(session: Path) -> None:
     """Raise Failed if a running kernel writes the session: a second one would begin another."""
-    try:
-        lock = SessionLock.take(session) if lock_path(session).exists() else None
-    except OSError:  # no locks here, or none that we may take: the kernel will say so
-        return
-    if lock is not None:
-        lock.release()
-    elif lock_path(session).exists():
+    if lock.is_locked(session, unknown=False):  # without locks the kernel will say so
         raise Failed(
-            f"{session} is in use by a running kernel ({holder(session) or 'of an unknown process'}): "
+            f"{session} is in use by a running kernel ({lock.holder(session) or 'of an unknown process'}): "
             "use the same command in its notebook as `%ctx …`, or shut that kernel down first."
         )
 

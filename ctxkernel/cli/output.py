@@ -85,7 +85,7 @@ def clip(text: str, columns: int) -> str:
     return text
 
 
-def table(
+def terminal_table(
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,

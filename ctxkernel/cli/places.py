@@ -19,7 +19,7 @@ _RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TimelinePlace:
     """A state of the timeline."""
 
     execution_id: str | None
@@ -42,16 +42,16 @@ class Timeline:
         with reader.snapshot():
             return cls(reader.log(all_roots=all_roots), reader.names(), reader.session_id)
 
-    def place(self, text: str, *, before: bool = False) -> Place:
+    def place(self, text: str, *, before: bool = False) -> TimelinePlace:
         """Return the state after a statement, or before it. Raises Unusable."""
         if text in ("0", "s0") and not before:
-            return Place(None, "the start")
+            return TimelinePlace(None, "the start")
         execution = self._execution(text)
         if before:
-            return Place(execution.parent_execution_id, f"before {execution.statement_id}")
+            return TimelinePlace(execution.parent_execution_id, f"before {execution.statement_id}")
         if execution.status == "running":
             raise Unusable(f"{execution.statement_id} is running, or its kernel died in it; give an earlier statement.")
-        return Place(execution.execution_id, text if text in self.names else execution.statement_id)
+        return TimelinePlace(execution.execution_id, text if text in self.names else execution.statement_id)
 
     def _execution(self, text: str) -> Execution:
         try:
@@ -70,7 +70,7 @@ class Timeline:
             f"give a number that `ctxkernel timeline` lists{some}."
         )
 
-    def between(self, text: str) -> tuple[Place, Place | None]:
+    def between(self, text: str) -> tuple[TimelinePlace, TimelinePlace | None]:
         """Return the first and the last statement of `N..M`; for `N` the last is None. Raises Unusable."""
         match = _RANGE.fullmatch(text)
         first = self.place(match["first"] if match else text)

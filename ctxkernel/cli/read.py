@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxkernel.cli import Failed, Unusable
-from ctxkernel.cli.output import Colour, paint, show, show_json, status_colour, table
+from ctxkernel.cli.output import Colour, paint, show, show_json, status_colour, terminal_table
 from ctxkernel.core.text import plural
 from ctxkernel.core.timeline_table import RIGHT, STATUS, path_to, timeline_table
 from ctxkernel.store.log.reader import SessionReader, newest_session
@@ -79,7 +79,7 @@ def timeline_text(value: Json, path: Path, names: Mapping[str, str] | None = Non
     made = timeline_table(value["statements"], value["head"], path_to(value["statements"], value["head"]), names or {})
     heads, *rows = made.rows
     colours: list[Colour | None] = [status_colour(status) for status in made.statuses]
-    body = table(heads, rows, right=RIGHT, colours=colours, coloured=STATUS, dimmed=made.aside)
+    body = terminal_table(heads, rows, right=RIGHT, colours=colours, coloured=STATUS, dimmed=made.aside)
     failed = sum(status != "ok" for status in made.statuses)
     summary = f"{plural(len(rows), 'executions')}, {f'{failed} not ok' if failed else 'all ok'}"
     return f"{body}\n\n{summary} · {made.legend()} · {path}"
@@ -91,14 +91,16 @@ def projection_table(value: Json) -> str:
     rows = [
         (b["id"], b["kind"], b["origin"], f"{b['tokens']:,}", "cached" if b["cached"] else "", b["why"]) for b in blocks
     ]
-    parts = [table(("block", "kind", "from", "tokens", "", "why"), rows, right=frozenset({3}), caps={0: 28, 2: 16})]
+    parts = [
+        terminal_table(("block", "kind", "from", "tokens", "", "why"), rows, right=frozenset({3}), caps={0: 28, 2: 16})
+    ]
     if value["left_out"]:
         left = [(item["id"], item["why"]) for item in value["left_out"]]
-        parts.append(table(("left out", "why"), left, caps={0: 28}))
+        parts.append(terminal_table(("left out", "why"), left, caps={0: 28}))
     violations = value["report"]["violations"]
     if violations:
         broken = [(v["rule"], v["path"], v["message"], v["fix"]) for v in violations]
-        parts.append(table(("rule", "at", "what is wrong", "what helps"), broken, caps={1: 28, 2: 60}))
+        parts.append(terminal_table(("rule", "at", "what is wrong", "what helps"), broken, caps={1: 28, 2: 60}))
     verdict = paint("every check passed", "green") if value["report"]["ok"] else paint("not fit to be sent", "red")
     model = value["request"].get("model", "")
     parts.append(f"~{value['tokens']:,} tokens · {verdict} · {model} · receipt {str(value['receipt'])[:23]}")

@@ -86,7 +86,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """How the run ended."""
 
     status: int = 0
@@ -96,8 +96,8 @@ class Outcome:
 
 async def _execute(
     notebook: nbformat.NotebookNode, path: Path, arguments: argparse.Namespace, log: IO[bytes]
-) -> Outcome:
-    outcome = Outcome()
+) -> RunOutcome:
+    outcome = RunOutcome()
     environment: dict[str, str | None] = {HINT: str(path.resolve())}
     session: Path | None = arguments.session
     if arguments.resume and session is None:
@@ -154,7 +154,7 @@ async def _resume(kernel: OwnKernel, session: Path, cells: Cells, progress: Prog
     return kept
 
 
-async def run_cells(kernel: OwnKernel, cells: Cells, before: int, outcome: Outcome, progress: Progress) -> None:
+async def run_cells(kernel: OwnKernel, cells: Cells, before: int, outcome: RunOutcome, progress: Progress) -> None:
     """Execute cells in order; `before` is the number of cells with code above the first one."""
     for number, (index, cell) in enumerate(cells, before + 1):
         kernel.client.cell_id = cell.get("id")
@@ -203,8 +203,8 @@ def _cell_error(number: int, cell: nbformat.NotebookNode, fault: CellExecutionEr
     """Return the kernel's traceback, with its colours on a terminal only, and every other control character shown."""
     if fault.ename == "Waiting":
         return (
-            f"Cell {number} asks the model, whose work waits for a yes (mode ask), and nobody is here to give it. "
-            "CTXKERNEL_MODE=auto, or %%ask --mode auto, lets its cells run; with recorded turns (%ctx record, in the "
+            f"Cell {number} asks the model, whose cells wait for an approval (mode ask), which nobody can give here. "
+            "CTXKERNEL_MODE=auto, or %%ask --mode auto, lets them run; with recorded turns (%ctx record, in the "
             "notebook) no model is asked."
         )
     summary = f"{fault.ename}: {fault.evalue}"

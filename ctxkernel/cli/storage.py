@@ -9,15 +9,16 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ctxkernel.cli import Failed
-from ctxkernel.cli.output import clip, safe_line, say, show, show_json, table
+from ctxkernel.cli.output import clip, safe_line, say, show, show_json, terminal_table
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.text import format_date, format_size
+from ctxkernel.store import lock
 from ctxkernel.store.chunks import quota
-from ctxkernel.store.lock import SessionLock, lock_path
 from ctxkernel.store.log import origin
 
 _GB = 10**9
@@ -38,27 +39,29 @@ def gc(arguments: argparse.Namespace) -> int:
     report = replace(report, before=sum(sizes.values()), faults=(*report.faults, *faults))
     if arguments.dry_run:
         report = replace(report, after=report.after - sum(removed.values()))
-    found = _Found(root, report, sizes, used, live, gone, removed)
+    sessions = [
+        {"session": name, "bytes": size, "last_use": used[name], "live": name in live, "gone": gone.get(name)}
+        for name, size in sizes.items()
+    ]
+    thinned = [
+        {"session": one.session_id, "bytes": one.bytes, "chunks": len(one.addresses), "why": one.why}
+        for one in report.thinned
+    ]
+    value = {
+        "folder": str(root),
+        **{name: getattr(report, name) for name in ("limit", "before", "after", "enough", "dry_run")},
+        "sessions": sessions,
+        "thinned": thinned,
+        "removed": [{"session": name, "bytes": size} for name, size in removed.items()],
+        "faults": list(report.faults),
+    }
     if arguments.json:
-        show_json(_as_json(found))
+        show_json(value)
     else:
-        show(_as_text(found))
+        for fault in report.faults:
+            say(f"not done: {clip(safe_line(fault), 300)}")
+        show(_as_text(value))
     return 0 if report.enough and not report.faults else 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The data of the sessions, and the changes to them."""
-
-    root: Path
-    report: quota.Report
-    sizes: dict[str, int]
-    used: dict[str, float]
-    live: set[str]
-    gone: dict[str, str]
-    """Sessions that nobody can need any more, and why."""
-    removed: dict[str, int]
-    """Sessions that were removed, or would be, and their bytes."""
 
 
 def _remove(
@@ -69,7 +72,7 @@ def _remove(
     faults: list[str] = []
     for name in gone:
         try:
-            if dry_run or origin.remove(root / name):
+            if dry_run or origin.remove_data(root / name):
                 removed[name] = sizes[name]
         except (StoreError, OSError) as fault:
             faults.append(f"{name}: {fault}")
@@ -78,63 +81,34 @@ def _remove(
 
 def living(root: Path) -> set[str]:
     """Return the sessions whose data a running kernel writes."""
-    found: set[str] = set()
-    for name in quota.usage(root):
-        if not lock_path(root / name).exists():
-            continue
-        try:
-            lock = SessionLock.take(root / name)
-        except OSError:  # no locks here: it may be in use, so it is not changed
-            lock = None
-        if lock is None:
-            found.add(name)
-        else:
-            lock.release()
-    return found
+    return {name for name in quota.usage(root) if lock.is_locked(root / name, unknown=True)}
 
 
-def _as_json(found: _Found) -> dict[str, object]:
-    report = found.report
-    names = "limit before after enough dry_run"
-    return {
-        "folder": str(found.root),
-        **{name: getattr(report, name) for name in names.split()},
-        "sessions": [
-            {"session": name, "bytes": nbytes, "last_use": found.used[name]}
-            | {"live": name in found.live, "gone": found.gone.get(name)}
-            for name, nbytes in found.sizes.items()
-        ],
-        "thinned": [
-            {"session": one.session_id, "bytes": one.bytes, "chunks": len(one.addresses), "why": one.why}
-            for one in report.thinned
-        ],
-        "removed": [{"session": name, "bytes": nbytes} for name, nbytes in found.removed.items()],
-        "faults": list(report.faults),
-    }
-
-
-def _as_text(found: _Found) -> str:
-    report, sizes = found.report, found.sizes
-    verbs = ("would give up", "would be removed") if report.dry_run else ("gave up", "removed")
-    told = dict.fromkeys(found.live, "in use") | found.gone
-    told |= {one.session_id: f"{verbs[0]} {format_size(one.bytes)}: {one.why}" for one in report.thinned}
-    told |= {name: f"{verbs[1]}: {found.gone[name]}" for name in found.removed}
-    largest = sorted(sizes, key=lambda name: -sizes[name])
-    dates = {name: format_date(when) if when else "unknown" for name, when in found.used.items()}
-    rows = [(name, format_size(sizes[name]), dates[name], told.get(name, "")) for name in largest]
-    lines = [table(("session", "takes", "last used", ""), rows, right=frozenset({1})) + "\n"] if rows else []
-    for fault in report.faults:
-        say(f"not done: {clip(safe_line(fault), 300)}")
-    now = f"{format_size(report.after)} of {format_size(report.limit)}"
-    if report.thinned or found.removed:
-        now = f"{format_size(report.before)} → {now}{' (planned)' if report.dry_run else ''}"
-    lines.append(f"{now} · {found.root}")
-    if left := found.gone.keys() - found.removed.keys():
+def _as_text(value: dict[str, Any]) -> str:
+    """Return the JSON of the command as text."""
+    thin, remove = ("would give up", "would be removed") if value["dry_run"] else ("gave up", "removed")
+    removed = {one["session"] for one in value["removed"]}
+    told: dict[str, str] = {}
+    for one in value["sessions"]:
+        gone = f"{remove}: {one['gone']}" if one["session"] in removed else one["gone"]
+        told[one["session"]] = gone or ("in use" if one["live"] else "")
+    for one in value["thinned"]:
+        if one["session"] not in removed:
+            told[one["session"]] = f"{thin} {format_size(one['bytes'])}: {one['why']}"
+    rows: list[tuple[str, ...]] = []
+    for one in sorted(value["sessions"], key=lambda one: -one["bytes"]):
+        date = format_date(one["last_use"]) if one["last_use"] else "unknown"
+        rows.append((one["session"], format_size(one["bytes"]), date, told[one["session"]]))
+    lines = [terminal_table(("session", "takes", "last used", ""), rows, right=frozenset({1})) + "\n"] if rows else []
+    now = f"{format_size(value['after'])} of {format_size(value['limit'])}"
+    if value["thinned"] or removed:
+        now = f"{format_size(value['before'])} → {now}{' (planned)' if value['dry_run'] else ''}"
+    lines.append(f"{now} · {value['folder']}")
+    if left := [one["bytes"] for one in value["sessions"] if one["gone"] and one["session"] not in removed]:
         lines.append(
-            f"The notebook or the log of {len(left)} is gone, {format_size(sum(sizes[name] for name in left))}: "
-            "--gone removes their data."
+            f"The notebook or the log of {len(left)} is gone, {format_size(sum(left))}: --gone removes their data."
         )
-    if not report.enough:
+    if not value["enough"]:
         lines.append(
             "Still over the limit: the rest is small data, or belongs to kernels that run. "
             "Shut those down and call this again, or raise --limit."

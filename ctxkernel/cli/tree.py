@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ctxkernel.cli.output import Colour, paint, safe_block, show, show_json, table
-from ctxkernel.cli.places import Place, Timeline
+from ctxkernel.cli.output import Colour, paint, safe_block, show, show_json, terminal_table
+from ctxkernel.cli.places import Timeline, TimelinePlace
 from ctxkernel.cli.read import find_session
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.timeline_table import gist
@@ -25,7 +25,7 @@ def branches(arguments: argparse.Namespace) -> int:
         path = reader.path
     if arguments.json:
         show_json(_as_json(timeline))
-    elif found := _table(timeline):
+    elif found := _branch_table(timeline):
         show(f"{found}\n\n* has HEAD · {path}")
     else:
         show(f"No statement in this session ({path}).")
@@ -45,7 +45,7 @@ def _as_json(timeline: Timeline) -> dict[str, object]:
     }
 
 
-def _table(timeline: Timeline) -> str:
+def _branch_table(timeline: Timeline) -> str:
     log = timeline.log
     rows: list[tuple[str, ...]] = []
     colours: list[Colour | None] = []
@@ -59,7 +59,7 @@ def _table(timeline: Timeline) -> str:
     if not rows:
         return ""
     heads = ("ends at", "since", "statements", "names", "last")
-    return table(heads, rows, right=frozenset({2}), caps={3: 32}, colours=colours, coloured=0)
+    return terminal_table(heads, rows, right=frozenset({2}), caps={3: 32}, colours=colours, coloured=0)
 
 
 def diff(arguments: argparse.Namespace) -> int:
@@ -67,8 +67,8 @@ def diff(arguments: argparse.Namespace) -> int:
     with SessionReader(find_session(arguments.notebook, arguments.session)) as reader, reader.snapshot():
         timeline = Timeline.of(reader, all_roots=True)
         old = timeline.place(arguments.old)
-        new = timeline.place(arguments.new) if arguments.new is not None else Place(timeline.log.head, "HEAD")
-        found = compare(reader, timeline, old, new)
+        new = timeline.place(arguments.new) if arguments.new is not None else TimelinePlace(timeline.log.head, "HEAD")
+        found = compare_states(reader, timeline, old, new)
     if arguments.json:
         show_json({"session": timeline.session, "from": old.execution_id, "to": new.execution_id, **found.to_json()})
     else:
@@ -77,7 +77,7 @@ def diff(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def compare(reader: SessionReader, timeline: Timeline, old: Place, new: Place) -> Differences:
+def compare_states(reader: SessionReader, timeline: Timeline, old: TimelinePlace, new: TimelinePlace) -> Differences:
     """Return the differences between two states of a session."""
     paths = [timeline.log.path(place.execution_id) for place in (old, new)]
     wanted = {execution.execution_id for path in paths for _, execution in path}

@@ -17,7 +17,7 @@ from ctxkernel.state.checkpoints import units
 from ctxkernel.store.chunks import quota
 from ctxkernel.store.chunks.chunk_store import ChunkStore
 from ctxkernel.store.log.reader import SessionReader
-from ctxkernel.store.log.verify import Report
+from ctxkernel.store.log.verify import SessionReport
 from ctxkernel.store.log.verify import verify as look
 
 
@@ -32,7 +32,7 @@ def verify(arguments: argparse.Namespace) -> int:
     return 0 if report.sound else 1
 
 
-def _report(path: Path) -> tuple[Report, Path | None]:
+def _report(path: Path) -> tuple[SessionReport, Path | None]:
     """Return the report, and the folder of the checkpoint data if there is one."""
     try:
         with SessionReader(path) as reader:
@@ -41,10 +41,10 @@ def _report(path: Path) -> tuple[Report, Path | None]:
             return look(path), None
         return look(path, ChunkStore(folder, readonly=True), units.references), folder
     except StoreError as error:
-        return Report(path, [str(error)]), None
+        return SessionReport(path, [str(error)]), None
 
 
-def _as_json(report: Report, data: Path | None) -> dict[str, Any]:
+def _as_json(report: SessionReport, data: Path | None) -> dict[str, Any]:
     names = "sound damage remarks statements projections checkpoints lost gaps"
     return {
         "session": report.session_id,
@@ -55,7 +55,7 @@ def _as_json(report: Report, data: Path | None) -> dict[str, Any]:
     }
 
 
-def _as_text(report: Report, data: Path | None) -> str:
+def _as_text(report: SessionReport, data: Path | None) -> str:
     lines = report.lines()
     if report.checkpoints and data is None:
         told = f"restorable: none of {report.checkpoints} checkpoints: their data are not on this machine"

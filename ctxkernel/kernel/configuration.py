@@ -48,7 +48,7 @@ class Configuration:
         self._apply_to_parts = apply
         self._keep_mark = keep_mark
         folder = notebook_folder(os.environ, os.getcwd())
-        base = self._base = guard("settings", lambda: config.read(os.environ, folder), config.Configured())
+        base = self._base = guard("settings", lambda: config.read_settings(os.environ, folder), config.Configured())
         self.session: dict[str, Value] = {}
         """The settings that `%ctx config` set."""
         self.own: dict[str, OwnProperty] = {}

@@ -46,7 +46,7 @@ def user_file() -> Path:
     return platformdirs.user_config_path("ctxkernel", appauthor=False) / FILE
 
 
-def read(env: Mapping[str, str], folder: Path | None = None) -> Configured:
+def read_settings(env: Mapping[str, str], folder: Path | None = None) -> Configured:
     """Return the settings of a kernel whose notebook is in `folder`; None if there is no notebook."""
     found = Configured()
     values: dict[str, Value] = {}

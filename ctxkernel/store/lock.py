@@ -68,6 +68,19 @@ def lock_path(session: Path) -> Path:
     return session.with_name(session.name + ".lock")
 
 
+def is_locked(session: Path, *, unknown: bool) -> bool:
+    """Return whether a live process has the lock of a session; `unknown` if the file system cannot say so."""
+    if not lock_path(session).exists():
+        return False
+    try:
+        lock = SessionLock.take(session)
+    except OSError:
+        return unknown
+    if lock is not None:
+        lock.release()
+    return lock is None
+
+
 def holder(session: Path) -> str:
     """Return the text of the holder in the lock file (`pid 4711`), or an empty text."""
     with contextlib.suppress(OSError), lock_path(session).open("rb") as file:

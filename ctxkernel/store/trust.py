@@ -97,7 +97,7 @@ def signer(env: Mapping[str, str] | None = None) -> Signer:
         return Signer(None, f"there is no folder for the secret that signs checkpoints ({error}); set {HOME} to one")
     found = _known.get(folder)
     if found is None or found.fault:  # the fault may have been repaired
-        found = _known[folder] = load(folder)
+        found = _known[folder] = load_signer(folder)
     return found
 
 
@@ -107,7 +107,7 @@ def user_folder(env: Mapping[str, str]) -> Path:
     return Path(said).expanduser().absolute() if said else platformdirs.user_data_path("ctxkernel", appauthor=False)
 
 
-def load(folder: Path) -> Signer:
+def load_signer(folder: Path) -> Signer:
     """Return the signer of the secret in `folder`; one is created if there is none. Never raises."""
     path = folder / FILE
     try:
@@ -132,8 +132,8 @@ def _read(path: Path) -> bytes:
             return found
         if len(found) > _BYTES or time.monotonic() > deadline:
             raise ValueError(
-                f"it has not {_BYTES} bytes; delete it (what it signed must then be trusted by hand), "
-                "and a new one is made"
+                f"it has not {_BYTES} bytes; delete it to create a new one "
+                "(its signatures are invalid then, and you must trust those sessions again)"
             )
         time.sleep(0.01)
 
@@ -146,7 +146,7 @@ def _check(found: os.stat_result) -> None:
         raise ValueError("it belongs to another user")
     if posix and found.st_mode & 0o077:
         raise ValueError(
-            "other users may read or change it; take their rights off it (chmod 600), or set "
+            "other users may read or change it; remove their rights (chmod 600), or set "
             f"{HOME} to a folder on a file system that has such rights"
         )
 

@@ -16,7 +16,7 @@ from ctxkernel.projection.compare import Comparison, compare
 from ctxkernel.projection.displayed_tokens import estimate_tokens, vocabulary
 from ctxkernel.projection.history import Past
 from ctxkernel.projection.value import Block, Projection
-from ctxkernel.store.log.stored_projections import stored_projection
+from ctxkernel.store.log.reader import stored_projection
 
 TEXT_LINES = 40
 """Most rows of a comparison."""

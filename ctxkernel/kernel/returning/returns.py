@@ -142,7 +142,7 @@ class Returning:
         if log is not None and log != self._noted and folder.is_dir():
             self._noted = log
             with contextlib.suppress(OSError):  # such as a full disk: then the data are kept
-                origin.note(folder, log)
+                origin.list_log(folder, log)
 
     def pair(self, cell: CellRequest) -> None:
         """Find the execution that a notebook's cell re-runs."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.chunks import packs
 from ctxkernel.store.chunks.manifest import GIVEN_UP
-from ctxkernel.store.chunks.packs import UNREAD, Entry, ReadTo, depth_of, entry_of
+from ctxkernel.store.chunks.packs import UNREAD, ChunkEntry, ReadTo, depth_of, entry_of
 
 MOST_LINKS = 8
 """Deltas between a chunk and one that is stored whole."""
@@ -24,10 +24,8 @@ _GIVEN_UP_FILE = "given-up"
 class ChunkIndex:
     """The records of a folder by the address of their chunk."""
 
-    def __init__(self, folder: Path, on_forget: Callable[[Collection[int], Collection[str]], None]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._on_forget = on_forget
-        """Gets the numbers of packs that were removed, and the addresses of their chunks."""
         self.records: dict[str, bytes] = {}
         self.read_to: dict[int, ReadTo] = {}
         """The known packs, and how much of their indexes was read."""
@@ -42,7 +40,7 @@ class ChunkIndex:
             address = entry_of(record).base
         return False
 
-    def entry(self, address: str) -> Entry:
+    def entry(self, address: str) -> ChunkEntry:
         """Return the entry of a chunk. Raises StoreError if it is missing or damaged."""
         record = self.records.get(address)
         if record is not None and self.has(address):
@@ -54,7 +52,7 @@ class ChunkIndex:
             "or return to another checkpoint"
         )
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ChunkEntry]:
         """Return the entries of all chunks in the order in which they were written."""
         return sorted(map(entry_of, self.records.values()), key=lambda entry: (entry.pack, entry.offset))
 
@@ -79,25 +77,19 @@ class ChunkIndex:
                 self.records[address] = record
         return len(found)
 
-    def load_all(self, numbers: Iterable[int]) -> None:
-        """Read the new records of some packs. Raises OSError."""
-        for number in numbers:
-            self.load(number)
-
-    def forget(self, numbers: Iterable[int]) -> list[str]:
-        """Remove packs from the index; return the chunks that are no longer listed."""
+    def forget(self, numbers: Iterable[int]) -> bool:
+        """Remove packs from the index; return whether chunks were lost."""
         gone = set(numbers)
         for number in gone:
             self.read_to.pop(number, None)
         lost = [address for address, record in self.records.items() if entry_of(record).pack in gone]
         for address in lost:
             del self.records[address]
-        self._on_forget(gone, lost)
         if lost:  # a removed record may have hidden a second copy in another pack: the next refresh finds it
             self.read_to = dict.fromkeys(self.read_to, UNREAD)
-        return lost
+        return bool(lost)
 
-    def mark_damaged(self, entry: Entry) -> None:
+    def mark_damaged(self, entry: ChunkEntry) -> None:
         """Remove a chunk whose data are damaged, so that it can be stored again."""
         self.records.pop(entry.address, None)
         self._damaged.setdefault(entry.address, set()).add(packs.body_of(entry))

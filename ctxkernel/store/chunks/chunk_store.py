@@ -14,7 +14,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 from xxhash import xxh3_128_hexdigest
@@ -22,7 +22,7 @@ from xxhash import xxh3_128_hexdigest
 from ctxkernel.core.errors import StoreError
 from ctxkernel.store.chunks import packs, pages
 from ctxkernel.store.chunks.chunk_index import MOST_LINKS, ChunkIndex, RemovedChunks
-from ctxkernel.store.chunks.packs import LARGE_BYTES, UNREAD, Entry, PackReader, PackWriter
+from ctxkernel.store.chunks.packs import LARGE_BYTES, UNREAD, ChunkEntry, PackWriter
 from ctxkernel.store.lock import SessionLock, lock_path
 
 Buffer = bytes | bytearray | memoryview
@@ -56,12 +56,11 @@ class ChunkStore:
     def __init__(self, folder: Path, *, readonly: bool = False, lock: SessionLock | None = None) -> None:
         self.folder = folder
         self.readonly = readonly
-        self._index = ChunkIndex(folder, self._forgot)
+        self._index = ChunkIndex(folder)
         self.has = self._index.has
         """Returns whether a chunk is stored, as far as the indexes say."""
         self.entries = self._index.entries
         """Returns the entries of all chunks in the order in which they were written."""
-        self._verified: set[str] = set()
         self._scratch = bytearray()
         """Memory for a chunk to compare with; it is reused, since new memory costs as much as the comparison."""
         self.lost = ""
@@ -70,7 +69,6 @@ class ChunkStore:
         """The reason why the last write failed; else empty."""
         self._removed = RemovedChunks(folder)
         self._seen = 0
-        self._reader = PackReader(folder)
         self._writer: PackWriter | None = None
         self._rolls = True
         self._lock = lock
@@ -140,7 +138,9 @@ class ChunkStore:
             gone = {number for number in self._index.read_to if there.get(number) != {"pack", "index"}}
             if gone:
                 self._lose(gone)
-            self._index.load_all(number for number, parts in there.items() if number != own and len(parts) == 2)
+            for number, parts in there.items():
+                if number != own and len(parts) == 2:
+                    self._index.load(number)
         except OSError as fault:
             told = f"the checkpoint data in {self.folder} cannot be read ({fault}); make the folder readable"
             raise StoreError(f"{told}, or set {CACHE} to another one") from fault
@@ -169,11 +169,6 @@ class ChunkStore:
         if self._index.forget(numbers) and not self.readonly:
             self.lost = f"checkpoint data in {self.folder} were deleted while the kernel ran"
 
-    def _forgot(self, numbers: Collection[int], lost: Collection[str]) -> None:
-        """Update the store after the index removed packs, and with them the chunks `lost`."""
-        self._reader.forget(numbers)
-        self._verified.difference_update(lost)
-
     def put(self, address: str, data: Buffer, *, base: str | None = None) -> int:
         """Store `data` under its address and return the bytes written: 0 if it is stored already.
 
@@ -189,7 +184,7 @@ class ChunkStore:
         writer = self._writing()
         try:
             entry, stored = self._as_delta(address, view, base) or (
-                Entry(address, "", 0, 0, 0, len(view), len(view)),
+                ChunkEntry(address, "", 0, 0, 0, len(view), len(view)),
                 view,
             )
             offset = writer.write(stored, aligned=_is_aligned(entry))
@@ -202,7 +197,6 @@ class ChunkStore:
             self._close_writer()
             raise self._unwritable(fault) from fault
         self._index.records[address] = record
-        self._verified.discard(address)
         self.fault = ""
         return entry.stored
 
@@ -217,7 +211,7 @@ class ChunkStore:
             self._rolls = True
             self._close_writer()
 
-    def _as_delta(self, address: str, view: memoryview, base: str | None) -> tuple[Entry, bytes] | None:
+    def _as_delta(self, address: str, view: memoryview, base: str | None) -> tuple[ChunkEntry, bytes] | None:
         """Return the entry and the bytes of a delta; None if the chunk is better stored whole."""
         if base is None or len(view) < LARGE_BYTES or self._index.is_damaged(address) or not self.has(base):
             return None
@@ -230,10 +224,10 @@ class ChunkStore:
             content = memoryview(self._scratch)[: old.size] if old.depth else self._stored(old)
             if old.depth:
                 self._fill(old, content)
-            made = pages.delta(view, content, most=len(view) // 2)
+            made = pages.make_delta(view, content, most=len(view) // 2)
         except (OSError, ValueError, StoreError):  # then it is stored whole
             return None
-        return None if made is None else (Entry(address, base, old.depth + 1, 0, 0, len(made), len(view)), made)
+        return None if made is None else (ChunkEntry(address, base, old.depth + 1, 0, 0, len(made), len(view)), made)
 
     def _writing(self) -> PackWriter:
         """Return the pack to append to. Raises StoreError."""
@@ -303,10 +297,8 @@ class ChunkStore:
                 told = f"chunk {address} of {self.folder} cannot be read ({fault}); repair that and try again"
                 raise StoreError(told) from fault
             raise self._failed(entry, str(fault)) from fault
-        if address not in self._verified:
-            if (address_of(view) if address[0] == "x" else stream_address(view)) != address:
-                raise self._failed(entry, "its content is not what was stored")
-            self._verified.add(address)
+        if (address_of(view) if address[0] == "x" else stream_address(view)) != address:
+            raise self._failed(entry, "its content is not what was stored")
 
     def map_run(self, addresses: Iterable[str]) -> memoryview | None:
         """Return consecutive chunks as one private writable mapping; None if they cannot be mapped so.
@@ -324,7 +316,7 @@ class ChunkStore:
                 return None
             end += entry.size
         try:
-            return self._reader.map(first.pack, first.offset, end - first.offset, writable=True)
+            return packs.map_data(self.folder, first.pack, first.offset, end - first.offset, writable=True)
         except FileNotFoundError:
             self.refresh()
             return None
@@ -333,15 +325,10 @@ class ChunkStore:
         except OSError:  # no memory or descriptors for it: it can still be read
             return None
 
-    def verify(self, address: str) -> None:
-        """Check a chunk against its address again. Raises StoreError if it is missing or damaged."""
-        self._verified.discard(address)
-        self.read(address)
-
-    def _fill(self, entry: Entry, view: memoryview, links: int = 0) -> None:
+    def _fill(self, entry: ChunkEntry, view: memoryview, links: int = 0) -> None:
         """Fill `view` with the content of a chunk, unverified. Raises OSError, ValueError, StoreError."""
         if not entry.depth:
-            self._reader.read_into(entry.pack, entry.offset, view)
+            packs.read_into(self.folder, entry.pack, entry.offset, view)
             return
         if links > MOST_LINKS:
             raise ValueError("its deltas do not end")
@@ -350,18 +337,17 @@ class ChunkStore:
         self._fill(base, content, links + 1)
         if base.size > entry.size:
             view[:] = content[: entry.size]
-        pages.apply(view, self._stored(entry))
+        pages.apply_delta(view, self._stored(entry))
 
-    def _failed(self, entry: Entry, why: str) -> StoreError:
+    def _failed(self, entry: ChunkEntry, why: str) -> StoreError:
         """Mark a chunk as damaged, so that it can be stored again, and return the error."""
         reason = ""
         try:
             if entry.depth:
-                self.verify(entry.base)
+                self.read(entry.base)
         except StoreError as fault:
             reason = str(fault)
         if not reason:  # the fault is its own
-            self._verified.discard(entry.address)
             self._index.mark_damaged(entry)
         return StoreError(
             f"chunk {entry.address} of {packs.pack_path(self.folder, entry.pack)} is damaged ({reason or why}); "
@@ -380,7 +366,7 @@ class ChunkStore:
         self._close_writer()
         self.refresh()
         doomed = self._index.droppable(addresses)
-        of_pack: dict[int, list[Entry]] = {}
+        of_pack: dict[int, list[ChunkEntry]] = {}
         for entry in self.entries():
             of_pack.setdefault(entry.pack, []).append(entry)
         # Packs without chunks: after a kill, or after a chunk was written twice.
@@ -400,10 +386,9 @@ class ChunkStore:
             for entry in of_pack[number]:
                 if entry.address in doomed:
                     del self._index.records[entry.address]
-                    self._verified.discard(entry.address)
         return frozenset(a for a in doomed if not self.has(a))
 
-    def _rewrite(self, number: int, kept: list[Entry]) -> None:
+    def _rewrite(self, number: int, kept: list[ChunkEntry]) -> None:
         """Replace a pack by one with the chunks `kept` only. Raises StoreError."""
         made: dict[str, bytes] = {}
         if kept:
@@ -417,7 +402,7 @@ class ChunkStore:
                 writer.sync()  # before the old one goes
             except BaseException as fault:
                 writer.close(keep=True)
-                packs.remove(self.folder, writer.number)
+                packs.remove_pack(self.folder, writer.number)
                 if isinstance(fault, OSError):
                     raise self._unwritable(fault) from fault
                 raise
@@ -429,18 +414,17 @@ class ChunkStore:
         self._index.records.update(made)
 
     def _remove(self, number: int) -> None:
-        self._reader.forget([number])
-        packs.remove(self.folder, number)
+        packs.remove_pack(self.folder, number)
         self._index.read_to.pop(number, None)
 
-    def _stored(self, entry: Entry) -> memoryview:
+    def _stored(self, entry: ChunkEntry) -> memoryview:
         """Return the bytes of a chunk in its pack. Raises OSError."""
         if entry.stored >= _MAPPED_BYTES:
-            mapping = self._reader.map(entry.pack, entry.offset, entry.stored, writable=False)
+            mapping = packs.map_data(self.folder, entry.pack, entry.offset, entry.stored, writable=False)
             if mapping is not None:
                 return mapping
         view = memoryview(bytearray(entry.stored))
-        self._reader.read_into(entry.pack, entry.offset, view)
+        packs.read_into(self.folder, entry.pack, entry.offset, view)
         return view
 
     def new_pack(self) -> PackWriter:
@@ -458,7 +442,6 @@ class ChunkStore:
     def write_to(self, writer: PackWriter) -> None:
         """In a forked child, append to this pack instead of the parent's."""
         writer.process = os.getpid()
-        self._reader = PackReader(self.folder)
         self._writer = writer
         self._rolls = False
 
@@ -473,13 +456,12 @@ class ChunkStore:
 
     def discard(self, number: int) -> None:
         """Remove a pack that another process did not finish."""
-        packs.remove(self.folder, number)
+        packs.remove_pack(self.folder, number)
         self._index.forget({number})
 
     def close(self) -> None:
         """Close all files; a second call does nothing."""
         self._close_writer()
-        self._reader.close()
         self._release()
 
     def _release(self) -> None:
@@ -496,5 +478,5 @@ def _changed_at(folder: Path) -> int:
         return 0
 
 
-def _is_aligned(entry: Entry) -> bool:
+def _is_aligned(entry: ChunkEntry) -> bool:
     return not entry.depth and entry.size >= LARGE_BYTES

@@ -16,7 +16,6 @@ import re
 import struct
 import sys
 import weakref
-from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,13 +39,12 @@ _RECORD = struct.Struct(f"<{_BODY.size}sQ")
 _DEPTH_AT = 66
 _ADDRESS_BYTES = 33
 _NAME = re.compile(r"(\d{6,})\.(pack|index)")
-_OPEN_PACKS = 32
 _MOST_MAPPINGS = 200
 """Before Python 3.13 a mapping holds a descriptor, and a process often may have only 1024."""
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-class Entry(NamedTuple):
+class ChunkEntry(NamedTuple):
     """The place of a chunk."""
 
     address: str
@@ -75,13 +73,13 @@ class ShortPack(OSError):
     """A pack ends before the data that were asked for."""
 
 
-def entry_of(body: bytes) -> Entry:
+def entry_of(body: bytes) -> ChunkEntry:
     """Return the entry of a record."""
     address, base, depth, pack, offset, stored, size = _BODY.unpack(body)
-    return Entry(address.decode(), base.rstrip(b"\0").decode(), depth, pack, offset, stored, size)
+    return ChunkEntry(address.decode(), base.rstrip(b"\0").decode(), depth, pack, offset, stored, size)
 
 
-def body_of(entry: Entry) -> bytes:
+def body_of(entry: ChunkEntry) -> bytes:
     """Return the record of an entry."""
     return _BODY.pack(entry.address.encode(), entry.base.encode(), *entry[2:])
 
@@ -173,7 +171,7 @@ class PackWriter:
         except BaseException:
             for descriptor in opened:
                 os.close(descriptor)
-            remove(folder, number)
+            remove_pack(folder, number)
             raise
         self.number = number
         self._data, self._index, self._seed = data, index, mark ^ number
@@ -199,7 +197,7 @@ class PackWriter:
             raise
         return at
 
-    def record(self, entry: Entry) -> bytes:
+    def record(self, entry: ChunkEntry) -> bytes:
         """Write and return the record of `entry`, whose data were written. Raises OSError."""
         body = body_of(entry)
         try:
@@ -233,74 +231,47 @@ class PackWriter:
                 os.close(descriptor)
         self._data = self._index = -1
         if data >= 0 and not keep and not self.records and self.process == os.getpid():
-            remove(self.folder, self.number)
+            remove_pack(self.folder, self.number)
 
     def descriptors(self) -> tuple[int, int]:
         """Return the descriptors of pack and index."""
         return self._data, self._index
 
 
-class PackReader:
-    """The packs of a folder, for reading, with a bounded number of descriptors."""
+_mappings: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: dict[int, FileIO] = {}
-        self._mappings: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
-    def read_into(self, number: int, offset: int, view: memoryview) -> None:
-        """Fill `view` from a pack. Raises ShortPack, FileNotFoundError, OSError."""
-        file = self._open(number)
-        done = 0
-        while done < len(view):
-            if hasattr(os, "preadv"):  # a child that the user forked shares the file's position
-                got = os.preadv(file.fileno(), [view[done:]], offset + done)
-            else:
-                file.seek(offset + done)
-                got = file.readinto(view[done:])
+def read_into(folder: Path, number: int, offset: int, view: memoryview) -> None:
+    """Fill `view` from a pack. Raises ShortPack, FileNotFoundError, OSError."""
+    with FileIO(pack_path(folder, number)) as file:
+        file.seek(offset)
+        while view:
+            got = file.readinto(view)
             if not got:
-                raise ShortPack(errno.EIO, "it ends too early", str(pack_path(self._folder, number)))
-            done += got
+                raise ShortPack(errno.EIO, "it ends too early", str(pack_path(folder, number)))
+            view = view[got:]
 
-    def map(self, number: int, offset: int, size: int, *, writable: bool) -> memoryview | None:
-        """Return a mapping of data of a pack, with private writes; None if there are too many mappings.
 
-        Raises ShortPack, FileNotFoundError, OSError.
-        """
-        options: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
-        if not options and len(self._mappings) >= _MOST_MAPPINGS:
-            return None
-        file = self._open(number)
-        before = offset % mmap.ALLOCATIONGRANULARITY
-        access = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
+def map_data(folder: Path, number: int, offset: int, size: int, *, writable: bool) -> memoryview | None:
+    """Return a mapping of data of a pack, with private writes; None if there are too many mappings.
+
+    Raises ShortPack, FileNotFoundError, OSError.
+    """
+    options: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
+    if not options and len(_mappings) >= _MOST_MAPPINGS:
+        return None
+    before = offset % mmap.ALLOCATIONGRANULARITY
+    access = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
+    with FileIO(pack_path(folder, number)) as file:
         try:
             mapping = mmap.mmap(file.fileno(), before + size, access=access, offset=offset - before, **options)
         except ValueError as error:
-            raise ShortPack(errno.EIO, str(error), str(pack_path(self._folder, number))) from error
-        self._mappings.add(mapping)
-        return memoryview(mapping)[before : before + size]
-
-    def forget(self, numbers: Iterable[int]) -> None:
-        """Close some packs."""
-        for number in numbers:
-            if file := self._files.pop(number, None):
-                file.close()
-
-    def close(self) -> None:
-        """Close all packs; mappings stay valid."""
-        self.forget(list(self._files))
-
-    def _open(self, number: int) -> FileIO:
-        file = self._files.pop(number, None)
-        if file is None:
-            file = FileIO(pack_path(self._folder, number), "rb")
-            if len(self._files) >= _OPEN_PACKS:
-                self.forget([next(iter(self._files))])
-        self._files[number] = file  # in the order of use
-        return file
+            raise ShortPack(errno.EIO, str(error), str(pack_path(folder, number))) from error
+    _mappings.add(mapping)
+    return memoryview(mapping)[before : before + size]
 
 
-def remove(folder: Path, number: int) -> None:
+def remove_pack(folder: Path, number: int) -> None:
     """Delete a pack, its index first: a pack without one is empty. Never raises OSError."""
     for path in (index_path(folder, number), pack_path(folder, number)):
         with contextlib.suppress(OSError):

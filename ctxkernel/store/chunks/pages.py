@@ -1,6 +1,6 @@
 """Page deltas: the changes between two states of a buffer, in pages of 4 KiB.
 
-Holds: `apply` on a copy of the old state gives the new one, for any sizes.
+Holds: `apply_delta` on a copy of the old state gives the new one, for any sizes.
 Format: number of runs · (first page, pages) of each run · the pages themselves.
 """
 
@@ -15,7 +15,7 @@ _COUNT = struct.Struct("<I")
 _RUN = struct.Struct("<II")
 
 
-def delta(new: memoryview, old: memoryview, *, most: int) -> bytes | None:
+def make_delta(new: memoryview, old: memoryview, *, most: int) -> bytes | None:
     """Return the delta from `old` to `new`, both plain bytes; None if it has more than `most` bytes."""
     # If a sample of pages differs everywhere, the buffer was rewritten and is not compared.
     whole = min(len(new), len(old)) // PAGE
@@ -36,7 +36,7 @@ def delta(new: memoryview, old: memoryview, *, most: int) -> bytes | None:
     return made if len(made) <= most else None
 
 
-def apply(view: memoryview, made: memoryview) -> None:
+def apply_delta(view: memoryview, made: memoryview) -> None:
     """Change the old state in `view`, of the new state's size, to the new state. Raises ValueError on damage."""
     try:
         (count,) = _COUNT.unpack_from(made)

@@ -21,7 +21,7 @@ from ctxkernel.core.text import format_size
 from ctxkernel.store import config
 from ctxkernel.store.chunks import file_contents
 from ctxkernel.store.chunks.chunk_store import CACHE, ChunkStore
-from ctxkernel.store.chunks.packs import LARGE_BYTES, Entry
+from ctxkernel.store.chunks.packs import LARGE_BYTES, ChunkEntry
 from ctxkernel.store.lock import SessionLock, UnlockableError
 
 _GB = 10**9
@@ -41,7 +41,7 @@ class Thinned:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class QuotaReport:
     """The result of `collect`."""
 
     limit: int
@@ -77,7 +77,7 @@ def root_folder(env: Mapping[str, str] | None = None, platform: str = sys.platfo
 
 def limit_bytes(env: Mapping[str, str] | None = None) -> int:
     """Return the bytes that all checkpoint data may take, by the user's settings."""
-    return int(config.read(os.environ if env is None else env).settings.quota_gb * _GB)
+    return int(config.read_settings(os.environ if env is None else env).settings.quota_gb * _GB)
 
 
 def usage(root: Path) -> dict[str, int]:
@@ -107,7 +107,7 @@ def collect(
     keep: Collection[str] = (),
     dry_run: bool = False,
     now: float | None = None,
-) -> Report:
+) -> QuotaReport:
     """Remove large chunks until all sessions together take less than `limit` bytes.
 
     `live`: ids of the sessions that another kernel writes; these are not changed, nor those whose folder is locked.
@@ -119,7 +119,7 @@ def collect(
     sizes = usage(root)
     before = total = sum(sizes.values())
     if total <= limit:
-        return Report(limit, before, total, dry_run=dry_run)
+        return QuotaReport(limit, before, total, dry_run=dry_run)
     target = int(limit * _LOW)
     ages = {name: used.get(name) or last_use(root / name) for name in sizes}
     thinned: list[Thinned] = []
@@ -147,7 +147,7 @@ def collect(
         age = "today" if not days else "a day ago" if days == 1 else f"{days} days ago"
         why = f"last used {age}; {len(addresses)} large chunks, {format_size(freed)}"
         thinned.append(Thinned(name, addresses, freed, why))
-    return Report(limit, before, total, tuple(thinned), tuple(faults), dry_run)
+    return QuotaReport(limit, before, total, tuple(thinned), tuple(faults), dry_run)
 
 
 @contextlib.contextmanager
@@ -183,7 +183,7 @@ def _thin(
     return (frozenset(chosen) if dry_run else store.drop(chosen, why)), freed
 
 
-def _order(entries: list[Entry], keep: frozenset[str]) -> list[Entry]:
+def _order(entries: list[ChunkEntry], keep: frozenset[str]) -> list[ChunkEntry]:
     """Return the removable chunks in the order of removal: deltas before the chunk that they build on."""
     by_address = {entry.address: entry for entry in entries}
     stays: set[str] = set()

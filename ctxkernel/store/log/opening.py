@@ -18,7 +18,7 @@ from pathlib import Path
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.events import Json
 from ctxkernel.store.lock import SessionLock, UnlockableError, holder
-from ctxkernel.store.log import location, migrations, rows, schema
+from ctxkernel.store.log import location, rows, schema
 from ctxkernel.store.log.location import CHECK
 
 _MOST_TRIES = 100
@@ -34,7 +34,7 @@ DIED = "KernelDied"
 
 
 @dataclass(slots=True)
-class Place:
+class OpenLog:
     """A log with a new run."""
 
     connection: sqlite3.Connection
@@ -64,7 +64,7 @@ class _Unfit(Exception):  # noqa: N818
     """This file is not usable, another in the folder may be. The text is a notice; empty for none."""
 
 
-def open_place(path: Path, start: Start) -> Place:
+def open_place(path: Path, start: Start) -> OpenLog:
     """Return the first writable place among `path` and its siblings, else one in memory."""
     notices: list[str] = []
     try:
@@ -115,22 +115,21 @@ def move(connection: sqlite3.Connection, path: Path) -> tuple[sqlite3.Connection
     raise FileExistsError(f"none of {_MOST_TRIES} names is free")
 
 
-def _try(path: Path, base: Path, start: Start) -> Place:
+def _try(path: Path, base: Path, start: Start) -> OpenLog:
     """Return a place at `path`. Raises _Unfit, or OSError and sqlite3.Error if the whole folder is not usable."""
-    lock: SessionLock | None = None
-    locks_work = True
     try:
         lock = SessionLock.take(path)
     except UnlockableError:
         # Nobody can be kept out of a file on such a file system, so only a new file is safe.
-        locks_work = False
-    if locks_work and lock is None:
-        raise _Unfit(f"The session {path} is in use by another kernel ({holder(path) or 'unknown'}).")
+        lock = None
+    else:
+        if lock is None:
+            raise _Unfit(f"The session {path} is in use by another kernel ({holder(path) or 'unknown'}).")
     with contextlib.ExitStack() as opened:
         if lock is not None:
             opened.callback(lock.release)
         with _as_unfit(path):
-            location.prepare_file(path, fresh=not locks_work)
+            location.prepare_file(path, fresh=lock is None)
             connection = opened.enter_context(contextlib.closing(connect(path)))
         notebook = None
         with contextlib.suppress(sqlite3.Error):
@@ -165,7 +164,7 @@ def _as_unfit(path: Path) -> Generator[None]:
             raise _Unfit(f"The session {path} may not be written ({error}).") from error
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT}:
             raise _Unfit(
-                f"The session {path} is damaged ({error}). {kept}; `{CHECK} {path}` says what is wrong with it."
+                f"The session {path} is damaged ({error}). {kept}; `{CHECK} {path}` lists the faults."
             ) from error
         raise
 
@@ -175,7 +174,7 @@ def connect(path: Path) -> sqlite3.Connection:
     with contextlib.ExitStack() as opened:
         connection = opened.enter_context(contextlib.closing(_connection(path)))
         try:
-            migrations.version_of(connection)
+            schema.version_of(connection)
             # A commit writes each page that it changes, and a cell changes a dozen by a few hundred bytes each.
             connection.execute("PRAGMA page_size = 2048")
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -187,7 +186,7 @@ def connect(path: Path) -> sqlite3.Connection:
             connection.close()
             connection = opened.enter_context(contextlib.closing(_connection(path)))
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            migrations.version_of(connection)
+            schema.version_of(connection)
             connection.execute("PRAGMA journal_mode = TRUNCATE")
             connection.execute("PRAGMA locking_mode = NORMAL")
             connection.execute("SELECT count(*) FROM sqlite_master")
@@ -233,12 +232,12 @@ def _about(connection: sqlite3.Connection, key: str) -> str | None:
     return row[0] if row else None
 
 
-def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionLock | None, start: Start) -> Place:
+def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionLock | None, start: Start) -> OpenLog:
     """Migrate the schema, close the executions of a dead kernel, and write a new run, in one transaction."""
     execute = connection.execute
     execute("BEGIN IMMEDIATE")
     try:
-        if migrations.bring_up(connection):
+        if schema.bring_up(connection):
             about = {"id": start.session_id, "created_at": repr(start.now), "notebook": start.notebook}
             _insert(connection, [("session", row) for row in about.items()])
         session_id = _about(connection, "id")
@@ -246,21 +245,20 @@ def _begin_run(connection: sqlite3.Connection, path: Path | None, lock: SessionL
             raise StoreError("it has no id")
         # Nobody else writes here, so the kernels of executions without an end are dead.
         died = execute("SELECT seq FROM executions EXCEPT SELECT seq FROM endings").fetchall()
-        how = rows.ExceptionInfo(DIED, "the kernel died while this ran; what it printed was not kept", "")
+        how = rows.ExceptionInfo(DIED, "the kernel died while this ran; its output was not kept", "")
         ended = rows.Execution("", "", None, 0.0, None, "cancelled", exception=how)
         _insert(connection, [("endings", rows.ending_row(seq, ended, rows.unmasked)) for (seq,) in died])
-        run = (execute("SELECT max(run) FROM runs").fetchone()[0] or 0) + 1
-        environment = rows.dump(start.environment)
-        _insert(connection, [("runs", (run, start.now, start.notebook, None, environment))])
-        last_index = execute("SELECT max(idx) FROM statements").fetchone()[0] or 0
-        last_seq = execute("SELECT max(seq) FROM executions").fetchone()[0] or 0
+        last = "(SELECT max(run) FROM runs), (SELECT max(idx) FROM statements), (SELECT max(seq) FROM executions)"
+        last_run, last_index, last_seq = [value or 0 for value in execute(f"SELECT {last}").fetchone()]
+        run = last_run + 1
+        _insert(connection, [("runs", (run, start.now, start.notebook, None, rows.dump_json(start.environment)))])
         execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 execute("ROLLBACK")
         raise
-    return Place(connection, path, lock, session_id, run, last_index, last_seq)
+    return OpenLog(connection, path, lock, session_id, run, last_index, last_seq)
 
 
 def _insert(connection: sqlite3.Connection, made: rows.Rows) -> None:

@@ -21,16 +21,16 @@ from ctxkernel.store.log.reader import SessionReader
 NOTE = "logs.json"
 
 
-def note(folder: Path, log: Path) -> None:
+def list_log(folder: Path, log: Path) -> None:
     """List `log` in the folder of its session's data. Raises OSError."""
-    logs = noted(folder)
+    logs = listed_logs(folder)
     if log.absolute() not in logs:
         fresh = folder / f"{NOTE}.{os.getpid()}"
         fresh.write_text(json.dumps([*map(str, logs), str(log.absolute())]))
         fresh.replace(folder / NOTE)
 
 
-def noted(folder: Path) -> list[Path]:
+def listed_logs(folder: Path) -> list[Path]:
     """Return the listed logs, oldest first; none if the list cannot be read."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         return [Path(one) for one in json.loads((folder / NOTE).read_text())]
@@ -39,7 +39,7 @@ def noted(folder: Path) -> list[Path]:
 
 def why_gone(folder: Path) -> str:
     """Return why nobody can need a session's data any more, or an empty text. Its logs are opened for reading."""
-    found = [_why(folder.name, log) for log in noted(folder)]
+    found = [_why(folder.name, log) for log in listed_logs(folder)]
     return found[-1] if found and all(found) else ""
 
 
@@ -57,7 +57,7 @@ def _why(session_id: str, log: Path) -> str:
     return f"its notebook {notebook} is gone" if log.parent.name == FOLDER and not notebook.exists() else ""
 
 
-def remove(folder: Path) -> int:
+def remove_data(folder: Path) -> int:
     """Remove a session's data; return their bytes, 0 if a kernel uses them. Raises StoreError, OSError."""
     lock = SessionLock.take(folder)
     if lock is None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from ctxkernel.core.errors import BadHistory, CtxError, StoreError
+from ctxkernel.core.errors import BadCommand, BadHistory, CtxError, StoreError
 from ctxkernel.core.events import Event, Json, plain
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove
 from ctxkernel.core.timeline import Artifact, Execution, Statement, StatementLog, statement_to_json
@@ -91,7 +91,7 @@ class SessionReader(SessionFile):
             for row in self.rows("statements", "idx BETWEEN ? AND ? ORDER BY idx", *bounds):
                 if of_this := executions.get(row["idx"], []):
                     told = self.told("statements", row)
-                    made.append((rows.statement_of(row), tuple(_with_notices(one, told) for one in of_this)))
+                    made.append((rows.statement_from_row(row), tuple(_with_notices(one, told) for one in of_this)))
             return made
 
     def head(self, *, all_roots: bool = False) -> str | None:
@@ -228,7 +228,7 @@ class SessionReader(SessionFile):
         """Return the comparisons of re-runs, oldest first."""
         found, names = self._with_executions("divergences", all_roots)
         with contextlib.suppress(ValueError, KeyError, TypeError):  # damaged: the row's checksum says so
-            return rows.comparisons_of(found, names)
+            return rows.comparisons_from_rows(found, names)
         return []
 
     def _with_executions(self, table: str, all_roots: bool) -> tuple[list[Found], dict[int, str]]:  # noqa: FBT001
@@ -248,7 +248,7 @@ class SessionReader(SessionFile):
         found, names = self._with_executions("history", all_roots)
         for row in found:
             with contextlib.suppress(BadHistory, ValueError, TypeError):
-                made.setdefault(names[row["seq"]], []).append(rows.history_event_of(row))
+                made.setdefault(names[row["seq"]], []).append(rows.history_event_from_row(row))
         return made
 
     def _executions(self, starts: Sequence[Found]) -> dict[int, list[Execution]]:
@@ -259,12 +259,12 @@ class SessionReader(SessionFile):
         events: dict[int, list[Event]] = defaultdict(list)
         for row in self.rows("events", between + " AND own = 1 ORDER BY seq, n", first, last):
             with contextlib.suppress(KeyError, ValueError, TypeError):  # damaged: the row's checksum says so
-                events[row["seq"]].append(rows.event_of(row))
+                events[row["seq"]].append(rows.event_from_row(row))
         artifacts: dict[int, list[Artifact]] = defaultdict(list)
         for row in self.rows("artifacts", between + " ORDER BY seq, n", first, last):
             with contextlib.suppress(ValueError, KeyError):
                 text = self._text(row["block"]) if row["block"] is not None else None
-                artifacts[row["seq"]].append(rows.artifact_of(row, text))
+                artifacts[row["seq"]].append(rows.artifact_from_row(row, text))
         late: dict[int, dict[str, str]] = defaultdict(lambda: defaultdict(str))
         for row in self.rows("late_output", between + " ORDER BY seq, n", first, last):
             late[row["seq"]][row["stream"]] += row["text"]
@@ -275,9 +275,11 @@ class SessionReader(SessionFile):
             told = self.told("executions", start)
             ending = endings.get(seq)
             try:
-                made = rows.execution_of(start, statement_id, ending, events[seq], artifacts[seq], dict(late[seq]))
+                made = rows.execution_from_row(
+                    start, statement_id, ending, events[seq], artifacts[seq], dict(late[seq])
+                )
             except (ValueError, TypeError, KeyError):
-                made = replace(rows.execution_of(start, statement_id, None), status="cancelled")
+                made = replace(rows.execution_from_row(start, statement_id, None), status="cancelled")
                 told = (*told, f"how {start['execution_id']} ended cannot be read")
             if ending is not None:
                 told = (*told, *self.told("endings", ending))
@@ -369,7 +371,7 @@ class SessionReader(SessionFile):
                     if row["state"] is None:
                         made.pop(row["obj_id"], None)
                     else:
-                        made[row["obj_id"]] = rows.handle_of(row, self._text(row["block"]), same_turn=at == asked)
+                        made[row["obj_id"]] = rows.handle_from_row(row, self._text(row["block"]), same_turn=at == asked)
         return tuple(made.values())
 
     def _record(self, seq: int) -> dict[str, Json]:
@@ -450,6 +452,14 @@ def _with_notices(execution: Execution, told: Sequence[str]) -> Execution:
 
 def _marks(values: Iterable[object]) -> str:
     return ", ".join("?" for _ in values)
+
+
+def stored_projection(path: Path | None, place: str) -> Projection:
+    """Return the stored projection after a statement of the session `path`. Raises CtxError if there is none."""
+    if path is None:
+        raise BadCommand("this session is in memory only: there are no earlier projections to compare with")
+    with SessionReader(path) as reader:
+        return reader.stored_projection(place)
 
 
 def newest_session(

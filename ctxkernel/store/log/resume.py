@@ -124,11 +124,11 @@ def load_run(
 def _why_untrusted(reader: SessionReader, chain: Sequence[Manifest]) -> str:
     unsigned = sum(not one.signed for one in chain)
     if unsigned and reader.signer.fault:
-        return f"whose state it is cannot be told: {reader.signer.fault}"
+        return f"the owner of its state is unknown: {reader.signer.fault}"
     if unsigned:
         return (
-            f"its state was not stored by you here ({unsigned} of its checkpoints are not signed by you), and "
-            "loading it can run any code; trust it only where you know where it comes from"
+            f"you did not store its state here ({unsigned} of its checkpoints are not signed by you), and "
+            "loading it can run any code; trust it only if you know its origin"
         )
     return ""
 

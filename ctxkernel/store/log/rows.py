@@ -110,7 +110,7 @@ def _names(kind: type[Any]) -> tuple[str, ...] | None:
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
-def plain(value: Any, mask: Mask) -> Json:
+def masked_json(value: Any, mask: Mask) -> Json:
     """Return `value` (dataclasses, mappings, sequences of JSON values) as JSON values, with its texts masked."""
     kind = cast("type[Any]", type(value))
     if kind is str:
@@ -120,11 +120,11 @@ def plain(value: Any, mask: Mask) -> Json:
     if isinstance(value, Mapping):
         return {str(key): _named(str(key), item, mask) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [plain(item, mask) for item in cast("Sequence[Any]", value)]
+        return [masked_json(item, mask) for item in cast("Sequence[Any]", value)]
     if names := _names(kind):
         if kind is DeltaItem and mask(shown := _as_assignment(value)) != shown:
             value = replace(value, summary=value.summary[: _quote(value.summary)] + "[masked]", text="")
-        return {name: plain(getattr(value, name), mask) for name in names}
+        return {name: masked_json(getattr(value, name), mask) for name in names}
     return _stranger(value)
 
 
@@ -158,7 +158,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=
 def _named(name: str, value: Any, mask: Mask) -> Json:
     if type(value) is str:
         return _beside(name + "=", value, mask)
-    out = plain(value, mask)
+    out = masked_json(value, mask)
     for part in _REPRS.get(cast("Any", type(value)), ()):
         out[part] = _beside(name + " = ", getattr(value, part), mask)
     return out
@@ -170,12 +170,12 @@ def _beside(prefix: str, value: str, mask: Mask) -> str:
     return together.removeprefix(prefix) if together.startswith(prefix) else mask(value)
 
 
-def dump(value: Any, mask: Mask = unmasked) -> str:
+def dump_json(value: Any, mask: Mask = unmasked) -> str:
     """Return `value` as compact JSON text."""
-    return _encode(value if mask is unmasked else plain(value, mask))
+    return _encode(value if mask is unmasked else masked_json(value, mask))
 
 
-def address(text: str) -> str:
+def text_address(text: str) -> str:
     """Return the content address of a text: its sha256 in hex, as in the record of a projection."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -187,7 +187,7 @@ def statement_row(statement: Statement, run: int, mask: Mask) -> Row:
         tags = {**tags, "masked": True}
     ids = statement.index, statement.statement_id, run, float(statement.timestamp)
     about = statement.kind, statement.author, statement.parent_id, statement.cell_id
-    return (*ids, source, *about, dump(tags, mask) if tags else "{}", statement.fingerprint)
+    return (*ids, source, *about, dump_json(tags, mask) if tags else "{}", statement.fingerprint)
 
 
 def ending_row(
@@ -207,14 +207,14 @@ def ending_row(
         execution.status,
         mask(execution.stdout),
         mask(execution.stderr),
-        None if execution.exception is None else dump(execution.exception, mask),
-        "{}" if diff == _NONE_DIFF else dump(diff, mask),
-        dump(execution.cost),
-        dump(execution.cut) if execution.cut else "{}",
-        dump(execution.notices, mask) if execution.notices else "[]",
+        None if execution.exception is None else dump_json(execution.exception, mask),
+        "{}" if diff == _NONE_DIFF else dump_json(diff, mask),
+        dump_json(execution.cost),
+        dump_json(execution.cut) if execution.cut else "{}",
+        dump_json(execution.notices, mask) if execution.notices else "[]",
         turn_id,
         nodes_base,
-        dump(deltas, mask) if deltas else "[]",
+        dump_json(deltas, mask) if deltas else "[]",
     )
 
 
@@ -226,7 +226,7 @@ def event_rows(seq: int, own: Sequence[Event], all_of_turn: Sequence[Event], mas
         mine = len(made) < len(own)
         if mine or id(event) not in known:
             obj_id = getattr(event, "obj_id", None) or getattr(event, "group_id", None)
-            made.append(("events", (seq, len(made), int(mine), type(event).__name__, obj_id, dump(event, mask))))
+            made.append(("events", (seq, len(made), int(mine), type(event).__name__, obj_id, dump_json(event, mask))))
     return made
 
 
@@ -238,8 +238,8 @@ def artifact_rows(seq: int, artifacts: Sequence[Artifact], mask: Mask) -> Rows:
         if one.data is not None:
             # Base64 of an image contains no words, and is long.
             safe = unmasked if one.mime.startswith(("image/png", "image/jpeg", "image/gif")) else mask
-            text = dump(one.data, safe)
-            block = address(text)
+            text = dump_json(one.data, safe)
+            block = text_address(text)
             made.append(("blocks", (block, text)))
         made.append(("artifacts", (seq, n, one.kind, mask(one.name), one.mime, one.size, one.hash, block)))
     return made
@@ -289,8 +289,8 @@ class HandleSeries:
         for n, one in enumerate(changed, len(gone)):
             state = {name: getattr(one, name) for name in _NODE_STATE}
             text = mask(one.text)
-            block = address(text)
-            made.append(("node_states", (seq, n, one.obj_id, one.name, dump(state, mask), block)))
+            block = text_address(text)
+            made.append(("node_states", (seq, n, one.obj_id, one.name, dump_json(state, mask), block)))
             made.append(("blocks", (block, text)))
         base = seq if whole else self.base
         self.base, self._length = seq, 0 if whole else self._length + 1
@@ -310,7 +310,7 @@ class RecordSeries:
         delta = None if self._base is None or self._length >= CHAIN else compress(self._last, record)
         base = None if delta is None else self._base
         self._last, self._base, self._length = record, seq, 0 if delta is None else self._length + 1
-        return base, dump(record if delta is None else delta)
+        return base, dump_json(record if delta is None else delta)
 
 
 Record = Mapping[str, Json]
@@ -347,17 +347,19 @@ def restore(base: Record, delta: Record) -> dict[str, Json]:
 
 def manifest_text(manifest: Mapping[str, Json], mask: Mask) -> str:
     """Return the text of a checkpoint's manifest. Reasons quote the user's values, so they are masked."""
-    text = dump(manifest)
+    text = dump_json(manifest)
     if '"m":' not in text and '"p":' not in text:
         return text
     units = cast("Sequence[Mapping[str, Json]]", manifest.get("units", ()))
-    safe = [{key: plain(value, mask) if key in ("m", "p") else value for key, value in one.items()} for one in units]
-    return dump({**manifest, "units": safe})
+    safe = [
+        {key: masked_json(value, mask) if key in ("m", "p") else value for key, value in one.items()} for one in units
+    ]
+    return dump_json({**manifest, "units": safe})
 
 
 def results_text(results: Mapping[str, Mapping[str, Json]], mask: Mask) -> str:
     """Return the text of the results of background jobs, masked in the same way."""
-    return "{" + ",".join(f"{dump(job)}:{manifest_text(made, mask)}" for job, made in results.items()) + "}"
+    return "{" + ",".join(f"{dump_json(job)}:{manifest_text(made, mask)}" for job, made in results.items()) + "}"
 
 
 SAME, DIFFERS = "same", "differs"
@@ -366,7 +368,7 @@ SAME, DIFFERS = "same", "differs"
 
 def comparison_rows(seq: int, against: int, made: Comparison, mask: Mask) -> Rows:
     """Return the rows of `divergences` of one comparison."""
-    head = dump({"expected": made.expected, "time_ms": list(made.time_ms)})
+    head = dump_json({"expected": made.expected, "time_ms": list(made.time_ms)})
     rows: list[Row] = [(seq, against, SAME if made.same else DIFFERS, "", head)]
     for one in made.divergences:
         name, summary = one.subject + " = ", one.summary
@@ -374,7 +376,7 @@ def comparison_rows(seq: int, against: int, made: Comparison, mask: Mask) -> Row
             summary = summary[: _quote(summary)] + "[masked]"
         before, after = _beside(name, one.before, mask), _beside(name, one.after, mask)
         body = {"summary": mask(summary), "cause": one.cause, "before": before, "after": after}
-        rows.append((seq, against, one.kind, mask(one.subject), dump(body)))
+        rows.append((seq, against, one.kind, mask(one.subject), dump_json(body)))
     return [("divergences", row) for row in rows]
 
 
@@ -383,19 +385,19 @@ def history_rows(seq: int, at: float, events: Iterable[HistoryEvent], mask: Mask
     made: Rows = []
     for event in events:
         body = event_to_json(event)
-        if body.get("thinking") and dump(body["thinking"], mask) != dump(body["thinking"]):
+        if body.get("thinking") and dump_json(body["thinking"], mask) != dump_json(body["thinking"]):
             body["thinking"] = []
         names = (getattr(event, "llm_response_id", None), getattr(event, "tool_call_id", None))
-        made.append(("history", (event.event_id, seq, at, str(body.pop("type")), *names, dump(body, mask))))
+        made.append(("history", (event.event_id, seq, at, str(body.pop("type")), *names, dump_json(body, mask))))
     return made
 
 
-def history_event_of(row: Mapping[str, Any]) -> HistoryEvent:
+def history_event_from_row(row: Mapping[str, Any]) -> HistoryEvent:
     """Return the event of a row of `history`. Raises BadHistory, ValueError."""
     return event_from_json({**json.loads(row["body"]), "type": row["kind"]})
 
 
-def comparisons_of(rows: Iterable[Mapping[str, Any]], executions: Mapping[int, str]) -> list[Comparison]:
+def comparisons_from_rows(rows: Iterable[Mapping[str, Any]], executions: Mapping[int, str]) -> list[Comparison]:
     """Return the comparisons of rows of `divergences` in the order of their ids; `executions` are ids by `seq`."""
     made: list[Comparison] = []
     for row in rows:
@@ -410,7 +412,7 @@ def comparisons_of(rows: Iterable[Mapping[str, Any]], executions: Mapping[int, s
     return made
 
 
-def statement_of(row: Mapping[str, Any]) -> Statement:
+def statement_from_row(row: Mapping[str, Any]) -> Statement:
     """Return the statement of a row of `statements`."""
     plain_ones = {name: row[name] for name in _STATEMENT}
     return Statement(index=row["idx"], tags=json.loads(row["tags"]), **plain_ones)
@@ -419,7 +421,7 @@ def statement_of(row: Mapping[str, Any]) -> Statement:
 _STATEMENT = ["statement_id", "timestamp", "source", "kind", "author", "parent_id", "cell_id", "fingerprint"]
 
 
-def execution_of(
+def execution_from_row(
     start: Mapping[str, Any],
     statement_id: str,
     ending: Mapping[str, Any] | None,
@@ -437,7 +439,7 @@ def execution_of(
         **{name: ending[name] for name in ("ended_at", "status", "stdout", "stderr")},
         exception=None if exception is None else ExceptionInfo(**json.loads(exception)),
         events=tuple(events),
-        state_diff=diff_of(json.loads(ending["state_diff"])),
+        state_diff=diff_from_json(json.loads(ending["state_diff"])),
         artifacts=tuple(artifacts),
         cost=Cost(**json.loads(ending["cost"])),
         cut=json.loads(ending["cut"]),
@@ -446,7 +448,7 @@ def execution_of(
     )
 
 
-def diff_of(value: Mapping[str, Any]) -> NamespaceDiff:
+def diff_from_json(value: Mapping[str, Any]) -> NamespaceDiff:
     """Return the namespace diff of its JSON."""
     if not value:
         return _NONE_DIFF
@@ -461,7 +463,7 @@ def diff_of(value: Mapping[str, Any]) -> NamespaceDiff:
 _EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
-def event_of(row: Mapping[str, Any]) -> Event:
+def event_from_row(row: Mapping[str, Any]) -> Event:
     """Return the event of a row of `events`. Raises KeyError for a type that this version does not know."""
     body: dict[str, Any] = json.loads(row["body"])
     if "delta" in body:
@@ -473,13 +475,13 @@ def event_of(row: Mapping[str, Any]) -> Event:
     return _EVENTS[row["type"]](**body)
 
 
-def artifact_of(row: Mapping[str, Any], text: str | None) -> Artifact:
+def artifact_from_row(row: Mapping[str, Any], text: str | None) -> Artifact:
     """Return the artifact of a row of `artifacts` and the text of its block."""
     data = None if text is None else json.loads(text)
     return Artifact(row["kind"], row["name"], row["mime"], row["size"], row["sha"], data)
 
 
-def handle_of(row: Mapping[str, Any], text: str, *, same_turn: bool) -> HandleState:
+def handle_from_row(row: Mapping[str, Any], text: str, *, same_turn: bool) -> HandleState:
     """Return the handle of a row of `node_states`. In a later turn it is neither changed nor requested."""
     state: dict[str, Any] = json.loads(row["state"])
     if not same_turn:

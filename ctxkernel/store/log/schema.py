@@ -1,9 +1,10 @@
-"""The tables of a session and their version. For users: `docs/schemas.md`.
+"""The tables of a session, their version, and migrations from older ones. For users: `docs/schemas.md`.
 
 Rule 1: History is append-only. Every table refuses UPDATE and DELETE; a later fact is a later row.
 Rule 2: `hash` is a checksum of all columns of its row except `id` and `hash`, in the order of this module: SQLite's own
         integrity check does not find a flipped byte inside a value.
-Rule 3: A change here is a new VERSION and a step in `migrations.py`.
+Rule 3: A change here is a new VERSION and a step in STEPS, which never changes after its release.
+Rule 4: Only the writer migrates. All steps run in one transaction: a session has the old version or the new one.
 An execution is named by `seq`; its public id is in `executions`. Times are Unix seconds (UTC). JSON is stored as text.
 A text that UTF-8 cannot hold (a lone surrogate) is stored as a BLOB.
 """
@@ -11,6 +12,9 @@ A text that UTF-8 cannot hold (a lone surrogate) is stored as a BLOB.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+
+from ctxkernel.core.errors import StoreError
 
 APPLICATION_ID = 0x6374786B  # "ctxk"
 VERSION = 2
@@ -117,3 +121,54 @@ INSERT = {
 }
 # An address that exists already has the same text.
 INSERT["blocks"] = INSERT["blocks"].replace("INSERT", "INSERT OR IGNORE")
+
+
+def _replace_checkpoints(connection: sqlite3.Connection) -> None:
+    """Replace the tables of checkpoints: version 1 had them in another form, and wrote no row."""
+    tables = {
+        "checkpoints": "seq INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, format INTEGER, manifest TEXT,"
+        " bytes INTEGER, time_ms REAL, signature TEXT, hash INTEGER NOT NULL",
+        "checkpoint_states": "id INTEGER PRIMARY KEY, checkpoint_id TEXT, at REAL, state TEXT, reason TEXT,"
+        " results TEXT, signature TEXT, hash INTEGER NOT NULL",
+    }
+    for name, columns in tables.items():
+        connection.execute(f"DROP TABLE {name}")  # and its triggers
+        connection.execute(f"CREATE TABLE {name} ({columns})")
+        freeze(connection, name)
+
+
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _replace_checkpoints}
+"""`STEPS[n]` migrates version n to version n + 1. Version 1 is the first."""
+
+
+def unreadable(version: int) -> frozenset[str]:
+    """Return the tables without rows in a session of an older version: those that a step replaces."""
+    return frozenset({"checkpoints", "checkpoint_states"}) if version < 2 else frozenset()
+
+
+def version_of(connection: sqlite3.Connection) -> int | None:
+    """Return the schema version of a session, None for an empty database.
+
+    Raises StoreError for the database of another program, and for a newer version than this ctxkernel knows.
+    """
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION_ID:
+        if application == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+            return None
+        raise StoreError("it is the database of another program")
+    if version > VERSION:
+        raise StoreError(f"its schema is {version}, this ctxkernel knows {VERSION}; upgrade jupyter-ctxkernel")
+    return version
+
+
+def bring_up(connection: sqlite3.Connection) -> bool:
+    """Create the tables, or migrate them, in the caller's transaction. Return whether the session is new."""
+    version = version_of(connection)
+    if version is None:
+        create(connection)
+        return True
+    for step in range(version, VERSION):
+        STEPS[step](connection)
+        connection.execute(f"PRAGMA user_version = {step + 1}")
+    return False

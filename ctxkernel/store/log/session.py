@@ -31,7 +31,7 @@ from ctxkernel.store import trust
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log import opening, rows
 from ctxkernel.store.log.reader import SessionReader, stored_parts
-from ctxkernel.store.log.rows import HandleSeries, Mask, RecordSeries, Rows, dump, mask_for, sealed
+from ctxkernel.store.log.rows import HandleSeries, Mask, RecordSeries, Rows, dump_json, mask_for, sealed
 from ctxkernel.store.log.writer import SPARE, Writer, both
 
 __all__ = ["CheckpointRow", "SessionReader", "SessionStore"]
@@ -43,7 +43,7 @@ LATE_CHARS = 10_000
 class SessionStore:
     """An open session."""
 
-    def __init__(self, place: opening.Place, now: float, signer: trust.Signer | None = None) -> None:
+    def __init__(self, place: opening.OpenLog, now: float, signer: trust.Signer | None = None) -> None:
         self.session_id = place.session_id
         self.signer = signer or trust.signer()
         """Signs the checkpoints; `signer.fault` is the reason if it cannot."""
@@ -217,7 +217,7 @@ class SessionStore:
         if self._writer.absent:
             return None
         with contextlib.suppress(Exception):  # as in `begin`: an answer that is not recorded is better than none
-            row = (receipt, self._find(ask), key, number, float(at), model, None, dump(body or {}, self._mask))
+            row = (receipt, self._find(ask), key, number, float(at), model, None, dump_json(body or {}, self._mask))
             self._store("receipts", lambda: [("receipts", row)])
             return self._writer.select("SELECT max(id) FROM receipts WHERE receipt = ?", receipt)[0][0]
         return None
@@ -255,7 +255,7 @@ class SessionStore:
             return None
 
         def make() -> Rows:
-            used, said = dump(usage or {}, self._mask), dump(body or {}, self._mask)
+            used, said = dump_json(usage or {}, self._mask), dump_json(body or {}, self._mask)
             return [("responses", (request, float(at), status, stop_reason, request_id, used, usd, said))]
 
         return self._store("a response of the model", make)
@@ -267,7 +267,9 @@ class SessionStore:
         as expected, or `asks` before it runs again. `setting` of a setting: its value in this session. `property` of
         the name of a user's own property: it is in the list.
         """
-        return self._store("marks", lambda: [("marks", (self.run, float(at), subject, mark, dump(value, self._mask)))])
+        return self._store(
+            "marks", lambda: [("marks", (self.run, float(at), subject, mark, dump_json(value, self._mask)))]
+        )
 
     def resume(self, execution_id: str | None, at: float, *, of: str | None = None) -> str | None:
         """Go on after an execution of an earlier kernel; its timeline is this one's from now on. Return a notice.
@@ -300,7 +302,7 @@ class SessionStore:
             ids = self._writer.select("SELECT max(id) FROM checkpoint_states")[0][0] or 0
             parts = trust.session_parts(self.session_id, stored_parts(self._writer.select, self.session_id, seqs, ids))
             value = {"checkpoints": seqs, "states": ids, "signature": self.signer.sign(*parts)}
-            return [("marks", (self.run, float(at), "session", "trusted", dump(value)))]
+            return [("marks", (self.run, float(at), "session", "trusted", dump_json(value)))]
 
         return self._store("the trust in it", make)
 
@@ -360,7 +362,7 @@ class SessionStore:
         if checkpoint is not None:
             lost = both(lost, self._add_checkpoint(made, execution, checkpoint))
         if result.recorded:
-            made += rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, mask)
+            made += rows.history_rows(seq, float(execution.ended_at or 0.0), result.recorded, self._mask)
         if result.moved is not None:
             self._add_move(made, result)
         if result.comparison is not None:
@@ -370,7 +372,7 @@ class SessionStore:
     def _add_move(self, made: Rows, result: TurnResult) -> None:
         if (moved := result.moved) is not None:
             made.append(("heads", (self.run, float(moved.at), moved.to, moved.reason)))
-            move = dump({"to": moved.to})
+            move = dump_json({"to": moved.to})
             made.append(("marks", (self.run, float(moved.at), result.execution.execution_id, "moved", move)))
 
     def _add_checkpoint(self, made: Rows, execution: Execution, new: CheckpointRow) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ctxkernel.core.errors import StoreError
-from ctxkernel.store.log import migrations, schema
+from ctxkernel.store.log import schema
 from ctxkernel.store.log.location import CHECK
 from ctxkernel.store.log.rows import sealed
 
@@ -74,12 +74,12 @@ class SessionFile:
         connection.text_factory = _decoded
         connection.execute("PRAGMA trusted_schema = OFF")
         try:
-            version = migrations.version_of(connection)
+            version = schema.version_of(connection)
         except StoreError as error:
             raise StoreError(f"{self.path} is no session that can be read here: {error}") from None
         if version is None:
             raise StoreError(f"{self.path} is empty: no kernel has begun to write it")
-        self._empty = migrations.unreadable(version)
+        self._empty = schema.unreadable(version)
 
     def _copied(self, wal: Path) -> sqlite3.Connection:
         self._scratch = tempfile.TemporaryDirectory(prefix="ctxkernel-read-")

@@ -42,7 +42,7 @@ _MOST = 100
 
 
 @dataclass(slots=True)
-class Report:
+class SessionReport:
     """The result of the check."""
 
     path: Path
@@ -74,7 +74,7 @@ class Report:
         """Return the lines of the report."""
         out = [f"damaged: {line}" for line in self.damage]
         if self.projections:
-            out.append(f"projections: {self.projections} made again from what is stored, byte for byte as they were")
+            out.append(f"projections: {self.projections} rebuilt from the stored rows, byte for byte the same")
         if self.checkpoints:
             whole = f", {self.restorable - len(self.gaps)} of them whole" if self.gaps else ""
             out.append(f"restorable: {self.restorable} of {self.checkpoints} checkpoints{whole}")
@@ -85,7 +85,7 @@ class Report:
                 out += [f"  {_called(ids)} {verb}: {why}" for why, ids in manifest.by_reason(given_up).items()]
         out += self.remarks
         many = plural(self.statements, "statements")
-        out.append(f"{many}, all sound" if self.sound else f"{many} can be read; what is damaged stands above")
+        out.append(f"{many}, all sound" if self.sound else f"{many} can be read; the damage is listed above")
         return out
 
 
@@ -93,13 +93,13 @@ def _called(ids: list[str]) -> str:
     return f"checkpoint{'s' if len(ids) > 1 else ''} {join_names(ids, 6)}"
 
 
-def verify(path: Path, chunks: ChunkStore | None = None, references: References | None = None) -> Report:
+def verify(path: Path, chunks: ChunkStore | None = None, references: References | None = None) -> SessionReport:
     """Check a whole session; with `chunks` and `references` also all data of its checkpoints.
 
     Raises StoreError if it cannot be opened.
     """
     with SessionReader(path) as reader:
-        report = Report(path, session_id=reader.session_id)
+        report = SessionReport(path, session_id=reader.session_id)
         found = [*_structure(reader), *_rows(reader), *_missing(reader), *_projections(reader, report)]
         found += _history(reader)
         try:
@@ -128,12 +128,12 @@ def _rows(reader: SessionReader) -> Iterator[str]:
         other: list[str] = []
         try:
             for row in reader.each(table):
-                if table == "blocks" and rows.address(str(row["text"])) != row["address"]:
+                if table == "blocks" and rows.text_address(str(row["text"])) != row["address"]:
                     other += [row["address"]]
         except sqlite3.Error as error:
             yield f"{table}: not all rows can be read ({error})"
         yield from (f"{one}: the row does not match its checksum" for one in reader.damage[:_MOST])
-        yield from (f"blocks {one}: the text is another" for one in other[:_MOST])
+        yield from (f"blocks {one}: the text does not match its address" for one in other[:_MOST])
     reader.damage.clear()
 
 
@@ -147,7 +147,7 @@ def _missing(reader: SessionReader) -> Iterator[str]:
             yield from (f"{table}: {column} {value} is not in {there}" for (value,) in missing)
 
 
-def _projections(reader: SessionReader, report: Report) -> Iterator[str]:
+def _projections(reader: SessionReader, report: SessionReport) -> Iterator[str]:
     """Rebuild every projection from the stored rows, and count those with equal receipts."""
     with contextlib.suppress(sqlite3.Error):  # reported by _rows
         for execution_id, receipt, made in reader.stored_projections():
@@ -164,13 +164,13 @@ def _history(reader: SessionReader) -> Iterator[str]:
     with contextlib.suppress(sqlite3.Error):  # reported by _rows
         for row in reader.each("history"):
             try:
-                rows.history_event_of(row)
+                rows.history_event_from_row(row)
             except (BadHistory, ValueError, TypeError) as fault:
                 yield f"history event {row['event_id']}: {fault}"
 
 
 def _checkpoints(
-    reader: SessionReader, report: Report, chunks: ChunkStore | None, references: References | None
+    reader: SessionReader, report: SessionReport, chunks: ChunkStore | None, references: References | None
 ) -> Iterator[str]:
     """Check the checkpoints of a session. Raises StoreError if they cannot be read."""
     with reader.snapshot():
@@ -224,7 +224,7 @@ def _parsed(made: Manifest) -> tuple[str | None, str]:
 
 
 def _judge(
-    report: Report, damaged: dict[str, str], info: CheckpointInfo, made: Manifest, state: State, *, looked: bool
+    report: SessionReport, damaged: dict[str, str], info: CheckpointInfo, made: Manifest, state: State, *, looked: bool
 ) -> None:
     """Record a checkpoint that cannot be restored whole; `looked` says whether its data were checked."""
     cid = info.checkpoint_id
@@ -250,7 +250,7 @@ def _unsigned(reader: SessionReader, unsigned: list[str], of: int) -> str:
     """Return the remark about checkpoints that this user has not signed."""
     not_loaded = "their state is not loaded unless you say that you trust it"
     if reader.signer.fault:
-        return f"whose checkpoints these are cannot be told: {reader.signer.fault}"
+        return f"the owner of the checkpoints is unknown: {reader.signer.fault}"
     if len(unsigned) == of:
         return f"none of its checkpoints is signed by you: {not_loaded}"
     some = f"{len(unsigned)} of {of} checkpoints are not signed by you ({join_names(unsigned, 6)})"

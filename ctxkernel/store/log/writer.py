@@ -37,7 +37,7 @@ _WAITING_BYTES = 64 * 1024 * 1024
 class Writer:
     """The one connection that writes a session. A caller checks `absent` before it calls `write`."""
 
-    def __init__(self, place: opening.Place, on_loss: Callable[[Rows], None]) -> None:
+    def __init__(self, place: opening.OpenLog, on_loss: Callable[[Rows], None]) -> None:
         self.path = place.path
         self.notice: str | None = None
         """The present fault of the file, or None."""
