@@ -132,6 +132,45 @@ class _In(io.RawIOBase):
         return size
 
 
+@dataclass(slots=True)
+class _Tries:
+    """Findings of earlier tries of one pack, which the next one needs."""
+
+    refused: dict[int, str]
+    own_way: set[int] = field(default_factory=set[int])
+    members: set[int] | None = None
+    culprits: list[object] = field(default_factory=list[object])
+    """Objects that were refused, so that their ids stay their own."""
+    deep: bool = False
+    identify: bool = False
+
+    def blame(self, taking: Dispatcher, fault: Exception) -> bool:
+        """Take in why the pickler failed; return False where no single object is to blame."""
+        culprit = taking.current
+        if isinstance(fault, RecursionError) and not self.deep and not taking.recurses(culprit):
+            self.deep = True
+        elif culprit is not None and id(culprit) not in self.refused and len(self.culprits) < _CULPRITS:
+            self.culprits.append(culprit)
+            self.refused[id(culprit)] = said(fault)
+        else:
+            return False
+        return True
+
+    def is_last(self, taking: Dispatcher, pickler: Any, out: _Out) -> bool:
+        """Take in what a try found; return whether no further one is needed."""
+        again = {id(class_of(one)) for one in taking.by_attributes} - self.own_way
+        if taking.targets and self.members is None:
+            known = pickler.memo.copy()
+            self.members = {id(one) for one in taking.targets if id(one) in known}
+        elif not self.identify and any(map(is_needed, out.pieces)):
+            self.identify = True
+        elif again and taking.missing:  # a class that says how it is stored may know what to do about these
+            self.own_way |= again
+        else:
+            return True
+        return False
+
+
 @dataclass(eq=False, repr=False)
 class Packer(ObjectNames):
     """Packs and unpacks values of one namespace, whose module has the name `module`."""
@@ -165,50 +204,29 @@ class Packer(ObjectNames):
         # A name that is one object with a text in the values would be written as a reference to it, or not.
         values = {name[:1] + name[1:]: value for name, value in values.items()}
         blocks = [] if blocks is None else blocks
-        refused = dict.fromkeys(self._finalized(), FINALIZED)
-        own_way: set[int] = set()
+        tries = _Tries(dict.fromkeys(self._finalized(), FINALIZED))
         alone: dict[str, str] = {}
-        members: set[int] | None = None
-        culprits: list[object] = []
-        deep = identify = False
         with _undisturbed():
             for _ in range(_TRIES):
                 taking = Dispatcher(self, self.cache, values, expired, plain=plain)
-                taking.blocks, taking.own_way, taking.identify = blocks, own_way, identities
-                taking.refused, taking.members, taking.deep = refused, members, deep
+                taking.blocks, taking.own_way, taking.identify = blocks, tries.own_way, identities
+                taking.refused, taking.members, taking.deep = tries.refused, tries.members, tries.deep
                 if labels is not None:
                     taking.label_of = lambda obj: label if (label := self.labels.get(obj)) in labels else None
                 out = _Out(taking)
                 try:
-                    pickler = self._dump(taking, out, values, identify=identify)
+                    pickler = self._dump(taking, out, values, identify=tries.identify)
                 except (OutOfTime, KeyboardInterrupt):
                     raise
                 except Exception as fault:
-                    culprit = taking.current
-                    if isinstance(fault, RecursionError) and not deep and not taking.recurses(culprit):
-                        deep = True
-                    elif culprit is not None and id(culprit) not in refused and len(culprits) < _CULPRITS:
-                        culprits.append(culprit)  # so that its id stays its own
-                        refused[id(culprit)] = said(fault)
-                    else:
+                    if not tries.blame(taking, fault):
                         alone |= self._faulty(values, expired, said(fault))
                         values = {name: value for name, value in values.items() if name not in alone}
                     continue
-                if taking.targets and members is None:
-                    known = pickler.memo.copy()
-                    members = {id(one) for one in taking.targets if id(one) in known}
-                    del known
-                    continue
-                if not identify and any(map(is_needed, out.pieces)):
-                    identify = True
-                    continue
-                again = {id(type(one)) for one in taking.by_attributes} - own_way
-                if again and taking.missing:  # a class that says how it is stored may know what to do about these
-                    own_way |= again
-                    continue
-                memo = pickler.memo.copy() if identities else None
-                pickler.clear_memo()
-                return _packed(taking, out, values, alone, memo)
+                if tries.is_last(taking, pickler, out):
+                    memo = pickler.memo.copy() if identities else None
+                    pickler.clear_memo()
+                    return _packed(taking, out, values, alone, memo)
         reason = "it cannot be stored together with what it shares objects with"
         return Packed(faults=dict.fromkeys(values, reason) | alone)
 
