@@ -1,8 +1,7 @@
-"""How arrays of NumPy are taken apart and put together. Does not import it.
+"""Reducers and constructors of arrays of NumPy. Does not import it.
 
-Rule 1: memory is stored once, as it lies; every array that looks into it, strided, turned or broadcast, is a view.
-Rule 2: memory of some size is handed out where it lies, not copied; put together again, it is the memory that the
-caller gives, where that can be written to.
+Rule 1: memory is stored once, as it is laid out; every array of it, strided, transposed or broadcast, is a view.
+Rule 2: large memory is not copied. A restored array uses the memory that the caller gives, where that is writable.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def _numpy() -> Any:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Memory that is nobody's whom we could store: a library's, or what an earlier restore gave."""
+    """Memory whose owner cannot be stored: of a library, or of an earlier restore."""
 
     holder: object
     address: int
@@ -71,7 +70,7 @@ class Map(Block):
         self.offset = root.offset - root.offset % mmap.ALLOCATIONGRANULARITY
 
     def mark(self) -> tuple[int, int, str]:
-        """Return what tells whether the file is as it is now. Writes to a map may leave the file's time alone."""
+        """Return a mark of the present content of the file. Writes to a map may not change the file's time."""
         whole = None
         if self.mode != "r" and self.nbytes <= _WHOLE_MAP:
             whole = _numpy().frombuffer(self.holder, "u1")
@@ -120,7 +119,7 @@ def array(taking: Taking, obj: Any) -> Reduction:
 
 
 def _says_itself(cls: type) -> bool:
-    """Say whether a subclass brings its own way of being stored. Masked arrays do, but lose what they share."""
+    """Return whether a subclass defines how it is stored. Masked arrays do, but lose shared memory."""
     masked = loaded("numpy.ma").get("MaskedArray")
     below = itertools.takewhile(lambda base: base is not _numpy().ndarray and base is not masked, class_mro(cls))
     names = ("__reduce__", "__reduce_ex__", "__setstate__", "__getstate__")
@@ -167,7 +166,7 @@ def _elements(taking: Taking, obj: Any, plain: Any, cls: tuple[type, ...]) -> An
 
 
 def _root(taking: Taking, arr: Any) -> Any:
-    """Return whose memory an array looks into: an array, itself included, or what else exports memory."""
+    """Return the owner of an array's memory: an array, itself included, or another exporter."""
     np = _numpy()
     ndarray, memmap = np.ndarray, np.memmap
     base_of = ndarray.base.__get__
@@ -258,7 +257,7 @@ _WHOLE_MAP = 64 * 1024 * 1024
 
 
 def record(taking: Taking, obj: Any) -> Reduction:
-    """A record of a structured array, which looks into the memory of that array: a view without dimensions."""
+    """A record of a structured array, in the memory of that array: a view without dimensions."""
     if obj.base is None:
         return NotImplemented
     if obj.dtype.hasobject:
@@ -270,7 +269,7 @@ def record(taking: Taking, obj: Any) -> Reduction:
 
 @dataclass(slots=True)
 class DummyArray:
-    """Memory at an address, and whose it is: what NumPy's `as_strided` makes, which `_root` knows by this name."""
+    """Memory at an address, and its owner: as NumPy's `as_strided` makes it, which `_root` finds by this name."""
 
     __array_interface__: dict[str, Any]
     base: Any
@@ -289,12 +288,12 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 
 @functools.cache
 def memory_class() -> Any:
-    """Return the class of arrays that hold memory which a restore was given: numpy names it as the base of others."""
+    """Return the class of arrays that hold memory of a restore: numpy gives them as the base of others."""
     return type("Memory", (_numpy().ndarray,), {"__module__": __name__})
 
 
 def allocate(nbytes: int) -> memoryview:
-    """Return memory for what is unpacked: an array that lies in it is packed as one of its own memory."""
+    """Return memory for unpacked data: an array in it is packed as one of its own memory."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
         return memoryview(bytearray(nbytes))
@@ -341,7 +340,7 @@ class ArrayParts(Constructors):
     def array_view(
         self, root: Any, offset: int, kind: Any, shape: Any, strides: Any, writeable: bool, cls: Any = None
     ) -> Any:
-        """Return an array that looks into the memory of another object."""
+        """Return an array in the memory of another object."""
         np = _numpy()
         cls = cls or np.ndarray
         base = root
@@ -388,7 +387,7 @@ class ArrayParts(Constructors):
         return made
 
     def mapped_view(self, root: Any, offset: int, *args: Any) -> Any:
-        """Return an array that looks into a map of a file, and knows that."""
+        """Return an array in a map of a file, with the attributes of a memmap."""
         made = self.array_view(root, offset, *args)
         made._mmap, made.filename, made.mode, made.offset = root._mmap, root.filename, root.mode, root.offset + offset
         return made

@@ -1,8 +1,8 @@
-"""How classes of the user's, and type variables, are taken apart and put together.
+"""Reducers and constructors of classes of the user's, and of type variables.
 
 Rule 1: a class of the user's is its uid. Its content is stored once, by the pack that is asked for `class:<uid>`, and
 comes back as it was: neither its metaclass nor `__init_subclass__` nor `__set_name__` is run a second time.
-Rule 2: a living class becomes what a stream has of it, so that its instances stay its instances.
+Rule 2: a living class takes the content in a stream, so that its instances stay its instances.
 """
 
 from __future__ import annotations
@@ -219,15 +219,15 @@ class ClassParts(CodeParts):
         return made
 
     def type_alias(self, name: str, value: Any, variables: tuple[Any, ...], module: str) -> Any:
-        """Return what `type X = …` makes."""
+        """Return a type alias, as `type X = …` makes it."""
         return typing.TypeAliasType(name, value, type_params=variables)  # type: ignore[attr-defined]
 
     def make_class(
         self, uid: str, meta: Any, name: str, path: str, bases: Any, module: str, names: Any, slots: Any, early: Any
     ) -> Any:
-        """Return a class without its members, and know it by its uid from here on: a member may refer to it."""
+        """Return a class without its members, and register its uid: a member may refer to it."""
         if uid not in self.known and (meanwhile := self.packer.classes.object(uid)) is not None:
-            return meanwhile  # by what one of its bases holds
+            return meanwhile  # made by an object that one of its bases holds
         if (again := self.again.get(uid)) is not None and again.fits(bases, slots):
             self.made[uid] = again.cls
             return again.cls
@@ -263,7 +263,7 @@ _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__annotations__",
 
 @dataclass(slots=True)
 class Again:
-    """A living class that is to become what a stream has of it. Nothing is changed before `redefine`.
+    """A living class that takes the content that a stream has of it. Nothing is changed before `redefine`.
 
     Its functions stay the same objects where the class is stored `alone`: else what is stored with it may hold others.
     """
@@ -273,7 +273,7 @@ class Again:
     members: dict[str, Any] | None = None
     """None before `take`, and where they do not fit."""
     _functions: list[tuple[Any, Any]] = field(default_factory=list[tuple[Any, Any]])
-    """Living functions, and what they become."""
+    """Living functions, and their new content."""
     _registered: list[Any] = field(default_factory=list[Any])
 
     def fits(self, bases: tuple[Any, ...], slots: list[str] | None) -> bool:
@@ -281,7 +281,7 @@ class Again:
         return self.cls.__bases__ == bases and _slots(self.cls) == slots
 
     def take(self, members: dict[str, Any], classes: list[Any]) -> None:
-        """Take what a stream has."""
+        """Take the content in a stream."""
         old = _members(self.cls)
         if self._is_enum and old["_member_map_"].keys() != members["_member_map_"].keys():
             return
@@ -297,7 +297,7 @@ class Again:
         return (enum := sys.modules.get("enum")) is not None and is_kind(self.cls, enum.Enum)
 
     def redefine(self) -> bool:
-        """Make the class what was taken; False where nothing fitted."""
+        """Give the class the content that was taken; return False where none was."""
         if self.members is None:
             return False
         cls, own, old = self.cls, {"__doc__", "__abstractmethods__"}, _members(self.cls)
@@ -328,7 +328,7 @@ def _can_become(live: Any, made: Any) -> bool:
 
 
 def _without_hooks(meta: Any, name: str, bases: tuple[Any, ...], members: dict[str, Any]) -> Any:
-    """Make a class as `type` does, without what a metaclass or a base does on top of it."""
+    """Make a class as `type` does, without the hooks of metaclasses and bases."""
     make = type.__new__
     hooked = any(
         "__init_subclass__" in class_dict(each) and class_module(each) not in _HARMLESS

@@ -1,6 +1,6 @@
-"""How functions and what code is made of are taken apart and put together.
+"""Reducers and constructors of functions and of the parts of code.
 
-Rule 1: what a module that can be imported has under its name is that name.
+Rule 1: an object that an importable module has under its name is stored as that name.
 Rule 2: a function of the namespace comes back with the namespace as its globals; one of a module's code with the
 module's; one that was made by `exec` in a dict of its own with that dict. Of the copy of the namespace that attrs makes
 for the functions of a class, only what their code names is stored.
@@ -58,7 +58,7 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
             scope = name
             taking.uses_module(name)
         elif (
-            # Only of those that attrs writes nobody else holds the globals: what others share stays shared.
+            # Only the globals of functions that attrs writes have no other user: shared globals stay shared.
             obj.__code__.co_filename.startswith("<attrs generated ")
             and (copied := _copied(taking, scope)) is not None
             and (names := _names(obj)) is not None
@@ -74,7 +74,7 @@ def function(taking: Taking, obj: types.FunctionType) -> Reduction:
 
 
 def _copied(taking: Taking, scope: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what stands for a copy of the namespace that no name of the user's has; None for any other dict."""
+    """Return a substitute for a copy of the namespace that is no variable; None for any other dict."""
     own = taking.namespace
     if "__name__" not in scope or scope["__name__"] != _get(own, "__name__"):
         return None
@@ -88,7 +88,7 @@ def _copied(taking: Taking, scope: dict[str, Any]) -> dict[str, Any] | None:
 def _names(func: types.FunctionType) -> set[str] | None:
     """Return the names that a function may look up in its globals; None where it may look up any."""
     names = set(code_facts(func.__code__).names)
-    for text in func.__annotations__.values():  # `typing.get_type_hints` looks for what they name
+    for text in func.__annotations__.values():  # `typing.get_type_hints` looks these names up
         if class_of(text) is str:
             with contextlib.suppress(SyntaxError, ValueError):
                 names.update(compile(text, "<annotation>", "eval", dont_inherit=True).co_names)
@@ -99,7 +99,7 @@ _ANY = frozenset(("eval", "exec", "globals", "locals", "vars", "__import__"))
 
 
 def by_name(taking: Taking, module: Any, path: Any, obj: object) -> Reduction | None:
-    """Return the name of what a module defines; NotImplemented where the pickler writes it, None for anything else."""
+    """Return the name of a module's definition; NotImplemented where the pickler writes it, None for other objects."""
     if class_of(module) is not str or class_of(path) is not str or module == taking.module:
         return None
     own = path in DEFINED.get(module, ())
@@ -110,7 +110,7 @@ def by_name(taking: Taking, module: Any, path: Any, obj: object) -> Reduction | 
 
 
 def _by_import(module: str, path: str, obj: object) -> bool:
-    """Say whether the pickler finds `obj` by its name: it asks as `getattr` does, so nothing may be in between."""
+    """Return whether the pickler finds `obj` by its name, with `getattr` and without code of the user's."""
     parts = path.split(".")
     if "<locals>" in parts:
         return False
@@ -167,7 +167,7 @@ def code(taking: Taking, obj: types.CodeType) -> Reduction:
 
 
 def method(taking: Taking, obj: types.MethodType) -> Reduction:
-    """A bound method: found again in the class where it is the class's own, else the function and what it is of."""
+    """A bound method: found in the class where the class has it, else the function and its owner."""
     func, owner = obj.__func__, obj.__self__
     name: Any = getattr(func, "__name__", None)
     cls: Any = owner if is_kind(class_of(owner), type) else class_of(owner)
@@ -196,7 +196,7 @@ def remembering(taking: Taking, obj: Any) -> Reduction:
 
 
 def held_by_cache(obj: Any) -> tuple[list[Any], list[Any]]:
-    """Return what the cache of a function holds: links, results and the dict of entries; and what is in that."""
+    """Return the content of a function's cache: links, results and the dict of entries; and the items of that dict."""
     own = (obj.__wrapped__, obj.__dict__)
     held = [one for one in gc.get_referents(obj) if not any(one is known for known in own)]
     return held, [one for entries in held if class_of(entries) is dict for one in gc.get_referents(entries)]
@@ -239,7 +239,7 @@ KINDS: dict[Any, Kind] = {
     types.CellType: cell,
     types.CodeType: code,
     types.MethodType: method,
-    # What it keeps is in the instances.
+    # Its values are in the instances.
     functools.cached_property: lambda _, obj: (PARTS.cached_property, (obj.func, obj.attrname, obj.__doc__)),
     types.MappingProxyType: mapping_proxy,
     class_of(_DICT.keys()): lambda _, obj: (PARTS.dict_view, (*gc.get_referents(obj), "keys")),
@@ -345,7 +345,7 @@ class CodeParts(Constructors):
         return sys.modules.get(name) or importlib.import_module(name)
 
     def definition(self, module: str, path: str) -> Any:
-        """Return what a module of the user's defines."""
+        """Return a definition of a module of the user's."""
         if path in (own := DEFINED.get(module, {})):
             return own[path]
         return operator.attrgetter(path)(self.module(module))

@@ -31,11 +31,11 @@ CLOSED = "it cannot be connected again"
 
 
 class NotConnected(Exception):
-    """A connection could not be made again. The text says which, why, and what to do."""
+    """A connection could not be made again. The text names it, the reason and the next step."""
 
 
 class Description(NamedTuple):
-    """All that is stored of an object: the entry that it belongs to, and what `describe` returned."""
+    """The stored data of an object: the kind of its entry, and the result of `describe`."""
 
     kind: str
     value: Any
@@ -75,7 +75,7 @@ class Entry:
     describe: Callable[[Any], Any]
     """Returns plain data for an object; None where this one cannot be connected again."""
     connect: Callable[[Any], Any]
-    """Returns an object for what `describe` returned. It may raise anything."""
+    """Returns an object for a result of `describe`. It may raise any exception."""
     matches: Callable[[Any], bool] | None = None
     """Which objects without a stored form it is for; None for the instances of the class that the kind names."""
 
@@ -172,14 +172,14 @@ def reconnect(
 
 
 def _is_of(cls: type, name: str) -> bool:
-    """Return whether `cls` or one of its bases has this full name, or is what its module has under it."""
+    """Return whether `cls` or one of its bases has this full name, or is the object that its module has under it."""
     module, _, last = name.rpartition(".")
     public = loaded(module).get(last)
     return any(one is public or f"{class_module(one)}.{class_qualname(one)}" == name for one in class_mro(cls))
 
 
 def _unfit(value: Any, kind: str) -> str:
-    """Return what is wrong with a description, in one line; empty for nothing."""
+    """Return the fault of a description, in one line; empty for a valid one."""
     texts: list[str] = []
     if wrong := _not_plain(value, texts, _DEEP):
         return f"{kind}: describe() returned {wrong}; return text, numbers, lists, tuples or dicts of them"

@@ -1,4 +1,4 @@
-"""How files, databases and memory are taken apart and put together.
+"""Reducers and constructors of files, databases and memory.
 
 Rule: a file that is open for reading is opened again where it stood. An object whose copy would be a side effect or a
 loss has no stored form: it is alive in this process, or lost.
@@ -255,7 +255,7 @@ class FileParts(Constructors):
 def _opened(
     kind: str, path: Any, name: Any, mode: str | None, encoding: str = "utf-8", errors: str | None = None
 ) -> Any:
-    """Open a file; `name` and `mode` are what it says of itself."""
+    """Open a file; `name` and `mode` are its attributes."""
     writing = mode is not None and any(letter in mode for letter in "wax")
     made: Any = io.FileIO(path, "w" if writing else "r")
     if name is not None:

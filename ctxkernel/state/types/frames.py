@@ -1,7 +1,7 @@
-"""How frames and tensors are taken apart and put together: pandas, Arrow, torch. Imports none of them.
+"""Reducers and constructors of frames and tensors: pandas, Arrow, torch. Imports none of them.
 
 Rule 1: their memory is stored as that of arrays is (`state.types.arrays`): once, and shared again.
-Rule 2: pandas keeps in mind which frames share memory, so that a write to one copies first: so must what is restored.
+Rule 2: pandas tracks which frames share memory, so that a write to one copies first; this is restored.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _STORED = frozenset(("_mgr", "_item_cache", "_attrs", "_flags", "_cacher", "_is_
 
 
 def frame_block(taking: Taking, obj: Any) -> Reduction:
-    """A block of a frame. Who shares its memory follows from the memory."""
+    """A block of a frame. Other users of its memory follow from the memory."""
     _remember(taking.packer, owner_of(obj.values), obj.refs)
     return PARTS.frame_block, (obj.values, obj.mgr_locs.indexer, obj.ndim)
 
 
 def _remember(packer: ObjectNames, owner: Any, refs: Any) -> None:
-    """Note what pandas keeps of who shares the memory of an object."""
+    """Note pandas' record of the blocks that share the memory of an object."""
     with contextlib.suppress(TypeError):  # no weak reference: nothing else can be found to share it
         packer.references[owner] = refs
 
@@ -51,7 +51,7 @@ def owner_of(values: Any) -> Any:
 
 
 def series_manager(taking: Taking, obj: Any) -> Reduction:
-    """What a Series is made of. pandas would store the values alone, and not who else has them."""
+    """The manager of a Series. pandas would store the values alone, without the other references to them."""
     return type(obj), (obj.blocks[0], obj.axes[0])
 
 
@@ -69,7 +69,7 @@ def arrow_extension(taking: Taking, obj: Any) -> Reduction:
 
 
 def arrow(taking: Taking, obj: Any) -> Reduction:
-    """An Array of pyarrow: the buffers that it looks into, which others may look into too."""
+    """An Array of pyarrow: its buffers, which other arrays may share."""
     pyarrow = sys.modules["pyarrow"]
     kind, buffers = obj.type, obj.buffers()
     if sum(one.size for one in buffers if one is not None) > 2 * obj.nbytes + SMALL:  # a small part of a large array
@@ -78,7 +78,7 @@ def arrow(taking: Taking, obj: Any) -> Reduction:
     simple = not (kind.num_fields or isinstance(kind, pyarrow.DictionaryType | pyarrow.BaseExtensionType))
     if not simple or "view" in str(kind) or not all(one is None or one.is_cpu for one in buffers):
         return careful(taking, obj)
-    # A list of what is missing that lists nothing stays only where its count is said to be unknown.
+    # An empty list of nulls stays only where the number of nulls is given as unknown.
     nulls = -1 if buffers and buffers[0] is not None else obj.null_count
     return PARTS.arrow, (kind, len(obj), nulls, obj.offset, [_arrow_memory(taking, one) for one in buffers])
 
@@ -101,7 +101,7 @@ def memory_of(blocks: list[Any], holder: Any, start: int, size: int) -> Block:
 
 
 def tensor(taking: Taking, obj: Any) -> Reduction:
-    """A tensor: its storage is memory that others may look into."""
+    """A tensor: its storage is memory that others may share."""
     torch = sys.modules["torch"]
     plain = (
         type(obj) in (torch.Tensor, torch.nn.Parameter)
@@ -142,12 +142,12 @@ class FrameParts(Constructors):
     """The constructors of frames and tensors."""
 
     def fill_frame(self, frame: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
-        """Give a frame what pandas stores of it, and its other attributes."""
+        """Set the state of a frame as pandas stores it, and its other attributes."""
         frame.__setstate__(state[0])
         frame.__dict__.update(state[1])
 
     def frame_block(self, values: Any, placement: Any, ndim: int) -> Any:
-        """Return a block of a frame, entered with those that share its memory."""
+        """Return a block of a frame, registered with those that share its memory."""
         internals: Any = importlib.import_module("pandas._libs.internals")
         made = internals._unpickle_block(values, placement, ndim)
         refs = self.packer.references.get(owner_of(values))
@@ -159,7 +159,7 @@ class FrameParts(Constructors):
         return made
 
     def index_references(self, index: Any, _: Any) -> None:
-        """Enter an index with the blocks that share its memory."""
+        """Register an index with the blocks that share its memory."""
         owner = owner_of(getattr(index, "_values", None))
         refs = self.packer.references.get(owner)
         if refs is None:

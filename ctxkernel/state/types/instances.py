@@ -1,8 +1,8 @@
-"""How instances of classes that no table names are taken apart and put together.
+"""Reducers and constructors of instances whose classes are in no table.
 
-Rule 1: what the class says itself (`__reduce__`, `__getstate__`, `copyreg`, …) is done, as pickle does it.
-Rule 2: where it says nothing, the instance is its attributes, and what a built-in base holds. These are read by the
-base's own methods and put back by them: no `__setattr__`, `__setitem__` or `__iter__` of the user's runs.
+Rule 1: methods of the class (`__reduce__`, `__getstate__`, `copyreg`, …) are used, as pickle uses them.
+Rule 2: without such methods, an instance is its attributes and the content of a built-in base. The base's own methods
+read and set these: no `__setattr__`, `__setitem__` or `__iter__` of the user's runs.
 Rule 3: `object.__reduce_ex__` remembers the names of slots on the class: not on the user's.
 """
 
@@ -83,11 +83,11 @@ _CUSTOM = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__get
 
 
 _ROW_ARGS = class_dict(_C.namedtuple("_Row", "field"))["__getnewargs__"].__code__
-"""What every named tuple has: it says no more than that it is a tuple."""
+"""The method of every named tuple, which adds nothing to the tuple itself."""
 
 
 def _customs(cls: type) -> set[str]:
-    """Return what of the pickling protocol the classes above built-in ones define."""
+    """Return the methods of the pickling protocol that the classes above built-in ones define."""
     # Counter's own way loses attributes.
     made = [base for base in class_mro(cls) if class_flags(base) & HEAP_TYPE and base is not collections.Counter]
     found = [(name, class_dict(base).get(name)) for base in made for name in _CUSTOM]
@@ -132,18 +132,18 @@ def kind_of(taking: Taking, cls: type, plan: Plan) -> Kind:
 
 
 def _way_of(plan: Plan) -> Kind:
-    """Return the reducer that asks the class."""
+    """Return the reducer that uses the methods of the class."""
     own = _careful_own if plan.honest else guarded
     return own if plan.own else careful
 
 
 def guarded(taking: Taking, obj: Any) -> Reduction:
-    """Refuse an object whose class answers itself for its attributes: to ask it runs code of the user's."""
+    """Refuse an object whose class overrides the access to its attributes: reading them runs code of the user's."""
     return taking.refuse(obj, "its class answers itself for what it is and has")
 
 
 def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
-    """Return the reducer that stores attributes and what a built-in base holds; None where a base holds more."""
+    """Return the reducer that stores attributes and the content of a built-in base; None where a base holds more."""
     if solid is object:
         return _plain(taking, cls, plan)
     for base, (read, _) in _CONTAINERS.items():
@@ -153,13 +153,13 @@ def _by_attributes(taking: Taking, cls: type, plan: Plan, solid: type) -> Kind:
 
 
 def careful(taking: Taking, obj: Any) -> Reduction:
-    """Do what the class of `obj` says, or what its type does by itself. Raises what that raises."""
+    """Reduce `obj` as its class defines, or as its type does. Raises any exception of the class."""
     cls = class_of(obj)
     reducer = copyreg.dispatch_table.get(cls) if _registered(cls) else None
     reduction = checked(taking, obj, reducer(obj) if reducer is not None else obj.__reduce_ex__(5))
     if class_of(reduction) is tuple and not _holds_all(taking.plan(cls), obj, reduction):
         taking.unproven.append((obj, f"{class_qualname(cls)} says itself how it is stored"))
-        # What it left out could change and nobody would see it.
+        # A change of an attribute that it left out would not be found.
         attributes = {str(name): _seen(one, 3) for name, one in taking.plan(cls).attributes(obj)}
         if len(reduction) == 2:
             return (*reduction, attributes, None, None, PARTS.skip)
@@ -170,7 +170,7 @@ def careful(taking: Taking, obj: Any) -> Reduction:
 
 
 def _seen(value: Any, depth: int) -> Any:
-    """Return what tells whether a value changed, as plain data: all of it, or its type and length."""
+    """Return plain data that differs when a value changes: all of the value, or its type and length."""
     if class_of(value) in _ATOMS:
         return value
     if class_of(value) in (list, tuple, dict, set) and depth and len(value) <= 1000:
@@ -198,11 +198,11 @@ def instance_or(*known: tuple[str, str], otherwise: Callable[[Taking, Any], Redu
 _TRUSTED = frozenset(
     ("matplotlib", "polars", "pyarrow", "datetime", "zoneinfo", "decimal", "pathlib", "numpy", "torch", "uuid")
 )
-"""Libraries whose objects store all of their content, or leave out only what belongs to a front end."""
+"""Libraries whose objects store all of their content, but for data of a front end."""
 
 
 def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
-    """Say whether the attributes of an object are in what its class stores of it, as the same objects."""
+    """Return whether a reduction holds all attributes of an object, as the same objects."""
     if not python_made(plan.cls) or class_module(plan.cls).partition(".")[0] in _TRUSTED:
         return True  # to ask an object made in C for its attributes could give it some
     attributes = [value for name, value in plan.attributes(obj) if not is_cache(name)]
@@ -216,7 +216,7 @@ def _holds_all(plan: Plan, obj: Any, reduction: tuple[Any, ...]) -> bool:
 
 
 def is_cache(name: object) -> bool:
-    """Say whether an attribute of a library's object is called what libraries call their caches."""
+    """Return whether an attribute of a library's object has the name of a cache."""
     return isinstance(name, str) and ("cache" in name or name in ("stale", "_stale") or name.startswith("_has_"))
 
 
@@ -236,7 +236,7 @@ _KNOWN_ITERATORS = frozenset(
 
 
 def checked(taking: Taking, obj: Any, reduction: Any) -> Reduction:
-    """Return a reduction that the pickler will not choke on. Raises TypeError for one that is none."""
+    """Return a reduction that the pickler accepts. Raises TypeError for an invalid one."""
     if class_of(reduction) is str:
         return _by_name(taking, obj, reduction)
     if not is_kind(class_of(reduction), tuple) or not 2 <= len(reduction) <= 6:
@@ -273,13 +273,13 @@ def _reach(found: Any, path: str) -> Any:
 
 
 def _state(taking: Taking, obj: Any, base: type | None = None, content: Any = None) -> tuple[Any, ...]:
-    """Return what `Restorer.fill` takes: the dict, slots, and what a built-in base holds."""
+    """Return the state for `Restorer.fill`: the dict, the slots, and the content of a built-in base."""
     plan = taking.plan(class_of(obj))
     return plan.dict_of(obj) or None, dict(plan.slots_of(obj)) or None, base, content
 
 
 def _references() -> int:
-    """Return what `sys.getrefcount` says of a `__dict__` that only its object, and one local variable, refer to."""
+    """Return the reference count of a `__dict__` to which only its object and one local variable refer."""
     probe: Any = type("Probe", (), {})()
     probe.x = 1
     members = probe.__dict__
@@ -313,7 +313,7 @@ def _plain(taking: Taking, cls: type, plan: Plan) -> Kind:
 
 
 def _sentinel(taking: Taking, obj: Any) -> Reduction:
-    """Return how an object without attributes is found that a library keeps to compare others with; None for others."""
+    """Return the place of an object without attributes that a module holds as a sentinel; None for others."""
     module, name = _module_objects(len(sys.modules)).get(id(obj), ("", ""))
     found = module not in taking.packer.own_modules and loaded(module).get(name) is obj
     return (PARTS.found, (module, name)) if found else None
@@ -413,7 +413,7 @@ class InstanceParts(Constructors):
             obj.__dict__ = members
 
     def fill(self, obj: Any, state: tuple[Any, ...]) -> None:
-        """Give an instance its attributes, and what a built-in base of it holds."""
+        """Set the attributes of an instance, and the content of a built-in base."""
         members, slots, base, content = state
         held: Mapping[str, Any] = slots or {}
         if base is not None:

@@ -28,11 +28,11 @@ class ObjectNames:
         self.own_modules: dict[str, OwnModule] = {}
         """Modules of the user's own, by name: files in his folder."""
         self.references = ById()
-        """What pandas keeps of who shares a block of memory, by the object that owns the memory."""
+        """Pandas' records of shared blocks of memory, by the object that owns the memory."""
         self.classes = Named()
         """The user's classes, by uid: a class keeps its own for life; several may have been made of one."""
         self.tokens = Named()
-        """What has no stored form, by token."""
+        """Objects without a stored form, by token."""
         self.identities = Identities()
         """Objects that are stored by value and compared by identity."""
         self.labels = Named()
@@ -77,6 +77,6 @@ class ObjectNames:
             self.labels.add(f"shared:{self.token(obj)}", obj)
 
     def part_of(self, label: str) -> Any:
-        """Return what a label stands for: a class, or an object with a pack of its own; None where it is gone."""
+        """Return the object with a label: a class, or an object with a pack of its own; None where it is gone."""
         kind, _, name = label.partition(":")
         return self.classes.object(name) if kind == "class" else self.labels.object(label)

@@ -1,8 +1,8 @@
-"""Packs of values: a stream, and large memory beside it; what two names share, they share again when it is unpacked.
+"""Packs of values: a stream, and large memory beside it. Names that share an object share it again after unpacking.
 
-Rule 1: a value that cannot be stored costs its own name; something inside of one becomes a stand-in. Both are said.
-Rule 2: large memory is not copied: `Packed.buffers` are the user's own arrays and must be let go of before the user's
-code runs again (a bytearray cannot be resized while it is looked at).
+Rule 1: a value that cannot be stored costs its own name; an object inside of one becomes a stand-in. Both are named.
+Rule 2: large memory is not copied: `Packed.buffers` are the user's own arrays and must be released before the user's
+code runs again (a bytearray cannot be resized while a view of it exists).
 Rule 3: packing changes nothing of the user's, and keeps nothing alive but `Packed.buffers` and `Packed.live`.
 
 A stream: magic, version, number of seeds, bytes of the labels; the labels of what it refers to and does not hold; the
@@ -55,17 +55,17 @@ _TRIES = _CULPRITS + 5
 
 @dataclass(slots=True)
 class Packed(Outcome):
-    """Values as a stream, and what to know about it."""
+    """Values as a stream, and the findings about it."""
 
     stream: bytes = b""
     parts: tuple[str, ...] = ()
-    """What is not stored inside of values that are: `generator in d['x']`."""
+    """Objects that are not stored inside of stored values: `generator in d['x']`."""
     again: tuple[Connection, ...] = ()
-    """What of `live` can be connected again once it is gone."""
+    """Objects of `live` that can be connected again after their end."""
     labels: tuple[str, ...] = ()
-    """What the stream refers to: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
+    """Labels of referenced objects: `class:<uid>`, `live:<token>`, `shared:<token>`, in the order of their numbers."""
     identities: dict[int, object] = field(default_factory=dict[int, object])
-    """What can be changed in place, by id; None for what the pickler stores by itself. Only where it was asked for.
+    """Mutable objects by id; None for those that the pickler stores by itself. Only where requested.
 
     Valid while `noted` is alive and no code of the user's runs.
     """
@@ -83,7 +83,7 @@ class Packed(Outcome):
 
 
 class _Out:
-    """What the pickler writes to: cuts out large pieces, which it hands over without copying them."""
+    """The output of the pickler: takes out large pieces without copying them."""
 
     def __init__(self, taking: Taking) -> None:
         self.taking = taking
@@ -112,7 +112,7 @@ def _is_frame(data: Any, size: int) -> bool:
 
 
 class _In(io.RawIOBase):
-    """What the unpickler reads from, by a BufferedReader: puts the large pieces back in."""
+    """The input of the unpickler, by a BufferedReader: inserts the large pieces again."""
 
     def __init__(self, pieces: Iterable[memoryview]) -> None:
         self._pieces = iter(pieces)
@@ -164,7 +164,7 @@ class _Tries:
             self.members = {id(one) for one in taking.targets if id(one) in known}
         elif not self.identify and any(map(is_needed, out.pieces)):
             self.identify = True
-        elif again and taking.missing:  # a class that says how it is stored may know what to do about these
+        elif again and taking.missing:  # the methods of a class may know how to store these
             self.own_way |= again
         else:
             return True
@@ -269,7 +269,7 @@ class Packer(ObjectNames):
         return self._memo
 
     def _faulty(self, values: dict[str, object], expired: Expired, reason: str) -> dict[str, str]:
-        """Return the names that cannot even be packed by themselves; all, where none is to blame."""
+        """Return the names that cannot be packed by themselves; all of them where each can."""
         found: dict[str, str] = {}
         for name, value in values.items():
             taking = Dispatcher(self, self.cache, {name: value}, expired)
@@ -327,7 +327,7 @@ class Packer(ObjectNames):
             return load(Loader)
         except (KeyboardInterrupt, MemoryError):
             raise
-        except BaseException:  # of the user's code, or of a library that is not what it was: the careful way
+        except BaseException:  # of the user's code, or of a library that has changed: load piece by piece
             restorer.said.clear()
             restorer.stand_ins.clear()
             return load(fallbacks.CarefulLoader)
@@ -335,10 +335,7 @@ class Packer(ObjectNames):
 
 @contextlib.contextmanager
 def _undisturbed() -> Generator[None]:
-    """Keep the garbage collector off what is made, hundreds of thousands of objects that all stay.
-
-    And set the recursion limit back where code of the user's, such as a `__reduce__`, changes it.
-    """
+    """Disable the garbage collector, and restore the recursion limit where code of the user's changes it."""
     on, limit = gc.isenabled(), sys.getrecursionlimit()
     gc.disable()
     try:
@@ -355,7 +352,7 @@ class _Pickler(pickle.Pickler):
 
 
 class Opened:
-    """A stream, taken apart. Raises ValueError for what is no stream of ours."""
+    """The sections of a stream. Raises ValueError for an invalid stream."""
 
     def __init__(self, stream: Any) -> None:
         whole = memoryview(stream)
@@ -364,7 +361,7 @@ class Opened:
         if magic != _MAGIC or version != _VERSION or self.seeds > len(SEEDS):
             raise ValueError("not a pack that this version can read")
         self.labels = bytes(whole[_HEAD.size : _HEAD.size + size]).decode().split()
-        """What the numbers in the pickle stand for."""
+        """The labels of the numbers in the pickle."""
         at = _HEAD.size + size
         self.cuts: list[Any] = [_CUT.unpack_from(whole, at + n * _CUT.size) for n in range(cuts)]
         """Places in the pickle, and the buffers that were cut out there."""
@@ -374,7 +371,7 @@ class Opened:
         self.pickle = whole[at + 4 * turns :]
 
     def turns(self, seeds: Sequence[Any], buffers: Sequence[Any]) -> Any:
-        """Yield what the unpickler asks for: the seeds, then buffers."""
+        """Yield the objects that the unpickler requests: the seeds, then buffers."""
         yield from seeds[: self.seeds]
         for number in self.order:
             yield buffers[number]
@@ -412,7 +409,7 @@ def _packed(
 
 
 def _connections(taking: Taking, values: dict[str, object]) -> tuple[Connection, ...]:
-    """Return what can be connected again, with the names and places that refer to it."""
+    """Return the connections that can be made again, with the names and places that refer to them."""
     if not taking.again:
         return ()
     found = {one.token: list(taking.tops.get(id(obj), ())) for obj, one in taking.again}

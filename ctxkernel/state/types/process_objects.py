@@ -1,7 +1,7 @@
-"""How what belongs to the process is taken apart: locks, files, databases, weak references; and plain library types.
+"""Reducers and constructors of objects that belong to the process, such as locks, and of plain library types.
 
-Rule 1: what cannot be had again without a side effect or a loss is no copy: it is alive in this process, or lost.
-Rule 2: what is made anew instead of being restored is said (`Taking.note`).
+Rule 1: an object whose copy would be a side effect or a loss has no stored form: it is alive in this process, or lost.
+Rule 2: an object that is made anew instead of restored is named (`Taking.note`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _RUNS = "it is running code, which has no stored form"
 
 
 def _running(taking: Taking, obj: Any) -> Reduction:
-    """A generator or coroutine: alive only. Where it stands and what it holds say whether it ran on."""
+    """A generator or coroutine: alive only. Its position and its objects show whether it ran on."""
     frame = next((one for name in ("gi_frame", "cr_frame", "ag_frame") if (one := getattr(obj, name, None))), None)
     referents = itertools.pairwise((None, *gc.get_referents(obj)))
     # A dict right after the frame is its `f_locals`, which is there once somebody has asked for it.
@@ -70,7 +70,7 @@ def _running(taking: Taking, obj: Any) -> Reduction:
 def _lock(taking: Taking, obj: Any) -> Reduction:
     taking.note("lock: a new, open one")
     held = None
-    if repr(obj).startswith("<locked"):  # that one, where it lives: nobody would let go of a new one
+    if repr(obj).startswith("<locked"):  # that one, while it lives: no code would release a new one
         token = taking.packer.token(obj)
         taking.live[token] = obj
         held = taking.label(f"live:{token}")
@@ -104,7 +104,7 @@ def ordered(taking: Taking, obj: collections.OrderedDict[Any, Any]) -> Reduction
 
 
 def _weakly(taking: Taking, obj: Any, target: Any, part: Any, *callback: Any) -> Reduction:
-    """A weak reference or proxy: to what is in this pack it is one again."""
+    """A weak reference or proxy: restored where its target is in this pack."""
     if target is not None:
         taking.targets.append(target)
     if target is None or taking.members is None:
@@ -241,7 +241,7 @@ def _widget(taking: Taking, obj: Any) -> Reduction:
 
 
 def _is_users(taking: Taking, observer: Any) -> bool:
-    """Say whether an observer is the user's: what it holds may change with the widget."""
+    """Return whether an observer is the user's: its objects may change with the widget."""
     if class_of(observer) is types.FunctionType:
         return observer.__globals__ is taking.namespace
     methods = (types.MethodType, types.BuiltinMethodType)
@@ -284,7 +284,7 @@ def _draws(func: Any) -> bool:
 
 
 def _foreign(taking: Taking, obj: Any) -> Reduction:
-    """Data of ctypes: what lies in the memory of another object, or is an address, is alive only."""
+    """Data of ctypes: data in the memory of another object, and addresses, are alive only."""
     if obj._b_base_ is not None or (obj._objects and not obj._b_needsfree_) or isinstance(obj, _POINTERS):
         return taking.refuse(obj, "it looks into memory that is not its own", [bytes(obj), obj._b_base_, obj._objects])
     return careful(taking, obj)
@@ -327,7 +327,7 @@ BELOW: dict[Any, Kind] = {
 }
 
 _PROCESS = "it belongs to this process"
-# The second half is the kernel's own: a copy would take what it runs on away from a kernel that has just started.
+# The second half is the kernel's own: a copy would replace the objects on which a new kernel runs.
 _OF_THE_PROCESS = """
 asyncio.AbstractEventLoop concurrent.futures.Executor concurrent.futures.Future multiprocessing.managers.BaseManager
 multiprocessing.pool.Pool multiprocessing.process.BaseProcess multiprocessing.shared_memory.SharedMemory
@@ -367,7 +367,7 @@ TABLE: tuple[tuple[str, str, Kind], ...] = (
 
 
 class ThingParts(Constructors):
-    """The constructors of what belongs to the process."""
+    """The constructors of objects that belong to the process."""
 
     ordered = collections.OrderedDict
     weak_container = operator.call
@@ -375,7 +375,7 @@ class ThingParts(Constructors):
     weak_proxy = weakref.proxy
 
     def found(self, module: str, name: str, call: bool = False) -> Any:
-        """Return what a module has under a name, or what that returns."""
+        """Return the object that a module has under a name, or the result of calling it."""
         one = getattr(importlib.import_module(module), name)
         return one() if call else one
 

@@ -1,4 +1,4 @@
-"""How one pack takes objects apart: which reducer is for which object, and what becomes of what has none.
+"""Selection of the reducer for each object of a pack.
 
 Rule 1: a fault in the user's code costs the object it is of: a stand-in is written in its place, never less.
 Rule 2: nothing of the user's is changed, not even by what the standard library remembers on a class.
@@ -39,7 +39,7 @@ _WITHOUT_IDENTITY = frozenset(
         "enum_named",
     )
 )
-"""Constructors of what is looked up, so that it makes no difference who else refers to it."""
+"""Constructors of objects that are looked up, so that other references to them make no difference."""
 _BUILTIN = (list, dict, set, bytearray, collections.deque, collections.defaultdict, collections.Counter)
 _VALUES: dict[int, type] = {id(Part): Part}
 """By id: classes whose instances are values, so that it makes no difference whether two are one."""
@@ -63,7 +63,7 @@ class Dispatcher(Taking):
         self._cache = cache
         self.kinds: dict[int, Kind] = dict(_EXACT) if plain else cache.known().copy()
         self.held: list[type] = []
-        """Classes, so that an id stays what it is while the pack is made."""
+        """Classes that are kept alive, so that their ids stay valid."""
         self.ordered: list[int] = []
         """Which buffers the stream asks for one after the other."""
         self.refused: dict[int, str] = {}
@@ -140,7 +140,7 @@ class Dispatcher(Taking):
         return self.label(label)
 
     def recurses(self, obj: object) -> bool:
-        """Say whether the code of `obj` itself knows no end, rather than that it lies deep down."""
+        """Return whether the code of `obj` itself recurses without end, rather than that it is deeply nested."""
         kind = self.kinds.get(id(class_of(obj)))
         try:
             if kind is not None:
@@ -158,7 +158,7 @@ class Dispatcher(Taking):
         return False
 
     def identities(self, memo: dict[int, Any]) -> dict[int, object]:
-        """Return what can be changed in place, by id, with None for what the pickler stores by itself.
+        """Return mutable objects by id, with None for those that the pickler stores by itself.
 
         `memo` is the pickler's, by id, and nobody else has it. What only the memo holds was made for this pack.
         """
@@ -205,7 +205,7 @@ class Dispatcher(Taking):
 
 
 def _temporaries(parts: Any, found: set[int], depth: int) -> None:
-    """Find the containers in what a reducer returned that nothing else refers to: they were made for it."""
+    """Find the containers in a reduction to which nothing else refers: they were made for it."""
     for one in parts.values() if class_of(parts) is dict else parts:
         kind = class_of(one)
         if kind is tuple:
@@ -232,14 +232,14 @@ _VALUE_TYPES = (
 
 
 class Cache:
-    """Reducers of library classes, which stay what they are until other libraries are there."""
+    """Reducers of library classes, which are valid until another library is imported."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
         """The reducers of libraries, how many `copyreg` has, and the entries of `reconnect`, when these were found."""
         self._kinds: dict[int, Kind] = {}
         self._held: list[type] = []
-        """Their classes, so that an id stays what it is."""
+        """Their classes, so that their ids stay valid."""
 
     def known(self) -> dict[int, Kind]:
         """Return the reducers that are known, by id of a class."""
@@ -250,7 +250,7 @@ class Cache:
         return self._kinds
 
     def add(self, cls: type, kind: Kind) -> None:
-        """Take in the reducer of a class."""
+        """Add the reducer of a class."""
         self._kinds[id(cls)] = kind
         self._held.append(cls)
 
@@ -286,7 +286,7 @@ _MODULES = tuple(dict.fromkeys(row[0] for row in _TABLE))
 
 
 def _libraries() -> dict[int, Kind]:
-    """Return the reducers for classes of those libraries that are imported by now, and what is below them."""
+    """Return the reducers for classes of the libraries that are imported, and for their subclasses."""
     return _of_imported(tuple(map(sys.modules.__contains__, _MODULES)))
 
 

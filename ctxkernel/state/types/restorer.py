@@ -1,6 +1,6 @@
-"""How objects are put together again from a stream.
+"""Construction of objects from a stream.
 
-Rule: a class of the user's is looked for by its uid: alive, then by the caller; never by its name.
+Rule: a class of the user's is found by its uid: alive, then by the caller; never by its name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, Thi
     """The constructors of one stream; `part` gives them by name."""
 
     def part(self, name: str) -> Any:
-        """Return a constructor by its name. Raises AttributeError for a name that this version does not know."""
+        """Return a constructor by its name. Raises AttributeError for an unknown name."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self, name)
@@ -46,14 +46,14 @@ class Restorer(ArrayParts, FrameParts, InstanceParts, ClassParts, FileParts, Thi
         return found
 
     def identical(self, number: int) -> object:
-        """Return what is compared by identity. Raises ImportError."""
+        """Return an object that is compared by identity. Raises ImportError."""
         return self.packer.identities.object(self.labels[number].removeprefix("live:"))
 
     def skip(self, obj: Any, state: Any) -> None:
-        """Do nothing with what was stored for comparisons only."""
+        """Ignore data that were stored for comparisons only."""
 
     def live(self, number: int, what: str) -> Any:
-        """Return what is alive still, or a stand-in."""
+        """Return the living object, or a stand-in."""
         found = self.living(number)
         return self.lose(what) if found is None else found
 
@@ -74,16 +74,16 @@ class Loader(pickle.Unpickler):
     restorer: Restorer
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what a module has under a name."""
+        """Return the object that a module has under a name."""
         return find(self.restorer, super().find_class, module, name)
 
     def persistent_load(self, pid: Any) -> object:
-        """Return what is compared by identity. Raises ImportError."""
+        """Return an object that is compared by identity. Raises ImportError."""
         return self.restorer.identical(pid)
 
 
 def find(restorer: Restorer, otherwise: Callable[[str, str], Any], module: str, name: str) -> Any:
-    """Return what a module has under a name; the namespace stands for its module."""
+    """Return the object that a module has under a name, with the namespace in place of its module."""
     if module == restorer.packer.module:
         first, *rest = name.split(".")
         if first not in restorer.packer.namespace:
