@@ -30,10 +30,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ctxkernel.core.loop import Loop
+from ctxkernel.core.steps import no_guard, run_steps
 from ctxkernel.kernel.turn.turns import Turns
 
 LEAVES_WHOLE = True
@@ -45,8 +47,8 @@ STEPS = (
     *(f"loop.END.{number}" for number in range(len(Loop.END))),
     "tracker.before",
     "returning.take",
-    "returning.took",
-    "returning.durable",
+    "returning.comparisons.compare",
+    "returning.checkpoints.poll",
     "store.begin",
     "store.end",
     "loop.begin",
@@ -119,7 +121,7 @@ def make_kernel() -> Any:
     from ctxkernel.kernel import runtime  # noqa: F401
     from ctxkernel.kernel.app import CtxKernelMixin
     from ctxkernel.kernel.commands import magics, navigation  # noqa: F401
-    from ctxkernel.kernel.returning import resume, return_plans, returns  # noqa: F401
+    from ctxkernel.kernel.returning import returns  # noqa: F401
 
     class Kernel(CtxKernelMixin, InProcessKernel):
         def send_response(self, stream: Any, kind: str, content: Any = None, **named: Any) -> Any:
@@ -206,9 +208,9 @@ def failing(ctx: Any, step: str, *, after: bool) -> Iterator[None]:
 
     if name.isdecimal():  # a row of a table
         table, number = owner, int(name)
-        real = table[number].run
+        real = partial(run_steps, [replace(table[number], essential=True, gives="")], no_guard)
         owner, name = getattr(ctx, path.split(".")[0]), path.split(".")[1]
-        broken: Any = (*table[:number], replace(table[number], run=once), *table[number + 1 :])
+        broken: Any = (*table[:number], replace(table[number], run=once, when=""), *table[number + 1 :])
         heal = lambda: vars(owner).pop(name, None)  # noqa: E731
     else:
         real, broken = getattr(owner, name), once
@@ -359,7 +361,7 @@ class Program:
         import dataclasses
 
         self.ctx.configuration.settings = dataclasses.replace(settings, quota_gb=1e-6)
-        self.ctx.room.look(self.ctx.returning)
+        self.ctx.room.look(self.ctx.returning.checkpoints, self.ctx.returning.chunks)
         self.ctx.configuration.settings = settings
 
     def goto(self, fault: Any = None, *, may_fail: bool = True) -> None:
@@ -373,7 +375,7 @@ class Program:
         from ctxkernel.core.errors import BadCommand
 
         try:
-            where, _ = self.ctx.returning.undone(1)
+            where, _ = self.ctx.returning.trail.undone(1)
         except BadCommand:
             return
         if where in self.states:

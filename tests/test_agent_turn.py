@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxkernel.agent.asks import Ask, Bounds, Ending, Spent
+from ctxkernel.agent.asks import Ask, AskEnding, Bounds, Spent
 from ctxkernel.agent.failures import ModelFailure
 from ctxkernel.agent.streaming import CallDelta, Response, StreamEvent, TextDelta
-from ctxkernel.agent.turn import Said, Stopped, Turn
+from ctxkernel.agent.turn import AskTurn, ResponseRecord, Stopped
 from ctxkernel.agent.unfinished import left_open
 from ctxkernel.core.settings import Settings
 from ctxkernel.core.timeline import Execution
@@ -82,7 +82,7 @@ class Bench:
         self.turns.now += 1
         return loop.end(Outcome("ok"), self.turns.now, observe=observe).execution
 
-    def record(self, said: Said) -> str:
+    def record(self, said: ResponseRecord) -> str:
         return self._statement(said.source, _nothing, said.events).execution_id
 
     def answer(self, action: Action, shown: Sequence[HistoryEvent], number: int) -> Sequence[HistoryEvent]:
@@ -148,7 +148,7 @@ rounds = st.lists(st.one_of(responses, responses, st.just("a word"), faults), ma
 decisions = st.lists(st.sampled_from(["approve", "edit", "reject", "all", "ask"]), max_size=8)
 
 
-def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> Turn:
+def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> AskTurn:
     from ctxkernel.core.turn import Outcome
 
     loop = bench.turns.loop
@@ -157,10 +157,10 @@ def begin(bench: Bench, question: str, script: Sequence[Any], mode: Any) -> Turn
     bench.turns.now += 1
     loop.end(Outcome("ok"), bench.turns.now)
     ask = Ask(turn.execution.execution_id, question, "0:x", bench.turns.loop.settings.model, mode, Bounds(rounds=6))
-    return Turn(ask, bench, Scripted(script), Screen())
+    return AskTurn(ask, bench, Scripted(script), Screen())
 
 
-def decide(bench: Bench, turn: Turn, what: str) -> None:
+def decide(bench: Bench, turn: AskTurn, what: str) -> None:
     """Do what a command does in a statement of its own."""
     from ctxkernel.core.turn import Outcome
 
@@ -176,7 +176,7 @@ def decide(bench: Bench, turn: Turn, what: str) -> None:
     loop.end(Outcome("ok"), bench.turns.now)
 
 
-def play(script: Sequence[Any], said: Sequence[str], mode: str, model: str) -> tuple[Bench, Ending]:
+def play(script: Sequence[Any], said: Sequence[str], mode: str, model: str) -> tuple[Bench, AskEnding]:
     bench = Bench(Settings(model=model))
     bench.turns.run("x = 1")
     turn = begin(bench, "why?", script, mode)
@@ -230,7 +230,7 @@ SCRIPT = {"type": "text", "text": 'Look:\n<script type="text/x-python">\nprint(1
 HALF = {"type": "text", "text": 'Look:\n<script type="text/x-python">\nprint(1)'}
 
 
-def played(script: Sequence[Any], model: str) -> tuple[Bench, Ending, list[str], list[Observation]]:
+def played(script: Sequence[Any], model: str) -> tuple[Bench, AskEnding, list[str], list[Observation]]:
     """Return the bench, the ending, the sources that ran, and the results of calls."""
     bench, ending = play(script, [], "auto", model)
     log = bench.turns.loop.log
@@ -254,8 +254,8 @@ def test_nothing_of_a_refused_response_is_run_and_its_calls_are_answered_so(mode
     assert all("not run" in one.content for one in results)
     assert all("not run: the answer ended as a refusal" in one.content for one in results)
     assert ending.kind == "answered"
-    assert "declined to answer" in ending.told
-    assert "not run" in ending.told
+    assert "declined to answer" in ending.text
+    assert "not run" in ending.text
     assert bench.turns.loop.projection.report.ok
 
 
@@ -293,8 +293,8 @@ def test_of_an_answer_that_was_cut_neither_its_scripts_nor_what_it_says_as_the_k
 def test_an_answer_that_speaks_as_the_kernel_is_told_to_be_cut(said: str, told: str):
     bench, ending, _, _ = played([([{"type": "text", "text": said}], "end_turn")], "qwen3")
     assert ending.kind == "answered"
-    assert ending.told.startswith(told) and bool(ending.told) == bool(told)
-    assert ("as if it were the kernel" in ending.told) == ("<ctx:" in said)
+    assert ending.text.startswith(told) and bool(ending.text) == bool(told)
+    assert ("as if it were the kernel" in ending.text) == ("<ctx:" in said)
     assert bench.turns.loop.projection.report.ok
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import logging
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -552,3 +554,23 @@ def test_caches_are_cleared_and_threads_are_named_by_a_return_in_a_kernel(kernel
     assert "cleared the cache of rows" in told
     assert "thread poller: started since, not stopped by going back" in told
     assert kernel.evaluate("rows(1)") == "[1]"
+
+
+def test_a_cached_function_that_an_own_module_only_imports_is_not_the_module_s(tmp_path, monkeypatch):
+    """`urlsplit` is cached by the standard library: to clear it at each return would be noise."""
+    (tmp_path / "imports_it.py").write_text(
+        "import functools, json\nfrom urllib.parse import urlsplit\nread = functools.lru_cache(json.loads)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own: Any = importlib.import_module("imports_it")
+    monkeypatch.setitem(sys.modules, "imports_it", own)
+    part = FunctionCaches(dict)
+    before = part.capture()
+    own.urlsplit("http://localhost/")
+    own.read("[1]")
+
+    (told,) = part.restore(before)
+
+    assert "imports_it.read" in told
+    assert "urlsplit" not in told

@@ -17,7 +17,7 @@ from ctxkernel.core.replay import Comparison, Divergence
 from ctxkernel.core.timeline import Artifact, ChangeInfo, Cost, ExceptionInfo, Execution, NamespaceDiff, TypeInfo
 from ctxkernel.replay import RULES, Details, DivergenceSettings, compare, normalise, table, to_json
 from ctxkernel.replay.causes import flow
-from ctxkernel.replay.divergence import summary, text_table
+from ctxkernel.replay.divergence import text_table
 from ctxkernel.replay.texts import Tolerance, read_html, same_text
 from ctxkernel.replay.values import same_values
 
@@ -882,7 +882,6 @@ def test_the_table_says_what_differs_and_why():
         ["s6 (expected)", "output", "stdout", "1 → 2", "seed"],
     ]
     assert text_table(some()).splitlines()[1] == "s4             output  stdout   1 → 2       seed"
-    assert summary(some()) == "3 run again, 1 same, 2 differ (seed 2), 1 of them expected"
 
 
 def test_the_table_as_json_is_whole():

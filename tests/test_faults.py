@@ -56,7 +56,7 @@ BREAK = """
 import dataclasses
 def change(owner, table, number, run):
     rows = list(getattr(type(owner), table))
-    rows[number] = dataclasses.replace(rows[number], run=run)
+    rows[number] = dataclasses.replace(rows[number], run=run, when='')
     setattr(owner, table, tuple(rows))
 def broken(*given):
     raise RuntimeError('sabotaged')

@@ -26,7 +26,7 @@ class Cells:
     def __init__(self, folder: Path, store: Path, **settings) -> None:
         self.settings = Settings(files="restore", **settings)
         self.scan = FileScan(self.settings, lambda: None)
-        self.part = FileStates(folder, FileContents(store), self.scan, lambda: self.settings)
+        self.part = FileStates(folder, FileContents(store), self.scan, self.settings)
         self.ambient = Ambient([self.part])
         self.states: dict[str, object] = {}
         self.count = 0
@@ -332,13 +332,13 @@ def test_a_folder_that_cannot_be_written_to_costs_no_file(cells, folder, tmp_pat
 def test_switching_it_off_makes_later_states_unknown(cells, folder):
     out = folder / "out.csv"
     cells.run(lambda: out.write_text("one"))
-    on, cells.settings = cells.settings, replace(cells.settings, files="leave")
+    on, cells.part.settings = cells.settings, replace(cells.settings, files="leave")
     cells.run(lambda: out.write_text("two"))
     assert cells.states["s2"] == {UNKNOWN: "the setting files was leave"}
     assert cells.plan("s1") == []
     cells.goto("s1")
     assert out.read_text() == "two"
-    cells.settings = on
+    cells.part.settings = on
 
     assert "it was not captured then" in cells.goto("s2")
 

@@ -451,7 +451,7 @@ def test_the_size_is_corrected_by_what_the_last_answer_took(kernel):
     run_all(
         kernel,
         "from ctxkernel.projection.displayed_tokens import anchored\nctx = get_ipython().kernel.ctx",
-        "ctx.anchor = anchored(1000, {'input_tokens': 1500})",
+        "ctx.account.anchor = anchored(1000, {'input_tokens': 1500})",
     )
     found = re.search(r"~([\d,]+) of 32,000 tokens \(~([\d,]+) by", shown(kernel, "%ctx projection"))
 

@@ -15,7 +15,8 @@ from test_panel import Front
 
 from ctxkernel.core import replay, timeline, turn
 from ctxkernel.history import rules
-from ctxkernel.kernel import messages
+from ctxkernel.kernel.messages import projection, states, wire
+from ctxkernel.kernel.messages import timeline as rows
 from ctxkernel.replay import plan
 
 
@@ -73,14 +74,14 @@ def test_nothing_of_the_checkers_names_a_registry():
 @pytest.mark.parametrize(
     ("value", "hint", "fits"),
     [
-        ({"to": None, "reason": "goto"}, messages.Move, True),
-        ({"to": 1, "reason": "goto"}, messages.Move, False),
-        ({"to": None}, messages.Move, False),
-        ({"to": None, "reason": "goto", "more": 1}, messages.Move, False),
-        ({"ask": "s1.1"}, messages.Tags, True),
+        ({"to": None, "reason": "goto"}, rows.Move, True),
+        ({"to": 1, "reason": "goto"}, rows.Move, False),
+        ({"to": None}, rows.Move, False),
+        ({"to": None, "reason": "goto", "more": 1}, rows.Move, False),
+        ({"ask": "s1.1"}, rows.Tags, True),
         (True, int, False),
         (1, float, True),
-        ([{"id": "b", "why": 1}], Sequence[messages.LeftOut], False),
+        ([{"id": "b", "why": 1}], Sequence[projection.LeftOut], False),
     ],
 )
 def test_a_value_of_another_type_is_found(value: Any, hint: Any, fits: bool):
@@ -88,18 +89,18 @@ def test_a_value_of_another_type_is_found(value: Any, hint: Any, fits: bool):
 
 
 SERIALISED = [
-    (replay.Comparison, messages.Comparison, {"same"}),
-    (replay.Divergence, messages.Divergence, set()),
-    (timeline.ChangeInfo, messages.NameChange, set()),
-    (timeline.ExceptionInfo, messages.Failure, set()),
-    (timeline.NamespaceDiff, messages.NamespaceDiff, set()),
-    (turn.DeltaItem, messages.DeltaItem, set()),
-    (rules.Violation, messages.Violation, {"block", "origin"}),
-    (plan.Plan, messages.Plan, {"action", "text", "nbytes", "again"}),
-    (plan.Load, messages.Load, set()),
-    (plan.Written, messages.WrittenFile, set()),
-    (plan.FileChange, messages.FileChange, set()),
-    (plan.Step, messages.Step, set()),
+    (replay.Comparison, rows.Comparison, {"same"}),
+    (replay.Divergence, rows.Divergence, set()),
+    (timeline.ChangeInfo, rows.NameChange, set()),
+    (timeline.ExceptionInfo, rows.Failure, set()),
+    (timeline.NamespaceDiff, rows.NamespaceDiff, set()),
+    (turn.DeltaItem, rows.DeltaItem, set()),
+    (rules.Violation, projection.Violation, {"block", "origin"}),
+    (plan.Plan, states.Plan, {"action", "text", "nbytes", "again"}),
+    (plan.Load, states.Load, set()),
+    (plan.Written, states.WrittenFile, set()),
+    (plan.FileChange, states.FileChange, set()),
+    (plan.Step, states.Step, set()),
 ]
 """Dataclasses that are sent as they are, their types, and the fields that are added."""
 
@@ -132,7 +133,7 @@ CELLS = [
 def test_what_a_kernel_sends_is_of_the_types(kernel: Any):
     """Rows, comparisons, plans, projections and records of the history, of every kind that a session can have."""
     front = Front(kernel)
-    found = faults(front.snapshot, messages.SnapshotMessage, "snapshot")
+    found = faults(front.snapshot, wire.SnapshotMessage, "snapshot")
     begun: list[dict[str, Any]] = []
     told = front._told
     front._told = lambda wanted, seconds=30: told(lambda data: begun.append(data) or wanted(data), seconds)
@@ -140,13 +141,13 @@ def test_what_a_kernel_sends_is_of_the_types(kernel: Any):
     for source in CELLS:
         told_turn = front.run(source, gesture=source.startswith("%"))
         rows.append(told_turn["statement"])
-        found += faults(told_turn, messages.TurnMessage, f"turn of {source}")
-    found += [fault for one in begun for fault in faults(one, messages.KernelMessage, one["type"])]
-    found += faults(front.ask(type="snapshot"), messages.SnapshotMessage, "snapshot")
+        found += faults(told_turn, wire.TurnMessage, f"turn of {source}")
+    found += [fault for one in begun for fault in faults(one, wire.KernelMessage, one["type"])]
+    found += faults(front.ask(type="snapshot"), wire.SnapshotMessage, "snapshot")
     for request in ({"action": "goto", "target": "s2"}, {"action": "rerun", "target": "s2"}, {"action": "burn"}):
-        found += faults(front.ask(type="plan", **request), messages.PlanAnswer, f"plan {request}")
-    found += faults(front.ask(type="compare", old="s2", new=None), messages.CompareAnswer, "compare")
-    found += faults(front.ask(type="events", of="none"), messages.EventsAnswer, "events")
+        found += faults(front.ask(type="plan", **request), wire.PlanAnswer, f"plan {request}")
+    found += faults(front.ask(type="compare", old="s2", new=None), wire.CompareAnswer, "compare")
+    found += faults(front.ask(type="events", of="none"), wire.EventsAnswer, "events")
 
     assert found == []
     # The session has one of each, or the claim above says little.

@@ -221,7 +221,7 @@ def test_the_documentation_names_exactly_the_commands_that_exist(page: str):
 
 
 def test_the_readme_names_exactly_the_subcommands_of_the_magic_that_exist():
-    from ctxkernel.kernel.commands.magics import COMMANDS
+    from ctxkernel.kernel.commands.table import COMMANDS
 
     table = "\n".join(line for line in readme().splitlines() if line.startswith(("| `%ctx", "| `%%ask")))
 

@@ -11,7 +11,7 @@ from test_projection_history import after
 
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import Redaction, Withdrawal
-from ctxkernel.kernel.display.history_rows import Recording
+from ctxkernel.kernel.display.history_rows import HistoryRows
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.tokens import count_tokens
 
@@ -323,14 +323,14 @@ def test_a_gesture_that_only_reads_leaves_no_statement(front):
 def test_what_is_told_is_bounded_and_the_same_step_by_step_as_at_once():
     """The newest 200 entries, each text cut, how many came before them; after any turn what a rebuild would tell."""
     engine = ProjectionEngine(Settings(), count_tokens)
-    stepwise = Recording()
+    stepwise = HistoryRows()
     turns: list[list[Any]] = [[Redaction(f"s{n}.1:1", f"s{n}.1", "x" * 5000, "model")] for n in range(1, 260)]
     turns[10].append(Withdrawal("s11.1:2", "s3.1:1"))
     turns[250].append(Withdrawal("s251.1:2", "s249.1:1"))
     for end in (1, 5, 100, 259):
         engine.project(after(turns[:end]))
         told = stepwise.take(engine.past)
-        rebuilt = Recording().take(engine.past)
+        rebuilt = HistoryRows().take(engine.past)
         assert told is not None
         assert rebuilt is not None
         assert told.to_json() == rebuilt.to_json()

@@ -73,6 +73,18 @@ def hold(kernel, row: Reported) -> None:
         assert is_true(kernel, row.forward), there.stdout
 
 
+# -- a variable that the state does not have -----------------------------------------------------
+
+
+def test_a_return_removes_a_variable_that_holds_none(kernel):
+    run_all(kernel, ("a = 1", "gone = None"))
+
+    went = kernel.run("%ctx goto 1")
+
+    assert went.status == "ok", went.outputs
+    assert is_true(kernel, "a == 1 and 'gone' not in globals()")
+
+
 # -- 1: an element of a large container ------------------------------------------------------------
 
 HELPER_CLASS = "class Record:\n    def __init__(self, n):\n        self.id, self.v = n, 0\n"

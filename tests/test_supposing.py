@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.nodes.stand_ins import suppose
 from ctxkernel.core.ports import All
-from ctxkernel.kernel.commands.projection import with_handles
+from ctxkernel.kernel.commands.whatif import with_handles
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
 from ctxkernel.sources.registry import open_named
 from ctxkernel.testing import Turns

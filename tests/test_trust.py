@@ -9,6 +9,8 @@ import os
 import re
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +23,7 @@ from test_store import statement, turn
 from ctxkernel.store import trust
 from ctxkernel.store.log import schema
 from ctxkernel.store.log.resume import load_run
+from ctxkernel.store.log.rows import sealed
 from ctxkernel.store.log.session import CheckpointRow, SessionReader, SessionStore
 from ctxkernel.store.log.verify import verify
 from ctxkernel.store.trust import Signer
@@ -243,7 +246,7 @@ def tamper(path: Path, *changes: str) -> None:
             columns = schema.COLUMNS[name]
             key = columns[0] if name != "checkpoint_states" else "id"
             for found in connection.execute(f"SELECT {', '.join(columns)}, {key} FROM {name}").fetchall():
-                seal = schema.row_hash(found[:-2])
+                seal = sealed([(name, found[:-2])]).rows[0][1][-1]
                 connection.execute(f"UPDATE {name} SET hash = ? WHERE {key} = ?", (seal, found[-1]))
     connection.close()
 
@@ -331,14 +334,21 @@ def test_without_a_secret_the_word_cannot_be_given(path):
 
 
 def test_nothing_that_reads_a_session_can_unpickle():
-    """The store, and the commands that read: what loads a state is in `ctxkernel.state`, for the kernel alone."""
+    """The store, and the commands that read: `ctxkernel.state.types` unpacks a state, for the kernel alone."""
     root = Path(trust.__file__).parent.parent
-    files = [*(root / "store").glob("*.py"), *(root / "cli").glob("*.py")]
+    files = [*(root / "store").rglob("*.py"), *(root / "cli").rglob("*.py")]
     assert len(files) > 20
     for path in files:
         words = set(re.findall(r"^\s*(?:from|import) ([\w.]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
         assert not words & {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}, path
-        assert not [word for word in words if re.match(r"ctxkernel\.state\.(pickl|restore|checkpoints)", word)], path
+    names = [".".join(path.relative_to(root.parent).with_suffix("").parts) for path in files if path.stem != "__main__"]
+    loading = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", loading, *names], capture_output=True, text=True, check=True)
+
+    places = ("types.packer", "types.restorer", "checkpoints.restore")
+    unpickling = tuple(f"ctxkernel.state.{place}" for place in places)
+    assert not [name for name in loaded.stdout.split() if name.startswith(unpickling)]
 
 
 def test_verify_tells_whose_they_are(path):

@@ -12,7 +12,7 @@ from kernels import RunningKernel
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.kernel.display.handles import GONE, HANDLE_MIME, WIDGET_MIME
-from ctxkernel.kernel.display.widgets import FOLDER, asked_lines, widget_module
+from ctxkernel.kernel.display.widgets import FOLDER, gesture_lines, widget_module
 
 LOOP = "get_ipython().kernel.ctx.loop"
 TEXTS = ["text/html", "text/plain"]
@@ -310,10 +310,10 @@ def test_the_widgets_module_stands_alone_and_sets_no_html():
     ],
 )
 def test_a_gesture_is_a_line_that_a_person_could_type(change: dict[str, Any], lines: list[str]):
-    assert asked_lines(change)("h") == lines
+    assert gesture_lines(change)("h") == lines
 
 
 @pytest.mark.parametrize("change", [{}, {"lod": []}, {"lod": 10**400, "x": 1}, {"refresh": 0}, 3, {"tokens": 1.0}])
 def test_anything_else_is_no_gesture(change: object):
     with pytest.raises(BadCommand):
-        asked_lines(change)
+        gesture_lines(change)

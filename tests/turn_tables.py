@@ -19,8 +19,14 @@ def table(name: str, steps: tuple[Step, ...]) -> str:
     lines = [f"`{name}`", "", "| part | function | needs | gives | |", "|---|---|---|---|---|"]
     for step in steps:
         needs, gives = ", ".join(step.needs), step.gives
-        marks = ", ".join([*(["bounded"] if step.bounded else []), *(["essential"] if step.essential else [])])
-        lines.append(f"| {step.part} | `{step.run.__name__}` | {needs} | {gives} | {marks} |")
+        marks = ", ".join(
+            [
+                *(["bounded"] if step.bounded else []),
+                *(["essential"] if step.essential else []),
+                *([f"when `{step.when}`"] if step.when else []),
+            ]
+        )
+        lines.append(f"| {step.part} | `{step.name}` | {needs} | {gives} | {marks} |")
     return "\n".join(lines)
 
 

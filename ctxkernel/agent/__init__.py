@@ -1,1 +1,1 @@
-"""What speaks to a model."""
+"""The model side: the client of the Messages API, the turn of an ask, recorded turns, summaries."""

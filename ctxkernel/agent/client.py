@@ -1,11 +1,11 @@
-"""The one place that speaks to a model: bytes in, events as they come, and a whole answer or one failure.
+"""The client of the Messages API: bytes in, events as they arrive, then a complete answer or one failure.
 
-Rule 1: what is sent is the projection's own bytes, so that the receipt is that of the wire; the last check sees them at
-        every attempt.
-Rule 2: a request is sent again only while nothing of its answer has come, so that nothing is shown twice.
-Rule 3: whatever goes wrong is a ModelFailure, but for a cancellation and for what `on_event` raises.
-Rule 4: the key is in a header and nowhere else: not in a failure's text, nor in what it is chained to.
-Rule 5: one request at a time. Connections stay open between those of one event loop.
+Rule 1: the projection's own bytes are sent, so that the receipt is that of the wire; the last check reads them at every
+        attempt.
+Rule 2: a request is sent again only before its answer began, so that nothing is shown twice.
+Rule 3: every fault is a ModelFailure, except a cancellation and exceptions of `on_event`.
+Rule 4: the key is in a header and nowhere else: neither in a failure's text nor in a chained exception.
+Rule 5: one request at a time. Connections stay open between the requests of one event loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ctxkernel.agent.failures import KINDS, Kind, ModelFailure, kind_of, wait_of
+from ctxkernel.agent.failures import KINDS, Kind, ModelFailure, failure_kind, wait_of
 from ctxkernel.agent.keys import Key
 from ctxkernel.agent.streaming import Assembly, BadEvent, Response, Retrying, StreamEvent
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 API = "https://api.anthropic.com"
 TIMEOUT = 600.0
-"""Seconds without a byte: a local server that reads a long prompt sends none meanwhile."""
+"""Seconds without a byte: a local server sends none while it reads a long prompt."""
 CONNECT = 5.0
-"""Seconds for a connection to be made."""
+"""Seconds to establish a connection."""
 LONGEST_WAIT = 60.0
-"""Seconds that are waited for a server that says when to come back; where it is more, a person decides."""
+"""Most seconds to wait for a server that says when to retry; after a longer time a person decides."""
 _FIRST_WAIT, _LAST_WAIT = 0.5, 8.0
 _PLACEHOLDER = "local"
-"""Sent where there is no key: a server of one's own needs none, and the SDK wants one."""
+"""Sent without a key: a local server needs none, but the SDK does."""
 _REST = 0.5
-"""Seconds for the end of a response after the end of its message, so that the connection can be used again."""
+"""Seconds to wait for the end of a response after its message, so that the connection can be reused."""
 _END: Final = object()
 
 T = TypeVar("T")
 
 
 class ModelClient:
-    """Sends requests to the model at `base_url`, or to the API of the Claude models where that is None.
+    """Sends requests to the model at `base_url`, or to the API of the Claude models if that is None.
 
-    `model_key` is asked for the key at each request. `timeout` is in seconds without a byte.
+    `model_key` returns the key, at each request. `timeout` is in seconds without a byte.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class ModelClient:
 
     @property
     def partial_text(self) -> str:
-        """The text of the newest answer, as far as it came."""
+        """The text of the newest answer until now."""
         return self._answer.text
 
     async def send(
         self, body: bytes, *, model: str, betas: Iterable[str] = (), on_event: Callable[[StreamEvent], None]
     ) -> Response:
-        """Send the bytes of a request, call `on_event` for each piece of its answer, and return the whole.
+        """Send the bytes of a request, call `on_event` for each event, and return the complete answer.
 
         `model` is for the text of a failure. Raises ModelFailure.
         """
@@ -107,7 +107,7 @@ class ModelClient:
                     unreadable=answer.unreadable,
                 )
             seconds = _pause(attempt) if came.wait is None else came.wait
-            # Whoever has waited that long, or would have to, is asked.
+            # After, or before, such a long wait a person decides.
             late = came.kind in ("timeout", "interrupted") or seconds > LONGEST_WAIT
             if not came.retryable or self._answer.started or late or attempt > self._max_retries:
                 raise came
@@ -116,10 +116,10 @@ class ModelClient:
         raise AssertionError("the last attempt returns or raises")
 
     async def aclose(self) -> None:
-        """Close the connections. A request that is under way fails as interrupted."""
+        """Close the connections. A running request fails as interrupted."""
         self._closed = True
         made, self._made = self._made, None
-        if made is not None and made[0] is asyncio.get_running_loop():  # those of a loop that is over are gone with it
+        if made is not None and made[0] is asyncio.get_running_loop():  # a closed loop has closed its own
             await made[2].close()
 
     async def _client(self, model: str) -> AsyncAnthropic:
@@ -134,8 +134,8 @@ class ModelClient:
             return self._made[2]
         if self._made is not None and self._made[0] is loop:
             await self._made[2].close()
-        # Late, since the SDK takes seconds to import and most cells ask no model; and in a thread, or a cancellation
-        # would have to wait for it.
+        # Imported late, since the SDK takes seconds and most cells ask no model; in a thread, so that a cancellation
+        # need not wait.
         await asyncio.to_thread(importlib.import_module, "ctxkernel.agent.middleware")
         import anthropic
 
@@ -144,7 +144,7 @@ class ModelClient:
         made = anthropic.AsyncAnthropic(
             api_key=key or _PLACEHOLDER,
             base_url=self._base_url or API,
-            max_retries=0,  # ours tells of each, and stops where an answer has begun
+            max_retries=0,  # ours reports each retry, and stops when an answer has begun
             timeout=anthropic.Timeout(self._timeout, connect=min(CONNECT, self._timeout)),
             middleware=[RequestCheck()],
         )
@@ -159,11 +159,11 @@ class ModelClient:
         on_event: Callable[[StreamEvent], None],
         model: str,
     ) -> ModelFailure | str | None:
-        """Send once; returns the failure, or the request's id."""
+        """Send once. Return the failure, or the request's id."""
         from anthropic import AsyncStream
 
         answer = self._answer
-        # As plain JSON: the SDK's own types would drop and add fields.
+        # As plain JSON: the types of the SDK drop and add fields.
         sent = client.post(
             "/v1/messages",
             cast_to=object,
@@ -194,7 +194,7 @@ class ModelClient:
                     await anext(stream, _END)
             return request_id
         finally:
-            with contextlib.suppress(Exception):  # a connection that is gone already
+            with contextlib.suppress(Exception):  # the connection may be closed already
                 await stream.close()
 
     def _too_early(self, stream: AsyncStream[object], model: str, request_id: str | None) -> ModelFailure:
@@ -205,10 +205,10 @@ class ModelClient:
         return self._failed("cut", "", model, request_id)
 
     async def _caught(self, awaited: Awaitable[T], model: str, request_id: str | None = None) -> T | ModelFailure:
-        """Return what is awaited, or the failure of it: as a value, since one that is raised here would be chained."""
+        """Return the awaited value, or its failure: as a value, since a raised exception would be chained."""
         try:
             return await awaited
-        except Exception as fault:  # whatever SDK and transport raise
+        except Exception as fault:  # any exception of SDK and transport
             return self._failure(fault, model, request_id)
 
     def _failure(self, fault: Exception, model: str, request_id: str | None) -> ModelFailure:
@@ -223,7 +223,7 @@ class ModelClient:
             return self._failed("refused_by_check", str(fault), "", None)
         if isinstance(fault, anthropic.APIStatusError):
             return self._refused(fault, model, request_id)
-        # What the SDK wraps before the response's head comes raw after it.
+        # The SDK wraps exceptions of the transport only before the response's head.
         cause = fault.__cause__ if isinstance(fault, anthropic.APIConnectionError) and fault.__cause__ else fault
         if isinstance(cause, httpx2.TimeoutException) and not isinstance(cause, httpx2.ConnectTimeout):
             return self._failed("timeout", f"for {self._timeout:g} s", model, request_id)
@@ -234,12 +234,12 @@ class ModelClient:
         return self._failed("malformed", f"{type(cause).__name__}: {cause}", model, request_id)
 
     def _refused(self, fault: APIStatusError, model: str, request_id: str | None) -> ModelFailure:
-        """Return the failure of a refusal by the server, or of an error in the middle of its answer."""
+        """Return the failure for a refusal by the server, or an error within its answer."""
         said = fault.api_message if isinstance(fault.api_message, str) else fault.message
         if fault.status_code < 400:
             return self._failed("stream_error", f"{fault.type}: {said}" if fault.type else said, model, request_id)
         headers = fault.response.headers
-        kind = kind_of(fault.status_code, said)
+        kind = failure_kind(fault.status_code, said)
         asked = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
         text = f"{fault.status_code}: {said}"
         return self._failed(kind, text, model, fault.request_id, retryable=asked, wait=wait_of(headers))
@@ -251,5 +251,5 @@ class ModelClient:
 
 
 def _pause(attempt: int) -> float:
-    """Return the seconds before the next attempt where the server names none: more each time, never all at once."""
+    """Return the seconds before the next attempt if the server names none: exponential, with jitter."""
     return min(_FIRST_WAIT * 2 ** (attempt - 1), _LAST_WAIT) * (1 - random.random() / 4)

@@ -1,8 +1,8 @@
-"""Every way in which a request to a model can fail, as one exception with a kind.
+"""The failures of a request to a model: one exception with a kind.
 
-Rule 1: a kind's row says what happened, the next move, and whether the same request may do better a second time.
-Rule 2: what the server said is quoted, bounded and printable, and what looks like a credential is masked.
-Rule 3: a failure is not chained to what caused it: that is an object of the SDK's, which holds the request.
+Rule 1: the row of a kind states what happened, the next step, and whether a retry of the same request can succeed.
+Rule 2: the server's message is quoted, bounded and printable; text that looks like a credential is masked.
+Rule 3: a failure is not chained to its cause: that is an object of the SDK, which contains the request.
 """
 
 from __future__ import annotations
@@ -22,33 +22,35 @@ Kind = Literal[
 ]  # fmt: skip
 
 
-class Row(NamedTuple):
-    """What a kind of failure is."""
+class FailureRow(NamedTuple):
+    """The description of a kind of failure."""
 
     what: str
     next_move: str
     again: bool = False
 
 
-KINDS: dict[Kind, Row] = {
-    "no_key": Row("there is no key", "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a local server"),
-    "authentication": Row("the server does not accept the key", "check ANTHROPIC_API_KEY"),
-    "permission": Row("the key may not do this", "choose another model, or check the account"),
-    "not_found": Row("the server does not know the model or the address", "check its name and ANTHROPIC_BASE_URL"),
-    "rate_limited": Row("the limit of requests or tokens is reached", "wait, then ask again", again=True),
-    "overloaded": Row("the server has too much to do", "wait a little, then ask again", again=True),
-    "server_error": Row("the server failed", "ask again", again=True),
-    "timeout": Row("nothing came any more", "ask again", again=True),
-    "connection": Row("the server cannot be reached", "check the network and ANTHROPIC_BASE_URL", again=True),
-    "cut": Row("the connection ended before the answer did", "ask again", again=True),
-    "stream_error": Row("the server broke its answer off", "ask again", again=True),
-    "refused_by_check": Row("the request breaks a rule of the API", "see `%ctx projection` for the block"),
-    "invalid_request": Row("the server refuses the request", "see `%ctx projection` for what is sent"),
-    "too_large": Row("the request has too many bytes", "`%ctx condense`, or redact large outputs"),
-    "context_overflow": Row("the request is longer than the model's context", "`%ctx condense`, then ask again"),
-    "malformed": Row("the answer is not that of a Messages server", "check ANTHROPIC_BASE_URL"),
-    "no_recording": Row("there is no recorded answer to it", "`%%ask --again` asks the model itself"),
-    "interrupted": Row("the client was closed before the answer was there", "ask again", again=True),
+KINDS: dict[Kind, FailureRow] = {
+    "no_key": FailureRow("there is no key", "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a local server"),
+    "authentication": FailureRow("the server does not accept the key", "check ANTHROPIC_API_KEY"),
+    "permission": FailureRow("the key may not do this", "choose another model, or check the account"),
+    "not_found": FailureRow(
+        "the server does not know the model or the address", "check its name and ANTHROPIC_BASE_URL"
+    ),
+    "rate_limited": FailureRow("the limit of requests or tokens is reached", "wait, then ask again", again=True),
+    "overloaded": FailureRow("the server has too much to do", "wait a little, then ask again", again=True),
+    "server_error": FailureRow("the server failed", "ask again", again=True),
+    "timeout": FailureRow("nothing came any more", "ask again", again=True),
+    "connection": FailureRow("the server cannot be reached", "check the network and ANTHROPIC_BASE_URL", again=True),
+    "cut": FailureRow("the connection ended before the answer did", "ask again", again=True),
+    "stream_error": FailureRow("the server broke its answer off", "ask again", again=True),
+    "refused_by_check": FailureRow("the request breaks a rule of the API", "see `%ctx projection` for the block"),
+    "invalid_request": FailureRow("the server refuses the request", "see `%ctx projection` for what is sent"),
+    "too_large": FailureRow("the request has too many bytes", "`%ctx condense`, or redact large outputs"),
+    "context_overflow": FailureRow("the request is longer than the model's context", "`%ctx condense`, then ask again"),
+    "malformed": FailureRow("the answer is not that of a Messages server", "check ANTHROPIC_BASE_URL"),
+    "no_recording": FailureRow("there is no recorded answer to it", "`%%ask --again` asks the model itself"),
+    "interrupted": FailureRow("the client was closed before the answer was there", "ask again", again=True),
 }
 _STATUS: dict[int, Kind] = {
     401: "authentication",
@@ -62,25 +64,25 @@ _STATUS: dict[int, Kind] = {
     529: "overloaded",
 }
 _OVERFLOW = re.compile(r"prompt is too long|context (?:limit|size|length|window)", re.IGNORECASE)
-"""What the API and local servers say where the context is full."""
+"""The messages of the API and of local servers about a full context."""
 CHARS = 400
 
 
 def bounded(text: str) -> str:
-    """Return a quotation for an error's text: not too long, and nothing that a terminal would obey."""
+    """Return a quotation for an error's text: bounded, and without control characters."""
     cut = truncate(text, CHARS)
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
 
 
-def kind_of(status: int, said: str) -> Kind:
-    """Return the kind of a refusal by its status, and by what the server said."""
+def failure_kind(status: int, said: str) -> Kind:
+    """Return the kind of a refusal, by its status and the server's message."""
     if status == 400 and _OVERFLOW.search(said):
         return "context_overflow"
     return _STATUS.get(status) or ("server_error" if status >= 500 else "invalid_request")
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds after which the server wants to be asked again, None where it does not say."""
+    """Return the seconds after which the server accepts a retry, None if it does not say."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             return max(float(headers[name]) * unit, 0.0)
@@ -90,7 +92,7 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
 
 
 class ModelFailure(CtxError):
-    """A request that brought no whole answer: `kind` says why, `partial_text` what came of it."""
+    """A request without a complete answer, with the kind of failure and the text until then."""
 
     def __init__(
         self,
@@ -108,9 +110,9 @@ class ModelFailure(CtxError):
         self.partial_text = partial_text
         self.request_id = request_id
         self.retryable = row.again if retryable is None else retryable
-        """Whether the same request may do better a second time."""
+        """Whether a retry of the same request can succeed."""
         self.wait = wait
-        """Seconds after which the server wants to be asked again, where it says so."""
+        """Seconds after which the server accepts a retry, if it says so."""
         who = f"{bounded(mask(model))}: " if model else ""
         quoted = f" ({bounded(mask(said))})" if said else ""
         next_move = f"ask again in {wait:.0f} s" if wait is not None and wait >= 1 and row.again else row.next_move

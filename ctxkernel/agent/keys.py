@@ -1,7 +1,7 @@
-"""The key for the model: where it is looked for, and that it is shown nowhere.
+"""The key for the model: read from the environment or the keyring, and never shown.
 
-Rule 1: a key is read when it is needed, and neither stored nor written by us.
-Rule 2: its repr does not have it, so that no traceback that shows variables does.
+Rule 1: a key is read when it is needed, and neither stored nor written.
+Rule 2: its repr does not contain it, so that a traceback with variables does not either.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import importlib
 from collections.abc import Mapping
 
 VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-"""Where a key is looked for, in this order. Both are sent alike, as `Authorization: Bearer`."""
+"""Environment variables with a key, in this order. Both are sent as `Authorization: Bearer`."""
 SERVICE, USER = "ctxkernel", "anthropic"
-"""The key's name in the system's keyring."""
+"""Name of the key in the system's keyring."""
 MASKED = "[masked: key]"
 
 
 class Key(str):
-    """A key: the text itself, which its repr does not show."""
+    """A key, whose repr is masked."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class Key(str):
 
 
 def model_key(environ: Mapping[str, str]) -> Key | None:
-    """Return the key of the environment, else that of the keyring where `keyring` is installed, else None."""
+    """Return the key of the environment, else that of the keyring if `keyring` is installed, else None."""
     for name in VARIABLES:
         value = environ.get(name, "").strip()
         if value:

@@ -1,17 +1,17 @@
-r"""Makes a model's answer safe to be shown as Markdown, as it streams: text, links and code, and nothing else.
+r"""Make a model's answer safe for display as Markdown, as it streams: text, links and code, and nothing else.
 
-Rule 1: whatever renders it, nothing in it is loaded (images), run (`javascript:`) or taken for HTML.
-Rule 2: code keeps its characters exactly. So that every renderer sees as code what is taken for code here, it is
-        written again in one plain way: a fence of backticks that are more than any in it, closed, each line indented as
-        the fence is; a span on one line. Backticks that are no code are escaped.
-Rule 3: a span that some front end would read in another way (with `|`, which parts the cells of a table, with what
-        begins or ends LaTeX, with other backticks, or right after `\`, `~` or an address) becomes a `<code>` of
-        ours, its characters as numbers: the one HTML in what is returned.
-Rule 4: LaTeX stays as it is, but a space is put in where something active would begin: it shows nothing there. Commands
-        that make links, styles or other elements are broken up. JupyterLab takes LaTeX out before it reads Markdown and
-        puts it back into the HTML as it is; so none may stand in an address, in a title, or reach into or out of code:
-        an address ends before it, and round a fence there are blank lines, which LaTeX does not cross.
-Rule 5: linear in the length of the text: one look at each character, and no pattern that goes back.
+Rule 1: no renderer loads (images), runs (`javascript:`) or interprets as HTML any of it.
+Rule 2: code keeps its characters exactly. So that every renderer recognises the same code, code is written in one form:
+        a fence of more backticks than any in it, closed, each line indented like the fence; a span on one line.
+        Backticks that are not code are escaped.
+Rule 3: a span that some front end reads differently (with `|`, which separates the cells of a table, with a delimiter
+        of LaTeX, with other backticks, or directly after `\`, `~` or an address) becomes a `<code>` element with its
+        characters as numbers: the only HTML in the result.
+Rule 4: LaTeX is kept, with a space inserted where something active would begin. Commands that create links, styles or
+        other elements are broken up. JupyterLab removes LaTeX before it parses Markdown and restores it in the HTML; so
+        none may be in an address or a title, or cross the border of code: an address ends before it, and blank lines
+        surround a fence, which LaTeX does not cross.
+Rule 5: the cost is linear in the length of the text: one pass, and no pattern with backtracking.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FENCE = re.compile(
 )
 _QUOTE = re.compile(r" {0,4}>")
 _DRAWN = frozenset({"mermaid"})
-"""Languages that a front end draws, rather than shows."""
+"""Languages that a front end draws instead of displaying the code."""
 
 _MACRO = r"\\(?=(?:href|style|class|cssId|data|mmlToken|csname|require)(?![a-zA-Z]))"
 _TOKEN = re.compile(
@@ -45,13 +45,13 @@ _SAFE_TARGET = re.compile(
     re.IGNORECASE,
 )
 _ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[^ \t\n]*", re.IGNORECASE)
-"""What may be taken for an address, with all that may be taken for a part of it."""
+"""Text that a renderer can take for an address."""
 _DOUBTFUL = re.compile(r"[`|]|@@|\\(?:begin|end)\b|\\\\[()\[\]]")
 _RUN = re.compile(r"`+|\n")
 
 
 def safe_markdown(text: str) -> str:
-    """Return `text` as Markdown that loads nothing, runs nothing and holds no HTML."""
+    """Return `text` as Markdown that loads nothing, runs nothing and contains no HTML."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     out: list[str] = []
     at = begin = 0
@@ -76,7 +76,7 @@ def safe_markdown(text: str) -> str:
 
 
 def _fenced(lines: Sequence[str], at: int, opening: re.Match[str]) -> tuple[int, list[str]]:
-    """Return the line after the fence that was opened before `at`, and the code in it."""
+    """Return the line after the fence that was opened before `at`, and its code."""
     depth, indent = opening["quote"].count(">"), _indent(opening)
     closing = re.compile(rf"[ \t]*{opening['fence'][0]}{{{min(len(opening['fence']), 999)},}}[ \t]*")
     code: list[str] = []
@@ -96,7 +96,7 @@ def _indent(opening: re.Match[str]) -> int:
 
 
 def _unquoted(line: str, depth: int) -> str | None:
-    """Return a line without its `depth` marks of a quote; None where it has fewer."""
+    """Return a line without its `depth` quotation marks; None if it has fewer."""
     if not depth:
         return line
     at = 0
@@ -109,7 +109,7 @@ def _unquoted(line: str, depth: int) -> str | None:
 
 
 def _less_indented(line: str, indent: int) -> str:
-    """Return a line without its first `indent` columns, as far as these are blank."""
+    """Return a line without the blanks in its first `indent` columns."""
     head = len(line) - len(line.lstrip(" \t"))
     blank = line[:head].expandtabs(4) if indent and "\t" in line[:head] else line[:head]
     return blank[min(indent, len(blank)) :] + line[head:]
@@ -118,7 +118,7 @@ def _less_indented(line: str, indent: int) -> str:
 def _block(opening: re.Match[str], code: Sequence[str], *, first: bool) -> list[str]:
     """Return the lines of a fenced block."""
     quote = "> " * opening["quote"].count(">")
-    before = [] if first else [""]  # a paragraph would else go on with a fence that is indented a lot
+    before = [] if first else [""]  # otherwise a paragraph would continue with a deeply indented fence
     if opening["item"]:
         before.append(quote + " " * (_indent(opening) - len(opening["item"])) + opening["item"].rstrip())
     longest = max((len(run) for line in code for run in re.findall("`{3,}", line)), default=2)
@@ -150,7 +150,7 @@ def _prose(text: str) -> str:
                 out.append("\\ ")
             case "lt" | "less":
                 out.append("&lt;")
-            case "label" if not _LABEL.match(text, done - 1):  # some look for its end in the code that follows
+            case "label" if not _LABEL.match(text, done - 1):  # some renderers search for its end in the following code
                 out.append(found[0][:-1] + "\\[")
             case "bang":
                 out.append("\\!")
@@ -171,13 +171,13 @@ def _prose(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a span of code that no rule of Markdown or LaTeX can see into."""
+    """Return a span of code in which no rule of Markdown or LaTeX applies."""
     shown = text[1:-1] if text.strip(" ") and text[0] == text[-1] == " " else text
     return f"<code>{''.join([c if c.isalnum() or c == ' ' else f'&#{ord(c)};' for c in shown])}</code>"
 
 
 def _closings(text: str) -> dict[int, int]:
-    """Return of each run of backticks where the next one of its length begins on the same line, if there is one."""
+    """Return the start of each run of backticks → the start of the next run of its length on the same line."""
     closings: dict[int, int] = {}
     last: dict[int, int] = {}
     for run in _RUN.finditer(text):

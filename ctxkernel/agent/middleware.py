@@ -1,9 +1,9 @@
-"""The last check: on what is about to be sent, at every attempt, and after whatever history or storage said of it.
+"""The last check of a request, at every attempt, independent of the history and the store.
 
-Rule 1: what is checked is the request's JSON as the client will write it: extra fields merged in, then written and read
-        again, so that a rule sees what the server would. The betas are those of the request's own header.
-Rule 2: a broken request never leaves the process, and neither does one that cannot be read (law 5).
-Rule 3: nothing of a header is kept, shown or raised; what looks like a credential in a body's ids is masked.
+Rule 1: the check reads the request's JSON as the client will write it, with extra fields, serialised and parsed again,
+        so that a rule sees the same as the server. The betas are those of the request's own header.
+Rule 2: an invalid or unreadable request never leaves the process (law 5).
+Rule 3: no header is kept, shown or raised; text that looks like a credential in a body's ids is masked.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ctxkernel.projection.secrets import mask
 BETAS = "anthropic-beta"
 """The header that names the betas, separated by commas."""
 _SHOWN = 3
-"""Violations that the error's text names; the report has all."""
+"""Most violations in the error's text; the report has all."""
 
 
 class RequestRefused(CtxError, ValueError):
-    """A request that was not sent, since the model's API would refuse it: `report` says for what."""
+    """A request that was not sent, since the model's API would refuse it; `report` has the violations."""
 
     def __init__(self, model: str, report: Report) -> None:
         self.model = model
@@ -43,27 +43,26 @@ class RequestRefused(CtxError, ValueError):
 class RequestCheck(anthropic.Middleware):
     """Checks every Messages request of a client before it is sent: `Anthropic(middleware=[…, RequestCheck()])`.
 
-    Must be the last of the list, since a later one could change what was checked. `betas` are those that the client's
-    own default headers name; a middleware sees only the request's. Serves the synchronous and the asynchronous client;
-    runs at every attempt, so a retry is checked again. Raises RequestRefused, which the client does not retry.
-    Does not look at `count_tokens` and at batches.
+    It must be the last of the list, since a later one could change the request. `betas` are those of the client's own
+    default headers: a middleware sees only the request's. It works with the synchronous and the asynchronous client, at
+    every attempt. Raises RequestRefused, which the client does not retry. `count_tokens` and batches are not checked.
     """
 
     def __init__(self, *, betas: Iterable[str] = ()) -> None:
         self.betas = frozenset(betas)
 
     def handle(self, request: APIRequest, call_next: Callable[[APIRequest], Any]) -> Any:
-        """Check, then go on."""
+        """Check a request, then continue."""
         self.inspect(request)
         return call_next(request)
 
     async def handle_async(self, request: APIRequest, call_next: Callable[[APIRequest], Awaitable[Any]]) -> Any:
-        """Check, then go on."""
+        """Check a request, then continue."""
         self.inspect(request)
         return await call_next(request)
 
     def inspect(self, request: APIRequest) -> Report | None:
-        """Return the report on a Messages request, None for any other. Raises RequestRefused where a rule is broken."""
+        """Return the report on a Messages request, None for any other. Raises RequestRefused for a violation."""
         if request.method.upper() != "POST" or not urlsplit(request.url).path.rstrip("/").endswith("/v1/messages"):
             return None
         model, report = self._report(request)
@@ -73,19 +72,19 @@ class RequestCheck(anthropic.Middleware):
 
     def _report(self, request: APIRequest) -> tuple[str, Report]:
         try:
-            body = _body(request)
-        except Exception as fault:  # what cannot be read cannot be checked
+            body: Any = _body(request)
+        except Exception as fault:  # an unreadable body cannot be checked
             message = f"the body cannot be read: {type(fault).__name__}"
             return "", Report(False, (Violation("json_values", "", message, "send plain JSON values"),))
-        named = cast("Mapping[str, object]", body).get("model") if isinstance(body, Mapping) else None
+        named = cast("Any", body).get("model") if isinstance(body, Mapping) else None
         model = mask(named) if isinstance(named, str) else ""
-        report = check(body, capabilities_for(model, betas=self.betas | _betas(request.headers)))
+        report = check(cast("Any", body), capabilities_for(model, betas=self.betas | _betas(request.headers)))
         found = (Violation(v.rule, mask(v.path), mask(v.message), mask(v.fix)) for v in report.violations)
         return model, Report(report.ok, tuple(found))
 
 
 def _body(request: APIRequest) -> object:
-    """Return the JSON that the client will send, read back from text. Raises whatever it cannot be written for."""
+    """Return the JSON that the client will send, parsed from text. Raises any error of the serialisation."""
     options = request.options
     if options.content is not None:
         if not isinstance(options.content, str | bytes | bytearray):
@@ -94,16 +93,16 @@ def _body(request: APIRequest) -> object:
     data: object = options.json_data
     extra = options.extra_json
     if extra is not None:
-        data = {**cast("Mapping[str, object]", data or {}), **cast("Mapping[str, object]", extra)}
+        data = {**cast("Mapping[str, object]", data or {}), **extra}
     if isinstance(data, Mapping):
         given = cast("Mapping[str, object]", data)
         data = {key: value for key, value in given.items() if not isinstance(value, anthropic.Omit)}
-    # Lone surrogates and NaN survive this way, and are violations of their own; sending would fail on them.
+    # Lone surrogates and NaN are kept: they are violations of their own, and sending them would fail.
     return json.loads(json.dumps(data, default=_plain))
 
 
 def _plain(value: object) -> object:
-    """Return what the client writes for a value of its own types. An iterator is refused: reading would use it up."""
+    """Return the JSON value for a type of the client. Raises TypeError for an iterator: reading would consume it."""
     if hasattr(value, "model_dump"):
         left_out = getattr(value, "__api_exclude__", None)
         return cast("Any", value).model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=left_out)
@@ -117,6 +116,6 @@ def _plain(value: object) -> object:
 
 
 def _betas(headers: Mapping[str, object]) -> frozenset[str]:
-    """Return the betas that a request's headers name."""
+    """Return the betas in a request's headers."""
     named = [value for name, value in headers.items() if name.lower() == BETAS and isinstance(value, str)]
     return frozenset(beta.strip() for value in named for beta in value.split(",") if beta.strip())

@@ -1,10 +1,10 @@
-"""Recorded turns: what a model once answered, and a model that answers so again without any model being there.
+"""Recorded turns: the answers of a model, and a stand-in for the model that repeats them.
 
 Rule 1: an ask is found by its position among the asks before it and by its question, else by its question in the same
-        cell. What its cells give now may differ from what they gave then: the requests then
-        differ from those that were recorded, which is told as drift, not refused.
-Rule 2: a recorded turn that ends too early is an error that names the request that has no answer.
-Rule 3: a file of turns is a stranger's: what is not of its form is refused with the place that is wrong.
+        cell. If its cells have other results now, the requests differ from the recorded ones. That is reported as
+        drift, not refused.
+Rule 2: a recorded turn that ends too early is an error that names the request without an answer.
+Rule 3: a file of turns is untrusted: an error names the place that is not of the expected form.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from ctxkernel.projection.value import Projection
 from ctxkernel.store.log.rows import SUMMARY, plain
 
 VERSION = 1
+_ROUND_FIELDS = ("receipt", "model", "stop_reason", "usage", "response_id", "blocks", "verdicts")
+"""The fields of a round in a file of turns, in order."""
 SUFFIX = ".turns.json"
-"""A notebook's recorded turns stand beside it, under its name with this instead of `.ipynb`."""
+"""The file of a notebook's recorded turns has this instead of `.ipynb`."""
 
 
 def ask_key(position: int, question: str) -> str:
-    """Return what an ask is found by: how many asks came before it, and a hash of its question."""
+    """Return the key of an ask: its position among the asks, and a hash of its question."""
     digest = hashlib.sha256(question.strip().encode("utf-8", "surrogatepass")).hexdigest()
     return f"{position}:{digest[:16]}"
 
@@ -48,12 +50,12 @@ class Round:
     response_id: str = ""
     request_id: str = ""
     verdicts: tuple[tuple[Ruling, str], ...] = ()
-    """What a person decided on each cell of the response, in order: the ruling, and its reason or code."""
+    """The decision on each cell of the response, in order: the ruling, and its reason or code."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAsk:
-    """An ask, and what came of it."""
+    """An ask, and its rounds."""
 
     key: str
     question: str
@@ -64,12 +66,14 @@ class RecordedAsk:
 
     @property
     def answered(self) -> bool:
-        """Whether its last response calls nothing more."""
+        """Whether its last response has no calls."""
         return bool(self.rounds) and self.rounds[-1].stop_reason not in ("tool_use", "pause_turn", "")
 
 
-def find(asks: Iterable[RecordedAsk], key: str, question: str, cell_id: str | None = None) -> RecordedAsk | None:
-    """Return the newest answered ask of that key; else of that question in that cell."""
+def find_recorded(
+    asks: Iterable[RecordedAsk], key: str, question: str, cell_id: str | None = None
+) -> RecordedAsk | None:
+    """Return the newest answered ask with the key, else with the question in the same cell."""
     digest = ask_key(0, question).partition(":")[2]
     same = [one for one in asks if one.answered and one.key.partition(":")[2] == digest]
     by_key = [one for one in same if one.key == key]
@@ -78,7 +82,7 @@ def find(asks: Iterable[RecordedAsk], key: str, question: str, cell_id: str | No
 
 
 def of_session(requests: Iterable[Mapping[str, Any]], records: Mapping[str, Sequence[Any]]) -> list[RecordedAsk]:
-    """Return the asks of a session: `SessionReader.requests()`, and the events recorded with each execution."""
+    """Return the asks of a session, from `SessionReader.requests()` and the events of each execution."""
     questions: dict[str, str] = {}
     batches: dict[str, list[tuple[str, list[str]]]] = {}  # by ask: the cells of each response
     verdicts: dict[tuple[str, str], list[tuple[Ruling, str]]] = {}  # in order: ids may come again
@@ -130,9 +134,9 @@ Path = Iterable[tuple[Statement, Execution]]
 
 
 def questions(path: Path, records: Records) -> Iterator[tuple[Statement, Execution, str, int]]:
-    """Yield the asks of a path, each with its question and its position: how many others come before it.
+    """Yield the asks of a path, each with its question and its position among the others.
 
-    A cell that asks again has the position that it had.
+    A cell that asks again keeps its position.
     """
     seen: list[str] = []
     for statement, execution in path:
@@ -145,7 +149,7 @@ def questions(path: Path, records: Records) -> Iterator[tuple[Statement, Executi
 
 
 def position_of(statement: Statement, path: Path, records: Records) -> int:
-    """Return the position of an ask that is about to begin at the end of `path`."""
+    """Return the position of a new ask at the end of `path`."""
     found = [(one.cell_id, position) for one, _, _, position in questions(path, records)]
     same = [position for cell_id, position in found if cell_id is not None and cell_id == statement.cell_id]
     return same[0] if same else max((position + 1 for _, position in found), default=0)
@@ -157,24 +161,25 @@ def of_path(
     known: Sequence[RecordedAsk],
     receipts: Mapping[str, str],
 ) -> tuple[list[RecordedAsk], list[str]]:
-    """Return the answered asks of a path with their present positions and requests, and the questions of the others.
+    """Return the answered asks of a path with their current positions and requests, and the questions of the others.
 
-    Of a cell that asked again the last ask counts. `known` are the asks whose responses are kept, the newest last;
-    `receipts` those of projections, by execution.
+    Of a cell that asked again the last ask counts. `known` are the asks whose responses are stored, the newest last;
+    `receipts` are those of projections, by execution.
     """
-    told: list[tuple[RecordedAsk, list[tuple[str, str]]]] = []  # and of its responses the request and the id
+    path_asks: list[tuple[RecordedAsk, list[tuple[str, str]]]] = []  # with request and id of each response
     asks = {execution.execution_id: (text, at) for _, execution, text, at in questions(path, records)}
     for statement, execution in path:
         events = records.get(execution.execution_id, ())
         if execution.execution_id in asks:
             question, position = asks[execution.execution_id]
             key = ask_key(position, question)
-            told.append((RecordedAsk(key, question, (), statement.cell_id, execution_id=execution.execution_id), []))
-        elif told and statement.author == "model" and "round" in statement.tags:
+            ask = RecordedAsk(key, question, (), statement.cell_id, execution_id=execution.execution_id)
+            path_asks.append((ask, []))
+        elif path_asks and statement.author == "model" and "round" in statement.tags:
             receipt = receipts.get(execution.parent_execution_id or "") or str(statement.tags.get("receipt", ""))
-            told[-1][1].append((receipt, _response_id(events)))
+            path_asks[-1][1].append((receipt, _response_id(events)))
     made, left = dict[str, RecordedAsk](), list[str]()
-    for ask, responses in told:
+    for ask, responses in path_asks:
         found = _same(known, ask, [response for _, response in responses])
         if found is None:
             left.append(ask.question)
@@ -190,44 +195,44 @@ def _response_id(events: Iterable[HistoryEvent]) -> str:
 
 
 def _same(known: Sequence[RecordedAsk], ask: RecordedAsk, responses: Sequence[str]) -> RecordedAsk | None:
-    """Return the answered ask that gave these responses: this one itself, else the newest that it may have replayed."""
+    """Return the answered ask with these responses: this one itself, else the newest that it may have replayed."""
     fits = [
         one
         for one in known
         if one.answered
         and one.question == ask.question
         and len(one.rounds) == len(responses)
-        # A response that says nothing leaves no event to name it.
+        # An empty response has no event with its id.
         and all(given in ("", each.response_id) for each, given in zip(one.rounds, responses, strict=True))
     ]
     return next((one for one in fits if one.execution_id == ask.execution_id), fits[-1] if fits else None)
 
 
 class Recorded:
-    """A model that answers as it once did."""
+    """Repeats the recorded answers of a model."""
 
     live = False
 
     def __init__(self, ask: RecordedAsk) -> None:
         self.ask = ask
         self.drift: list[int] = []
-        """The requests, from 1 on, that are not the recorded ones byte for byte."""
+        """The requests, numbered from 1, that differ from the recorded ones."""
         self._given = 0
 
     async def send(self, request: Projection, on_event: Callable[[StreamEvent], None]) -> Response:
-        """Return the next recorded response. Raises ModelFailure where there is none."""
+        """Return the next recorded response. Raises ModelFailure if there is none."""
         rounds, n = self.ask.rounds, self._given
         if n >= len(rounds):
-            told = f"the recorded turn has {len(rounds)} responses, and request {n + 1} has none"
-            raise ModelFailure("no_recording", told)
+            text = f"the recorded turn has {len(rounds)} responses, and request {n + 1} has none"
+            raise ModelFailure("no_recording", text)
         self._given += 1
         one = rounds[n]
         blocks = one.blocks
         if one.receipt != request.receipt:
             self.drift.append(n + 1)
-            # What was thought then is bound to the request of then.
+            # Thinking is valid only with the recorded request.
             blocks = tuple(block for block in blocks if block.get("type") not in ("thinking", "redacted_thinking"))
-            # The calls of then may stand in the same history.
+            # The recorded calls may be part of the same history.
             known = request.request_bytes
             mark = request.receipt.rpartition(":")[2][:8]
             blocks = tuple(
@@ -240,7 +245,7 @@ class Recorded:
         return Response(one.response_id, one.request_id, one.model, blocks, one.stop_reason, one.usage, 0.0, None)
 
     def verdict(self, action: Action, place: int) -> Verdict | None:
-        """Return what was decided then; a cell on which nothing is recorded may run."""
+        """Return the recorded decision; a cell without one is approved."""
         verdicts = self.ask.rounds[self._given - 1].verdicts if self._given else ()
         ruling, text = verdicts[place] if place < len(verdicts) else ("approved", "")
         return Verdict("", action.tool_call_id, ruling, text)
@@ -249,33 +254,22 @@ class Recorded:
 # -- as a file ---------------------------------------------------------------------------------------
 
 
-def dump(asks: Sequence[RecordedAsk]) -> str:
-    """Return recorded asks as the text of a file of turns; what looks like a credential is masked, as in the log."""
-    told = [
+def dump_turns(asks: Sequence[RecordedAsk]) -> str:
+    """Return the text of a file of turns; text that looks like a credential is masked, as in the log."""
+    rows = [
         {
             "key": ask.key,
             "question": ask.question,
-            "rounds": [
-                {
-                    "receipt": one.receipt,
-                    "model": one.model,
-                    "stop_reason": one.stop_reason,
-                    "usage": dict(one.usage),
-                    "response_id": one.response_id,
-                    "blocks": [dict(block) for block in one.blocks],
-                    "verdicts": [list(verdict) for verdict in one.verdicts],
-                }
-                for one in ask.rounds
-            ],
+            "rounds": [{name: getattr(one, name) for name in _ROUND_FIELDS} for one in ask.rounds],
         }
         for ask in asks
     ]
-    made = plain({"ctxkernel_turns": VERSION, "asks": told}, mask)
+    made = plain({"ctxkernel_turns": VERSION, "asks": rows}, mask)
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
-def load(text: str, name: str) -> list[RecordedAsk]:
-    """Return the asks of a file of turns; `name` is the file's. Raises StoreError that says what is wrong where."""
+def load_turns(text: str, name: str) -> list[RecordedAsk]:
+    """Return the asks of a file of turns with the name `name`. Raises StoreError, which names the wrong place."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as fault:

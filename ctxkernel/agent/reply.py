@@ -1,20 +1,20 @@
-"""What a response of a model says: texts, thinking and calls, in either dialect, as events of the history.
+"""Read a model's response: texts, thinking and calls, in either dialect, as events of the history.
 
-Rule 1: thinking is passed on as it was received, key for key; what follows the last call of a response is put before
-        it, since a result stands right after its call.
-Rule 2: a call that cannot be run (an input that is no JSON, no code, a tool that is not there) is a call all the same,
-        and is answered: each call of a response has a result, whatever the response ended with.
+Rule 1: thinking is passed on as received, key for key; text after the last call is moved before that call, since the
+        result of a call follows it immediately.
+Rule 2: a call that cannot be run (invalid JSON, no code, an unknown tool) is still recorded and answered: each call of
+        a response gets a result, however the response ended.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
 
-from ctxkernel.agent.scripts import split
+from ctxkernel.agent.scripts import split_scripts
 from ctxkernel.core.events import Json
 from ctxkernel.history.events import Action, AssistantMessage, Context, HistoryEvent, nth
 from ctxkernel.projection.dialect import RUN_CELL, DialectName
@@ -24,7 +24,7 @@ from ctxkernel.projection.value import Projection
 REDACT = "redact"
 TOOL_NAMES = (RUN_CELL, REDACT, EXPAND, CONDENSE)
 _ARGUMENTS = {REDACT: ("event_id", "summary_text"), EXPAND: ("id",), CONDENSE: ("reason",)}
-"""The names of what a script gives these by place."""
+"""Tool → the names of its positional arguments in a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Call:
     text: str = ""
     thinking: tuple[Mapping[str, Json], ...] = ()
     fault: str = ""
-    """Why it cannot be run, as the model is told."""
+    """The reason why it cannot be run, for the model; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +46,31 @@ class Reply:
 
     calls: tuple[Call, ...]
     text: str
-    """What it says where it calls nothing."""
+    """Text of a response without calls."""
     thinking: tuple[Mapping[str, Json], ...] = ()
     cut: bool = False
-    """Whether its end is left out, since it speaks there as if it were the kernel."""
+    """Whether its end is left out, because the model speaks there as if it were the kernel."""
 
     @property
     def said(self) -> str:
-        """All of its prose."""
-        return "\n\n".join(part for part in (*(call.text for call in self.calls), self.text) if part.strip())
+        """All text of the response."""
+        return _paragraphs(*(call.text for call in self.calls), self.text)
 
 
-def read(
+def read_reply(
     blocks: Sequence[Mapping[str, Any]],
     dialect: DialectName,
     *,
     unreadable: Mapping[str, str] = MappingProxyType({}),
     complete: bool = True,
 ) -> Reply:
-    """Return what the blocks of a response say.
+    """Return the calls and texts in the blocks of a response.
 
-    `unreadable` are the inputs that are no JSON objects, by call; `complete` is false where it was cut
-    before its end.
+    `unreadable` are the inputs that are not JSON objects, by call; `complete` is false for a truncated response.
     """
     if dialect == "script":
-        whole = "\n\n".join(str(one.get("text", "")) for one in blocks if one.get("type") == "text")
-        return _read_scripts(whole, complete=complete)
+        texts = [str(one.get("text", "")) for one in blocks if one.get("type") == "text"]
+        return _read_scripts("\n\n".join(texts), complete=complete)
     calls: list[Call] = []
     text: list[str] = []
     thinking: list[Mapping[str, Json]] = []
@@ -82,25 +81,30 @@ def read(
         elif kind in ("thinking", "redacted_thinking"):
             thinking.append(block)
         elif kind == "tool_use":
-            said = "\n\n".join(part for part in text if part.strip())
-            calls.append(_call(block, said, tuple(thinking), unreadable))
+            calls.append(_call(block, _paragraphs(*text), tuple(thinking), unreadable))
             text, thinking = [], []
-    rest = "\n\n".join(part for part in text if part.strip())
+    return _reply(calls, _paragraphs(*text), tuple(thinking))
+
+
+def _paragraphs(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part.strip())
+
+
+def _reply(
+    calls: Sequence[Call], rest: str, thinking: tuple[Mapping[str, Json], ...] = (), *, cut: bool = False
+) -> Reply:
+    """Return a reply; `rest`, the text after the last call, is moved before that call."""
     if not calls:
-        return Reply((), rest, tuple(thinking))
-    if rest:
-        last = calls[-1]
-        calls[-1] = Call(
-            last.tool, last.input, last.call_id, "\n\n".join(filter(None, (last.text, rest))), last.thinking, last.fault
-        )
-    return Reply(tuple(calls), "")
+        return Reply((), rest, thinking, cut)
+    last = replace(calls[-1], text=_paragraphs(calls[-1].text, rest))
+    return Reply((*calls[:-1], last), "", cut=cut)
 
 
 def _call(
     block: Mapping[str, Any], text: str, thinking: tuple[Mapping[str, Json], ...], unreadable: Mapping[str, str]
 ) -> Call:
     tool, given, call_id = str(block.get("name", "")), block.get("input"), str(block.get("id", ""))
-    values = cast("Mapping[str, Json]", given) if isinstance(given, Mapping) else {}
+    values: Mapping[str, Json] = cast("Mapping[str, Json]", given) if isinstance(given, Mapping) else {}
     broken = call_id in unreadable or not isinstance(given, Mapping)
     fault = "the input of the call is no JSON object (was it cut off?), so nothing was run" if broken else ""
     return Call(tool, values, call_id, text, thinking, fault or _fault(tool, values))
@@ -117,27 +121,22 @@ def _fault(tool: str, given: Mapping[str, Json]) -> str:
 def _read_scripts(text: str, *, complete: bool) -> Reply:
     calls: list[Call] = []
     said, cut = "", False
-    for part in split(text, complete=complete):
+    for part in split_scripts(text, complete=complete):
         if part.kind == "text":
-            said = "\n\n".join(filter(None, (said, part.text.strip())))
+            said = _paragraphs(said, part.text.strip())
             continue
-        if part.kind == "cut":  # what it made up in our name
+        if part.kind == "cut":
             cut = True
             continue
         tool, given = as_tool(part.text)
         fault = "the answer was cut off within this script, so it was not run" if part.kind == "unfinished" else ""
-        calls.append(Call(tool, given, "", said, fault=fault or _fault(tool, given)))  # it has no id of its own
+        calls.append(Call(tool, given, "", said, fault=fault or _fault(tool, given)))  # a script has no id
         said = ""
-    if not calls or not said:
-        return Reply(tuple(calls), said, cut=cut)
-    last = calls[-1]
-    joined = "\n\n".join(filter(None, (last.text, said)))
-    calls[-1] = Call(last.tool, last.input, last.call_id, joined, fault=last.fault)
-    return Reply(tuple(calls), "", cut=cut)
+    return _reply(calls, said, cut=cut)
 
 
 def as_tool(code: str) -> tuple[str, Mapping[str, Json]]:
-    """Return the tool that a script means: one call of `redact`, `expand` or `condense` with literals, else a cell."""
+    """Return the tool and input of a script: a call of `redact`, `expand` or `condense` with literals, else a cell."""
     try:
         body = ast.parse(code.strip(), mode="eval").body
         if isinstance(body, ast.Call) and isinstance(body.func, ast.Name) and body.func.id in _ARGUMENTS:
@@ -151,12 +150,12 @@ def as_tool(code: str) -> tuple[str, Mapping[str, Json]]:
     return RUN_CELL, {"code": code}
 
 
-def events(
+def reply_events(
     reply: Reply, request: Projection, execution_id: str, response_id: str, start: int
 ) -> Iterator[HistoryEvent]:
-    """Yield the events of a response that `request` led to, as those of `execution_id` from the number `start` on.
+    """Yield the events of a response to `request`, as events of `execution_id` with numbers from `start`.
 
-    First the state as it was sent, then the calls as one batch, or the answer.
+    The state as sent comes first, then the calls as one batch, or the answer.
     """
     if not reply.calls and not reply.text.strip():
         return

@@ -1,7 +1,7 @@
-"""What was said of a model's turn, said again when its statements are run again: a model is never asked by that.
+"""Repeat the events of a model's turn when its statements are re-run. No model is asked.
 
-Rule 1: the texts and calls are those of then; what the cells gave is what they give now.
-Rule 2: thinking, and the state that was sent, rest on what was there then; neither is said again.
+Rule 1: texts and calls are the recorded ones; results of cells are those of the re-run.
+Rule 2: thinking, and the state that was sent, depend on the earlier state; neither is repeated.
 """
 
 from __future__ import annotations
@@ -24,29 +24,23 @@ from ctxkernel.projection.layout import result_text
 
 _SPEECH = (UserQuestion, AssistantMessage, Action)
 STATUS: dict[str, OutputStatus] = {"ok": "success", "error": "failed", "timeout": "timeout"}
-"""What the status of an execution is to the call that it answers; any other was canceled."""
+"""Status of an execution → status of the call's result; any other is `canceled`."""
 
 
 def is_speech(records: Sequence[HistoryEvent]) -> bool:
-    """Whether an execution with these records asked or answered, and ran nothing itself."""
+    """Return whether an execution with these records asked or answered, and ran no code itself."""
     return any(isinstance(one, _SPEECH) for one in records)
 
 
 def said_again(records: Iterable[HistoryEvent], execution_id: str) -> list[HistoryEvent]:
-    """Return the events of an ask or a response as those of another execution of it."""
+    """Return the events of an ask or a response, renumbered for another execution."""
     kept = [one for one in records if isinstance(one, (*_SPEECH, *RESULTS))]
-    made: list[HistoryEvent] = []
-    for number, event in enumerate(kept, 1):
-        name = nth(execution_id, number)
-        if isinstance(event, Action | AssistantMessage):
-            made.append(replace(event, event_id=name, thinking=()))
-        else:
-            made.append(replace(event, event_id=name))
-    return made
+    kept = [replace(one, thinking=()) if isinstance(one, Action | AssistantMessage) else one for one in kept]
+    return [replace(one, event_id=nth(execution_id, number)) for number, one in enumerate(kept, 1)]
 
 
 def observed_again(records: Iterable[HistoryEvent], execution: Execution) -> list[HistoryEvent]:
-    """Return the result of a model's cell that was run again, with what it gave now."""
+    """Return the result of a re-run cell of the model, with its output now."""
     made: list[HistoryEvent] = []
     for event in records:
         name = nth(execution.execution_id, len(made) + 1)

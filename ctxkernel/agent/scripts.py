@@ -1,12 +1,13 @@
-"""Reads what a model says in the script dialect: prose, with its cells in `<script type="text/x-python">` blocks.
+"""Parse the script dialect: prose, with cells in `<script type="text/x-python">` blocks.
 
-Rule 1: what is given out does not depend on how the text was cut into deltas: `split` is one feed of the whole.
-Rule 2: small models are met half-way: any order, quotes and case of attributes, a Markdown fence round or inside the
-        block, no end tag. A fence alone, a script of another type, and a tag in `single backticks` are prose.
-Rule 3: a script ends at the first `</script>` up to which it is Python, so one in a string literal ends nothing. Where
-        none does it ends at the first: the kernel then says what is wrong with it. (In a comment it ends the script.)
-Rule 4: only the kernel says what a cell gave. Where the model goes on as if it were the kernel (a `<ctx:` tag, or
-        `--- framework message ---`), all from there on is cut: the rest rests on results that never were.
+Rule 1: the parts do not depend on the division of the text into deltas: `split_scripts` is one feed of the whole text.
+Rule 2: the syntax is lenient for small models: any order, quotes and case of attributes, a Markdown fence around or
+        inside the block, no end tag. A fence alone, a script of another type, and a tag in `single backticks` are
+        prose.
+Rule 3: a script ends at the first `</script>` before which it is valid Python, so that one in a string literal does not
+        end it. If there is none, it ends at the first, and the kernel reports the error. (One in a comment ends it.)
+Rule 4: only the kernel reports results. If the model continues as if it were the kernel (a `<ctx:` tag, or
+        `--- framework message ---`), the rest is cut: it depends on results that do not exist.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from typing import Literal, NamedTuple
 
 from ctxkernel.state.tracking.candidates import is_python
 
-PartKind = Literal["text", "script", "unfinished", "cut"]
+ScriptPartKind = Literal["text", "script", "unfinished", "cut"]
 
 
-class Part(NamedTuple):
-    """A part of what a model said, without the blank lines round it. Only a cell may be empty.
+class ScriptPart(NamedTuple):
+    """A part of a response, without surrounding blank lines. Only a cell can be empty.
 
-    `unfinished` is a script that the response was cut in, which is not to be run; `cut` what the model said as if it
-    were the kernel, which is neither to be shown as an answer nor recorded. Both come last, if at all.
+    `unfinished` is a truncated script, which must not be run; `cut` is text of the model as if it were the kernel,
+    which is neither shown as an answer nor recorded. Both are always the last part.
     """
 
-    kind: PartKind
+    kind: ScriptPartKind
     text: str
 
 
-# A tag's attributes. Bounded, and without `--`, so that no other mark can begin inside of one that is not whole yet.
+# A tag's attributes. Bounded, and without `--`, so that no other mark can begin within an incomplete one.
 _ATTRIBUTES = r"(?:[^<>-]|-(?!-)){0,200}"
 _OPEN = rf"<script\b(?={_ATTRIBUTES}?\btype\s{{0,4}}=\s{{0,4}}[\"']?text/(?:x-)?python\b){_ATTRIBUTES}>"
 _FORGED = r"<[\s/]{0,4}ctx:|(?<!-)-{2,8}[ \t]{0,4}framework message[ \t]{0,4}--"
@@ -39,67 +40,67 @@ _UNQUOTED = r"(?<!(?<!`)`)"
 _MARK = re.compile(rf"{_UNQUOTED}(?:(?P<open>{_OPEN})|{_FORGED})", re.IGNORECASE)
 _END = re.compile(rf"(?P<tag></script\s{{0,8}}>)|^[ \t]{{0,40}}(?:{_FORGED}|{_OPEN})", re.IGNORECASE | re.MULTILINE)
 _LONGEST = 500
-"""More characters than a mark can have."""
+"""A mark is shorter than this."""
 _TRIES = 8
-"""Places where one script may end that are tried."""
+"""Most places that are tried as the end of one script."""
 _DASHES = re.compile(r"(?<!-)-(?:-{1,7}[ \t]{0,4}[a-z ]{0,17}[ \t]{0,4}-?)?\Z", re.IGNORECASE)
 _FENCE = re.compile(r"[ \t]*(`+|~+)[ \t]*[\w+-]{0,20}[ \t]*")
 _FENCE_END = re.compile(r"\s*(?:`{3,}|~{3,})[ \t]*(?=\r?\n|\Z)")
 
 
-def split(text: str, *, complete: bool = True) -> tuple[Part, ...]:
-    """Return the parts of a response. `complete` is false where it was cut, by a limit of tokens or an interrupt."""
+def split_scripts(text: str, *, complete: bool = True) -> tuple[ScriptPart, ...]:
+    """Return the parts of a response. `complete` is false if a limit or an interrupt truncated it."""
     reader = Scripts()
     return joined([*reader.feed(text), *reader.close(complete=complete)])
 
 
-def joined(deltas: Iterable[Part]) -> tuple[Part, ...]:
-    """Return the parts of which a reader gave these deltas."""
-    parts: list[Part] = []
+def joined(deltas: Iterable[ScriptPart]) -> tuple[ScriptPart, ...]:
+    """Join the deltas of a reader to parts."""
+    parts: list[ScriptPart] = []
     for one in deltas:
         if parts and parts[-1].kind == one.kind == "text":
-            one = Part("text", parts.pop().text + one.text)
+            one = ScriptPart("text", parts.pop().text + one.text)
         parts.append(one)
     return tuple(parts)
 
 
 class Scripts:
-    """Reads a response as it comes. Prose is given out as soon as it is sure to be prose, a script when it has ended.
+    """Parses a response as it arrives. Prose is returned as soon as it is certain, a script when it has ended.
 
-    Of a text several deltas may come in a row: together they are one part.
+    Consecutive deltas of text belong to one part.
     """
 
     def __init__(self) -> None:
         self._text = ""
-        self._kind: PartKind = "text"
-        self._begin = 0
-        """Where the part begins that is being read."""
-        self._at = 0
-        """Of prose: what stands before was given out."""
+        self._kind: ScriptPartKind = "text"
+        self._begin: int = 0
+        """Start of the current part."""
+        self._at: int = 0
+        """Of prose: end of the text that was returned."""
         self._seen = 0
-        """Of a script: its ends before are known."""
+        """Of a script: end of the text that was searched for ends."""
         self._ends: list[tuple[int, int]] = []
-        """Where it may end, and where what follows begins."""
+        """Possible ends of the script, with the start of the following text."""
         self._fenced = False
-        """Whether a fence was opened right before the script."""
+        """Whether a fence was opened directly before the script."""
 
-    def feed(self, delta: str) -> list[Part]:
-        """Return what is sure now that `delta` has come."""
+    def feed(self, delta: str) -> list[ScriptPart]:
+        """Add a delta. Return the parts that are certain now."""
         self._text += delta
         return self._read(final=False)
 
-    def close(self, *, complete: bool = True) -> list[Part]:
-        """Return the rest. `complete` is false where the response was cut."""
+    def close(self, *, complete: bool = True) -> list[ScriptPart]:
+        """Return the rest. `complete` is false for a truncated response."""
         parts = self._read(final=True)
         rest = self._text[self._begin :]
         if self._kind == "script":
-            parts.append(Part("script" if complete else "unfinished", _cell(rest)))
+            parts.append(ScriptPart("script" if complete else "unfinished", _cell(rest)))
         elif self._kind == "cut":
-            parts.append(Part("cut", rest.strip()))
+            parts.append(ScriptPart("cut", rest.strip()))
         return parts
 
-    def _read(self, *, final: bool) -> list[Part]:
-        parts: list[Part] = []
+    def _read(self, *, final: bool) -> list[ScriptPart]:
+        parts: list[ScriptPart] = []
         before = None
         while before != (self._kind, self._begin):
             before = self._kind, self._begin
@@ -111,11 +112,11 @@ class Scripts:
 
     # -- prose -----------------------------------------------------------------------------------
 
-    def _prose(self, *, final: bool) -> list[Part]:
+    def _prose(self, *, final: bool) -> list[ScriptPart]:
         if self._fenced and self._at == self._begin:
             rest = self._text[self._begin :]
             if not final and not rest.strip().strip("`~"):
-                return []  # it may be the fence's other half
+                return []  # it can be the rest of the fence
             closing = _FENCE_END.match(rest)
             if closing is not None:
                 self._fenced = False
@@ -130,7 +131,7 @@ class Scripts:
         return said
 
     def _sure(self) -> int:
-        """Return up to where the text cannot become a mark any more, whatever follows."""
+        """Return the end of the text that cannot become a mark, whatever follows."""
         text = self._text
         tag = text.rfind("<", max(self._at, len(text) - _LONGEST))
         if tag >= 0:
@@ -140,8 +141,8 @@ class Scripts:
         dashes = _DASHES.search(text, max(self._at, len(text) - 50))
         return dashes.start() if dashes else len(text)
 
-    def _said(self, end: int, final: bool, opens: bool) -> list[Part]:
-        """Return the prose up to `end`, but for white space, and a fence, that may belong to a script after it."""
+    def _said(self, end: int, final: bool, opens: bool) -> list[ScriptPart]:
+        """Return the prose up to `end`, without white space and a fence that can belong to a following script."""
         text = self._text
         end = self._at + len(text[self._at : end].rstrip())
         line = max(text.rfind("\n", self._begin, end) + 1, self._begin)
@@ -156,11 +157,11 @@ class Scripts:
         if not said:
             return []
         self._at = end
-        return [Part("text", said.replace("\r\n", "\n"))]
+        return [ScriptPart("text", said.replace("\r\n", "\n"))]
 
     # -- scripts ---------------------------------------------------------------------------------
 
-    def _code(self, *, final: bool) -> list[Part]:
+    def _code(self, *, final: bool) -> list[ScriptPart]:
         for found in _END.finditer(self._text, self._seen):
             self._seen = found.end()
             after = found.end() if found["tag"] else found.start()
@@ -168,21 +169,21 @@ class Scripts:
             code = self._text[self._begin : found.start()]
             if is_python(_cell(code)):
                 return self._ended(found.start(), after)
-            if len(self._ends) == _TRIES or not ("'" in code or '"' in code):  # no string, so in none
+            if len(self._ends) == _TRIES or not ("'" in code or '"' in code):  # without strings, so not in one
                 return self._ended(*self._ends[0])
         if final and self._ends:
             return self._ended(*self._ends[0])
         self._seen = max(self._seen, len(self._text) - _LONGEST)
         return []
 
-    def _ended(self, end: int, after: int) -> list[Part]:
+    def _ended(self, end: int, after: int) -> list[ScriptPart]:
         script = self._text[self._begin : end]
         self._kind, self._begin, self._at = "text", after, after
-        return [Part("script", _cell(script))]
+        return [ScriptPart("script", _cell(script))]
 
 
 def _cell(text: str) -> str:
-    """Return the code of a script, without blank lines, or a fence, round it."""
+    """Return the code of a script, without surrounding blank lines or fence."""
     lines = text.replace("\r\n", "\n").rstrip().split("\n")
     first = next((at for at, line in enumerate(lines) if line.strip()), 0)
     fence = _FENCE.fullmatch(lines[first])

@@ -1,10 +1,9 @@
-"""Guards a model's cell against a view that is stale: what it uses may have changed since the model last looked.
+"""Find objects used by a model's cell that changed since the model last saw them.
 
-Rule 1: pure: what the model saw with its last request, and what is there now, come as plain values.
-Rule 2: in doubt a thing is used: names count wherever the cell, or a function in it, mentions them, a file where a
-        text in the cell could be the end of its path. What cannot be read uses every word in it.
-Rule 3: what the model's own cells changed after its request is no surprise to it: whoever runs them notes that in
-        what it saw.
+Rule 1: pure: the state at the last request and the state now are plain values.
+Rule 2: in doubt an object counts as used: a name wherever the cell, or a function in it, mentions it; a file if a
+        string of the cell could be the end of its path. A cell that cannot be parsed uses every word in it.
+Rule 3: a change by the model's own cells is known to the model: the caller adds it to the seen state.
 """
 
 from __future__ import annotations
@@ -21,62 +20,62 @@ How = Literal["changed", "deleted", "added"]
 
 
 class Mark(NamedTuple):
-    """What a variable was like: equal marks, equal content."""
+    """State of a variable: equal stamps mean equal content."""
 
     stamp: str
-    """Its fingerprint or revision; empty where it is gone."""
+    """Fingerprint or revision; empty if the variable does not exist."""
     by: str = ""
-    """The statement that it is from, or that deleted it."""
+    """The statement that set or deleted it."""
 
 
 class FileMark(NamedTuple):
-    """What a file was like: equal stamps, equal content."""
+    """State of a file: equal stamps mean equal content."""
 
     stamp: str
-    """Empty where it is gone."""
+    """Empty if the file does not exist."""
     handles: tuple[str, ...] = ()
     """The names of the handles that show it."""
     by: str = ""
-    """The statement that wrote it, where that is known."""
+    """The statement that wrote it, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The state as it was, or is: variables by name, files by absolute path."""
+    """A state: variables by name, files by absolute path."""
 
     names: Mapping[str, Mark] = field(default_factory=dict[str, Mark])
     files: Mapping[str, FileMark] = field(default_factory=dict[str, FileMark])
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Something that a cell uses, and that is not as the model saw it."""
+class StaleObject:
+    """An object that a cell uses and that differs from what the model saw."""
 
     kind: Literal["variable", "file"]
     name: str
     how: How
     by: str
-    """The statement that did it; empty where it is not known, as of a file that changed on disk."""
+    """The statement that changed it; empty if unknown, as for a file that changed on disk."""
 
 
-def stale(code: str, seen: Sight, now: Sight, *, transform: Transform | None = None) -> tuple[Change, ...]:
-    """Return what `code` uses that changed since it was `seen`, variables first, by name; none: it may be run.
+def find_stale(code: str, seen: Sight, now: Sight, *, transform: Transform | None = None) -> tuple[StaleObject, ...]:
+    """Return the changes since `seen` of objects that `code` uses, variables first, by name.
 
     `transform` is IPython's rewriting of a cell into plain Python. A variable that the model never saw counts as added;
-    a file, only from when it was shown on.
+    a file is compared only after it was shown.
     """
     names = _changed(seen.names, now.names)
     files: dict[str, How] = {path: how for path, how in _changed(seen.files, now.files).items() if how != "added"}
     if not names and not files:
         return ()
     used = names_used(code, transform)
-    found = [Change("variable", name, names[name], _by(now.names, name)) for name in sorted(used & names.keys())]
+    found = [StaleObject("variable", name, names[name], _by(now.names, name)) for name in sorted(used & names.keys())]
     texts = [_parts(text) for text in _texts(code)] if files else []
     for path, how in sorted(files.items()):
         handles = (*seen.files[path].handles, *(now.files[path].handles if path in now.files else ()))
         whole = _parts(path)
         if not used.isdisjoint(handles) or any(text and whole[-len(text) :] == text for text in texts):
-            found.append(Change("file", path, how, _by(now.files, path)))
+            found.append(StaleObject("file", path, how, _by(now.files, path)))
     return tuple(found)
 
 
@@ -84,7 +83,7 @@ Marks = Mapping[str, Mark] | Mapping[str, FileMark]
 
 
 def _changed(seen: Marks, now: Marks) -> dict[str, How]:
-    """Return what differs, and how. What is neither seen nor there any more is no change."""
+    """Return the differences. An object that was not seen and does not exist now is none."""
     changes: dict[str, How] = {}
     for name in {**seen, **now}:
         was = seen[name].stamp if name in seen else ""
@@ -105,27 +104,27 @@ _WORDS = re.compile(r"[^\s'\"`=,;()<>|&]+")
 
 
 def _texts(code: str) -> Sequence[str]:
-    """Return the string literals of a cell; of one that is no plain Python all words as well."""
+    """Return the string literals of a cell; all words of a cell that is not plain Python."""
     tree = syntax_tree(code)
     if tree is None:
-        # Also what stands between quotes, where a path may have spaces in it.
+        # Texts between quotes too: a path may contain spaces.
         return [*_WORDS.findall(code), *re.split("['\"]", code)]
     return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def _parts(path: str) -> list[str]:
-    """Return the parts of a path without those that say where it begins, as file systems that ignore case have them."""
+    """Return the parts of a path in lower case, without `.`, `..` and `~`."""
     return [part for part in _SEPARATOR.split(path.strip().casefold()) if part not in ("", ".", "..", "~")]
 
 
-# -- what the model is told --------------------------------------------------------------------------
+# -- the text for the model --------------------------------------------------------------------------
 
 MOST_TOLD = 20
 _LONGEST_NAME = 200
 
 
-def told(changes: Sequence[Change]) -> str:
-    """Return what the model gets in the place of its cell's result: at most `MOST_TOLD` changes, and the next move."""
+def changes_text(changes: Sequence[StaleObject]) -> str:
+    """Return the text that replaces the result of the model's cell: at most `MOST_TOLD` changes, and the next step."""
     lines = [f"- {_line(one)}" for one in changes[:MOST_TOLD]]
     if len(changes) > MOST_TOLD:
         lines.append(f"- and {len(changes) - MOST_TOLD} more")
@@ -138,13 +137,13 @@ def told(changes: Sequence[Change]) -> str:
     )
 
 
-def _line(one: Change) -> str:
+def _line(one: StaleObject) -> str:
     how = {"changed": "changed", "deleted": "is gone", "added": "is new"}[one.how]
     by = f", by {_delimited(one.by)}" if one.by else ", on disk" if one.kind == "file" else ""
     return f"{'file ' if one.kind == 'file' else ''}{_delimited(one.name)} {how}{by}"
 
 
 def _delimited(name: str) -> str:
-    """Return a name between backticks, on one line, with its end where it is too long."""
+    """Return a name between backticks, on one line; only the end of a long name."""
     shown = "".join([char if char.isprintable() and char != "`" else "_" for char in name])
     return f"`{shown}`" if len(shown) <= _LONGEST_NAME else f"`…{shown[-_LONGEST_NAME:]}`"

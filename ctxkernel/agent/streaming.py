@@ -1,9 +1,9 @@
-"""An answer as it grows, event by event: no network and no clock here.
+"""Assemble an answer from its stream events, without network and clock.
 
-Rule 1: a block is kept as it came, field for field; a signature is not touched. Of a call's input the JSON is read when
-        the block ends; what is no JSON object does not stop the answer, and is told in `unreadable`.
-Rule 2: events, blocks and deltas of types that are not known are let pass.
-Rule 3: pieces are joined once: an answer costs what it is long, in however many deltas it comes.
+Rule 1: a block is kept as received, field for field; a signature is not changed. The JSON of a call's input is parsed
+        when the block ends; an invalid input does not stop the answer, and is listed in `unreadable`.
+Rule 2: events, blocks and deltas of unknown types are ignored.
+Rule 3: pieces are joined once: the cost is linear in the length of the answer, for any number of deltas.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any, NoReturn, cast
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of text came."""
+    """A piece of text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """A piece of thinking came."""
+    """A piece of thinking."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """A piece of a call's input came; an empty one when the call began."""
+    """A piece of a call's input; an empty one when the call begins."""
 
     name: str
     partial_json: str
@@ -38,12 +38,12 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """A request failed before any of its answer came, and is sent again after so many seconds."""
+    """A request failed before its answer began, and is sent again after so many seconds."""
 
     attempt: int
-    """Of those that failed, from 1 on."""
+    """Number of the failed attempt, from 1."""
     why: str
-    """What happened, in a few words."""
+    """The failure in a few words."""
     seconds: float
 
 
@@ -52,21 +52,21 @@ StreamEvent = TextDelta | ThinkingDelta | CallDelta | Retrying
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole answer."""
+    """A complete answer."""
 
     llm_response_id: str
     request_id: str | None
     model: str
     blocks: tuple[Mapping[str, Any], ...]
-    """As they came: they can be sent back. The input of a call in `unreadable` is `{}`."""
+    """As received, so that they can be sent back. The input of a call in `unreadable` is `{}`."""
     stop_reason: str | None
     usage: Mapping[str, Any]
     seconds: float
-    """From the call of `send` on, attempts that failed included."""
+    """From the call of `send`, failed attempts included."""
     first_token_seconds: float | None
-    """To the first delta; None where there was none."""
+    """To the first delta; None if there was none."""
     unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Id of a call → its input, where that is no JSON object: cut off at `max_tokens`, or wrong."""
+    """Id of a call → its input that is not a JSON object: truncated at `max_tokens`, or wrong."""
 
 
 class BadEvent(ValueError):
@@ -79,7 +79,7 @@ _FIELDS = {
     "signature_delta": ("thinking", "signature"),
     "input_json_delta": ("", "partial_json"),
 }
-"""Delta → the type of its block (empty: any), and the field that it brings a piece of."""
+"""Delta → the type of its block (empty: any), and the field of which it is a piece."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Assembly:
         self.usage: dict[str, Any] = {}
         self.unreadable: dict[str, str] = {}
         self.started = False
-        """Whether anything of it came."""
+        """Whether the answer began."""
         self.complete = False
         self._blocks: dict[int, _Block] = {}
         self._text: list[str] = []
@@ -109,7 +109,7 @@ class Assembly:
         return "".join(self._text)
 
     def take(self, event: object) -> StreamEvent | None:
-        """Add one event; returns what there is to show of it. Raises BadEvent for what no Messages server sends."""
+        """Add one event. Return the event to display, or None. Raises BadEvent for an event of no Messages server."""
         data = _object(event, "the event")
         kind = data.get("type")
         if kind == "message_start":
@@ -130,7 +130,7 @@ class Assembly:
         self._count(message.get("usage"))
 
     def _count(self, usage: object) -> None:
-        """Take later counts for earlier ones: they are of the whole answer."""
+        """Replace earlier counts by later ones: each is of the whole answer."""
         if isinstance(usage, Mapping):
             given = cast("Mapping[str, Any]", usage)
             self.usage.update({name: value for name, value in given.items() if value is not None})
@@ -199,9 +199,9 @@ class Assembly:
 
 
 def _read(text: str) -> Any:
-    """Return the value that `text` is, None where it is no JSON."""
+    """Return the value of a JSON text, None if it is invalid."""
     try:
-        return json.loads(text, parse_constant=_wrong)  # NaN is no JSON, and could not be sent back
+        return json.loads(text, parse_constant=_wrong)  # NaN is not JSON, and could not be sent back
     except (ValueError, RecursionError):
         return None
 

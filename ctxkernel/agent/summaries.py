@@ -1,8 +1,8 @@
-"""Summaries by a model: what it is asked, and what is taken of its answer.
+"""Summaries by a model: the request, and the usable lines of the answer.
 
-Rule 1: a text is data: it stands in the user's message, never in the system text, and goes out masked.
-Rule 2: numbers are never paraphrased: a line with a number that the text does not have is left out, and counted.
-Rule 3: one request a text; the bytes are made before anything is sent, so that they can be written down first.
+Rule 1: a text is data: it is part of the user's message, never of the system text, and is sent masked.
+Rule 2: numbers are never paraphrased: a line with a number that the text does not contain is left out, and counted.
+Rule 3: one request a text; the bytes are built before anything is sent, so that they can be stored first.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ctxkernel.projection.receipt import body, head
 from ctxkernel.projection.secrets import mask
 
 SENT_TOKENS = 20_000
-"""Most of a text that is sent; of a longer one its outline goes with its beginning."""
+"""Most tokens of a text; of a longer one its outline and its beginning are sent."""
 OUTLINE_TOKENS = 4_000
 MOST_LINES = 12
 MAX_TOKENS = 4_096
-"""Of the answer, with what a model thinks before it."""
+"""Of the answer, thinking included."""
 _LINE_CHARS = 400
 _POLL_SECONDS = 0.1
 
@@ -55,27 +55,27 @@ class SummaryRequest:
 
     model: str
     fingerprint: str
-    """Of the content that it is of."""
+    """Of the content to summarise."""
     text: str
-    """What is sent of the target."""
+    """The text of the target, as sent."""
     bytes: bytes
 
     @property
     def receipt(self) -> str:
-        """The hash of the bytes, as that of any request."""
+        """The hash of the bytes, as for any request."""
         return f"sha256:{hashlib.sha256(self.bytes).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of a request: an answer, a failure, or neither where it was stopped."""
+    """The outcome of a request: an answer, a failure, or neither if it was stopped."""
 
     response: Response | None = None
     failure: ModelFailure | None = None
 
 
 def request_for(source: Source, label: str, model: str, hide: Callable[[str], str]) -> SummaryRequest:
-    """Return the request for a summary of what `source` has now; `hide` takes private names out. Raises BadPolicy."""
+    """Return the request for a summary of the content of `source`; `hide` removes private names. Raises BadPolicy."""
     raw = source.render(RenderRequest(0, "0:0", SENT_TOKENS))
     parts = [raw.text]
     if raw.cut_tokens:
@@ -88,10 +88,10 @@ def request_for(source: Source, label: str, model: str, hide: Callable[[str], st
 
 
 def lines_of(answer: str, text: str) -> tuple[tuple[str, ...], int]:
-    """Return the lines of an answer whose numbers all stand in `text`, at most `MOST_LINES`, and how many do not."""
+    """Return the lines of an answer whose numbers are all in `text`, at most `MOST_LINES`, and the count of others."""
     known = set(map(_plain, _NUMBER.findall(text)))
     lines = [_BULLET.sub("", line.strip()) for line in clean(answer).text.splitlines()]
-    # Cut between words: a part of a number is another number.
+    # Truncate between words: a part of a number is another number.
     lines = [
         line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS].rpartition(' ')[0]} …" for line in lines if line
     ]
@@ -100,23 +100,23 @@ def lines_of(answer: str, text: str) -> tuple[tuple[str, ...], int]:
 
 
 def _plain(number: str) -> str:
-    # 1,204 and 1204 are one number; 12,5 is another one than 125. A minus may be a hyphen.
+    # 1,204 equals 1204, but 12,5 does not equal 125. A minus may be a hyphen.
     number = number.replace("\u2212", "-")
     return number.replace(",", "") if _GROUPED.fullmatch(number.removeprefix("-")) else number
 
 
-def said(response: Response) -> str:
-    """Return the text of an answer; nothing of one that was declined, and of one that was cut off its whole lines."""
+def answer_text(response: Response) -> str:
+    """Return the text of an answer: nothing if it was declined, the complete lines if it was truncated."""
     text = "\n".join(str(block.get("text", "")) for block in response.blocks if block.get("type") == "text")
     if response.stop_reason == "refusal":
         return ""
     return text.rpartition("\n")[0] if response.stop_reason == "max_tokens" else text
 
 
-async def ask(
+async def request_summary(
     request: SummaryRequest, client: ModelClient, stopped: Callable[[], bool], alive: Callable[[], None]
 ) -> Answered:
-    """Send a request; `stopped` is looked at often, and `alive` called as often. Closes the client."""
+    """Send a request, and close the client; `stopped` and `alive` are called ten times a second."""
     task = asyncio.ensure_future(client.send(request.bytes, model=request.model, on_event=lambda event: None))
     try:
         while not task.done():

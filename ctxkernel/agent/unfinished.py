@@ -1,6 +1,6 @@
-"""What a kernel that ended left open of its newest ask: cells that the model proposed and nobody decided on.
+"""Describe the unfinished ask of a kernel that ended: proposed cells without a decision.
 
-Rule 1: nothing is run or decided by this. A turn lives in the memory of its kernel; what is told is the way to go on.
+Rule 1: this runs and decides nothing. A turn exists in the memory of its kernel; the text names the next step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ctxkernel.history.repair import report
 from ctxkernel.projection.dialect import RUN_CELL
 
 CHARS = 4_000
-"""Of the code that is shown."""
+"""Most characters of the code."""
 
 
 def left_open(
@@ -23,21 +23,21 @@ def left_open(
     records: Mapping[str, Sequence[HistoryEvent]],
     statements: Iterable[Statement],
 ) -> list[str]:
-    """Return the lines that tell what waited on the way to HEAD, with the next step; none where nothing did.
+    """Return lines about the calls that waited on the path to HEAD, with the next step; none if no call waited.
 
-    `statements` are all of the log: a call of which a cell was begun anywhere waits no more.
+    `statements` are all statements of the log: a call whose cell was begun on any branch no longer waits.
     """
-    told = [event for _, one in path for event in records.get(one.execution_id, ()) if event.place != "meta"]
-    asked = next((at for at in reversed(range(len(told))) if isinstance(told[at], UserQuestion)), None)
+    events = [event for _, one in path for event in records.get(one.execution_id, ()) if event.place != "meta"]
+    asked = next((at for at in reversed(range(len(events))) if isinstance(events[at], UserQuestion)), None)
     if asked is None:
         return []
-    question = told[asked]
+    question = events[asked]
     name = f"the ask of {_statement(question)} ({one_line(getattr(question, 'text', ''), 60)})"
     begun = {(one.tags.get("response"), one.tags.get("call")) for one in statements}
-    missing = {one.event_id for one in report(told).missing_outputs}
+    missing = {one.event_id for one in report(events).missing_outputs}
     cells = [
         event
-        for event in told[asked:]
+        for event in events[asked:]
         if isinstance(event, Action)
         and event.tool_name == RUN_CELL
         and event.event_id in missing
@@ -45,7 +45,7 @@ def left_open(
     ]
     if cells:
         return _cells(cells, name)
-    if asked == len(told) - 1 and question.event_id.rpartition(":")[0] == path[-1][1].execution_id:
+    if asked == len(events) - 1 and question.event_id.rpartition(":")[0] == path[-1][1].execution_id:
         return [f"{name} was not answered when the kernel ended: run its cell again to ask the model"]
     return []
 

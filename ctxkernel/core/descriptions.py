@@ -105,7 +105,7 @@ def _first(value: Any, base: Any, most: int) -> list[Any]:
 def _members(value: Any, base: Any, most: int, depth: int = 0) -> list[Any]:
     """Return members of a set, sorted by their text: the order of hashing differs from process to process.
 
-    The text of a member goes as deep as the one of a set at `depth`: without that bound, sets of sets take exponential time.
+    The text of a member goes as deep as that of a set at `depth`. Sets of sets would take exponential time otherwise.
     """
 
     def text(member: Any) -> str:

@@ -1,1 +1,1 @@
-"""The Jupyter side: kernel, extension, output capture, magics, displays, panel."""
+"""The Jupyter side. From top to bottom: commands, asks, turns, returns, displays, execution. `runtime` makes all."""

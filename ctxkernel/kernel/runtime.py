@@ -1,7 +1,6 @@
-"""Everything of one kernel's session, wired: loop, tracker, projection, store, capture, panel.
+"""The start of a kernel's session: makes its parts, and hands each part what it needs.
 
 Rule 1: a fault here costs the step that had it, never the user's cell (`Guard`).
-Rule 2: the work after a cell is bounded in time; over that, or on an interrupt, it goes on with less and says so.
 """
 
 from __future__ import annotations
@@ -13,53 +12,53 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel._version import __version__
-from ctxkernel.core.errors import CtxError
-from ctxkernel.core.jobs import Preparation, Summarised
+from ctxkernel.agent.asks import Account
+from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All, Source
 from ctxkernel.core.replay import CheckpointInfo
 from ctxkernel.core.settings import Settings
 from ctxkernel.history.events import UserQuestion
+from ctxkernel.kernel.asking import Models
+from ctxkernel.kernel.commands import CommandContext
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.kernel.display.handles import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices
-from ctxkernel.kernel.display.panel import Panel
+from ctxkernel.kernel.display.panel import Panel, StateQueries
+from ctxkernel.kernel.display.panel_rows import StateNotes
 from ctxkernel.kernel.display.widgets import Gestures
 from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture
+from ctxkernel.kernel.execution.cell import SingleTransform, Then
 from ctxkernel.kernel.execution.fd_streams import Streams
-from ctxkernel.kernel.execution.interrupts import Interrupts
+from ctxkernel.kernel.execution.guard import Guard
+from ctxkernel.kernel.execution.interrupts import Interrupts, Timeout
 from ctxkernel.kernel.execution.page_hashes import Memory
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.workers import Worker
 from ctxkernel.kernel.execution.written_files import FileScan
-from ctxkernel.kernel.returning.checkpoint_health import Health
+from ctxkernel.kernel.messages import states as messages
+from ctxkernel.kernel.returning.checkpoint_health import Health, Room
 from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
-from ctxkernel.kernel.returning.quota_check import Room
-from ctxkernel.kernel.turn.cell import Then
-from ctxkernel.kernel.turn.cell_timeout import Timeout
-from ctxkernel.kernel.turn.guard import Guard
-from ctxkernel.kernel.turn.source_transform import SingleTransform
-from ctxkernel.kernel.turn.turns import Parts, Turns
-from ctxkernel.projection.displayed_tokens import Anchor
+from ctxkernel.kernel.session import Session
+from ctxkernel.kernel.turn.turns import Turns
 from ctxkernel.projection.engine import ProjectionEngine
 from ctxkernel.projection.secrets import mask_value
 from ctxkernel.projection.tokens import count_tokens, trim_to_tokens
+from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.state.types.packer import Packer
 from ctxkernel.store.log.location import is_named, notebook_folder, notebook_name, session_path
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.asking.asks import Asking
-    from ctxkernel.kernel.asking.summaries import Summaries
     from ctxkernel.kernel.returning.file_states import FileStates
-    from ctxkernel.kernel.returning.returns import Job, Returning
+    from ctxkernel.kernel.returning.returns import Returning
+    from ctxkernel.kernel.returning.targets import Job
 
 NAMES = ("view", "group", "note", "ls", "show", "pin", "tick", "All")
 
@@ -70,13 +69,30 @@ class Runtime:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self.shell = kernel.shell
+        self.account = Account()
         self.notices = Notices(kernel, lambda: self.capture)
         self.guard = Guard(self.notices.tell)
-        self.configuration = Configuration(self)
         self.interrupts = Interrupts()
+        self.configuration = Configuration(
+            shell=self.shell,
+            guard=self.guard,
+            notices=self.notices,
+            interrupts=self.interrupts,
+            state=lambda: self.loop.state,
+            apply=self._apply,
+            keep_mark=self.keep_mark,
+        )
+        self._make_execution()
+        self._make_model()
+        self._make_display()
+        self._make_turns()
+        self._make_commands()
+
+    def _make_execution(self) -> None:
+        """Make the parts that surround the user's code."""
         self.timeout = Timeout()
         self.capture = Capture(
-            kernel,
+            self.kernel,
             self.settings,
             lambda fault: self.guard.fail("output capture", fault),
             self.interrupts.from_handler,
@@ -89,6 +105,13 @@ class Runtime:
             notebook=notebook_name(None, os.environ, os.getcwd()),
             named=is_named(os.environ),
         )
+        self.activity = Activity()
+        self.files = FileScan(self.settings, self._log_path)
+        self.file_states = self._file_states()
+        self.reads = FileReads(self._log_path, self.file_states.before_write)
+
+    def _make_model(self) -> None:
+        """Make the loop, which knows no Jupyter, and its ports."""
         namespace = self.shell.user_ns
         self.packer = Packer(
             namespace,
@@ -101,12 +124,10 @@ class Runtime:
             settings=self.settings,
             transform=self.shell.transform_cell,
             packer=self.packer,
-            extras=lambda name: self.returning.value(name) if self.returning is not None else None,
+            extras=lambda name: NOTHING if self.returning is None else self.returning.live.value(name),
             may_defer=lambda: self.returning is not None and self.returning.background.can_fork,
             chunks=Memory.of_this_process().chunks,
         )
-        self.anchor: Anchor | None = None
-        """What the last answer's usage says of our estimates; None before there is one."""
         thread = threading.get_ident()  # cells run on the thread that the kernel was made on
         self.loop = Loop(
             namespace=namespace,
@@ -123,76 +144,115 @@ class Runtime:
         )
         self.loop.graph.name(self.store.session_id)
         self.loop.log.start_after(self.store.last_index)
-        self.worker = Worker(self.loop.ready)
-        self.loop.preparer = self.worker
-        self.loop.summarise = self._summarised
-        self.activity = Activity()
-        self.files = FileScan(self.settings, lambda: str(self.store.path) if self.store.path else None)
-        self.file_states = self._file_states()
-        self.reads = FileReads(lambda: str(self.store.path) if self.store.path else None)
-        self.reads.before_write = self.file_states.before_write
+        self.worker = self.loop.preparer = Worker(self.loop.ready)
         self.loop.question_of = lambda event: event.text if isinstance(event, UserQuestion) else ""
-        self.gestures = Gestures(self)
+        self.loop.pending = lambda: self.models.pending
+
+    def _make_display(self) -> None:
+        """Make the parts that a front end shows."""
+        self.gestures = Gestures(self.kernel, self.loop, self.guard)
         self.displays = LiveDisplays(
             shell=self.shell,
             loop=self.loop,
             guard=self.guard,
             capture=self.capture,
             gestures=self.gestures,
-            attended=lambda: self.attended,
-            name_of=self.name_of,
+            attended=lambda: self.panel.attended,
         )
-        self.health = Health(self.loop, lambda: self.returning)
+        self.health = Health(self.loop, lambda: self.settings.quota_gb)
+        self.panel = Panel(
+            kernel=self.kernel,
+            loop=self.loop,
+            store=self.store,
+            capture=self.capture,
+            account=self.account,
+            states=StateQueries(
+                info=self.health.info,
+                storage=self.health.storage,
+                notes=self._state_notes,
+                plan=self._plan_json,
+                resume_offer=self._resume_offer,
+            ),
+            settings=lambda: self.settings,
+            past=lambda: self.engine.past,
+            faults=lambda: [*self.notices.kept, *self.guard.lines()],
+        )
+
+    def _make_turns(self) -> None:
+        """Make the checkpoints and the turns of cells."""
         self.room = Room(lambda: self.settings.quota_gb, self._thinned)
-        self.loop.pending = lambda: self.asked.pending if self.asked is not None else ()
-        self.asked: Asking | None = None
-        """The asks of this kernel; None before anybody looked for one."""
-        self._summaries: Summaries | None = None
-        self.panel = Panel(self)
         self.checkpoints = CheckpointService(
-            kernel=kernel,
+            kernel=self.kernel,
             guard=self.guard,
             notices=self.notices,
             loop=self.loop,
             store=self.store,
             health=self.health,
-            quota=self.room,
-            panel=self.panel,
+            room=self.room,
+            show=self.panel.checkpoint,
             make_rerun=self._replay,
         )
         self.turns = Turns(
-            Parts(
-                kernel,
-                self.guard,
-                self.notices,
-                self.loop,
-                self.tracker,
-                self.store,
-                self.configuration,
-                self.interrupts,
-                self.activity,
-                self.capture,
-                self.streams,
-                self.files,
-                self.file_states,
-                self.reads,
-                self.checkpoints,
-                self.displays,
-                self.panel,
-                self.collect_summaries,
-                lambda: self.asked.ran.clear() if self.asked is not None else None,
-            )
+            kernel=self.kernel,
+            guard=self.guard,
+            notices=self.notices,
+            loop=self.loop,
+            tracker=self.tracker,
+            store=self.store,
+            configuration=self.configuration,
+            interrupts=self.interrupts,
+            activity=self.activity,
+            capture=self.capture,
+            streams=self.streams,
+            files=self.files,
+            file_states=self.file_states,
+            reads=self.reads,
+            checkpoints=self.checkpoints,
+            displays=self.displays,
+            panel=self.panel,
+        )
+        self.checkpoints.rested = self.turns.rested
+        self.gestures.connect(self.turns.gesture, busy=lambda: self.turns.executing)
+
+    def _make_commands(self) -> None:
+        """Make the asks, the summaries and the commands."""
+        parts: dict[str, Any] = {
+            "kernel": self.kernel,
+            "loop": self.loop,
+            "store": self.store,
+            "configuration": self.configuration,
+            "turns": self.turns,
+            "interrupts": self.interrupts,
+            "guard": self.guard,
+            "notices": self.notices,
+            "panel": self.panel,
+            "account": self.account,
+            "keep_mark": self.keep_mark,
+        }
+        self.models = Models(Session(**parts))
+        self.loop.summarise = self.models.want
+        self.turns.collect_summaries, self.turns.forget_copies = self.models.collect, self.models.forget_copies
+        self.context = CommandContext(
+            **parts, models=self.models, checkpoints=self.checkpoints, health=self.health, timeout=self.timeout
         )
 
     @property
     def settings(self) -> Settings:
-        """The settings of now."""
+        """The present settings."""
         return self.configuration.settings
 
     @property
     def returning(self) -> Returning | None:
         """The checkpoints; None where they are off."""
         return self.checkpoints.returning
+
+    def _apply(self, settings: Settings) -> None:
+        """Pass new settings on to the parts."""
+        self.capture.settings = self.files.settings = self.file_states.settings = self.tracker.settings = settings
+        self.loop.reconfigure(settings)
+
+    def _log_path(self) -> str | None:
+        return str(self.store.path) if self.store.path else None
 
     def _file_states(self) -> FileStates:
         # Late: the ambient state remembers the process as it is when it is imported.
@@ -203,27 +263,27 @@ class Runtime:
 
         contents = FileContents(quota.root_folder(os.environ) / self.store.session_id)
         folder = notebook_folder(os.environ, os.getcwd())
-        made = FileStates(folder, contents, self.files, lambda: self.settings)
+        made = FileStates(folder, contents, self.files, self.settings)
         ambient.register(made)
         return made
 
     def _open(self, target: object) -> Source:
-        # Late: most cells look at nothing, and a kernel that starts faster is worth more than a fast first view.
+        # Late: most cells use no view, and a fast start matters more than a fast first view.
         from ctxkernel.kernel.display import output_source
         from ctxkernel.sources import open_named
 
-        # A file of that name comes first, as it does everywhere else.
+        # A file of that name takes precedence, as everywhere else.
         if isinstance(target, str) and output_source.PLACE.fullmatch(target) and not os.path.lexists(target):
             return output_source.open_output(target, self.loop.log, lambda: self.loop.history)
         return open_named(target, self.shell.user_ns, self.settings)
 
     @property
     def engine(self) -> ProjectionEngine:
-        """What builds the projections, under the settings of now."""
+        """The engine that builds projections under the present settings."""
         return self.configuration.engine
 
     def environment(self) -> dict[str, str]:
-        """What a statement ran in, as far as its fingerprint cares."""
+        """Return the facts about the process that belong to a statement's fingerprint."""
         return {
             "python": platform.python_version(),
             "implementation": platform.python_implementation(),
@@ -234,7 +294,7 @@ class Runtime:
     # -- on and off ---------------------------------------------------------------------------
 
     def install(self) -> None:
-        """Switch everything on. A part that fails is told and left out."""
+        """Install every part. A part that fails is told and left out."""
         guard = self.guard.once
         guard("output capture", self.capture.install, None)
         guard("output of C code and subprocesses", self.streams.install, None)
@@ -244,28 +304,42 @@ class Runtime:
         guard("display of handles", self.displays.install, None)
         guard("panel", self.panel.install, None)
         guard("messages of widgets", self._watch_messages, None)
-        self.checkpoints.returning = guard("checkpoints", self._checkpoints, None)
-        # On the main thread, which is SQLite's: shutdown requests are served on the one of the control channel.
+        self.checkpoints.start(guard("checkpoints", self._checkpoints, None))
+        # On the main thread, which SQLite needs: shutdown requests are served on the thread of the control channel.
         atexit.register(self.close)
         if self.store.notice:
             self.notices.kept.append(self.store.notice)
         self.notices.kept += self.configuration.notices
 
     def started(self) -> None:
-        """The kernel is about to answer."""
+        """Bring an earlier session back, if the settings say so: the kernel is about to answer."""
         if self.settings.resume:
             self.guard("resuming", self._resume, None)
 
     def _inject(self) -> None:
-        # Into builtins, as IPython does with `display`: a user's own `group` shadows it, `del` brings it back.
+        # Builtins, as IPython's `display`: a user's own `group` shadows it, and `del` brings it back.
         for name in NAMES[:-1]:
             setattr(builtins, name, getattr(self.loop, name))
         setattr(builtins, NAMES[-1], All)
 
     def _checkpoints(self) -> Returning:
         from ctxkernel.kernel.returning.returns import Returning
+        from ctxkernel.kernel.returning.session import ReturnSession
 
-        return Returning(self)
+        session = ReturnSession(
+            shell=self.shell,
+            loop=self.loop,
+            tracker=self.tracker,
+            packer=self.packer,
+            store=self.store,
+            configuration=self.configuration,
+            notices=self.notices,
+            interrupts=self.interrupts,
+            file_states=self.file_states,
+            health=self.health,
+            remember=self.panel.remember,
+        )
+        return Returning(session)
 
     def _resume(self) -> None:
         try:
@@ -288,12 +362,12 @@ class Runtime:
         handlers["comm_msg"] = noted
 
     def close(self) -> None:
-        """Switch everything off that outlives the kernel object."""
+        """Close every part that outlives the kernel object."""
         self.worker.close()
-        self.collect_summaries()
+        self.models.collect()
         self.checkpoints.close()
-        self.turns.store_ends()
-        self.guard("timeline", self.turns.keep_late_output, None)  # no cell follows that would
+        self.guard("session store", self.turns.store_ends, None)
+        self.guard("timeline", self.turns.keep_late_output, None)  # no cell follows that would do it
         self.guard("session store", self.store.close, None)
 
     def _thinned(self, info: CheckpointInfo) -> None:
@@ -301,48 +375,26 @@ class Runtime:
         self.health.thinned(info.execution_id)
         self.panel.checkpoint(info)
 
-    @property
-    def attended(self) -> bool:
-        """Whether a front end is there that somebody sits at: one with the panel, or one that takes input."""
-        request = (self.kernel.get_parent("shell") or {}).get("content") or {}
-        return bool(self.panel.pages) or bool(request.get("allow_stdin", True))
+    def _state_notes(self) -> StateNotes:
+        back = self.returning
+        return StateNotes(dict(back.named), dict(back.facts.marks)) if back is not None else StateNotes()
 
-    def name_of(self, obj_id: str) -> str:
-        """Return the name of a handle as a person would write it: a variable's, else its id."""
-        return self.loop.names.first_names().get(obj_id, obj_id)
+    def _plan_json(self, action: Any, target: str, *, before: bool, upto: str | None) -> messages.Plan:
+        if self.returning is None:
+            raise BadCommand("checkpoints are off in this kernel; %ctx status says why")
+        return self.returning.plan_json(action, target, before=before, upto=upto)
 
-    @property
-    def asking(self) -> Asking:
-        """The asks of this kernel, loaded with all that they need when they are first looked for."""
-        if self.asked is None:
-            from ctxkernel.kernel.asking.asks import Asking
-
-            self.asked = Asking(self)
-        return self.asked
-
-    @property
-    def summaries(self) -> Summaries:
-        """The summaries that a model writes, loaded when the first is wanted."""
-        if self._summaries is None:
-            from ctxkernel.kernel.asking.summaries import Summaries
-
-            self._summaries = Summaries(self)
-        return self._summaries
+    def _resume_offer(self) -> messages.Resume | None:
+        try:
+            return self.returning.resumption.offer if self.returning is not None else None
+        except Exception:  # the log of an earlier kernel is unreadable: there is nothing to offer
+            return None
 
     def _replay(self, job: Job) -> Then:
-        from ctxkernel.kernel.returning.reruns import Replay
+        from ctxkernel.kernel.turn.reruns import Replay
 
-        return Replay(self, job)
+        return Replay(self.turns, job)
 
     def keep_mark(self, subject: str, mark: str, value: str | None) -> None:
-        """Write down what the user says about a thing of the session."""
-        told = self.guard("session store", self.store.mark, None, subject, mark, value, time.time())
-        self.notices.keep(told)
-
-    def _summarised(self, shown: Sequence[Summarised]) -> tuple[Sequence[Preparation | None], Sequence[str]]:
-        return self.summaries.want(shown) if shown or self._summaries is not None else ((), ())
-
-    def collect_summaries(self) -> None:
-        """Write down which summaries came, and what they cost."""
-        if self._summaries is not None:
-            self.guard("summaries by a model", self._summaries.collect, None)
+        """Write a mark of the user's to the log."""
+        self.notices.keep(self.guard("session store", self.store.mark, None, subject, mark, value, time.time()))

@@ -1,10 +1,10 @@
 /**
  * The messages between the kernel and the front end.
  *
- * Generated from ctxkernel/kernel/messages.py by tests/frontend/message_types.py: do not edit.
+ * Generated from ctxkernel/kernel/messages by tests/frontend/message_types.py: do not edit.
  */
 
-/** What only a statement of a model has. */
+/** Tags that only a model's statement has. */
 export interface Tags {
   ask?: string;
   response?: any;
@@ -39,7 +39,7 @@ export interface Size {
   bytes?: number;
 }
 
-/** What a statement did to one name; `how` and `before` only of a changed one. */
+/** The change of one name by a statement; only a changed name has `how` and `before`. */
 export interface NameChange {
   type: string;
   repr: string;
@@ -48,7 +48,7 @@ export interface NameChange {
   before?: string;
 }
 
-/** What a statement did to the user's names. */
+/** The changes of the user's names by a statement. */
 export interface NamespaceDiff {
   added: Readonly<Record<string, NameChange>>;
   changed: Readonly<Record<string, NameChange>>;
@@ -56,7 +56,7 @@ export interface NamespaceDiff {
   incomplete: string;
 }
 
-/** How a statement failed. */
+/** The exception of a statement. */
 export interface Failure {
   type: string;
   message: string;
@@ -118,7 +118,7 @@ export interface Marks {
   asks: boolean;
 }
 
-/** What a person said of a state or a statement; it may change when the row is old. */
+/** Names and marks that a person set; they can change after the row was sent. */
 export interface Said {
   names: readonly string[];
   marks: Marks;
@@ -131,24 +131,24 @@ export interface AmendedRow {
   execution_id: string;
 }
 
-/** What a row takes from the execution alone. */
+/** The fields of a row that depend on the execution alone. */
 export interface ExecutionRow {
   statement_id: string;
-  index: number;
   execution_id: string;
   parent_execution_id: string | null;
-  cell_id: string | null;
+  index: number;
+  source: string;
   author: 'human' | 'model' | 'panel';
   kind: 'python' | 'meta';
-  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
-  source: string;
-  timestamp: number;
+  cell_id: string | null;
   started_at: number;
+  tags: Tags;
+  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
+  timestamp: number;
   ended_at: number | null;
   time_ms: number;
   tokens: number | null;
   usd: number | null;
-  tags: Tags;
   stdout: string;
   stderr: string;
   cut: Readonly<Record<string, number>>;
@@ -163,21 +163,21 @@ export interface ExecutionRow {
 /** One execution. */
 export interface Row {
   statement_id: string;
-  index: number;
   execution_id: string;
   parent_execution_id: string | null;
-  cell_id: string | null;
+  index: number;
+  source: string;
   author: 'human' | 'model' | 'panel';
   kind: 'python' | 'meta';
-  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
-  source: string;
-  timestamp: number;
+  cell_id: string | null;
   started_at: number;
+  tags: Tags;
+  status: 'running' | 'ok' | 'error' | 'timeout' | 'cancelled';
+  timestamp: number;
   ended_at: number | null;
   time_ms: number;
   tokens: number | null;
   usd: number | null;
-  tags: Tags;
   stdout: string;
   stderr: string;
   cut: Readonly<Record<string, number>>;
@@ -233,7 +233,7 @@ export interface DeltaItem {
   text: string;
 }
 
-/** What sending a projection costs; `told` is the text for people. */
+/** The cost of sending a projection; `told` is the text for people. */
 export interface Cost {
   usd: number | null;
   units: number;
@@ -269,13 +269,13 @@ export interface Report {
   violations: readonly Violation[];
 }
 
-/** Something that could have been projected and was not. */
+/** A block that is not in the projection, and the reason. */
 export interface LeftOut {
   id: string;
   why: string;
 }
 
-/** What a model would be sent. */
+/** The request to a model. */
 export interface Projection {
   request: Readonly<Record<string, any>>;
   blocks: readonly Block[];
@@ -318,7 +318,7 @@ export interface RepairEntry {
   reason: string;
 }
 
-/** A condensation; `events` is 0 where nothing could be condensed. */
+/** A condensation; `events` is 0 if nothing could be condensed. */
 export interface CondensationEntry {
   id: string;
   kind: 'condensation';
@@ -330,7 +330,7 @@ export interface CondensationEntry {
   state: string;
 }
 
-/** A redaction: a note in the place of an output. */
+/** A redaction: a note instead of an output. */
 export interface RedactionEntry {
   id: string;
   kind: 'redaction';
@@ -362,7 +362,7 @@ export interface WaitingCall {
   tool: string;
 }
 
-/** What was recorded in the history that the model is shown. */
+/** The records in the model's history. */
 export interface History {
   entries: readonly (RepairEntry | CondensationEntry | RedactionEntry | BatchEntry)[];
   more: number;
@@ -371,14 +371,14 @@ export interface History {
   asked: boolean;
 }
 
-/** An event that a condensation stands for. */
+/** An event that a condensation replaces. */
 export interface CondensedEvent {
   id: string;
   kind: string;
   text: string;
 }
 
-/** The events that a condensation stands for. */
+/** The events that a condensation replaces. */
 export interface CondensedEvents {
   events: readonly CondensedEvent[];
   more: number;
@@ -390,14 +390,14 @@ export interface Load {
   nbytes: number;
 }
 
-/** A file that was written since; it stays as it is. */
+/** A file that was written since; a return does not change it. */
 export interface WrittenFile {
   name: string;
   statement_id: string;
   size: number;
 }
 
-/** What a return does with a file whose content is kept. */
+/** The effect of a return on a file whose content is stored. */
 export interface FileChange {
   name: string;
   action: 'back' | 'remove' | 'stays';
@@ -416,7 +416,7 @@ export interface Step {
   source: string;
 }
 
-/** What a return or a re-run would do. */
+/** The effect of a return or a re-run. */
 export interface Plan {
   action: string;
   text: string;
@@ -438,7 +438,7 @@ export interface Plan {
   again: readonly string[];
 }
 
-/** What checkpoints take, and what is not on the disk yet. */
+/** The size of the checkpoints, and of the data that are not on the disk yet. */
 export interface CheckpointStorage {
   bytes: number;
   quota: number;
@@ -447,7 +447,7 @@ export interface CheckpointStorage {
   folder: string;
 }
 
-/** The same, and what could not be stored, was deleted or skipped: a line each, for people. */
+/** The same, with a line for people on each state that could not be stored, was deleted or skipped. */
 export interface Storage {
   bytes: number;
   quota: number;
@@ -457,7 +457,7 @@ export interface Storage {
   faults: readonly string[];
 }
 
-/** What an earlier kernel of this notebook left. */
+/** The session of an earlier kernel of this notebook. */
 export interface Resume {
   statements: number;
   head: string | null;
@@ -467,7 +467,7 @@ export interface Resume {
   reason: string;
 }
 
-/** A cell of the model's, or its first request, that waits for the user, or what became of it. */
+/** A cell of the model, or its first request, that waits for the user, or its state after the decision. */
 export interface Proposal {
   id: string;
   kind: string;
@@ -486,7 +486,7 @@ export interface Asking {
   since: number;
 }
 
-/** A cell that the front end puts below the ask. */
+/** A cell that the front end inserts below the ask. */
 export interface Copy {
   after: string | null;
   ask: string;
@@ -498,7 +498,7 @@ export interface Copy {
   execution_count: number | null;
 }
 
-/** What a snapshot and a turn have in common. */
+/** The fields that a snapshot and a turn have in common. */
 export interface State {
   history?: History;
   head: string | null;
@@ -511,7 +511,7 @@ export interface State {
   sent: boolean;
 }
 
-/** All that a panel shows. */
+/** All data of a panel. */
 export interface SnapshotMessage {
   history?: History;
   head: string | null;
@@ -562,7 +562,7 @@ export interface TurnMessage {
   insert?: Copy;
 }
 
-/** The data of a checkpoint came to the disk, or did not, after its turn. */
+/** The data of a checkpoint were stored after its turn, or could not be. */
 export interface CheckpointMessage {
   type: 'checkpoint';
   execution_id: string;
@@ -570,7 +570,7 @@ export interface CheckpointMessage {
   storage: Storage | null;
 }
 
-/** What waits for the user now. */
+/** The proposal that waits for the user now. */
 export interface ProposalMessage {
   type: 'proposal';
   proposal: Proposal | null;
@@ -582,28 +582,34 @@ export interface AskingMessage {
   asking: Asking | null;
 }
 
-/** The answer to a `plan` request: the plan or an error. */
-export interface PlanAnswer {
-  type: 'plan';
+/** The fields that all answers have: the request's id, and an error instead of a result. */
+export interface AnswerFields {
   id: any;
-  plan: Plan | null;
   error: string | null;
+}
+
+/** The answer to a `plan` request. */
+export interface PlanAnswer {
+  id: any;
+  error: string | null;
+  type: 'plan';
+  plan: Plan | null;
 }
 
 /** The answer to an `events` request. */
 export interface EventsAnswer {
-  type: 'events';
   id: any;
-  events: CondensedEvents | null;
   error: string | null;
+  type: 'events';
+  events: CondensedEvents | null;
 }
 
 /** The answer to a `compare` request. */
 export interface CompareAnswer {
-  type: 'compare';
   id: any;
-  compare: Compared | null;
   error: string | null;
+  type: 'compare';
+  compare: Compared | null;
 }
 
 export type Answer = PlanAnswer | EventsAnswer | CompareAnswer;
@@ -621,7 +627,7 @@ export interface SnapshotRequest {
   type: 'snapshot';
 }
 
-/** Asks what a return or a re-run would do. */
+/** Asks for the effect of a return or a re-run. */
 export interface PlanRequest {
   type: 'plan';
   id: string;
@@ -631,14 +637,14 @@ export interface PlanRequest {
   upto?: string;
 }
 
-/** Asks what the condensation `of` stands for. */
+/** Asks for the events that the condensation `of` replaces. */
 export interface EventsRequest {
   type: 'events';
   id: string;
   of: string;
 }
 
-/** Asks how two projections differ; a `new` of null is the newest one. */
+/** Asks for the differences of two projections; a `new` of null is the newest one. */
 export interface CompareRequest {
   type: 'compare';
   id: string;
@@ -675,7 +681,7 @@ export interface HandleFacts {
   aside: boolean;
 }
 
-/** What a person wants of a handle. */
+/** The change of a handle that a person wants. */
 export interface GestureChange {
   lod?: number;
   tokens?: number | null;
@@ -690,7 +696,7 @@ export interface GestureMessage {
   change: GestureChange;
 }
 
-/** To the widget: the gesture was carried out; `error` is empty, or why it was not. */
+/** To the widget: the gesture was carried out; `error` is empty, or the reason why it was not. */
 export interface GestureDone {
   type: 'done';
   id: string;

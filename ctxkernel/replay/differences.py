@@ -16,7 +16,8 @@ from ctxkernel.core.nodes.record import delta_of
 from ctxkernel.core.text import one_line
 from ctxkernel.core.timeline import ChangeInfo, Execution, Path, Statement, TypeInfo
 from ctxkernel.core.turn import HandleState
-from ctxkernel.replay.divergence import DivergenceSettings, compare
+from ctxkernel.replay.divergence import compare
+from ctxkernel.replay.outputs import DivergenceSettings
 
 Fingerprints = Mapping[str, Mapping[str, str]]
 """Execution → name → content hash of each name that it added or changed; an empty hash means: not known."""

@@ -1,4 +1,4 @@
-"""TypeScript declarations of the messages in `ctxkernel/kernel/messages.py`. Run as a script, it writes them.
+"""TypeScript declarations of the messages in `ctxkernel/kernel/messages`. Run as a script, it writes them.
 
 The front end's scripts refer to them in JSDoc: `@import {Row} from '../messages.js'`.
 """
@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin
 
-from ctxkernel.kernel import messages
+from ctxkernel.kernel.messages import projection, states, timeline, wire
 
 TARGET = Path(__file__).resolve().parents[2] / "ctxkernel/lab/messages.d.ts"
 HEADER = """\
 /**
  * The messages between the kernel and the front end.
  *
- * Generated from ctxkernel/kernel/messages.py by tests/frontend/message_types.py: do not edit.
+ * Generated from ctxkernel/kernel/messages by tests/frontend/message_types.py: do not edit.
  */
 """
+MODULES = (timeline, projection, states, wire)
 PLAIN: Mapping[Any, str] = {
     str: "string",
     int: "number",
@@ -35,8 +36,9 @@ def declarations() -> str:
     """Return the text of the declaration file."""
     own = {
         name: value
-        for name, value in vars(messages).items()
-        if (typing.is_typeddict(value) and value.__module__ == messages.__name__) or isinstance(value, types.UnionType)
+        for module in MODULES
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__ or isinstance(value, types.UnionType)
     }
     return "\n".join([HEADER, *(_declared(name, value) for name, value in own.items())])
 

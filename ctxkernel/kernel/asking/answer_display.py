@@ -1,9 +1,9 @@
-"""Where a turn is seen in the notebook: the model's words as they come, its cells, what is asked of the user.
+"""Display a turn in the notebook: the model's text as it arrives, its cells, and proposals that wait for the user.
 
-Rule 1: what a model says is untrusted: it is shown as Markdown that can load nothing and holds no HTML.
-Rule 2: the first words are shown when they come; then the display is renewed at most every `PACE` seconds, and less
-        often where it is long, so that an answer of any length costs a front end no more than it can draw.
-Rule 3: all of this is ours: it is no output of a statement, and the log has the response itself.
+Rule 1: a model's text is untrusted: it is displayed as Markdown that loads nothing and contains no HTML.
+Rule 2: the first words are displayed at once; then the display is updated at most every `PACE` seconds, less often for
+        a long answer, so that an answer of any length costs a front end no more than it can draw.
+Rule 3: none of this is output of a statement; the log contains the response itself.
 """
 
 from __future__ import annotations
@@ -12,82 +12,83 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ctxkernel.agent.markdown import safe_markdown
-from ctxkernel.agent.scripts import Part, Scripts
+from ctxkernel.agent.scripts import ScriptPart, Scripts
 from ctxkernel.agent.streaming import CallDelta, Retrying, StreamEvent, TextDelta, ThinkingDelta
 from ctxkernel.kernel.display.notices import Notices
+from ctxkernel.kernel.messages import states as messages
 
 PACE = 0.05
-"""Seconds between two drawings of an answer of up to `EASY` characters; in proportion for a longer one."""
+"""Seconds between two updates of an answer of up to `EASY` characters; in proportion for a longer one."""
 EASY = 10_000
 PROPOSAL_MIME = "application/vnd.ctxkernel.proposal+json"
 DECIDED = "the ask was replayed from a recorded turn, with what was decided then: nothing waits"
 NOTE = {"ctxkernel": {"note": True}}
-"""Metadata of what is said of a turn and is no part of it: its cost, what waits. It differs at a replay."""
+"""Metadata of remarks on a turn, such as its cost. They differ in a replay."""
 
 
 class Answers:
-    """Shows the responses of one turn, and what is done about them, each in a display of its own."""
+    """Displays the responses, cells and remarks of one turn, each in a display of its own (`agent.turn.Screen`)."""
 
     def __init__(self, notices: Notices, *, scripts: bool) -> None:
         self._notices = notices
         self._scripts = scripts
         self._id = ""
-        """The display that is free to be filled: it says what goes on until then."""
+        """The display that shows the progress, until a result replaces that."""
         self._text = ""
         self._parted = False
-        """Whether something else came after the text so far: what follows is a paragraph of its own."""
+        """Whether something else followed the text so far, so that later text begins a new paragraph."""
         self._drawn = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._reader: Scripts | None = None
-        self._doing = ""
+        self._progress = ""
 
     def begin(self) -> None:
-        """A request is sent."""
+        """Show that a request is sent."""
         self._text, self._drawn, self._parted = "", 0.0, False
         self._reader = Scripts() if self._scripts else None
-        self.doing("asking the model …")
+        self.progress("asking the model …")
 
-    def doing(self, told: str) -> None:
-        """Say what goes on, until something else is shown."""
-        if told != self._doing and not self._text.strip():
-            self._doing = told
-            self.show({"text/plain": told}, keep=True)
+    def progress(self, text: str) -> None:
+        """Show what happens now, until something else is shown."""
+        if text != self._progress and not self._text.strip():
+            self._progress = text
+            self.show({"text/plain": text}, keep=True)
 
     def show(self, data: dict[str, Any], *, keep: bool = False) -> str:
-        """Show something in the free display, else in a new one; with `keep` that stays free. Returns its id."""
+        """Show data in the progress display, else in a new one; `keep` lets later data replace it. Return its id."""
         kind = "update_display_data" if self._id else "display_data"
         name = self._id = self._id or uuid.uuid4().hex
         self._notices.display(kind, data, _metadata(data), name)
         if not keep:
-            self._id, self._doing = "", ""
+            self._id, self._progress = "", ""
         return name
 
     def change(self, display_id: str, data: dict[str, Any]) -> None:
-        """Show something in the place of what was shown before."""
+        """Replace the data of an earlier display."""
         self._notices.display("update_display_data", data, _metadata(data), display_id)
 
     def event(self, event: StreamEvent) -> None:
-        """Something of the response came."""
+        """Show an event of the response."""
         match event:
             case TextDelta():
                 self._more(event.text)
             case ThinkingDelta():
                 self._parted = True
-                self.doing("the model is thinking …")
+                self.progress("the model is thinking …")
             case CallDelta():
                 self._parted = True
-                self.doing(f"the model is writing a call of {event.name} …")
+                self.progress(f"the model is writing a call of {event.name} …")
             case Retrying():
-                self.doing(f"{event.why}; trying again in {event.seconds:.0f} s (attempt {event.attempt})")
+                self.progress(f"{event.why}; trying again in {event.seconds:.0f} s (attempt {event.attempt})")
 
     def _more(self, text: str) -> None:
-        parts = [Part("text", text)] if self._reader is None else self._reader.feed(text)
+        parts = [ScriptPart("text", text)] if self._reader is None else self._reader.feed(text)
         if any(part.kind == "script" for part in parts):
-            self.doing("the model is writing a cell …")
+            self.progress("the model is writing a cell …")
         if not self._grown(parts):
             return
         pace = PACE * max(1.0, len(self._text) / EASY)
@@ -97,8 +98,8 @@ class Answers:
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(wait, self._draw)
 
-    def _grown(self, parts: Iterable[Part]) -> bool:
-        """Add the prose of what came; whether there was any."""
+    def _grown(self, parts: Iterable[ScriptPart]) -> bool:
+        """Add the prose of new parts. Return whether there was any."""
         before = self._text
         for part in parts:
             if part.kind != "text":
@@ -118,17 +119,17 @@ class Answers:
             self._drawn = time.monotonic()
 
     def end(self, note: str = "") -> None:
-        """The response is over."""
+        """Show the end of the response, and a remark on it."""
         if self._reader is not None:
             self._grown(self._reader.close())
         self._draw()
         if self._text.strip():
-            self._id, self._doing, self._text = "", "", ""
+            self._id, self._progress, self._text = "", "", ""
         if note:
             self.show({"text/plain": note})
 
     def close(self) -> None:
-        """Nothing more comes: a display that still says what goes on is emptied."""
+        """Empty a display that still shows the progress."""
         if self._id:
             self.show({"text/plain": ""})
 
@@ -141,12 +142,12 @@ TITLES = {
     "stopped": "a cell of the model, not run",
     "held": "a cell of the model was held back, and not run",
 }
-"""What becomes of a proposal, and how its cell is then called."""
+"""State of a proposal → the title of its cell."""
 WAYS = "%ctx approve [--all] · %ctx edit · %ctx reject REASON · %ctx stop"
 
 
-def shown(proposal: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the MIME bundle of a proposal, or of what has become of it. Its reason and code are untrusted."""
+def proposal_bundle(proposal: messages.Proposal) -> dict[str, Any]:
+    """Return the MIME bundle of a proposal in its state. Its reason and code are untrusted."""
     state, code, reason = proposal["state"], proposal["code"], proposal["reason"]
     waits = state == "waits"
     if proposal["kind"] == "send":

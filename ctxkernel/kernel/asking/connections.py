@@ -1,6 +1,6 @@
-"""What asks need from around the kernel: keys, servers, and turns that were recorded.
+"""The surroundings of asks: keys, servers, and files of recorded turns.
 
-Rule 1: the key is read when it is needed, from the environment or the keyring, and kept nowhere else.
+Rule 1: the key is read from the environment or the keyring when it is needed, and not kept.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from ctxkernel.agent.keys import Key, model_key
-from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump, load, of_path, of_session
+from ctxkernel.agent.recorded import SUFFIX, RecordedAsk, dump_turns, load_turns, of_path, of_session
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.loop import Loop
 from ctxkernel.store.log.location import notebook_folder, notebook_name
@@ -17,7 +17,7 @@ from ctxkernel.store.log.reader import SessionReader
 from ctxkernel.store.log.session import SessionStore
 
 FILE = "CTXKERNEL_TURNS"
-"""Names the file of recorded turns, in the place of the one beside the notebook."""
+"""Environment variable that names the file of recorded turns, instead of the one beside the notebook."""
 
 
 class ModelConnections:
@@ -28,27 +28,31 @@ class ModelConnections:
         self._read: dict[Path, tuple[float, list[RecordedAsk]]] = {}
 
     def key(self) -> Key | None:
-        """The key for the model's server, or None."""
+        """Return the key for the model's server, or None."""
         return model_key(os.environ)
 
     def base_url(self) -> str | None:
-        """The server that the user named, or None for the provider's own."""
+        """Return the server that the user named, or None for the provider's own."""
         return os.environ.get("ANTHROPIC_BASE_URL") or None
 
+    @property
+    def reachable(self) -> bool:
+        """Whether there is a key, or a server that needs none."""
+        return self.key() is not None or self.base_url() is not None
+
     def of_session(self) -> list[RecordedAsk]:
-        """The asks of this session's log, oldest first."""
-        store = self._store
-        if store.path is None:
+        """Return the asks of this session's log, oldest first."""
+        if self._store.path is None:
             return []
-        with SessionReader(store.path) as reader:
+        with SessionReader(self._store.path) as reader:
             requests = reader.requests()
             return of_session(requests, reader.records(all_roots=True)) if requests else []
 
     def record(self, path: Path) -> tuple[list[RecordedAsk], list[str], list[str]]:
-        """Write the answered asks on the way to HEAD to a file; returns them, the questions of the others, and notices.
+        """Write the answered asks on the path to HEAD to a file. Return them, other questions, and notices.
 
-        It is written whole or not at all; a damaged file of turns is kept aside. Raises BadCommand where there is
-        nothing to write, or `path` holds something else; OSError.
+        The file is written as a whole or not at all; a damaged file of turns is renamed. Raises BadCommand if there is
+        nothing to write, or `path` contains something else; OSError.
         """
         log, store = self._loop.log, self._store
         receipts: dict[str, str] = {}
@@ -67,7 +71,7 @@ class ModelConnections:
         aside, why = self._damaged(path)
         beside = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
-            beside.write_text(dump(asks), "utf-8")
+            beside.write_text(dump_turns(asks), "utf-8")
             if aside is not None:
                 path.rename(aside)
                 notices = [f"{path} was damaged ({why}); it is kept as {aside.name}"]
@@ -77,14 +81,14 @@ class ModelConnections:
         return asks, left, notices
 
     def _damaged(self, path: Path) -> tuple[Path | None, str]:
-        """Return where a file of turns that cannot be read is to be kept, and what is wrong with it.
+        """Return a new name for an unreadable file of turns, and the reason; None if the file is readable or absent.
 
-        Raises BadCommand where it does not look like one: it may be anything.
+        Raises BadCommand if its name is not that of a file of turns: its content may be anything.
         """
         if not path.exists():
             return None, ""
         try:
-            load(path.read_text("utf-8"), path.name)
+            load_turns(path.read_text("utf-8"), path.name)
         except (UnicodeError, StoreError) as fault:
             if path != self.path and not path.name.endswith(SUFFIX):
                 raise BadCommand(f"{path} is there, and is no file of recorded turns; give another name") from None
@@ -94,18 +98,17 @@ class ModelConnections:
 
     @property
     def path(self) -> Path | None:
-        """The file of recorded turns of this notebook, whether or not it is there."""
-        named = os.environ.get(FILE)
-        if named:
+        """The file of recorded turns of this notebook, whether or not it exists; None if the notebook is unknown."""
+        if named := os.environ.get(FILE):
             return Path(named)
         name = notebook_name(None, os.environ, os.getcwd())
         return Path(notebook_folder(os.environ, os.getcwd())) / (Path(name).stem + SUFFIX) if name else None
 
     def asks(self) -> list[RecordedAsk]:
-        """The asks of the file beside the notebook; of all such files here where the notebook is not known.
+        """Return the asks of the file beside the notebook; of all such files in this folder if it is unknown.
 
-        nbconvert and papermill do not tell a kernel which one they execute. An ask is found by its question, so files
-        of other notebooks do no harm. Raises BadCommand for a file that cannot be read.
+        nbconvert and papermill do not tell a kernel which notebook they execute. An ask is found by its question, so
+        files of other notebooks do no harm. Raises BadCommand for an unreadable file.
         """
         path = self.path
         paths = [path] if path is not None else sorted(Path.cwd().glob(f"*{SUFFIX}"))
@@ -115,7 +118,7 @@ class ModelConnections:
         try:
             at = path.stat().st_mtime
             if path not in self._read or self._read[path][0] != at:
-                self._read[path] = at, load(path.read_text("utf-8"), path.name)
+                self._read[path] = at, load_turns(path.read_text("utf-8"), path.name)
         except (OSError, UnicodeError, StoreError) as fault:
             raise BadCommand(
                 f"the recorded turns in {path} cannot be used ({fault}): move that file away, or have %ctx record "

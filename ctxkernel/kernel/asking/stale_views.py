@@ -1,8 +1,8 @@
-"""What the model saw when it last looked, and what has changed of it since: the stale view guard.
+"""Find the variables and files that changed since the model last saw them (`agent/stale_views.py`).
 
-Rule 1: a variable changed where a statement after the request says so, unless the model's own cell did it.
-Rule 2: a file changed where it is not as it was when a view of it was rendered: that is what the model saw of it. What
-        it was told once is no news.
+Rule 1: a variable has changed if a statement after the request changed it, unless that was a cell of the model.
+Rule 2: a file has changed if it differs from its state when a view of it was rendered: the model saw that rendering. A
+        change is reported to the model only once.
 """
 
 from __future__ import annotations
@@ -10,49 +10,47 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ctxkernel.agent.stale_views import FileMark, Mark, Sight, stale, told
+from ctxkernel.agent.stale_views import FileMark, Mark, Sight, changes_text, find_stale
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import ViewHandle
 
 
-class Seen:
-    """The last look of the model."""
+class SeenState:
+    """The state that the model saw with its newest request."""
 
     def __init__(self, loop: Loop, shell: Any) -> None:
         self._loop, self._shell = loop, shell
         self._head: str | None = None
-        """Where HEAD was when the newest request was sent."""
-        self._told: dict[str, str] = {}
-        """Files that the model knows of, being told or having written them → as they were then."""
+        """HEAD at the newest request."""
+        self._known: dict[str, str] = {}
+        """File that the model was told of, or wrote → its stamp then."""
         self._before: dict[str, str] = {}
-        """Files that were not as shown, before its newest cell ran."""
+        """File that differed from its rendering before the newest cell → its stamp."""
 
     def look(self) -> None:
-        """A request is sent: the model sees what is there."""
+        """Note that a request is sent."""
         self._head = self._loop.log.head
 
     def changed(self, code: str) -> str:
-        """Return what has changed of what `code` uses since the model looked, as it is told; empty where nothing."""
+        """Return a text about the variables and files used by `code` that changed; empty if there are none."""
         names = self._names()
         before, after = self._files()
         self._before = {place: mark.stamp for place, mark in after.items()}
         if not names and not after:
             return ""
-        seen = Sight({name: Mark("then") for name, by in names.items() if by[0] != "added"}, before)
+        seen = Sight({name: Mark("then") for name, (how, _) in names.items() if how != "added"}, before)
         now = Sight({name: Mark("" if how == "deleted" else "now", by) for name, (how, by) in names.items()}, after)
-        found = stale(code, seen, now, transform=self._shell.transform_cell)
-        for one in found:
-            if one.kind == "file":
-                self._told[one.name] = after[one.name].stamp
-        return told(found) if found else ""
+        found = find_stale(code, seen, now, transform=self._shell.transform_cell)
+        self._known |= {one.name: after[one.name].stamp for one in found if one.kind == "file"}
+        return changes_text(found) if found else ""
 
     def ran(self) -> None:
-        """A cell of the model ran: the files that it wrote are no surprise to it."""
+        """Note that a cell of the model ran: it knows the files that it wrote."""
         _, after = self._files()
-        self._told |= {place: mark.stamp for place, mark in after.items() if self._before.get(place) != mark.stamp}
+        self._known |= {place: mark.stamp for place, mark in after.items() if self._before.get(place) != mark.stamp}
 
     def _names(self) -> dict[str, tuple[str, str]]:
-        """Return the names that others than the model changed since: how, and by which statement."""
+        """Return the names that others than the model changed since the request: how, and by which statement."""
         changed: dict[str, tuple[str, str]] = {}
         for statement, execution in reversed(self._loop.history):
             if execution.execution_id == self._head:
@@ -62,10 +60,10 @@ class Seen:
             for how, names in (("added", diff.added), ("changed", diff.changed), ("deleted", diff.deleted)):
                 for name in names:
                     changed.setdefault(name, ("own" if own else how, by))
-        return {name: told for name, told in changed.items() if told[0] != "own"}
+        return {name: change for name, change in changed.items() if change[0] != "own"}
 
     def _files(self) -> tuple[dict[str, FileMark], dict[str, FileMark]]:
-        """Return the files that views show, as the views show them and as they are; only those that differ."""
+        """Return the files in views that differ from their rendering: as rendered, and as they are."""
         graph, names = self._loop.graph, self._loop.names.first_names()
         before: dict[str, FileMark] = {}
         after: dict[str, FileMark] = {}
@@ -75,7 +73,7 @@ class Seen:
                 continue
             rendered, now = node.stamps()
             place = os.path.abspath(os.path.expanduser(path))
-            if now in (rendered, self._told.get(place)):
+            if now in (rendered, self._known.get(place)):
                 continue
             handles = (names.get(node.obj_id, node.obj_id), *(before[place].handles if place in before else ()))
             before[place] = FileMark(rendered or "then", handles)

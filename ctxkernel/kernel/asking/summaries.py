@@ -1,11 +1,11 @@
-"""Summaries by a model, of what is shown at level 2: who is asked when, what it cost, what became of it.
+"""Summaries by a model, of texts that are shown at level 2: what is requested when, its cost, its result.
 
-    tick → `want` → bytes written down → a worker sends them → the next tick shows the answer
+    tick → `want` → bytes stored → a worker sends them → the next tick shows the answer
 
-Rule 1: nothing is sent unless `summary_model` names a model, and then of texts only: never numbers, outputs or what is
-        called by a private name.
-Rule 2: each content is asked for once: an answer that the session's log has is taken from there.
-Rule 3: all but the sending is done on the thread that cells run on; a worker leaves what came back in a queue.
+Rule 1: nothing is sent unless `summary_model` names a model, and then texts only: never numbers, outputs or
+        objects with a private name.
+Rule 2: each content is requested once: an answer in the session's log is used again.
+Rule 3: everything but the sending runs on the thread of the cells; a worker puts its result into a queue.
 """
 
 from __future__ import annotations
@@ -16,64 +16,73 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxkernel.agent.asks import NOTHING, Spent, spent_on
 from ctxkernel.agent.client import ModelClient
 from ctxkernel.agent.streaming import Response
-from ctxkernel.agent.summaries import MAX_TOKENS, SYSTEM, Answered, SummaryRequest, ask, lines_of, request_for, said
+from ctxkernel.agent.summaries import (
+    MAX_TOKENS,
+    SYSTEM,
+    Answered,
+    SummaryRequest,
+    answer_text,
+    lines_of,
+    request_for,
+    request_summary,
+)
 from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.jobs import Preparation, Publish, Stopped, Summarised, Summary
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.settings import EXTRACTIVE
 from ctxkernel.core.text import format_table
+from ctxkernel.kernel.asking.connections import ModelConnections
+from ctxkernel.kernel.session import Session
 from ctxkernel.projection.displayed_tokens import estimate_tokens
 from ctxkernel.projection.prices import estimate
 from ctxkernel.projection.privacy import Hiding
 from ctxkernel.sources.base.rendering import BaseSource
 from ctxkernel.store.log.rows import NOT_SENT, SUMMARY
 
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
-
 KEPT = 64
-"""Requests that are remembered, the newest; older ones are found in the session's log."""
+"""Most requests in memory, the newest; older ones are in the session's log."""
 AGAIN_SECONDS = 60.0
-"""After a failure that may pass, nothing is asked for so long."""
+"""Pause after a failure that can pass."""
 _SUMMARIES = " (summaries)"
+"""Suffix of the model's name in `%ctx cost`."""
 
 
 @dataclass(slots=True)
-class _Asked:
-    """One request, and what became of it."""
+class _Request:
+    """One request, and its outcome."""
 
     obj_id: str
     label: str
     request: SummaryRequest
     row: int | None = None
-    """Its number in the log."""
+    """Number in the log."""
     begun: bool = False
     dropped: bool = False
     state: str = "asked"
-    told: str = ""
-    """The answer as it came."""
+    answer: str = ""
+    """The answer as received."""
     summary: Summary | None = None
     spent: Spent = NOTHING
     price: float = 0.0
-    """USD that it may cost; 0 where the model's price is not known."""
+    """Most USD that it can cost; 0 if the model's price is not known."""
     again_at: float = 0.0
-    """Monotonic seconds from which on it may be asked again; infinity: not by itself."""
+    """Monotonic time from which it may be sent again; infinity: only after a change by the user."""
 
 
 class Summaries:
-    """Has a model write summaries, for one kernel."""
+    """The summaries by a model of one kernel."""
 
-    def __init__(self, ctx: Runtime) -> None:
-        self._ctx = ctx
-        self._asked: OrderedDict[tuple[str, str, str], _Asked] = OrderedDict()
-        self._done: deque[tuple[_Asked, Answered, float]] = deque()
+    def __init__(self, session: Session, connections: ModelConnections) -> None:
+        self._session, self._connections = session, connections
+        self._asked: OrderedDict[tuple[str, str, str], _Request] = OrderedDict()
+        self._done: deque[tuple[_Request, Answered, float]] = deque()
         self._lock = threading.Lock()
-        """Over `begun` and `dropped`: what was begun is not dropped any more, and the other way round."""
+        """Protects `begun` and `dropped`: a request never gets both."""
         self._settings: Any = None
         self._told: set[str] = set()
         self._notices: list[str] = []
@@ -82,20 +91,20 @@ class Summaries:
     # -- at the tick ---------------------------------------------------------------------------
 
     def want(self, shown: Sequence[Summarised]) -> tuple[list[Preparation | None], list[str]]:
-        """Return what is to be asked of the model for each, and notices."""
+        """Return the preparation of each summary, None for none, and notices."""
         self.collect()
-        if self._settings is not self._ctx.settings:  # whoever changes one wants it tried again
-            self._settings = self._ctx.settings
+        if self._settings is not self._session.settings:  # after a change of a setting failures are tried again
+            self._settings = self._session.settings
             self._told.clear()
             for key in [key for key, one in self._asked.items() if one.again_at]:
                 del self._asked[key]
-        wanted: list[_Asked | None] = []
+        wanted: list[_Request | None] = []
         refusal: str | None = None
         for one in shown:
-            found: _Asked | None = None
+            found: _Request | None = None
             if self._is_due(one):
                 found, refusal = self._known(one), self._refusal() if refusal is None else refusal
-                if refusal and (found is None or found.state == "asked"):  # what waits to be sent is not sent either
+                if refusal and (found is None or found.state == "asked"):  # a request that waits is not sent either
                     found = None
                     self._tell(refusal)
                 elif found is None and self._has_room():
@@ -103,8 +112,8 @@ class Summaries:
             wanted.append(found if found is not None and not found.again_at else None)
         self._drop(wanted)
         notices, self._notices = self._notices, []
-        for notice in notices:  # where the cell is: something goes out, or does not
-            self._ctx.notices.tell(f"ctxkernel: {notice}")
+        for notice in notices:  # displayed in the cell: something is sent, or is not
+            self._session.notices.tell(f"ctxkernel: {notice}")
         return [None if one is None else self._preparation(one) for one in wanted], notices
 
     def _tell(self, notice: str) -> None:
@@ -113,19 +122,19 @@ class Summaries:
             self._notices.append(notice)
 
     def _refusal(self) -> str:
-        """Return why no model is asked now, or empty."""
-        ctx = self._ctx
-        model, stays = ctx.settings.summary_model, "the extractive summaries stay"
-        if ctx.settings.mode == "off":
+        """Return why no model is asked now, or an empty text."""
+        settings = self._session.settings
+        model, stays = settings.summary_model, "the extractive summaries stay"
+        if settings.mode == "off":
             return f"{model} writes no summaries, since mode is off; {stays}. %ctx mode ask lets it"
-        if ctx.settings.answers == "recorded":
+        if settings.answers == "recorded":
             return f"{model} writes no summaries, since answers is recorded; {stays}"
-        if not ctx.asking.reachable:
+        if not self._connections.reachable:
             return (
                 f"{model} cannot be asked for summaries; {stays}. Set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a "
                 "server of your own that speaks the Messages API"
             )
-        spent, bound = self._spent(), ctx.settings.ask_usd
+        spent, bound = self._spent(), settings.ask_usd
         if bound and spent >= bound:
             return (
                 f"the summaries of this kernel have cost ${spent:.2f} (the bound is ${bound:g}); {stays}. "
@@ -134,35 +143,39 @@ class Summaries:
         return ""
 
     def _spent(self) -> float:
-        """Return the USD that summaries have cost, by whatever model, as far as prices are known."""
-        return sum(one.usd or 0.0 for name, one in self._ctx.asking.spent.items() if name.endswith(_SUMMARIES))
+        """Return the USD that summaries by any model have cost, as far as prices are known."""
+        spent = self._session.account.spent
+        return sum(one.usd or 0.0 for name, one in spent.items() if name.endswith(_SUMMARIES))
 
     def _has_room(self) -> bool:
-        """Whether the bound would hold if all that is asked for and not answered cost as much as it may."""
-        bound = self._ctx.settings.ask_usd
+        """Return whether the bound would hold if every unanswered request cost as much as it can."""
+        bound = self._session.settings.ask_usd
         waiting = sum(one.price for one in self._asked.values() if one.state == "asked" and not one.dropped)
         return not bound or not waiting or self._spent() + waiting < bound
 
     def _is_due(self, one: Summarised) -> bool:
-        """Whether it is a text, has no summary by this model yet, and is not private."""
+        """Return whether it is a text, has no summary by this model yet, and is not private."""
         source = one.source
         if not isinstance(source, BaseSource) or not source.worded():
             return False
         kept: Summary | None = source.prepared.get("summary")
-        if kept is not None and (kept.fingerprint, kept.model) == (one.fingerprint, self._ctx.settings.summary_model):
+        if kept is not None and (kept.fingerprint, kept.model) == (
+            one.fingerprint,
+            self._session.settings.summary_model,
+        ):
             return False
-        # By the names as they are: the loop's own are those before this cell.
-        ctx = self._ctx
-        named = (ctx.shell.user_ns.get(name) for name in ctx.configuration.private)
+        # By the current names: those of the loop are of the time before this cell.
+        namespace = self._session.shell.user_ns
+        named = (namespace.get(name) for name in self._session.configuration.private)
         return all(not isinstance(value, NodeBase) or value.obj_id != one.obj_id for value in named)
 
-    def _known(self, one: Summarised) -> _Asked | None:
-        """Return the request that was made for what is shown, whatever came of it; None where it is to be made."""
-        found = self._asked.get((one.obj_id, one.fingerprint, self._ctx.settings.summary_model))
+    def _known(self, one: Summarised) -> _Request | None:
+        """Return the earlier request for the same content, whatever its outcome; None if one is to be made."""
+        found = self._asked.get((one.obj_id, one.fingerprint, self._session.settings.summary_model))
         return None if found is None or found.dropped or 0 < found.again_at <= time.monotonic() else found
 
-    def _made(self, one: Summarised) -> _Asked | None:
-        """Return a request for what is shown, written down where the log has no answer; None where there is none."""
+    def _made(self, one: Summarised) -> _Request | None:
+        """Return a new request, stored if the log has no answer; None if there is nothing to send."""
         made = self._request(one)
         if made is not None:
             self._asked[one.obj_id, one.fingerprint, made.request.model] = made
@@ -170,40 +183,41 @@ class Summaries:
                 self._asked.popitem(last=False)
         return made
 
-    def _request(self, one: Summarised) -> _Asked | None:
-        ctx, private, model = self._ctx, self._ctx.configuration.private, self._ctx.settings.summary_model
+    def _request(self, one: Summarised) -> _Request | None:
+        session = self._session
+        private, model = session.configuration.private, session.settings.summary_model
         hide = Hiding(private).text if private else str
         try:
             request = request_for(one.source, one.label, model, hide)
         except CtxError as refused:
             self._tell(f"{one.obj_id} ({one.label}) has no summary by {model}: {refused}")
             return None
-        if request.fingerprint != one.fingerprint:  # it changed just now; the next tick asks for what it is then
+        if request.fingerprint != one.fingerprint:  # it changed just now; the next tick requests the new content
             return None
         receipt = request.receipt
-        for other in self._asked.values():  # another view of the same
+        for other in self._asked.values():  # another view of the same content
             if other.request.receipt == receipt and not other.dropped and not other.again_at:
                 return other
-        made = _Asked(one.obj_id, one.label, request)
-        kept = ctx.guard("session store", lambda: ctx.store.answered(receipt), None)
+        made = _Request(one.obj_id, one.label, request)
+        kept = session.guard("session store", session.store.answered, None, receipt)
         if kept is not None:
             self._read(made, str(kept.get("text", "")))
         if made.summary is None:
-            self._written(made)
+            self._store(made)
         else:
             made.state = "from the log"
         return made
 
-    def _written(self, made: _Asked) -> None:
-        """Write a request down, before it is sent, and tell of the first."""
-        ctx, request = self._ctx, made.request
-        where = ctx.turns.running.execution.execution_id if ctx.turns.running is not None else ctx.loop.log.head or ""
+    def _store(self, made: _Request) -> None:
+        """Store a request before it is sent, and report the first."""
+        session, request = self._session, made.request
+        running = session.turns.running
+        where = running.execution.execution_id if running is not None else session.loop.log.head or ""
         body: Mapping[str, Any] = {"body": request.bytes.decode()}
         receipt, model = request.receipt, request.model
-        made.row = ctx.guard(
-            "session store", lambda: ctx.store.request(where, SUMMARY, 1, receipt, model, time.time(), body), None
-        )
-        ctx.asking.sent = True
+        row = (where, SUMMARY, 1, receipt, model, time.time(), body)
+        made.row = session.guard("session store", session.store.request, None, *row)
+        session.account.sent = True
         count = estimate_tokens(request.text, model)
         made.price = estimate(model, fresh=count, output=MAX_TOKENS).usd or 0.0
         if self._first:
@@ -214,20 +228,20 @@ class Summaries:
                 f"%ctx config summary_model {EXTRACTIVE} stops it"
             )
 
-    def _drop(self, wanted: Sequence[_Asked | None]) -> None:
-        """Note of what was written down and is not wanted any more that it is not sent."""
+    def _drop(self, wanted: Sequence[_Request | None]) -> None:
+        """Drop stored requests that are not wanted any more, unless their sending has begun."""
         kept = {id(one) for one in wanted if one is not None}
         for one in self._asked.values():
             if one.state == "asked" and id(one) not in kept and not one.dropped:
                 with self._lock:
                     one.dropped = not one.begun
                 if one.dropped:
-                    self._came(one, NOT_SENT, None, NOTHING)
+                    self._finish(one, NOT_SENT, None, NOTHING)
 
     # -- on a worker's thread ------------------------------------------------------------------
 
-    def _preparation(self, one: _Asked) -> Preparation:
-        turns, timeout = self._ctx.asking.turns, self._ctx.settings.stall_seconds
+    def _preparation(self, one: _Request) -> Preparation:
+        connections, timeout = self._connections, self._session.settings.stall_seconds
 
         def work(stopped: Stopped, publish: Publish) -> Summary | None:
             if one.summary is not None:
@@ -237,61 +251,60 @@ class Summaries:
                     return None
                 one.begun = True
             start = time.monotonic()
-            client = ModelClient(model_key=turns.key, base_url=turns.base_url(), timeout=timeout)
-            came = asyncio.run(ask(one.request, client, stopped, lambda: publish(None)))
-            if came.response is not None:
-                self._read(one, said(came.response))
-            self._done.append((one, came, time.monotonic() - start))
+            client = ModelClient(model_key=connections.key, base_url=connections.base_url(), timeout=timeout)
+            answered = asyncio.run(request_summary(one.request, client, stopped, lambda: publish(None)))
+            if answered.response is not None:
+                self._read(one, answer_text(answered.response))
+            self._done.append((one, answered, time.monotonic() - start))
             return one.summary
 
         return Preparation(one.request.receipt, work, "other")
 
-    def _read(self, one: _Asked, answer: str) -> None:
-        """Take from an answer what may be shown."""
+    def _read(self, one: _Request, answer: str) -> None:
+        """Keep an answer, and the lines of it that may be shown."""
         lines, left_out = lines_of(answer, one.request.text)
-        one.told = answer
+        one.answer = answer
         if lines:
             if left_out:
                 several = "s" * (left_out != 1)
                 lines += (f"[{left_out} line{several} left out: with numbers that the text does not have]",)
             one.summary = Summary(one.request.fingerprint, one.request.model, lines)
 
-    # -- what came back ------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Write down what came back since the last time."""
+        """Store the answers since the last call."""
         while self._done:
-            one, came, seconds = self._done.popleft()
-            self._collected(one, came, seconds)
+            self._collect_one(*self._done.popleft())
 
-    def _collected(self, one: _Asked, came: Answered, seconds: float) -> None:
-        response, model = came.response, one.request.model
+    def _collect_one(self, one: _Request, answered: Answered, seconds: float) -> None:
+        response, model = answered.response, one.request.model
         if response is None:
-            failure = came.failure
+            failure = answered.failure
             status = "stopped" if failure is None else failure.kind
-            self._came(one, status, None, Spent(1, seconds=seconds))
+            self._finish(one, status, None, Spent(1, seconds=seconds))
             if failure is None:
-                one.dropped = True  # asked anew where it is wanted again
+                one.dropped = True  # requested again when it is wanted again
                 return
-            # What may pass is tried again by itself; what will not, when the user has changed something.
+            # A failure that can pass is retried; another one after a change by the user.
             one.again_at = time.monotonic() + AGAIN_SECONDS if failure.retryable else float("inf")
             self._tell(
                 f"{one.obj_id} ({one.label}) has no summary by a model: {failure}. The extractive one stays; "
                 f"%ctx config summary_model {model} tries again"
             )
             return
-        self._came(one, "answered", response, spent_on(model, response.usage, seconds))
+        self._finish(one, "answered", response, spent_on(model, response.usage, seconds))
         if one.summary is None:
             why = "it declined" if response.stop_reason == "refusal" else "no line of its answer may be shown"
             one.state, one.again_at = f"not shown: {why}", float("inf")
             self._tell(f"{one.obj_id} ({one.label}) has no summary by {model}: {why}; the extractive one stays")
 
-    def _came(self, one: _Asked, state: str, response: Response | None, spent: Spent) -> None:
-        ctx, model = self._ctx, one.request.model
+    def _finish(self, one: _Request, state: str, response: Response | None, spent: Spent) -> None:
+        """Store the outcome of a request, and add its cost."""
+        session = self._session
         one.state, one.spent = state, spent
         if spent.requests:
-            name = _cost_of(model)
-            ctx.asking.spent[name] = ctx.asking.spent.get(name, NOTHING) + spent
+            session.account.add(one.request.model + _SUMMARIES, spent)
         more: dict[str, Any] = {}
         if response is not None:
             more = {
@@ -299,29 +312,31 @@ class Summaries:
                 "request_id": response.request_id or "",
                 "usage": dict(response.usage),
                 "usd": spent.usd,
-                "body": {"id": response.llm_response_id, "model": response.model, "text": said(response)},
+                "body": {"id": response.llm_response_id, "model": response.model, "text": answer_text(response)},
             }
         status = "ok" if response is not None and response.stop_reason != "refusal" else state
-        told = ctx.guard("session store", lambda: ctx.store.response(one.row, status, time.time(), **more), None)
-        if told:
-            self._notices.append(told)
+        store = session.store
+        notice = session.guard("session store", lambda: store.response(one.row, status, time.time(), **more), None)
+        if notice:
+            self._notices.append(notice)
 
     # -- for the user --------------------------------------------------------------------------
 
     def table(self) -> str:
-        """Return what was asked, a line each."""
+        """Return the requests, a line each."""
         if not self._asked:
-            return f"no summary was asked for; summary_model is {self._ctx.settings.summary_model}"
+            return f"no summary was asked for; summary_model is {self._session.settings.summary_model}"
         rows = [["handle", "target", "model", "", "spent"]]
         rows += [
-            [one.obj_id, one.label[-40:], one.request.model, one.state, one.spent.told() if one.spent.requests else ""]
+            [one.obj_id, one.label[-40:], one.request.model, one.state, one.spent.text() if one.spent.requests else ""]
             for one in self._asked.values()
         ]
         return format_table(rows)
 
     def whole(self, name: str) -> str:
-        """Return the newest request for a handle, as it was sent, and its answer. Raises BadCommand."""
-        found = [one for one in self._asked.values() if name in (one.obj_id, self._ctx.name_of(one.obj_id))]
+        """Return the newest request for a handle as sent, and its answer. Raises BadCommand."""
+        names = self._session.loop.names.first_names()
+        found = [one for one in self._asked.values() if name in (one.obj_id, names.get(one.obj_id))]
         if not found:
             raise BadCommand(f"no summary was asked for {name}; %ctx summaries lists those that were")
         one = found[-1]
@@ -329,11 +344,6 @@ class Summaries:
             f"{one.obj_id} {one.label} · {one.request.model} · {one.state} · {one.request.receipt[:19]}",
             f"--- system\n{SYSTEM}",
             f"--- the text, as it was sent\n{one.request.text}",
-            f"--- the answer, as it came\n{one.told or '(none)'}",
+            f"--- the answer, as it came\n{one.answer or '(none)'}",
         ]
         return "\n".join(parts)
-
-
-def _cost_of(model: str) -> str:
-    """Return the name under which `%ctx cost` has what summaries cost."""
-    return model + _SUMMARIES

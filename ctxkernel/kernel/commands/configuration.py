@@ -1,34 +1,30 @@
-"""The settings of a running kernel, and the list of the history's properties: `%ctx config`, `%ctx properties`.
+"""`%ctx config` and `%ctx properties`: the settings of a running kernel, and the rules of the model's history.
 
-Rule 1: what is set is tried first: where no projection can be built with it, nothing is changed.
-Rule 2: a change counts from the projection of the cell that makes it, and is written down with the session.
-Rule 3: a user's property that fails is taken out of the list and told; the projection is built without it.
+Rule 1: a new value is tried first: if no projection can be built with it, nothing is changed.
+Rule 2: a change counts from the projection of the cell that makes it, and is stored with the session.
+Rule 3: a property of the user's that fails is removed from the list and reported; the projection is built without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
 
 from ctxkernel.core.errors import BadCommand, BadPolicy, CtxError
 from ctxkernel.core.settings import DEFAULTS, EXTRACTIVE, SPECS, Value, allowed, checked, from_text, shown
 from ctxkernel.core.text import format_table, one_line, suggest
 from ctxkernel.history.capabilities import MODELS, capabilities_for
 from ctxkernel.history.invariants import PROPERTIES, OwnProperty, Property, with_extensions
+from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.configuration import Configuration
 from ctxkernel.store import config
 
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
-
-T = TypeVar("T")
 EXTENSIONS = {"tokens": "token_limit", "depth": "call_depth", "message_pairing": "message_pairing"}
-"""What `%ctx properties on` calls the extensions of seed 001 → the settings that hold them."""
+"""Name of an extension of seed 001 in `%ctx properties on` → its setting."""
 _OFF: Mapping[str, Value] = {"token_limit": 0, "call_depth": 0, "message_pairing": False}
 
 
-def configure(ctx: Runtime, args: Sequence[str]) -> str:
-    """`%ctx config`: all settings, one, or one set anew."""
+def configure(ctx: CommandContext, args: Sequence[str]) -> str:
+    """`%ctx config`: show all settings, show one, or set one."""
     held = ctx.configuration
     if not args:
         rows = [["setting", "value", "from", "what"]]
@@ -69,21 +65,21 @@ def _value(held: Configuration, name: str) -> Value:
 
 
 def _models(name: str) -> list[str]:
-    """Return the models that are known, where a setting is one."""
+    """Return the known models, if the setting is a model."""
     known = [row.model for row in MODELS]
     return {"model": known, "summary_model": [EXTRACTIVE, *known]}.get(name, [])
 
 
 def _of_model(name: str, value: Value) -> list[str]:
-    """Say that a model is not known, where it is not: a slip of the pen costs its capabilities."""
+    """Return a warning about an unknown model: a typing error disables its capabilities."""
     names = _models(name)
     if not names or value in names or capabilities_for(str(value)).model:
         return []
     return [f"{value} is no model that is known here{suggest(str(value), names)}: the most cautious rules hold"]
 
 
-def properties(ctx: Runtime, args: Sequence[str]) -> str:
-    """`%ctx properties`: the list, or a change of it."""
+def properties(ctx: CommandContext, args: Sequence[str]) -> str:
+    """`%ctx properties`: show the list, or change it."""
     held = ctx.configuration
     before = _rows(held)
     match args:
@@ -96,7 +92,7 @@ def properties(ctx: Runtime, args: Sequence[str]) -> str:
         case ["off", *words] if words:
             for word in words:
                 held.set(_extension(word), None)
-                if _value(held, _extension(word)):  # a file says that it is on
+                if _value(held, _extension(word)):  # a file switches it on
                     held.set(_extension(word), _OFF[_extension(word)])
         case ["add", name]:
             _add(ctx, name)
@@ -131,11 +127,11 @@ def _rows(held: Configuration) -> list[list[str]]:
 
 
 def _what(one: object) -> str:
-    """Return the first sentence that a property says of itself."""
-    said = type(one).__doc__
-    if not isinstance(said, str) or said == Property.__doc__:  # that of the protocol is no word of the property
+    """Return the first sentence of a property's docstring."""
+    text = type(one).__doc__
+    if not isinstance(text, str) or text == Property.__doc__:  # inherited from the protocol
         return ""
-    return one_line(" ".join(said.split()).partition(". ")[0].removesuffix("."), 110)
+    return one_line(" ".join(text.split()).partition(". ")[0].removesuffix("."), 110)
 
 
 def _extension(word: str) -> str:
@@ -158,7 +154,7 @@ def _switch_on(held: Configuration, word: str) -> None:
         ) from None
 
 
-def _add(ctx: Runtime, name: str) -> None:
+def _add(ctx: CommandContext, name: str) -> None:
     space = ctx.shell.user_ns
     if name not in space:
         raise BadCommand(f"there is no {name!r}{suggest(name, _candidates(ctx))}; define a Property, then add its name")
@@ -172,7 +168,7 @@ def _add(ctx: Runtime, name: str) -> None:
         ) from None
 
 
-def _candidates(ctx: Runtime) -> list[str]:
+def _candidates(ctx: CommandContext) -> list[str]:
     return [
         name
         for name, value in list(ctx.shell.user_ns.items())
@@ -182,8 +178,8 @@ def _candidates(ctx: Runtime) -> list[str]:
     ]
 
 
-def complete(ctx: Runtime, sub: str, words: Sequence[str]) -> list[str]:
-    """Return what may follow `%ctx config …` and `%ctx properties …`."""
+def complete_setting(ctx: CommandContext, sub: str, words: Sequence[str]) -> list[str]:
+    """Return the completions of `%ctx config …` and `%ctx properties …`."""
     held, given = ctx.configuration, words[2:]
     if sub == "config":
         if not given:

@@ -1,7 +1,7 @@
-"""Handles on a line: what `%view` and `%group` mean, and what can follow where a handle is made or used.
+"""Handles on a line: the meaning of `%view` and `%group` lines, and completion where a handle is created or used.
 
-Rule 1: a word of a `%view` line that is a variable stands for its value, any other for itself.
-Rule 2: completing runs no code of the user's: names come from the namespace, paths from a listing.
+Rule 1: a word of a `%view` line that is a variable means its value, any other word means itself.
+Rule 2: completion runs no code of the user's: names come from the namespace, paths from a folder listing.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ import glob
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
-
-from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ctxkernel.core.errors import BadCommand
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
 from ctxkernel.core.text import suggest
+from ctxkernel.kernel.commands.context import CommandContext
 from ctxkernel.kernel.commands.position_names import fitting, place_names, quoted
-
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
 
 OPTIONS = ("pos", "tokens", "lod", "mode", "freq")
 KEYWORDS = {
@@ -34,7 +30,7 @@ KEYWORDS = {
     "run": ("freq",),
     "scroll": ("delta_lines", "delta_tokens"),
 }
-"""What the functions and methods take by name."""
+"""Function or method → its keyword arguments."""
 VALUES = {
     "lod": ("0", "1", "2", "3"),
     "mode": ("paused", "running"),
@@ -47,7 +43,7 @@ _INTERNAL = frozenset((
     "look_again", "looks_at", "memento", "nested", "on_member_changed", "job", "jobs", "serial", "settable", "shows",
     "since", "stale", "stamps", "statement_id", "take",
 ))  # fmt: skip
-"""Names of a handle that the loop uses, and nobody else."""
+"""Attributes of a handle that only the loop uses."""
 _MOST = 100
 _LINE = re.compile(r"^\s*(?:[\w.\[\], ]+=\s*)?%(view|group)\s+(.*)$")
 _CALL = re.compile(r"(?:\b|\.)(view|group|note|show|pin|set|run|scroll)\(([^()]*)$")
@@ -59,7 +55,7 @@ _OPTION = re.compile(r"--pos(?:\s+|=)([\"']?)([^\"']*)$")
 _ATTRIBUTE = re.compile(r"(?:^|[^\w.\"'])([A-Za-z_]\w*)\.(\w*)$")
 
 
-def handle_line(ctx: Runtime, magic: str, line: str) -> tuple[list[Any], dict[str, Any]]:
+def handle_line(ctx: CommandContext, magic: str, line: str) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments and keywords of `view` or `group` for a `%view` or `%group` line. Raises BadCommand."""
     options = KEYWORDS[magic]
     usage = f"%{magic} {'TARGET' if magic == 'view' else 'HANDLE …'} [--{' X] [--'.join(options)} X]"
@@ -88,45 +84,32 @@ def handle_line(ctx: Runtime, magic: str, line: str) -> tuple[list[Any], dict[st
     return values, given
 
 
-def matcher(ctx: Runtime) -> Callable[[CompletionContext], SimpleMatcherResult]:
-    """Return what completes where a handle is made or used; where it knows all that can follow, it is alone."""
-
-    @context_matcher(identifier="ctxkernel.handles", priority=1001)
-    def match(context: CompletionContext) -> SimpleMatcherResult:
-        line = context.text_until_cursor.rpartition("\n")[2]
-        found, alone = following(ctx, line, context.token)
-        completions = [SimpleCompletion(one) for one in found[:_MOST]]
-        return {"completions": completions, "suppress": alone and bool(completions), "ordered": True}
-
-    return match
-
-
-def following(ctx: Runtime, line: str, token: str) -> tuple[list[str], bool]:
-    """Return what may stand in the place of `token` at the end of `line`, and whether that is all that may."""
+def following(ctx: CommandContext, line: str, token: str) -> tuple[list[str], bool]:
+    """Return the completions of `token` at the end of `line`, and whether nothing else fits there."""
     if line.lstrip().startswith("%ctx "):
         return [], False
-    if (told := _LINE.match(line)) is not None:
-        return _of_line(ctx, told[1], told[2], token), True
+    if (magic := _LINE.match(line)) is not None:
+        return _of_line(ctx, magic[1], magic[2], token), True
     if (given := _ASSIGNED.search(line)) is not None and isinstance(node := _value(ctx, given[1]), NodeBase):
         return _places(node, given[2], given[3], token), True
     if (call := _CALL.search(line)) is not None:
         return _of_call(ctx, call[1], call[2], token, line[: call.start()])
     if (used := _ATTRIBUTE.search(line)) is not None and isinstance(node := _value(ctx, used[1]), NodeBase):
-        # Jedi does not get through the annotations of a handle.
+        # Jedi cannot evaluate the annotations of a handle.
         begun = f"{used[1]}.{used[2]}" if token.endswith(f".{used[2]}") else used[2]
         head = begun[: len(begun) - len(used[2])]
-        return [head + name for name in attributes(node, used[2])], True
+        return [head + name for name in handle_attributes(node, used[2])], True
     return [], False
 
 
-def attributes(node: NodeBase, begun: str) -> list[str]:
-    """Return the public names of a handle that begin so; the seed's spellings once a capital is typed."""
+def handle_attributes(node: NodeBase, begun: str) -> list[str]:
+    """Return the public attributes of a handle with a prefix; the CamelCase spellings for a capital letter only."""
     known = dir(type(node))
     names = [name for name in known if name[:1] != "_" and name not in _INTERNAL and name.startswith(begun)]
     return [name for name in names if name[:1].islower() or begun[:1].isupper()]
 
 
-def _of_line(ctx: Runtime, magic: str, rest: str, token: str) -> list[str]:
+def _of_line(ctx: CommandContext, magic: str, rest: str, token: str) -> list[str]:
     before = rest[: len(rest) - len(token)]
     if magic == "view" and (at := _OPTION.search(rest)) is not None and (at[1] or " " not in at[2]):
         target = _target_of(ctx, rest[: at.start()])
@@ -144,7 +127,7 @@ def _of_line(ctx: Runtime, magic: str, rest: str, token: str) -> list[str]:
     return [*(_fitting(names, token) if token and not quoted else []), *_paths(rest, token)]
 
 
-def _of_call(ctx: Runtime, name: str, inside: str, token: str, before: str) -> tuple[list[str], bool]:
+def _of_call(ctx: CommandContext, name: str, inside: str, token: str, before: str) -> tuple[list[str], bool]:
     quote = re.search(r"^\s*([\"'])([^\"']*)$", inside)
     if quote is not None:
         return (_paths(quote[0].lstrip(), token), True) if name == "view" else ([], False)
@@ -171,28 +154,28 @@ def _of_call(ctx: Runtime, name: str, inside: str, token: str, before: str) -> t
     return found, False
 
 
-def _node_before(ctx: Runtime, before: str) -> NodeBase | None:
+def _node_before(ctx: CommandContext, before: str) -> NodeBase | None:
     node = _value(ctx, before.rpartition(" ")[2].rpartition("=")[2].rstrip("."))
     return node if isinstance(node, NodeBase) else None
 
 
 def _places(target: object, quote: str, begun: str, token: str) -> list[str]:
-    """Return positions of a target by their names, as Python texts where none is begun."""
+    """Return the named positions of a target, as Python strings if no quotation mark is open."""
     if quote:
         return fitting(place_names(target), begun, token, quote)
     return [] if begun.strip() else quoted(place_names(target))
 
 
-def _first_of(ctx: Runtime, inside: str) -> object:
-    """Return what the first argument of a call stands for; None where it is no name and no plain text."""
+def _first_of(ctx: CommandContext, inside: str) -> object:
+    """Return the value of a call's first argument; None if it is neither a name nor a plain string."""
     first = _FIRST.match(inside)
     if first is None:
         return None
     return _value(ctx, first[1]) if first[1] else first[2] or first[3]
 
 
-def _target_of(ctx: Runtime, line: str) -> object:
-    """Return the target of a `%view` line; None where it has none yet."""
+def _target_of(ctx: CommandContext, line: str) -> object:
+    """Return the target of a `%view` line; None if it has none yet."""
     try:
         return handle_line(ctx, "view", line)[0][0]
     except BadCommand:
@@ -203,21 +186,21 @@ def _fitting(known: Iterable[str], begun: str) -> list[str]:
     return [one for one in known if one.startswith(begun)]
 
 
-def _handles(ctx: Runtime) -> list[str]:
+def _handles(ctx: CommandContext) -> list[str]:
     return [state.name for state in ctx.loop.ls()]
 
 
-def _names(ctx: Runtime) -> list[str]:
+def _names(ctx: CommandContext) -> list[str]:
     hidden = ctx.shell.user_ns_hidden
     return sorted(name for name in ctx.shell.user_ns if not name.startswith("_") and name not in hidden)
 
 
-def _value(ctx: Runtime, name: str) -> object:
+def _value(ctx: CommandContext, name: str) -> object:
     return ctx.shell.user_ns.get(name)
 
 
 def _paths(text: str, token: str) -> list[str]:
-    """Return what may stand in the place of `token` where a path is written: within quotes, or quoted if it must be."""
+    """Return the completions of `token` in a path, quoted if necessary."""
     open_quote = re.search(r"([\"'])([^\"']*)$", text) if text.count('"') % 2 or text.count("'") % 2 else None
     begun = open_quote[2] if open_quote is not None else token
     kept = len(begun) - len(token)  # a token ends at a space, a path does not
@@ -228,7 +211,7 @@ def _paths(text: str, token: str) -> list[str]:
 
 
 def paths_from(begun: str) -> Sequence[str]:
-    """Return at most 100 paths that begin so, folders with a slash at their end."""
+    """Return at most 100 paths with a prefix; folders end with a slash."""
     home = os.path.expanduser(begun)
     paths = sorted(glob.glob(glob.escape(home) + "*"))[:_MOST]
     return [begun + path[len(home) :] + ("/" if os.path.isdir(path) else "") for path in paths]

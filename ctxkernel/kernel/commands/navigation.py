@@ -1,6 +1,6 @@
-"""The `%ctx` commands that go back, run again and compare: goto undo rerun branches checkpoint mark diff resume.
+"""The `%ctx` commands that return, re-run and compare: goto undo rerun branches checkpoint mark diff resume.
 
-Rule 1: a command that moves HEAD only plans here (`CheckpointService.job`); it is carried out when the cell has run.
+Rule 1: a command that moves HEAD only plans here (`CheckpointService.job`); it is carried out after the cell.
 Rule 2: `--dry-run` shows the plan and changes nothing.
 """
 
@@ -9,32 +9,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ctxkernel.core.errors import BadCommand, StoreError
 from ctxkernel.core.text import format_table, one_line
 from ctxkernel.core.turn import HandleState
-from ctxkernel.kernel.returning.jobs import checkpoints_of, job_of
+from ctxkernel.kernel.commands.context import CommandContext, split_flags
+from ctxkernel.kernel.execution.cell import moves_head
 from ctxkernel.kernel.returning.targets import Job, Target
-from ctxkernel.kernel.turn.classification import moves_head
 from ctxkernel.store.log.session import SessionReader
 
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
-
 _RANGE = re.compile(r"(?P<first>.+?)\.\.(?P<last>.+)")
-MARKS = ("differs", "asks", "none")
+MARKS = {
+    "differs": "is expected to differ when it runs again",
+    "asks": "is not run again unasked",
+    "none": "has no mark",
+}
 
 
-def _flags(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[set[str], list[str]]:
-    flags = {arg for arg in args if arg.startswith("--")}
-    for flag in sorted(flags - set(known)):
-        raise BadCommand(f"%ctx {sub} has no option {flag}; it has {', '.join(known)}")
-    return flags, [arg for arg in args if not arg.startswith("--")]
-
-
-def _lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:
-    """Take `--lose NAME,NAME` out of the arguments: names that may be lost, as their data are missing."""
+def _take_lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:
+    """Return the names after `--lose`, whose missing data may be lost, and the other arguments."""
     rest = list(args)
     names: list[str] = []
     for at in reversed(range(len(rest))):
@@ -48,12 +41,13 @@ def _lose(args: Sequence[str]) -> tuple[frozenset[str], list[str]]:
     return frozenset(filter(None, names)), rest
 
 
-def _plan(ctx: Runtime, job: Job, flags: set[str]) -> str | None:
-    """Have the kernel carry out a job when the cell is over, or return its plan where only that is asked for."""
+def _plan(ctx: CommandContext, job: Job, flags: Sequence[str], lose: frozenset[str] = frozenset()) -> str | None:
+    """Have the kernel carry out a job after the cell; with `--dry-run` return its plan instead."""
+    job.lose = lose
     if "--dry-run" in flags:
-        plan, found = checkpoints_of(ctx).plan(job), job.resumable
         from ctxkernel.kernel.returning.resume import missing
 
+        plan, found = ctx.checkpoints.needed().plan(job), job.resumable
         lines = missing(found) if found is not None else []
         if "--json" in flags:
             return json.dumps({**plan.to_json(), "missing": lines}, indent=1)
@@ -65,70 +59,66 @@ def _plan(ctx: Runtime, job: Job, flags: set[str]) -> str | None:
     return None
 
 
-def goto(ctx: Runtime, args: Sequence[str]) -> str | None:
-    """Go to the state after a statement, or before it."""
-    lose, args = _lose(args)
-    flags, rest = _flags(args, ("--before", "--dry-run", "--json"), "goto")
+def goto(ctx: CommandContext, args: Sequence[str]) -> str | None:
+    """Return to the state after a statement, or before it."""
+    lose, args = _take_lose(args)
+    flags, rest = split_flags(args, ("--before", "--dry-run", "--json"), "goto")
     if len(rest) != 1:
         raise BadCommand("%ctx goto N: after which statement? %ctx timeline lists them; 0 is before all of them")
-    job = job_of(ctx, "goto", rest[0], before="--before" in flags, flags=flags)
-    job.lose = lose
-    return _plan(ctx, job, flags)
+    return _plan(
+        ctx, ctx.checkpoints.needed().job("goto", rest[0], before="--before" in flags, flags=flags), flags, lose
+    )
 
 
-def undo(ctx: Runtime, args: Sequence[str]) -> str | None:
-    """Go to where HEAD was before the last statements and returns."""
-    lose, args = _lose(args)
-    flags, rest = _flags(args, ("--dry-run", "--json"), "undo")
+def undo(ctx: CommandContext, args: Sequence[str]) -> str | None:
+    """Return to where HEAD was before the last statements and returns."""
+    lose, args = _take_lose(args)
+    flags, rest = split_flags(args, ("--dry-run", "--json"), "undo")
     if len(rest) > 1:
         raise BadCommand(f"%ctx undo {' '.join(rest)}: how many steps? Use one whole number from 1")
-    job = job_of(ctx, "undo", rest[0] if rest else "", flags=flags)
-    job.lose = lose
-    return _plan(ctx, job, flags)
+    return _plan(ctx, ctx.checkpoints.needed().job("undo", rest[0] if rest else "", flags=flags), flags, lose)
 
 
-def rerun(ctx: Runtime, args: Sequence[str]) -> str | None:
-    """Go to the state before a statement, and run it and those after it again."""
-    lose, args = _lose(args)
-    flags, rest = _flags(args, ("--dry-run", "--json", "--yes"), "rerun")
+def rerun(ctx: CommandContext, args: Sequence[str]) -> str | None:
+    """Return to the state before a statement, and run it and later ones again."""
+    lose, args = _take_lose(args)
+    flags, rest = split_flags(args, ("--dry-run", "--json", "--yes"), "rerun")
     if len(rest) != 1:
         raise BadCommand("%ctx rerun N, or N..M: from which statement on? %ctx timeline lists them")
     match = _RANGE.fullmatch(rest[0])
     first, last = (match["first"], match["last"]) if match else (rest[0], "")
-    job = job_of(ctx, "rerun", first, upto=last, flags=flags)
-    job.lose = lose
-    return _plan(ctx, job, flags)
+    return _plan(ctx, ctx.checkpoints.needed().job("rerun", first, upto=last, flags=flags), flags, lose)
 
 
-def branches(ctx: Runtime, args: Sequence[str]) -> str:
+def resume(ctx: CommandContext, args: Sequence[str]) -> str | None:
+    """Restore the session of the last kernel of this notebook."""
+    flags, rest = split_flags(args, ("--dry-run", "--trust", "--json"), "resume")
+    if rest:
+        raise BadCommand("%ctx resume takes no statement; %ctx goto N goes to one when the session is back")
+    return _plan(ctx, ctx.checkpoints.needed().resume_job(trust="--trust" in flags), flags)
+
+
+def branches(ctx: CommandContext, args: Sequence[str]) -> str:
     """List the branches of the timeline."""
-    flags, _ = _flags(args, ("--json",), "branches")
-    found = ctx.loop.log.branches()
+    flags, _ = split_flags(args, ("--json",), "branches")
+    log = ctx.loop.log
+    found = log.branches()
     if "--json" in flags:
-        return json.dumps(
-            [{"leaf": b.leaf, "fork": b.fork, "statements": list(b.statements), "head": b.has_head} for b in found],
-            indent=1,
-        )
+        rows = [{"leaf": b.leaf, "fork": b.fork, "statements": list(b.statements), "head": b.has_head} for b in found]
+        return json.dumps(rows, indent=1)
     if not found:
         return "no statement yet: run a cell"
-    rows = [["", "ends at", "since", "statements", "last"]]
-    for branch in found:
-        last = ctx.loop.log.statement(branch.leaf.rpartition(".")[0])
-        rows.append(
-            [
-                "*" if branch.has_head else "",
-                branch.leaf,
-                branch.fork or "the start",
-                str(len(branch.statements)),
-                one_line(last.source, 60),
-            ]
-        )
-    return format_table(rows) + "\n* has HEAD; %ctx goto N goes to a statement of any branch"
+    table = [["", "ends at", "since", "statements", "last"]]
+    for one in found:
+        last = one_line(log.statement(one.leaf.rpartition(".")[0]).source, 60)
+        mark = "*" if one.has_head else ""
+        table.append([mark, one.leaf, one.fork or "the start", str(len(one.statements)), last])
+    return format_table(table) + "\n* has HEAD; %ctx goto N goes to a statement of any branch"
 
 
-def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
+def checkpoint(ctx: CommandContext, args: Sequence[str]) -> str:
     """Name the state after the last statement, or list the names."""
-    back = checkpoints_of(ctx)
+    back = ctx.checkpoints.needed()
     if not args:
         if not back.named:
             return "no state has a name; %ctx checkpoint NAME names the one after the last statement"
@@ -145,13 +135,13 @@ def checkpoint(ctx: Runtime, args: Sequence[str]) -> str:
     before = back.named.get(name, where)
     back.named[name] = where
     ctx.keep_mark(where, "name", name)
-    told = f"{name} is the state after {where.rpartition('.')[0]}; %ctx goto {name} returns to it"
-    return told if before == where else f"{told}. It was that after {before}; %ctx goto {before} still returns there"
+    text = f"{name} is the state after {where.rpartition('.')[0]}; %ctx goto {name} returns to it"
+    return text if before == where else f"{text}. It was that after {before}; %ctx goto {before} still returns there"
 
 
-def mark(ctx: Runtime, args: Sequence[str]) -> str:
-    """Say what a re-run of a statement should know."""
-    back = checkpoints_of(ctx)
+def mark(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Set how a re-run treats a statement."""
+    back = ctx.checkpoints.needed()
     if len(args) != 2 or args[1] not in MARKS:
         raise BadCommand(
             "%ctx mark N differs (its re-run is expected to differ), asks (not run again unasked), or none"
@@ -161,60 +151,42 @@ def mark(ctx: Runtime, args: Sequence[str]) -> str:
         raise BadCommand("%ctx mark 0: statements begin at 1")
     statement = ctx.loop.log.statement(target.execution_id.rpartition(".")[0])
     for subject in filter(None, (statement.statement_id, statement.cell_id)):
-        if args[1] == "none":
-            back.marks.pop(subject, None)
-        else:
-            back.marks[subject] = args[1]
+        back.facts.marks.pop(subject, None)
+        if args[1] != "none":
+            back.facts.marks[subject] = args[1]
         ctx.keep_mark(subject, "rerun", None if args[1] == "none" else args[1])
-    told = {
-        "differs": "is expected to differ when it runs again",
-        "asks": "is not run again unasked",
-        "none": "has no mark",
-    }
-    return f"{statement.statement_id} {told[args[1]]}"
+    return f"{statement.statement_id} {MARKS[args[1]]}"
 
 
-def diff(ctx: Runtime, args: Sequence[str]) -> str:
+def diff_states(ctx: CommandContext, args: Sequence[str]) -> str:
     """Compare the states after two statements: names, outputs, handles."""
-    flags, rest = _flags(args, ("--json",), "diff")
     from ctxkernel.replay.differences import differences
 
-    back = checkpoints_of(ctx)
+    flags, rest = split_flags(args, ("--json",), "diff")
+    back, log = ctx.checkpoints.needed(), ctx.loop.log
     if len(rest) not in (1, 2):
         raise BadCommand("%ctx diff N M: which two statements? With one, it is compared with now")
-    here = ctx.loop.log.head
     old = back.target(rest[0])
-    new = back.target(rest[1]) if len(rest) == 2 else Target(here, "now")
-    log = ctx.loop.log
+    new = back.target(rest[1]) if len(rest) == 2 else Target(log.head, "now")
     found = differences(
         log.path(old.execution_id),
         log.path(new.execution_id),
-        fingerprints=back.fingerprints,
+        fingerprints=back.facts.fingerprints,
         old_handles=_handles(ctx, old.execution_id),
         new_handles=_handles(ctx, new.execution_id),
-        settings=back.divergence,
+        settings=back.comparisons.settings,
     )
     if "--json" in flags:
         return json.dumps({"from": old.execution_id, "to": new.execution_id, **found.to_json()}, indent=1)
     return f"{old.told} → {new.told}\n{found.text()}"
 
 
-def _handles(ctx: Runtime, execution_id: str | None) -> Sequence[HandleState]:
-    """Return the handles as they were after an execution, out of the log."""
+def _handles(ctx: CommandContext, execution_id: str | None) -> Sequence[HandleState]:
+    """Return the handles after an execution, from the log."""
     if execution_id is None or ctx.store.path is None:
         return ()
     try:
         with SessionReader(ctx.store.path) as reader:
             return reader.handles(execution_id)
-    except StoreError:  # its row could not be written: the names are still worth telling
+    except StoreError:  # its row could not be written; the names are still worth comparing
         return ()
-
-
-def resume(ctx: Runtime, args: Sequence[str]) -> str | None:
-    """Bring back what the last kernel of this notebook had."""
-    flags, rest = _flags(args, ("--dry-run", "--trust", "--json"), "resume")
-    if rest:
-        raise BadCommand("%ctx resume takes no statement; %ctx goto N goes to one when the session is back")
-    back = checkpoints_of(ctx)
-    job = back.resume_job(trust="--trust" in flags)
-    return _plan(ctx, job, flags)

@@ -1,7 +1,7 @@
-"""What positions are called in a target, for completion: symbols, headings, labels, entries, keys.
+"""Names of positions in a target, for completion: symbols, headings, labels, entries, keys.
 
-Rule 1: no handle is made, and no code of the user's runs: sources that they registered are not asked.
-Rule 2: nothing large is read and nothing fetched, and after `SECONDS` the look is given up: a folder may hang.
+Rule 1: no handle is created, and no code of the user's runs: sources that the user registered are not used.
+Rule 2: nothing large is read and nothing is fetched, and the search ends after `SECONDS`: a folder may hang.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import shlex
 import stat
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.sources.base.rendering import BaseSource
-from ctxkernel.sources.files.uris import scheme_of
-from ctxkernel.sources.registry import open_built_in
+from ctxkernel.sources.registry import open_built_in, scheme_of
 
 SECONDS = 0.5
 MOST_BYTES = 4 << 20
-"""A larger file is not looked into."""
+"""A larger file is not read."""
 
 
 def place_names(target: object) -> list[str]:
-    """Return the names that `pos` may be for a target or handle, in its order; none where that cannot be said soon."""
+    """Return the names that `pos` accepts for a target or handle, in its order; none if finding them takes long."""
     if isinstance(target, NodeBase):
         target = target.looks_at
     found: list[list[str]] = []
@@ -33,7 +33,7 @@ def place_names(target: object) -> list[str]:
         try:
             if (source := _opened(target)) is not None:
                 found.append(list(dict.fromkeys(name for name, _ in source.names().places)))
-        except Exception:  # not there, not to be read, changed meanwhile: there is nothing to offer
+        except Exception:  # missing, unreadable or changed in the meantime: there are no names to offer
             return
 
     thread = threading.Thread(target=look, name="ctxkernel completes", daemon=True)
@@ -43,36 +43,35 @@ def place_names(target: object) -> list[str]:
 
 
 def _opened(target: object) -> BaseSource | None:
+    anything: Any = target
     if isinstance(target, (str, os.PathLike)):
-        path = os.fsdecode(target)
+        path = os.fsdecode(anything)
         if scheme_of(path) not in ("", "file"):
             return None
         try:
             about = os.stat(os.path.expanduser(path))
-        except OSError:  # a pattern, perhaps
+        except OSError:  # perhaps a pattern
             about = None
         if about is not None and stat.S_ISREG(about.st_mode) and about.st_size > MOST_BYTES:
             return None
-    source = open_built_in(target)
+    source = open_built_in(anything)
     return source if isinstance(source, BaseSource) else None
 
 
 def fitting(names: Iterable[str], begun: str, token: str, quote: str) -> list[str]:
-    """Return what may stand in the place of `token`, the end of `begun`, on a line that is split as a shell's.
+    """Return the completions of `token`, the end of `begun`, on a line with the quoting rules of a shell.
 
-    `quote` is the quotation mark that is open, or empty: then what needs one gets it.
+    `quote` is the open quotation mark, or empty: then names that need one are quoted.
     """
     kept = len(begun) - len(token)  # a token ends at a space or a bracket, a name does not
     known = [name for name in names if name.startswith(begun) and "\n" not in name]
     if quote:
         return [name[kept:] for name in known if quote not in name]
-    return [name[kept:] if shlex.quote(name) == name else shlex.quote(name) for name in known if _can(name, kept)]
-
-
-def _can(name: str, kept: int) -> bool:
-    return not kept or shlex.quote(name) == name
+    # A name that needs quotes can replace the token only if the token is its whole beginning.
+    plain = {name: shlex.quote(name) == name for name in known}
+    return [name[kept:] if plain[name] else shlex.quote(name) for name in known if plain[name] or not kept]
 
 
 def quoted(names: Iterable[str]) -> list[str]:
-    """Return names as Python texts, `"Model.fit"`."""
+    """Return names as Python string literals, `"Model.fit"`."""
     return [f'"{name}"' if re.fullmatch(r'[^"\\\n]*', name) else repr(name) for name in names]

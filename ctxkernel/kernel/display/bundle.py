@@ -1,8 +1,8 @@
-"""One ES module out of several: the module of a widget can import nothing beside it.
+"""Bundle several ES modules into one: the module of a widget cannot import other files.
 
-Rule 1: a module begins with its imports and ends with its one list of exports: `import { a } from './b.js';` and
-        `export { c, d as default };`. eslint holds the front end to this, so that no parser of JavaScript is needed.
-Rule 2: each module keeps a scope of its own: two may use one name.
+Rule 1: a module begins with its imports and ends with one list of exports: `import { a } from './b.js';` and
+        `export { c, d as default };`. eslint enforces this form, so that no parser of JavaScript is needed.
+Rule 2: each module keeps its own scope: two modules can use the same name.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module: what it imports, by the file it comes from; its code; what it exports."""
+    """A module: its imports by file, its code, its exports."""
 
     path: Path
     imports: Mapping[Path, str]
-    """File → names, as the pattern of a destructuring assignment."""
+    """File → imported names, as the pattern of a destructuring assignment."""
     code: str
     exports: str
-    """The exports, as the fields of an object."""
+    """The exports, as the fields of an object literal."""
 
     def scoped(self, names: Mapping[Path, str]) -> str:
-        """Return an expression whose value is an object of the exports; `names` are the modules' variables."""
+        """Return an expression for an object of the exports; `names` are the modules' variables."""
         imports = [f"const {{ {pattern} }} = {names[path]};" for path, pattern in self.imports.items()]
         return "\n".join(["(() => {", *imports, self.code, f"return {{ {self.exports} }};", "})()"])
 
 
-def bundle(entry: Path, *, comments: bool = True) -> str:
-    """Return the module at `entry`, with all that it imports, as one module with a default export."""
+def bundle_modules(entry: Path, *, comments: bool = True) -> str:
+    """Return the module at `entry` and all its imports as one module with a default export."""
     modules = list(modules_of(entry))
     names = {module.path: f"$module{number}" for number, module in enumerate(modules)}
     parts = [f"const {names[module.path]} = {module.scoped(names)};" for module in modules]
@@ -39,7 +39,7 @@ def bundle(entry: Path, *, comments: bool = True) -> str:
 
 
 def modules_of(entry: Path) -> Iterator[Module]:
-    """Yield the modules that `entry` needs, each after those that it imports, itself last. Raises ValueError."""
+    """Yield the modules that `entry` needs, imports first, `entry` last. Raises ValueError for a circle."""
     yield from _walk(entry.resolve(), set(), ())
 
 
@@ -56,7 +56,7 @@ def _walk(path: Path, done: set[Path], above: tuple[Path, ...]) -> Iterator[Modu
 
 
 def read_module(path: Path) -> Module:
-    """Read a module of the form that rule 1 says. Raises ValueError for another."""
+    """Read a module in the form of rule 1. Raises ValueError for another form."""
     imports: dict[Path, str] = {}
     rest = _after_comments(path.read_text(encoding="utf-8"))
     while rest.startswith("import "):
@@ -89,6 +89,6 @@ def _after_comments(text: str) -> str:
 
 
 def _without_comments(text: str) -> str:
-    """Drop comments that have lines of their own, and indentation: no template of ours has more than one line."""
+    """Remove comment lines and indentation: no template string in these modules has several lines."""
     lines = (line.strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(("/*", "*", "//")))

@@ -1,14 +1,12 @@
-"""The panel inside of a notebook (`%ctx panel`), where there is no side panel: the same renderer as a widget."""
+"""The panel as a widget in the notebook (`%ctx panel`), for front ends without a side panel."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ctxkernel.kernel.display.bundle import bundle
-
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
+from ctxkernel.kernel.display.bundle import bundle_modules
+from ctxkernel.kernel.display.panel import Panel
 
 APP = Path(__file__).parents[2] / "lab" / "app"
 STYLES = ("style.css", "projection.css", "returning.css", "proposal.css")
@@ -16,20 +14,20 @@ STYLES = ("style.css", "projection.css", "returning.css", "proposal.css")
 
 def renderer() -> str:
     """Return the widget's script: one module."""
-    return bundle(APP / "inline.js")
+    return bundle_modules(APP / "inline.js")
 
 
-def inline_panel(ctx: Runtime) -> Any:
+def inline_panel(panel: Panel) -> Any:
     """Return a widget that shows the panel and follows the session."""
-    # Imported here: anywidget costs 0.2 s, and most sessions never ask for it.
+    # Imported late: anywidget costs 0.2 s, and most sessions never need it.
     import anywidget
     import traitlets
 
     class InlinePanel(anywidget.AnyWidget):
-        _esm = renderer()
-        _css = "\n".join((APP / name).read_text(encoding="utf-8") for name in STYLES)
-        state = traitlets.Dict().tag(sync=True)
+        _esm: Any = renderer()
+        _css: Any = "\n".join((APP / name).read_text(encoding="utf-8") for name in STYLES)
+        state: Any = traitlets.Dict().tag(sync=True)
 
-    widget = InlinePanel(state=ctx.panel.snapshot())
-    ctx.panel.follow(widget)
+    widget = InlinePanel(state=panel.snapshot())
+    panel.follow(widget)
     return widget

@@ -1,4 +1,4 @@
-"""What ctxkernel itself says in a cell: text, notices, and refusals of commands."""
+"""Texts of ctxkernel in a cell: output of commands, notices, refusals."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ctxkernel.kernel.execution.capture import Capture
 
 
 class Notices:
-    """Writes into the cell that runs, as ctxkernel: none of it counts as the cell's output."""
+    """Writes to the running cell as ctxkernel: none of it counts as the cell's output."""
 
     def __init__(self, kernel: Any, capture: Callable[[], Capture]) -> None:
         self._kernel = kernel
         self._capture = capture
         self.kept: list[str] = []
-        """What `%ctx status` and the panel go on to show."""
+        """Notices that `%ctx status` and the panel show later too."""
 
     def write(self, text: str) -> None:
         """Write to the cell's stdout."""
@@ -26,19 +26,19 @@ class Notices:
         self._stream("stderr", text + "\n")
 
     def keep(self, notice: str | None) -> None:
-        """Tell a notice, if there is one, and keep it."""
+        """Show a notice, if there is one, and keep it."""
         if notice:
             self.kept.append(notice)
             self.tell(f"ctxkernel: {notice}")
 
     def refuse(self, why: str, name: str = "CtxError") -> dict[str, Any]:
-        """Show why a command could not be carried out, and return the cell's reply."""
+        """Show the reason of a refusal as an error, and return the cell's reply."""
         content = {"ename": name, "evalue": why, "traceback": [why]}
         self._kernel.send_response(self._kernel.iopub_socket, "error", content)
         return {"status": "error", "execution_count": self._kernel.execution_count, **content}
 
     def display(self, kind: str, data: dict[str, Any], metadata: dict[str, Any], display_id: str) -> None:
-        """Show something in the cell. `kind` is a message's type: `display_data` or `update_display_data`."""
+        """Display a MIME bundle in the cell; `kind` is `display_data` or `update_display_data`."""
         content = {"data": data, "metadata": metadata, "transient": {"display_id": display_id}}
         with self._capture().ours():
             self._kernel.send_response(self._kernel.iopub_socket, kind, content)

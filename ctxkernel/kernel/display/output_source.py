@@ -1,8 +1,8 @@
-"""`view("s12")`: what a statement of this timeline gave, as a source.
+"""`view("s12")`: the outputs of a statement as a source.
 
-Rule 1: it shows the run on the way to HEAD; of a statement on another branch, that it is on one.
-Rule 2: what a redaction took out of the history is taken out of such a view by the projection, not here: the person
-        who redacted it may look at it.
+Rule 1: it shows the execution on the path to HEAD; for a statement on another branch it says so.
+Rule 2: the projection applies redactions to such a view, not this module: the person who redacted an output may
+        read it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ctxkernel.core.ports import RenderRequest
 from ctxkernel.core.text import format_duration, format_size, one_line, plural
 from ctxkernel.core.timeline import Execution, Statement, StatementLog
 from ctxkernel.projection.layout import diff_line, sections
-from ctxkernel.sources.base.file_reader import Text, content_hash, make_text
+from ctxkernel.sources.base.file_reader import Text, text_in_memory
 from ctxkernel.sources.base.rendering import Draft, Place, fit_lines
 from ctxkernel.sources.files.files import TextSource
 
 PLACE = re.compile(r"(s\d{1,12})(\.\d{1,9})?")
-"""How a statement is written, or one run of it."""
+"""The id of a statement, or of one execution."""
 
 History = Callable[[], Sequence[tuple[Statement, Execution]]]
 
 
 def open_output(place: str, log: StatementLog, history: History) -> OutputSource:
-    """Return the source for `s12`, or `s12.2` for one run of it. Raises BadTarget where there is none."""
+    """Return the source for `s12`, or `s12.2` for one execution. Raises BadTarget if there is none."""
     found = PLACE.fullmatch(place)
     if found is None or log.get(found[1]) is None or (found[2] and place not in log):
         known = [statement.statement_id for statement in log]
@@ -50,11 +50,11 @@ class OutputSource(TextSource):
 
     @property
     def statement_id(self) -> str:
-        """The statement that it looks at."""
+        """The statement."""
         return self.spec.partition(".")[0]
 
     def stamp(self) -> str:
-        """Return which run it is, whether that ended, and how much came late. Never raises."""
+        """Return the execution, its status, and the size of its late output. Never raises."""
         found = self._run()
         if isinstance(found, str):
             return found
@@ -62,7 +62,7 @@ class OutputSource(TextSource):
         return f"{found.execution_id} {found.status} {late}"
 
     def _run(self) -> Execution | str:
-        """Return the execution, or why there is none, in words."""
+        """Return the execution, or the reason why there is none."""
         sid = self.statement_id
         for _, execution in reversed(self._history()):
             if self.spec in (execution.statement_id, execution.execution_id):
@@ -73,7 +73,7 @@ class OutputSource(TextSource):
         return f"{self.spec} is on another branch; %ctx goto {sid} goes there"
 
     def text(self) -> Text:
-        """Return the outputs, each under its kind in brackets; one line where there is none."""
+        """Return the outputs, each under its kind in brackets; one line if there is none."""
         found = self._run()
         if isinstance(found, str):
             text = f"[{found}]"
@@ -81,15 +81,14 @@ class OutputSource(TextSource):
             parts = [f"[{what}]\n{text.strip(chr(10))}" for _, what, text in sections(found)]
             parts += [f"[{stream}, after its end]\n{text.strip(chr(10))}" for stream, text in found.late.items()]
             text = "\n".join(parts) or "[no output]"
-        data = text.encode("utf-8", "replace")
-        return make_text(text, size=len(data), fingerprint=content_hash(data))
+        return text_in_memory(text)
 
     def worded(self) -> bool:
-        """No: outputs may be redacted, and what a model had written of them would not be."""
+        """Return False: an output can be redacted, but a model's summary of it would not be."""
         return False
 
     def draft(self, request: RenderRequest, place: Place, budget: int) -> Draft:
-        """Render the outputs as they are now."""
+        """Render the current outputs."""
         shown = super().draft(request, place, budget)
         found = self._run()
         if request.lod != 1 or isinstance(found, str):

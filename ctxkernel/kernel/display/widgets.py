@@ -1,8 +1,8 @@
-"""Handles as live widgets, and the gestures that come from them.
+"""Handles as live widgets, and the gestures of people on them.
 
-Rule 1: a message of a widget only queues. What is queued is carried out where no cell runs, as a meta statement.
-Rule 2: what a page says is a stranger's: only what is checked here becomes the text of a statement.
-Rule 3: a widget holds texts and numbers, never a node; no variable of the user's holds a widget.
+Rule 1: a message of a widget only queues a gesture. It is carried out while no cell runs, as a meta statement.
+Rule 2: a page is untrusted: only checked values become the text of a statement.
+Rule 3: a widget contains texts and numbers, never a node; no variable of the user refers to a widget.
 """
 
 from __future__ import annotations
@@ -11,68 +11,83 @@ import functools
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
-from ctxkernel.core.errors import BadCommand, CtxError
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.loop import Loop
 from ctxkernel.core.nodes import NodeBase
 from ctxkernel.core.ports import All
-from ctxkernel.kernel import messages
-from ctxkernel.kernel.display.bundle import bundle
-from ctxkernel.kernel.turn.cell import CellRequest
-
-if TYPE_CHECKING:
-    from ctxkernel.kernel.runtime import Runtime
+from ctxkernel.core.text import suggest
+from ctxkernel.kernel.display.bundle import bundle_modules
+from ctxkernel.kernel.execution.cell import CellRequest
+from ctxkernel.kernel.execution.guard import Guard
+from ctxkernel.kernel.messages import wire as messages
 
 FOLDER = Path(__file__).parents[2] / "lab"
 TEXT_CHARS = 50_000
-"""So much of a rendering is in a widget; the output beside it has all."""
+"""Most characters of a rendering in a widget; the output beside it has all."""
 CHANGE_CHARS = 4_000
-SETTABLE = ("lod", "tokens", "mode", "freq", "pos")
 QUEUED = 100
-"""Gestures that wait, at most: a page that sends more than that is not a person's."""
+"""Most queued gestures: a page that sends more is not used by a person."""
+_WRONG_CHANGE = "a gesture sets lod, tokens or mode, or refreshes"
 
 
-# -- what a widget is ------------------------------------------------------------------------------
+def named_handle(loop: Loop, namespace: Mapping[str, Any], name: str) -> NodeBase | None:
+    """Return the handle in a variable, or with an id."""
+    value = namespace.get(name)
+    return value if isinstance(value, NodeBase) else loop.graph.node(name)
+
+
+def require_handle(loop: Loop, namespace: Mapping[str, Any], name: str, usage: str) -> NodeBase:
+    """Return the handle in a variable, or with an id. Raises BadCommand, which begins with `usage`."""
+    node = named_handle(loop, namespace, name)
+    if node is None:
+        close_ones = suggest(name, [state.name for state in loop.ls()])
+        raise BadCommand(f"{usage}: no handle {name!r}{close_ones}; ls() lists them")
+    return node
+
+
+# -- widgets ---------------------------------------------------------------------------------------
 
 
 @functools.cache
 def widget_module() -> str:
-    """Return the widget's script as one module, without its comments: each widget carries it."""
-    return bundle(FOLDER / "widget/handle.js", comments=False)
+    """Return the widget's script as one module without comments: each widget contains a copy."""
+    return bundle_modules(FOLDER / "widget/handle.js", comments=False)
 
 
 @functools.cache
-def widget_class() -> type[Any]:
-    """Return the class of the widgets. Raises ImportError where anywidget cannot be had."""
-    # Imported here: it costs 0.2 s, and a run without anybody who looks never shows one.
+def widget_class() -> Any:
+    """Return the class of the widgets. Raises ImportError if anywidget is missing."""
+    # Imported late: it costs 0.2 s, and a run without a front end shows no widget.
     import anywidget
     import traitlets
 
     class HandleWidget(anywidget.AnyWidget):
-        """Shows one handle, in as many places as it is displayed in."""
+        """Shows one handle, in every output that displays it."""
 
-        _esm = widget_module()
-        _css = (FOLDER / "widget/handle.css").read_text(encoding="utf-8")
-        facts = traitlets.Dict().tag(sync=True)
-        text = traitlets.Unicode().tag(sync=True)
-        own_id = traitlets.Unicode().tag(sync=True)
-        """Its `model_id`, which a page does not tell it."""
+        _esm: Any = widget_module()
+        _css: Any = (FOLDER / "widget/handle.css").read_text(encoding="utf-8")
+        facts: Any = traitlets.Dict().tag(sync=True)
+        text: Any = traitlets.Unicode().tag(sync=True)
+        own_id: Any = traitlets.Unicode().tag(sync=True)
+        """Its `model_id`, which a page cannot read otherwise."""
 
         def set_state(self, sync_data: Any) -> None:
-            """Take nothing from a page: it shows what the kernel says (rule 2)."""
+            """Ignore values from a page (rule 2)."""
 
     return HandleWidget
 
 
-def facts(node: NodeBase, name: str, *, aside: bool, changed: bool, before: int | None) -> messages.HandleFacts:
-    """Return what a widget shows of a handle besides its text, as JSON values.
+def handle_facts(node: NodeBase, name: str, *, aside: bool, changed: bool, before: int | None) -> messages.HandleFacts:
+    """Return the data of a widget, other than its text, as JSON values.
 
-    `before` is the size of the rendering before the last one, in estimated tokens. A budget of null is `All`.
+    `before` is the size of the rendering before the last one, in estimated tokens. A budget of None is `All`.
     """
-    shown, seen = node.rendered, node.rendered.picture
+    shown, picture = node.rendered, node.rendered.picture
     return {
         "name": name,
         "obj_id": node.obj_id,
@@ -89,7 +104,7 @@ def facts(node: NodeBase, name: str, *, aside: bool, changed: bool, before: int 
         "change": node.last_change[:CHANGE_CHARS] if node.lod != 3 else "",
         "notes": [*shown.notes, *([node.fault] if node.fault else [])],
         "more": max(0, len(shown.text) - TEXT_CHARS),
-        "picture": None if seen is None else {"media_type": seen.media_type, "data": seen.data},
+        "picture": None if picture is None else {"media_type": picture.media_type, "data": picture.data},
         "aside": aside,
     }
 
@@ -99,62 +114,70 @@ def facts(node: NodeBase, name: str, *, aside: bool, changed: bool, before: int 
 
 @dataclass(frozen=True, slots=True)
 class Gesture:
-    """What a person did to a widget, checked."""
+    """A checked gesture on a widget."""
 
     obj_id: str
     lines: Callable[[str], list[str]]
-    """The lines of the statement, for the name of the handle."""
+    """Handle's name → the lines of the statement."""
     done: Callable[[str], None]
-    """Called when it is carried out, with why it could not be, or with nothing."""
+    """Called when the gesture was carried out, with an error or an empty text."""
 
 
-def asked_lines(change: object) -> Callable[[str], list[str]]:
-    """Return what gives the lines of a statement for what a page asks for. Raises BadCommand."""
-    wanted: Mapping[str, Any] = change if isinstance(change, dict) else {}
+def gesture_lines(change: object) -> Callable[[str], list[str]]:
+    """Return a function from a handle's name to the lines of the statement. Raises BadCommand for a wrong change."""
+    wanted: Mapping[str, Any] = cast("Mapping[str, Any]", change) if isinstance(change, dict) else {}
     policy = {key: wanted[key] for key in ("lod", "tokens", "mode") if key in wanted}
-    if not wanted or wanted.keys() - {"lod", "tokens", "mode", "refresh"}:
-        raise BadCommand("a gesture sets lod, tokens or mode, or refreshes")
+    if not (policy or wanted.get("refresh")) or wanted.keys() - {"lod", "tokens", "mode", "refresh"}:
+        raise BadCommand(_WRONG_CHANGE)
     for key in ("lod", "tokens"):
         value = policy.get(key, 1)
         if not (isinstance(value, int) and not isinstance(value, bool)) and not (key == "tokens" and value is None):
             raise BadCommand(f"{key} of a gesture is a whole number")
     if policy.get("mode", "paused") not in ("paused", "running"):
         raise BadCommand("mode of a gesture is paused or running")
-    told = {key: str(All) if value is None else str(value) for key, value in policy.items()}
+    values = {key: str(All) if value is None else str(value) for key, value in policy.items()}
 
     def lines(name: str) -> list[str]:
-        made = ["%ctx set " + " ".join(f"{name}.{key}={value}" for key, value in told.items())] if told else []
-        return [*made, f"%ctx refresh {name}"] if wanted.get("refresh") else made
+        setting = "%ctx set " + " ".join(f"{name}.{key}={value}" for key, value in values.items())
+        refresh = [f"%ctx refresh {name}"] if wanted.get("refresh") else []
+        return [setting, *refresh] if values else refresh
 
-    if not lines(""):
-        raise BadCommand("a gesture sets lod, tokens or mode, or refreshes")
     return lines
 
 
 class Gestures:
-    """What people did to widgets, until it is carried out."""
+    """Queues the gestures of people on widgets until they can be carried out."""
 
-    def __init__(self, ctx: Runtime) -> None:
-        self._ctx = ctx
-        self.dispatch: Callable[[str], object]
-        """Carries out a line of `%ctx`; set by the commands."""
-        # Appended to from any thread: a stock kernel may serve comms on a thread of their own.
+    def __init__(self, kernel: Any, loop: Loop, guard: Guard) -> None:
+        self._kernel, self._loop, self._guard = kernel, loop, guard
+        self._busy: Callable[[], bool]
+        self._run: Callable[[CellRequest, Callable[[], None]], str]
+        self._dispatch: Callable[[str], object]
+        # Any thread may append: a stock kernel may serve comms on a thread of their own.
         self._queue: deque[Gesture] = deque()
 
+    def connect(self, run: Callable[[CellRequest, Callable[[], None]], str], *, busy: Callable[[], bool]) -> None:
+        """Set the function that runs a gesture as a statement, and the one that tells whether a cell runs."""
+        self._run, self._busy = run, busy
+
+    def set_dispatch(self, dispatch: Callable[[str], object]) -> None:
+        """Set the function that runs a line of `%ctx`."""
+        self._dispatch = dispatch
+
     def take(self, obj_id: str, content: object, answer: Callable[[messages.GestureDone], None]) -> None:
-        """Queue what a widget of `obj_id` says; `answer` is sent when it is carried out. Callable from any thread."""
-        said: Mapping[str, Any] = content if isinstance(content, dict) else {}
-        if said.get("type") != "gesture":
+        """Queue a widget's gesture; `answer` is called when it was carried out. Callable from any thread."""
+        message: Mapping[str, Any] = cast("Mapping[str, Any]", content) if isinstance(content, dict) else {}
+        if message.get("type") != "gesture":
             return
-        key = str(said.get("id"))[:64]
+        key = str(message.get("id"))[:64]
 
         def done(error: str) -> None:
             answer({"type": "done", "id": key, "error": error[:500]})
 
         try:
-            lines = asked_lines(said.get("change"))
+            lines = gesture_lines(message.get("change"))
             if len(self._queue) >= QUEUED:
-                raise BadCommand("too many gestures wait already; try again when the cell has ended")
+                raise BadCommand("too many gestures are queued; try again when the cell has ended")
         except BadCommand as refusal:
             done(str(refusal))
             return
@@ -162,101 +185,44 @@ class Gestures:
         if threading.current_thread() is threading.main_thread():
             self.carry_out()
         else:
-            self._ctx.kernel.io_loop.add_callback(self.carry_out)
+            self._kernel.io_loop.add_callback(self.carry_out)
 
     def carry_out(self) -> None:
-        """Carry out what is queued, unless a cell runs: then its end does. On the main thread only."""
-        ctx = self._ctx
-        while self._queue and not ctx.turns.executing:
+        """Carry out the queue, unless a cell runs: then its end does. On the main thread only."""
+        while self._queue and not self._busy():
             gesture = self._queue.popleft()
             try:
-                gesture.done(ctx.guard("gestures", self._one, "gestures are off", gesture))
-            except Exception as unheard:  # the page is gone; what was to be done is done
-                ctx.kernel.log.debug("nobody heard of a gesture: %s", unheard)
+                gesture.done(self._guard("gestures", self._carry_out_one, "gestures are off", gesture))
+            except Exception as unheard:  # the page is closed; the gesture was carried out
+                self._kernel.log.debug("the page of a gesture is closed: %s", unheard)
 
-    def _one(self, gesture: Gesture) -> str:
-        """Carry one out as a statement. Returns why it could not be, or nothing."""
-        ctx = self._ctx
-        graph = ctx.loop.graph
+    def _carry_out_one(self, gesture: Gesture) -> str:
+        """Carry out a gesture as a statement. Return an error, or an empty text."""
+        graph = self._loop.graph
         if graph.node(gesture.obj_id) is None:
             where = "is not on this branch" if graph.aside(gesture.obj_id) is not None else "is gone"
             return f"{gesture.obj_id} {where}"
-        name = ctx.name_of(gesture.obj_id)
-        if handle_named(ctx, name, "a gesture").obj_id != gesture.obj_id:
+        name = self._loop.names.first_names().get(gesture.obj_id, gesture.obj_id)
+        if require_handle(self._loop, self._kernel.shell.user_ns, name, "a gesture").obj_id != gesture.obj_id:
             return f"another handle has the name {name}: give this one a name of its own, and show that"
         lines = gesture.lines(name)
 
         def run() -> None:
             for line in lines:
-                self.dispatch(line.removeprefix("%ctx "))
+                self._dispatch(line.removeprefix("%ctx "))
 
-        source = "\n".join(lines)
-        request = CellRequest(source, new_request_id(), recorded=True, kind="meta", author="panel")
-        return ctx.turns.gesture(request, run)
-
-
-# -- the commands that gestures are ------------------------------------------------------------------
-
-
-def handle_named(ctx: Runtime, name: str, usage: str) -> NodeBase:
-    """Return the handle of that name or id. Raises BadCommand."""
-    value = ctx.shell.user_ns.get(name)
-    node = value if isinstance(value, NodeBase) else ctx.loop.graph.node(name)
-    if node is None:
-        from ctxkernel.core.text import suggest
-
-        close_ones = suggest(name, [state.name for state in ctx.loop.ls()])
-        raise BadCommand(f"{usage}: no handle {name!r}{close_ones}; ls() lists them")
-    return node
-
-
-def set_policy(ctx: Runtime, args: Sequence[str]) -> None:
-    """`%ctx set HANDLE.lod=1 …`: set the policy of handles, each handle's at once. Raises BadCommand, BadPolicy."""
-    usage = "%ctx set HANDLE.lod=1 HANDLE.tokens=300|All HANDLE.mode=running|paused HANDLE.freq=Sync HANDLE.pos=120"
-    policies: dict[str, dict[str, Any]] = {}
-    for word in args:
-        key, sign, value = word.partition("=")
-        name, dot, what = key.rpartition(".")
-        if not (sign and dot and name and value):
-            raise BadCommand(f"%ctx set {word}: write HANDLE.NAME=VALUE; {usage}")
-        number = what in ("lod", "tokens") and value.isdecimal()
-        policies.setdefault(name, {})[what] = All if value == str(All) else int(value) if number else value
-    if not policies:
-        raise BadCommand(f"{usage}: what shall be set?")
-    nodes = {name: handle_named(ctx, name, f"%ctx set {name}") for name in policies}
-    for name, policy in policies.items():
-        try:
-            nodes[name].set(**policy)
-        except CtxError as refusal:
-            raise BadCommand(f"%ctx set: {refusal}") from None
-
-
-def refresh(ctx: Runtime, args: Sequence[str]) -> None:
-    """`%ctx refresh HANDLE …`: look again. Raises BadCommand."""
-    if not args:
-        raise BadCommand("%ctx refresh HANDLE: which handle? ls() lists them")
-    for node in [handle_named(ctx, name, f"%ctx refresh {name}") for name in args]:
-        node.refresh()
-
-
-def complete(ctx: Runtime, sub: str) -> list[str]:
-    """Return what may follow on a line of these commands."""
-    states = ctx.loop.ls()
-    if sub != "set":
-        return [state.name for state in states]
-    return [
-        f"{state.name}.{what}=" for state in states for what in SETTABLE if what != "pos" or state.obj_type == "view"
-    ]
+        # No request has this id: the output of a gesture belongs to no cell.
+        request_id = f"gesture-{uuid.uuid4().hex}"
+        return self._run(CellRequest("\n".join(lines), request_id, recorded=True, kind="meta", author="panel"), run)
 
 
 def handle_widget(gestures: Gestures, obj_id: str, **state: Any) -> Any:
-    """Return a widget for the handle of that id; what is done to it is queued in `gestures`."""
+    """Return a widget for a handle; gestures on it are queued in `gestures`."""
     own_id = uuid.uuid4().hex
     widget = widget_class()(model_id=own_id, own_id=own_id, **state)
-    widget.on_msg(lambda widget, content, buffers: gestures.take(obj_id, content, widget.send))
+
+    def receive(widget: Any, content: Any, buffers: Any) -> None:
+        gestures.take(obj_id, content, widget.send)
+
+    widget.on_msg(receive)
     return widget
-
-
-def new_request_id() -> str:
-    """Return an id that no request has: what a gesture shows belongs to no cell."""
-    return f"gesture-{uuid.uuid4().hex}"

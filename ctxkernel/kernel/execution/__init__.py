@@ -1,1 +1,4 @@
-"""While a cell runs: captured output, interrupts, background workers, files that it reads and writes."""
+"""What surrounds the run of a cell: the request, the guard, signals, output, files, background work.
+
+Others may use any module here. The package knows neither turns nor displays.
+"""

@@ -23,7 +23,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 from xxhash import xxh3_128
 
@@ -99,10 +99,12 @@ class Noting:
 class FileReads:
     """Finds the files that a cell read. One a process: it stands in place of `open`."""
 
-    def __init__(self, own: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(
+        self, own: Callable[[], str | None] = lambda: None, before_write: Callable[[str], object] = lambda _: None
+    ) -> None:
         self._own = own
-        self.before_write: Callable[[str], object] | None = None
-        """Is called with the path of each file that a cell is about to open to write."""
+        self._before_write = before_write
+        """Called with the path of each file that a cell is about to open to write."""
         self._on = False
         self._read: dict[str, None] = {}
         self._written: set[str] = set()
@@ -188,9 +190,9 @@ class FileReads:
         if not self._on or not _writes(args, kwargs):
             return
         path = _path(args[0] if args else kwargs.get("file"))
-        if path is not None and self.before_write is not None:
+        if path is not None:
             with contextlib.suppress(Exception):
-                self.before_write(path)
+                self._before_write(path)
         if path in self._read and path not in self._written and path not in self._before:
             try:
                 status = os.stat(path)
@@ -289,7 +291,7 @@ def _numpy_openers() -> dict[Any, Any]:
     """Where `numpy.loadtxt` keeps the `open` that there was when NumPy was imported."""
     module = sys.modules.get("numpy.lib._datasource")
     openers = getattr(getattr(module, "_file_openers", None), "_file_openers", None)
-    return openers if isinstance(openers, dict) else {}
+    return cast("dict[Any, Any]", openers) if isinstance(openers, dict) else {}
 
 
 def _path(file: object) -> str | None:

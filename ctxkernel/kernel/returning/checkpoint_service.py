@@ -1,200 +1,240 @@
 """The checkpoints of a kernel, as its turns use them: taken, settled, compared, and the return that a cell asked for.
 
 Rule 1: a failure here costs the checkpoint, which is then skipped with its reason; never the turn.
+Rule 2: a checkpoint is taken only where the changes of the cell are known as a whole; else it is skipped.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ctxkernel.core.errors import CtxError
+from ctxkernel.core.errors import BadCommand, CtxError
 from ctxkernel.core.loop import Loop
 from ctxkernel.core.replay import CheckpointInfo, Comparison, HeadMove, Restored
 from ctxkernel.core.timeline import Execution
 from ctxkernel.core.turn import TurnResult
 from ctxkernel.kernel.display.notices import Notices
-from ctxkernel.kernel.turn.cell import CellRequest, Reply, Then
-from ctxkernel.kernel.turn.guard import Guard, line_of
+from ctxkernel.kernel.execution.cell import CellRequest, Reply, Then
+from ctxkernel.kernel.execution.guard import Guard, line_of
+from ctxkernel.kernel.returning.checkpoint_health import Health, Room
+from ctxkernel.kernel.returning.targets import Job
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
 
 if TYPE_CHECKING:
-    from ctxkernel.kernel.display.panel import Panel
-    from ctxkernel.kernel.returning.checkpoint_health import Health
-    from ctxkernel.kernel.returning.quota_check import Room
-    from ctxkernel.kernel.returning.returns import Job, Prepared, Returning
+    from ctxkernel.kernel.returning.returns import Prepared, Returning
 
 T = TypeVar("T")
 REST_SECONDS = 0.5
-"""How long no cell runs before what is left to do is done."""
+"""Seconds without a cell after which the remaining work is done."""
+_BACKGROUND = "checkpoints in the background"
 
 
+@dataclass(eq=False, kw_only=True)
 class CheckpointService:
-    """What the turns of one kernel do with its checkpoints."""
+    """The use that the turns of one kernel make of its checkpoints."""
 
-    def __init__(
-        self,
-        *,
-        kernel: Any,
-        guard: Guard,
-        notices: Notices,
-        loop: Loop,
-        store: SessionStore,
-        health: Health,
-        quota: Room,
-        panel: Panel,
-        make_rerun: Callable[[Job], Then],
-    ) -> None:
-        self.returning: Returning | None = None
-        """The checkpoints; None where they are off."""
-        self.job: Job | None = None
-        """A return that the running cell asked for …"""
-        self._prepared: Prepared | None = None
-        """… with all that it needs, loaded."""
-        self._committed: Job | None = None
-        self._kernel = kernel
-        self._guard = guard
-        self._notices = notices
-        self._loop = loop
-        self._store = store
-        self._health = health
-        self._quota = quota
-        self._panel = panel
-        self._make_rerun = make_rerun
-        self._resting: Any = None
+    kernel: Any
+    guard: Guard
+    notices: Notices
+    loop: Loop
+    store: SessionStore
+    health: Health
+    room: Room
+    show: Callable[[CheckpointInfo], None]
+    """Shows in the panel what became of a checkpoint."""
+    make_rerun: Callable[[Job], Then]
+    rested: Callable[[], None] = lambda: None
+    """Called when no cell has come for a moment and work is left."""
 
-    def run(self, run: Callable[[Returning], T], step: str = "checkpoints") -> T | None:
-        """Do something with the checkpoints; None where they, or this step, are off."""
-        back = self.returning
-        return None if back is None else self._guard(step, run, None, back)
+    returning: Returning | None = None
+    """The checkpoints; None where they are off."""
+    writing: dict[str, list[Any]] = field(default_factory=dict[str, "list[Any]"])
+    """Execution → the jobs that still write data of its checkpoint."""
+    is_first: bool = True
+    """Whether no checkpoint was taken before the cell that ran last."""
+    resting: Any = None
+    """The timer that runs while no cell does; None where nothing is left to do."""
+    job: Job | None = None
+    """The return that the running cell asked for."""
+    prepared: Prepared | None = None
+    """That return with everything that it needs, loaded."""
+    committed: Job | None = None
+    """That return, carried out."""
+
+    def start(self, back: Returning | None) -> None:
+        """Begin with the checkpoints; None: they are off."""
+        self.returning = back
+        if back is not None:
+            self.health.start(back.checkpoints.states, back.chunks, back.background)
+            self.writing = back.checkpoints.writing
+
+    def needed(self) -> Returning:
+        """Return the checkpoints. Raises BadCommand if they are off."""
+        if self.returning is None or "checkpoints" in self.guard.off:
+            why = self.guard.off.get("checkpoints", "this kernel has none")
+            raise BadCommand(
+                f"checkpoints are off ({why}); restart the kernel, then %ctx status says whether they are back"
+            )
+        return self.returning
+
+    def run(self, run: Callable[[Returning], T], part: str = "checkpoints") -> T | None:
+        """Return `run(checkpoints)`; None if they, or this part, are off."""
+        return None if self.returning is None else self.guard(part, run, None, self.returning)
 
     # -- taking ---------------------------------------------------------------------------------
 
+    def before_first(self) -> None:
+        """Note the state of the process before the first cell."""
+        back = self.returning
+        self.is_first = back is not None and back.checkpoints.base is None
+        if back is not None and self.is_first:
+            back.live.note_start()
+
+    def follow(self) -> None:
+        """Watch what the cell that just ended put into `Out`, and what handles look at now."""
+        if self.returning is not None:
+            self.returning.live.follow()
+
+    def extend_trail(self, ended: TurnResult, *, again: bool) -> None:
+        """Note a turn as a step that `%ctx undo` can take back; `again`: it is part of a re-run."""
+        if self.returning is not None:
+            if ended.outside is not None:
+                self.returning.trail.ran(*ended.outside, again=again)
+            self.returning.trail.ran(ended.statement, ended.execution, again=again)
+
     def take(self, execution: Execution) -> CheckpointRow | None:
-        """Take the state after an execution, where it is known what changed; a skipped one says why it is not there."""
-        back, execution_id, blind = self.returning, execution.execution_id, self._loop.blind
+        """Take the state after an execution if its changes are known; a skipped one says why it is not there."""
+        back, execution_id, blind = self.returning, execution.execution_id, self.loop.blind
         if back is None:
             return None
-        row = None if blind else self._guard("checkpoints", lambda: back.take(execution_id), None)
+        row = None if blind else self.guard("checkpoints", lambda: back.take(execution_id), None)
         if row is None:
-            step = "namespace diff" if blind else "checkpoints"
+            part = "namespace diff" if blind else "checkpoints"
             why = blind or "the checkpoint failed"
-            self._loop.suspect(why)
-            row = self._health.skip(execution_id, f"{why} ({found})" if (found := self._guard.why(step)) else why)
-            if step not in self._guard.off:
-                self._notices.tell(f"ctxkernel: no state is kept after {execution.statement_id}: {row.reason}")
+            self.loop.suspect(why)
+            row = self.health.skip(execution_id, f"{why} ({found})" if (found := self.guard.why(part)) else why)
+            if part not in self.guard.off:
+                self.notices.tell(f"ctxkernel: no state is kept after {execution.statement_id}: {row.reason}")
         else:
             self._tell_stored(row, execution_id)
-            self._quota.stored(row.nbytes)
+            self.room.added += row.nbytes
         return row
 
     def _tell_stored(self, made: CheckpointInfo | CheckpointRow, execution_id: str) -> None:
         """Tell, once for each trouble, that the data of a checkpoint could not be stored."""
-        told = self._health.stored(made, execution_id.rpartition(".")[0])
-        if told:
-            self._notices.tell(f"ctxkernel: {told}")
+        if told := self.health.stored(made, execution_id.rpartition(".")[0]):
+            self.notices.tell(f"ctxkernel: {told}")
 
     def info(self, execution_id: str) -> CheckpointInfo | None:
-        """Return what is known of the checkpoint after an execution; None where there is none."""
-        return None if self.returning is None else self._health.info(execution_id)
+        """Return the facts about the checkpoint after an execution; None if there is none."""
+        return None if self.returning is None else self.health.info(execution_id)
+
+    def pair(self, request: CellRequest) -> None:
+        """Find the execution that a notebook's cell re-runs."""
+        if self.returning is not None:
+            self.returning.pair(request)
 
     def compare(self, ended: TurnResult, request: CellRequest) -> Comparison | None:
-        """Return how a turn compares with the execution that it re-ran; None where it re-ran none."""
-        try:
-            back = self.returning
-            return None if back is None else back.took(ended, request.against, again=request.again)
-        except CtxError as missing:  # the state that it is to be compared with is not there
-            statement_id = ended.statement.statement_id
-            self._notices.tell(f"ctxkernel: {statement_id} is not compared with its earlier run: {missing}")
+        """Return how a turn compares with the execution that it re-ran; None if that cannot be told."""
+        if self.returning is None:
             return None
+        try:
+            comparison = self.returning.comparisons.compare(ended.execution, request.against)
+        except CtxError as missing:  # the state that it is compared with is not there
+            statement_id = ended.statement.statement_id
+            self.notices.tell(f"ctxkernel: {statement_id} is not compared with its earlier run: {missing}")
+            return None
+        self.loop.compared(comparison)
+        return comparison
 
     # -- in the background ------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Tell the log which checkpoints the background has finished."""
-        for info, rows in self.run(lambda back: back.durable(), "checkpoints in the background") or ():
+        """Write to the log which checkpoints the background has finished."""
+        for info, rows in self.run(lambda back: back.checkpoints.poll(), _BACKGROUND) or ():
             self._tell_stored(info, info.execution_id)
-            told = self._guard("session store", self._store_state, None, info, rows)
-            self._notices.keep(told)
-            self._guard("panel", self._panel.checkpoint, None, info)
+            self.notices.keep(self.guard("session store", self._store_state, None, info, rows))
+            self.guard("panel", self.show, None, info)
 
     def _store_state(self, info: CheckpointInfo, rows: Any) -> str | None:
-        return self._store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time(), results=rows)
+        return self.store.checkpoint_state(info.checkpoint_id, info.state, info.reason, time.time(), results=rows)
 
     def wait_for_all(self) -> None:
-        """Wait for all data that are still being written."""
-        self.run(lambda back: back.wait_for_all(), "checkpoints in the background")
+        """Wait until all data are written: what is packed in the background is compared with the present state."""
+        if self.writing:
+            self.run(lambda back: back.wait(), _BACKGROUND)
+            self.settle()
 
-    def rest(self, rested: Callable[[], None]) -> None:
-        """Have `rested` called when no cell has come for a moment, if something is left to do then."""
-        loop, back = getattr(self._kernel, "io_loop", None), self.returning
-        if loop is not None and back is not None and (back.checkpoints.writing or self._quota.due):
-            self._resting = loop.call_later(REST_SECONDS, rested)
+    def rest(self) -> None:
+        """Have `rested` called when no cell has come for a moment, if work is left."""
+        loop = getattr(self.kernel, "io_loop", None)
+        if loop is not None and self.returning is not None and (self.writing or self.room.due):
+            self.resting = loop.call_later(REST_SECONDS, self.rested)
 
     def stop_rest(self) -> None:
-        """A cell has come."""
-        if self._resting is not None:
-            self._kernel.io_loop.remove_timeout(self._resting)
-            self._resting = None
+        """Stop the timer: a cell has come."""
+        self.kernel.io_loop.remove_timeout(self.resting)
+        self.resting = None
 
     def keep_quota(self) -> None:
-        """Keep the data within the quota, where it is time to look."""
-        if self._quota.due:
-            self.run(self._quota.look, "quota")
+        """Keep the data within the quota, if it is time to check."""
+        if self.room.due:
+            self.run(lambda back: self.room.look(back.checkpoints, back.chunks), "quota")
 
     def close(self) -> None:
         """Finish what is being written; the kernel ends."""
-        self.run(lambda back: back.wait(), "end")
+        self.run(lambda back: back.wait(last=True), "end")
         self.settle()
         self.run(lambda back: back.close(), "end")
 
     # -- the return that a cell asked for -----------------------------------------------------------
 
     def forget_job(self) -> bool:
-        """Forget the return that a cell asked for; returns whether one was loaded and not carried out."""
-        loaded = self._prepared is not None
-        self.job = self._prepared = self._committed = None
+        """Forget the return that a cell asked for; return whether one was loaded and not carried out."""
+        loaded = self.prepared is not None
+        self.job = self.prepared = self.committed = None
         return loaded
 
     def load_job(self, reply: Reply) -> Reply:
-        """Load what the return that the cell asked for needs; nothing is changed yet. Returns the cell's reply."""
+        """Load what the return of the cell needs; nothing is changed yet. Return the cell's reply."""
         job, self.job = self.job, None
-        back = self.returning
-        if job is None or back is None:
+        if job is None or self.returning is None:
             return reply
         try:
-            self._prepared = back.prepare(job)
+            self.prepared = self.returning.prepare(job)
         except CtxError as refusal:
-            return self._notices.refuse(str(refusal))
-        except Exception as fault:  # ours: the state is as it was, and the user's next cell runs
+            return self.notices.refuse(str(refusal))
+        except Exception as fault:  # an internal fault: the state is as it was, and the user's next cell runs
             why = f"it could not be prepared ({type(fault).__name__}: {fault}); nothing was changed"
-            return self._notices.refuse(why)
+            return self.notices.refuse(why)
         return reply
 
     def commit(self) -> tuple[HeadMove, Restored] | None:
-        """Put the prepared state in place; None where none is prepared.
+        """Put the prepared state in place; None if none is prepared.
 
-        Raises CtxError where that fails: then the state is neither that of before nor that of the target.
+        Raises CtxError if that fails: then the state is neither that of before nor that of the target.
         """
-        prepared, self._prepared = self._prepared, None
+        prepared, self.prepared = self.prepared, None
         if prepared is None or self.returning is None:
             return None
         try:
-            committed = self.returning.commit(prepared)
-        except BaseException as fault:  # of ours, or out of an object of the user's
+            done = self.returning.commit(prepared)
+        except BaseException as fault:  # an internal fault, or one of a user's object
             told = prepared.job.target.told
-            why = self._loop.blind = f"the return to {told} failed on its way ({line_of(fault)})"
-            self._loop.suspect(why)
+            why = self.loop.blind = f"the return to {told} failed on its way ({line_of(fault)})"
+            self.loop.suspect(why)
             raise CtxError(
                 f"{why}: variables may have their values of before, or those of {told}. HEAD has not moved; "
                 "repeat the command, or restart the kernel and use %ctx resume"
             ) from None
-        self._committed = prepared.job
-        return committed
+        self.committed = prepared.job
+        return done
 
     def rerun(self) -> Then | None:
-        """Return the re-run that the return was made for; None where it was made for none."""
-        job, self._committed = self._committed, None
-        return self._make_rerun(job) if job is not None and job.statements else None
+        """Return the re-run that the return was made for; None if it was made for none."""
+        job, self.committed = self.committed, None
+        return self.make_rerun(job) if job is not None and job.statements else None

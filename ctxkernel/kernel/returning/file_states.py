@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ctxkernel.core.errors import StoreError
 from ctxkernel.core.settings import Settings
@@ -63,11 +63,11 @@ class FileStates(Part):
 
     name = "files"
 
-    def __init__(self, folder: Path, contents: FileContents, scan: FileScan, settings: Callable[[], Settings]) -> None:
+    def __init__(self, folder: Path, contents: FileContents, scan: FileScan, settings: Settings) -> None:
         self.folder = Path(os.path.realpath(folder))
         self.contents = contents
         self._scan = scan
-        self._settings = settings
+        self.settings = settings
         self._files: _States = {}
         """Files that cells wrote, as they are at HEAD."""
         self._base: _States = {}
@@ -86,7 +86,7 @@ class FileStates(Part):
     @property
     def on(self) -> bool:
         """Whether returns bring files back."""
-        return self._settings().files == "restore"
+        return self.settings.files == "restore"
 
     # -- as a part of the state -----------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class FileStates(Part):
         state = FileState("unknown", "", found.st_size, stat.S_IMODE(found.st_mode), found.st_mtime_ns, by)
         if not stat.S_ISREG(found.st_mode):
             return replace(state, reason="it is no regular file")
-        most = self._settings().file_keep_bytes
+        most = self.settings.file_keep_bytes
         if found.st_size > most:
             return replace(state, reason=f"it has more than {most:,} bytes (file_keep_bytes)")
         try:
@@ -223,7 +223,8 @@ class FileStates(Part):
         """
         if not self.on or not isinstance(value, Mapping) or UNKNOWN in value:
             return list(written), []
-        followed = {*value["files"], *value["base"], *self._base}
+        then = cast("Mapping[str, Mapping[str, Any]]", value)
+        followed = {*then["files"], *then["base"], *self._base}
         return [one for one in written if one.name not in followed], self.plan(value)
 
     def _changes(self, value: Any) -> list[tuple[FileChange, FileState]]:

@@ -1,6 +1,6 @@
-"""Plans of returns, from what the log recorded; and making again what no checkpoint holds.
+"""Plans of returns, made from the records of the log; and the re-runs that make what no checkpoint holds.
 
-Rule: a statement runs again alone only where the plan found it pure enough (`replay.plan`), in the restored state; the
+Rule: a statement runs again alone only if the plan found it pure enough (`replay.plan`), in the restored state; the
 names that it makes besides the missing ones are put back as they were.
 """
 
@@ -10,85 +10,23 @@ import contextlib
 import io
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ctxkernel.core.reflection import is_kind
-from ctxkernel.core.timeline import Execution, Statement
-from ctxkernel.kernel.returning.statement_facts import details
+from ctxkernel.core.timeline import Execution, Path, Statement
+from ctxkernel.kernel.returning.comparisons import RunFacts, details
+from ctxkernel.kernel.returning.live_state import AMBIENT, HANDLE, LAST, LiveState, without
+from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.kernel.returning.targets import Job
 from ctxkernel.replay.plan import Load, Plan, Run, Step, Written, make_plan
 from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.checkpoints.comparison import Difference
+from ctxkernel.state.checkpoints.restore import Restorer
 from ctxkernel.state.tracking.groups import Moment
 
-if TYPE_CHECKING:
-    from ctxkernel.kernel.returning.returns import Job, Returning
-    from ctxkernel.kernel.runtime import Runtime
-    from ctxkernel.state.checkpoints.comparison import Difference
-
 _NAME = re.compile(r"[^\W\d]\w*")
-Path = Sequence[tuple[Statement, Execution]]
-
-
-def plan_of(ctx: Runtime, back: Returning, job: Job) -> Plan:
-    """Return what a job would do. Reads only."""
-    difference = job.difference
-    log = job.log if job.log is not None else ctx.loop.log
-    path = log.path(difference.execution_id)
-    # What is alive and in use stays what it is; a generator that ran on, or that has no name now, may be made again.
-    alive = {place for unit in difference.load for one in unit.again for place in one.places} | difference.held.keys()
-    ran = {name: why for name, why in difference.stale.items() if name not in alive and _may_be_made(back.value(name))}
-    absent = {**ran, **difference.lost}
-    missing = {name_of(place): why for place, why in absent.items() if not _pseudo(place)}
-    prints = _prints(back, path)
-    prints |= dict.fromkeys(map(name_of, (*difference.stale, *difference.lost)), "")  # what reads these makes others
-    load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load if _plain_names(unit.names)]
-    files, changes = ctx.file_states.plan_files(_kept_files(back, difference), _files(ctx, path))
-    functions = {}
-    if missing:
-        functions = dict(details(ctx.shell.user_ns, "\n".join(missing), "", {}).functions)
-    plan = make_plan(
-        job.target.execution_id,
-        told=job.target.told,
-        keep=_plain_names(difference.keep),
-        load=load,
-        drop=_plain_names(difference.drop),
-        connect={one.places[0]: one.told for one in difference.connect.values()},
-        missing=missing,
-        path=_runs(ctx, back, path) if missing else (),
-        then={name: prints.get(name, "") for name in difference.target},
-        functions=functions,
-        ambient=(*_handles(ctx, difference), *(one for one in back.ambient_of(difference) if one != "files")),
-        files=files,
-        file_changes=changes,
-        statements=[_step(back, statement, execution) for statement, execution in job.statements],
-    )
-    as_now = {
-        name: why for name, why in difference.stale.items() if ":" not in name and name_of(name) not in plan.rerun
-    }
-    back_as_it_is = {name_of(name) for name in as_now} - {name_of(place) for place in difference.lost}
-    lost = {name: why for name, why in plan.lost.items() if name not in back_as_it_is}
-    comes = [replace(one, names=tuple(name for name in one.names if name not in lost)) for one in plan.load]
-    return replace(plan, as_now=as_now, lost=lost, load=tuple(one for one in comes if one.names))
-
-
-def _may_be_made(value: Any) -> bool:
-    return value is NOTHING or type(value) is types.GeneratorType
-
-
-def _kept_files(back: Returning, difference: Difference) -> Any:
-    """Return what a state says of the files whose content is kept; None where it says nothing."""
-    unit = difference.target.get("ambient:files")
-    return back.restorer.plain(unit) if unit is not None else None
-
-
-def _handles(ctx: Runtime, difference: Difference) -> list[str]:
-    """Return the handles whose own state is another then: level of detail, budget, pinned, running."""
-    names = {state.obj_id: state.name for state in ctx.loop.handles()}
-    ids = [
-        name.removeprefix("handle:") for unit in difference.load for name in unit.names if name.startswith("handle:")
-    ]
-    return [f"handle {names.get(one) or one}" for one in ids]
 
 
 def name_of(place: str) -> str:
@@ -97,107 +35,167 @@ def name_of(place: str) -> str:
     return found[0] if found else place
 
 
-def _pseudo(name: str) -> bool:
-    return ":" in name or name.startswith("Out[")
+def _plain_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if ":" not in name and not name.startswith("Out["))
 
 
-def _plain_names(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if not _pseudo(name))
+class Planner:
+    """Makes the plans of returns."""
 
+    def __init__(self, session: ReturnSession, live: LiveState, facts: RunFacts, restorer: Restorer) -> None:
+        self._session = session
+        self._live = live
+        self._facts = facts
+        self._restorer = restorer
 
-def _prints(back: Returning, path: Path) -> dict[str, str]:
-    """Return name → fingerprint at the end of a path."""
-    found: dict[str, str] = {}
-    for _, execution in path:
-        for name in execution.state_diff.deleted:
-            found.pop(name, None)
-        found |= back.fingerprints.get(execution.execution_id, {})
-    return found
+    def plan(self, job: Job) -> Plan:
+        """Return the plan of a job. Reads only."""
+        difference = job.difference
+        log = job.log if job.log is not None else self._session.loop.log
+        path = log.path(difference.execution_id)
+        missing = self._missing(difference)
+        prints = self._facts.fingerprints_at(path)
+        prints |= dict.fromkeys(map(name_of, (*difference.stale, *difference.lost)), "")  # readers of these differ
+        load = [Load(_plain_names(unit.names), unit.nbytes) for unit in difference.load if _plain_names(unit.names)]
+        kept = difference.target.get("ambient:files")
+        kept_files = self._restorer.plain(kept) if kept is not None else None
+        files, changes = self._session.file_states.plan_files(kept_files, self._files(path))
+        functions: Mapping[str, str] = {}
+        if missing:
+            functions = details(self._session.namespace, "\n".join(missing), "", {}).functions
+        ambient = [name for name in self.ambient_of(difference) if name != "files"]
+        plan = make_plan(
+            job.target.execution_id,
+            told=job.target.told,
+            keep=_plain_names(difference.keep),
+            load=load,
+            drop=_plain_names(difference.drop),
+            connect={one.places[0]: one.told for one in difference.connect.values()},
+            missing=missing,
+            path=self._runs(path) if missing else (),
+            then={name: prints.get(name, "") for name in difference.target},
+            functions=functions,
+            ambient=(*self._handles(difference), *ambient),
+            files=files,
+            file_changes=changes,
+            statements=[self._step(statement, execution) for statement, execution in job.statements],
+        )
+        stale = {name: why for name, why in difference.stale.items() if ":" not in name}
+        as_now = {name: why for name, why in stale.items() if name_of(name) not in plan.rerun}
+        unchanged = set(map(name_of, as_now)) - set(map(name_of, difference.lost))
+        lost = {name: why for name, why in plan.lost.items() if name not in unchanged}
+        loads = [replace(one, names=tuple(name for name in one.names if name not in lost)) for one in plan.load]
+        return replace(plan, as_now=as_now, lost=lost, load=tuple(one for one in loads if one.names))
 
+    def ambient_of(self, difference: Difference) -> tuple[str, ...]:
+        """Return the ambient parts that differ between a state and now. Raises StoreError."""
+        ambient = self._live.ambient
+        if difference.execution_id is None:
+            return ambient.differing(self._live.ambient_start)
+        names = without(AMBIENT, [name for unit in difference.load for name in unit.names if name != LAST])
+        return ambient.differing({name: self._restorer.plain(difference.target[AMBIENT + name]) for name in names})
 
-def _runs(ctx: Runtime, back: Returning, path: Path) -> list[Run]:
-    """Return the executions of a path with what they used and made."""
-    runs: list[Run] = []
-    prints: dict[str, str] = {}
-    for statement, execution in path:
-        execution_id, diff = execution.execution_id, execution.state_diff
-        own = back.fingerprints.get(execution_id, {})
-        touched = back.touched.get(execution_id, frozenset())
-        made = {name: own.get(name, "") for name in (*diff.added, *diff.changed)}
-        rebound = {name for name, info in diff.changed.items() if info.how == "rebound"}
-        runs.append(
-            Run(
+    def _missing(self, difference: Difference) -> dict[str, str]:
+        """Return the variables that no checkpoint holds, and why.
+
+        A value that is alive and in use stays as it is; a generator that ran on, or has no name now, may be made again.
+        """
+        alive = {place for unit in difference.load for one in unit.again for place in one.places}
+        alive |= difference.held.keys()
+        ran = {
+            name: why
+            for name, why in difference.stale.items()
+            if name not in alive
+            and ((value := self._live.value(name)) is NOTHING or type(value) is types.GeneratorType)
+        }
+        absent = {**ran, **difference.lost}
+        return {name_of(place): absent[place] for place in _plain_names(absent)}
+
+    def _handles(self, difference: Difference) -> list[str]:
+        """Return the handles whose own state differs then: level of detail, budget, pinned, running."""
+        names = {state.obj_id: state.name for state in self._session.loop.handles()}
+        ids = without(HANDLE, [name for unit in difference.load for name in unit.names])
+        return [f"handle {names.get(one) or one}" for one in ids]
+
+    def _runs(self, path: Path) -> list[Run]:
+        """Return the executions of a path with the names that they used and made."""
+        runs: list[Run] = []
+        prints: dict[str, str] = {}
+        for statement, execution in path:
+            execution_id, diff = execution.execution_id, execution.state_diff
+            own = self._facts.fingerprints.get(execution_id, {})
+            touched = self._facts.touched.get(execution_id, frozenset())
+            made = {name: own.get(name, "") for name in (*diff.added, *diff.changed)}
+            rebound = {name for name, info in diff.changed.items() if info.how == "rebound"}
+            run = Run(
                 execution_id,
                 statement.statement_id,
                 statement.source,
-                reads={name: prints.get(name, "") for name in touched if name in prints},
+                reads={name: prints[name] for name in touched if name in prints},
                 made=made,
                 bound=frozenset((*diff.added, *rebound)),
                 touched=touched - made.keys(),
                 deleted=frozenset(diff.deleted),
                 files=tuple(one.name for one in execution.artifacts if one.kind == "file"),
-                ambient=back.ambient_changed.get(execution_id, ()),
+                ambient=self._live.ambient_changed.get(execution_id, ()),
                 status=execution.status,
-                kind=statement.kind if _is_plain(ctx, statement.source) else "async",
-                asks=back.asks(statement),
+                kind=statement.kind if self._is_plain(statement.source) else "async",
+                asks=self._facts.asks(statement),
                 seconds=execution.cost.time_ms / 1000,
             )
+            runs.append(run)
+            for name in diff.deleted:
+                prints.pop(name, None)
+            prints |= own
+        return runs
+
+    def _is_plain(self, source: str) -> bool:
+        """Return whether a cell can run without an event loop: it awaits nothing at its top level."""
+        try:
+            compile(self._session.shell.transform_cell(source), "<cell>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return False
+        return True
+
+    def _files(self, path: Path) -> list[Written]:
+        """Return the files written by statements that the return leaves: the files stay as they are."""
+        there = {execution.execution_id for _, execution in path}
+        return [
+            Written(one.name, statement.statement_id, one.size)
+            for statement, execution in self._session.loop.log.path()
+            if execution.execution_id not in there
+            for one in execution.artifacts
+            if one.kind == "file"
+        ]
+
+    def _step(self, statement: Statement, execution: Execution) -> Step:
+        why = self._facts.why_skipped(statement)
+        return Step(
+            statement.statement_id,
+            "ask" if self._facts.asks(statement) else "skip" if why else "run",
+            why,
+            self._facts.differs(statement),
+            execution.cost.time_ms / 1000,
+            statement.source,
         )
-        for name in diff.deleted:
-            prints.pop(name, None)
-        prints |= own
-    return runs
 
 
-def _is_plain(ctx: Runtime, source: str) -> bool:
-    """Whether a cell can be run without an event loop: it awaits nothing at its top level."""
-    try:
-        compile(ctx.shell.transform_cell(source), "<cell>", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError):
-        return False
-    return True
+def make_again(session: ReturnSession, plan: Plan, alive: Mapping[str, Any]) -> dict[str, str]:
+    """Run the statements of a plan that make missing names. Return the names that were not made, and why.
 
-
-def _files(ctx: Runtime, path: Path) -> list[Written]:
-    """Return the files that statements wrote which the return leaves behind: they stay as they are."""
-    there = {execution.execution_id for _, execution in path}
-    return [
-        Written(one.name, statement.statement_id, one.size)
-        for statement, execution in ctx.loop.log.path()
-        if execution.execution_id not in there
-        for one in execution.artifacts
-        if one.kind == "file"
-    ]
-
-
-def _step(back: Returning, statement: Statement, execution: Execution) -> Step:
-    why = back.why_skipped(statement)
-    return Step(
-        statement.statement_id,
-        "ask" if back.asks(statement) else "skip" if why else "run",
-        why,
-        back.differs(statement),
-        execution.cost.time_ms / 1000,
-        statement.source,
-    )
-
-
-def make_again(ctx: Runtime, plan: Plan, alive: Mapping[str, Any]) -> dict[str, str]:
-    """Run the statements of a plan that bring missing names back. Returns the names that did not come, and why.
-
-    Their output is not shown. An interrupt ends it. A name that is not back by then gets its value of `alive`, if any.
+    Their output is not shown. An interrupt ends it. A name that was not made gets its value of `alive`, if any.
     """
-    namespace = ctx.shell.user_ns
+    namespace = session.namespace
     wanted = set(plan.rerun)
     lost: dict[str, str] = {}
     for statement_id in plan.again:
-        source = ctx.loop.log.statement(statement_id).source
+        source = session.loop.log.statement(statement_id).source
         names = [name for name, ids in plan.rerun.items() if statement_id in ids]
         kept = {name: value for name, value in namespace.items() if name not in wanted}
         try:
-            code = compile(ctx.shell.transform_cell(source), f"<{statement_id} again>", "exec", dont_inherit=True)
+            code = compile(session.shell.transform_cell(source), f"<{statement_id} again>", "exec", dont_inherit=True)
             with (
-                ctx.interrupts.user_code(),
+                session.interrupts.user_code(),
                 contextlib.redirect_stdout(io.StringIO()),
                 contextlib.redirect_stderr(io.StringIO()),
             ):
@@ -205,9 +203,9 @@ def make_again(ctx: Runtime, plan: Plan, alive: Mapping[str, Any]) -> dict[str, 
         except KeyboardInterrupt:
             lost |= dict.fromkeys(wanted - lost.keys(), f"interrupted while {statement_id} ran again")
             break
-        except BaseException as fault:  # the user's code: whatever it raises
+        except BaseException as fault:  # the user's code may raise anything
             why = f"{statement_id}, run again, gave {type(fault).__name__}: {fault}"[:200]
-            lost = dict.fromkeys(names, why) | lost  # the first reason may be that of the others
+            lost = dict.fromkeys(names, why) | lost  # the first reason may explain the others
         finally:
             made = {name: namespace[name] for name in names if name in namespace}
             others = {
@@ -215,10 +213,12 @@ def make_again(ctx: Runtime, plan: Plan, alive: Mapping[str, Any]) -> dict[str, 
                 for name, value in kept.items()
                 if (now := namespace.get(name, value)) is not value and type(now) is not types.FunctionType
             }
-            for name, other in _shared(ctx, made, others).items():
+            for name, other in _shared(session, made, others).items():
                 lost[name] = f"{statement_id}, run again, made it of another {other}"
                 namespace.pop(name, None)
-            _put_back(namespace, kept, wanted)
+            for name in [name for name in namespace if name not in kept and name not in wanted]:
+                del namespace[name]
+            namespace.update(kept)
     for name in wanted - lost.keys():
         if name not in namespace:
             lost[name] = "its statement, run again, did not make it"
@@ -226,27 +226,19 @@ def make_again(ctx: Runtime, plan: Plan, alive: Mapping[str, Any]) -> dict[str, 
     return lost
 
 
-def _shared(ctx: Runtime, made: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
+def _shared(session: ReturnSession, made: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
     """Return which of the values `made` hold an object that one of the others holds too, and which one."""
     if not others:
         return {}
     values = {**others, **made}
-    moment = Moment(ctx.packer, lambda name: values.get(name, NOTHING))
+    moment = Moment(session.packer, lambda name: values.get(name, NOTHING))
     moment.pack([(name,) for name in values])
     held: dict[str, str] = {}
     labels = {name: set(moment.pieces[name].packed.labels) for name in moment.pieces if name in values}
     for name in made.keys() & labels.keys():
         for other in others.keys() & labels.keys():
-            cls = f"class:{ctx.packer.uid(others[other])}" if is_kind(type(others[other]), type) else ""
+            cls = f"class:{session.packer.uid(others[other])}" if is_kind(type(others[other]), type) else ""
             common = {one for one in labels[name] & labels[other] if one.startswith("shared:") or one == cls}
             if common or type(made[name]) is others[other] or other in moment.pieces[name].names:
                 held[name] = other
     return held
-
-
-def _put_back(namespace: dict[str, Any], kept: Mapping[str, Any], wanted: set[str]) -> None:
-    for name in [name for name in namespace if name not in kept and name not in wanted]:
-        del namespace[name]
-    for name, value in kept.items():
-        if namespace.get(name) is not value:
-            namespace[name] = value

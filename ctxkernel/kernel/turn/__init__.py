@@ -1,1 +1,4 @@
-"""The turn of one cell: its steps, what guards them, its source and its time limit."""
+"""The turn of one cell: the tables of its steps, and its record.
+
+Others may use `turns` (open, shut, gesture) and `reruns` (statements that run again after a return).
+"""

@@ -6,6 +6,7 @@
 
 Rule 1: order lives in the tables. A step that fails costs what it gives, in this cell only (`Guard`).
 Rule 2: the work after a cell is bounded in time: `bounded` steps go on with less and say so.
+Rule 3: a step whose `when` is false is skipped: it has nothing to do.
 """
 
 from __future__ import annotations
@@ -17,43 +18,46 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ctxkernel.core.errors import CtxError
 from ctxkernel.core.loop import Loop
-from ctxkernel.core.replay import Comparison, HeadMove, Restored
+from ctxkernel.core.replay import HeadMove, Restored
 from ctxkernel.core.steps import Step, run_steps
-from ctxkernel.core.timeline import Artifact
+from ctxkernel.core.timeline import Execution
 from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
+from ctxkernel.kernel.configuration import Configuration
+from ctxkernel.kernel.display.handles import LiveDisplays
 from ctxkernel.kernel.display.notices import Notices
+from ctxkernel.kernel.display.panel import Panel
 from ctxkernel.kernel.execution.activity import Activity
 from ctxkernel.kernel.execution.capture import Capture, Collector
+from ctxkernel.kernel.execution.cell import CellRequest, Reply, Then
 from ctxkernel.kernel.execution.fd_streams import Streams
+from ctxkernel.kernel.execution.guard import Guard, line_of
 from ctxkernel.kernel.execution.interrupts import Interrupts
 from ctxkernel.kernel.execution.read_files import FileReads
 from ctxkernel.kernel.execution.written_files import FileScan
-from ctxkernel.kernel.turn.cell import CellRequest, CellTurn, Reply, Then
-from ctxkernel.kernel.turn.classification import moves_head
-from ctxkernel.kernel.turn.guard import Guard, line_of
-from ctxkernel.kernel.turn.outcome import outcome_of, status_of
+from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
+from ctxkernel.kernel.turn.record import CellTurn, outcome_of, status_of
 from ctxkernel.state.tracking.tracker import NamespaceTracker
 from ctxkernel.store.chunks.manifest import CheckpointRow
 from ctxkernel.store.log.session import SessionStore
 
-if TYPE_CHECKING:
-    from ctxkernel.kernel.configuration import Configuration
-    from ctxkernel.kernel.display.handles import LiveDisplays
-    from ctxkernel.kernel.display.panel import Panel
-    from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
+if TYPE_CHECKING:  # the ambient state remembers the process as it is when it is imported
     from ctxkernel.kernel.returning.file_states import FileStates
 
 _ANYTHING = "it is not known what ran"
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the steps of a turn work with."""
+def _observe_nothing(execution: Execution) -> tuple[()]:
+    return ()
+
+
+@dataclass(eq=False, kw_only=True)
+class Turns:
+    """The turns of the cells of one kernel."""
 
     kernel: Any
     guard: Guard
@@ -72,411 +76,308 @@ class Parts:
     checkpoints: CheckpointService
     displays: LiveDisplays
     panel: Panel
-    collect_summaries: Callable[[], None]
-    forget_copies: Callable[[], None]
-    """The cells that a model ran count as run no longer: what they did would now be done in another state."""
+    forget_copies: Callable[[], None] = lambda: None
+    """Forget which cells of the model ran: the state that they ran in is another now."""
+    collect_summaries: Callable[[], None] = lambda: None
+    """Store the summaries that a model wrote."""
 
-
-class Turns:
-    """The turns of the cells of one kernel."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._guard = parts.guard
-        self._loop = parts.loop
-        self._pid = os.getpid()
-        self._cell: CellTurn | None = None
-        self._unstored: deque[Callable[[], str | None]] = deque()
-        """Writes the ends of turns that are not in the log yet."""
-        self.last: TurnResult | None = None
-        self.then: Then | None = None
-        """What shall be done when the cell's turn is over."""
-        self.executing = False
-        """Whether an execute request is under way, between two cells of it too."""
-
-    @property
-    def running(self) -> OpenTurn | None:
-        """The statement of the cell that runs now."""
-        return self._cell.open if self._cell else None
-
-    def next(self) -> Then | None:
-        """Return what shall be done now that a cell's turn is over, once."""
-        then, self.then = self.then, None
-        return then
+    cell: CellTurn | None = None
+    """The record of the turn that began last, until it has ended."""
+    running: OpenTurn | None = None
+    """The statement of the cell that runs now."""
+    unstored: deque[tuple[TurnResult, CheckpointRow | None, CheckpointRow | None]] = field(
+        default_factory=deque[tuple[TurnResult, CheckpointRow | None, CheckpointRow | None]]
+    )
+    """Ended turns that are not in the log yet, with their checkpoints: after the cell, and outside of it."""
+    last: TurnResult | None = None
+    then: Then | None = None
+    """Work that continues after the turn of the cell."""
+    executing = False
+    """Whether an execute request is under way, also between two cells of it."""
+    _pid: int = field(default_factory=os.getpid)
 
     # -- begin ----------------------------------------------------------------------------------
 
     def open(self, request: CellRequest) -> None:
-        """Begin the turn of a cell, whatever fails of it."""
-        self._guard.turn()
-        self._parts.checkpoints.forget_job()
-        cell = CellTurn(request, time.time())
+        """Begin the turn of a cell, whichever step fails."""
+        self.guard.turn()
+        self.checkpoints.forget_job()
+        cell = self.cell = CellTurn(request, time.time())
         try:
-            run_steps(self.BEGIN, self._guard, self, cell)
+            run_steps(self.BEGIN, self.guard, self, cell)
         except BaseException as fault:  # interrupts are masked
-            self._guard.fail("timeline", fault)
+            self.guard.fail("timeline", fault)
+            cell.open = self.loop.opened
         if cell.open is None:
             self._suspect("its beginning")
             return
-        cell.collector = cell.collector or Collector(
-            cell.open.execution.execution_id, self._parts.configuration.settings
-        )
+        cell.collector = cell.collector or Collector(cell.open.execution.execution_id, self.configuration.settings)
         cell.started = time.perf_counter()
-        self._cell = cell
-
-    def _store_late(self, cell: CellTurn) -> None:
-        self.store_ends()
-
-    def _keep_late_output(self, cell: CellTurn) -> None:
-        self.keep_late_output()
-
-    def _collect_summaries(self, cell: CellTurn) -> None:
-        self._parts.collect_summaries()
-
-    def _settle_checkpoints(self, cell: CellTurn) -> None:
-        self._parts.checkpoints.stop_rest()
-        self._parts.checkpoints.settle()
-
-    def _pair(self, cell: CellTurn) -> None:
-        """Find the execution that a notebook's re-run is compared with."""
-        back = self._parts.checkpoints.returning
-        if cell.request.rerun and back is not None:
-            back.pair(cell.request)
-
-    def _hidden_activity(self, cell: CellTurn) -> str:
-        return self._parts.activity.ran()
+        self.running = cell.open
 
     def _prepare_tracker(self, cell: CellTurn) -> None:
-        """Tell the tracker how far to look for changes that were made outside of any cell."""
-        tracker, activity = self._parts.tracker, self._parts.activity
+        """Tell the tracker how far to search for changes that were made outside of any cell."""
         if cell.ran:
-            tracker.look_outside(cell.ran)
-        elif self._parts.interrupts.held:
-            tracker.look_outside("a signal's handler may have run")
-        elif activity.silent:
-            tracker.refresh = True
+            self.tracker.look_outside(cell.ran)
+        elif self.interrupts.held:
+            self.tracker.look_outside("a signal's handler may have run")
+        elif self.activity.silent:
+            self.tracker.refresh = True
         else:
-            tracker.quiet = True
-        activity.silent = False
+            self.tracker.quiet = True
+        self.activity.silent = False
 
     def _wait_for_checkpoints(self, cell: CellTurn) -> None:
-        if moves_head(cell.request.code):
-            self._parts.checkpoints.wait_for_all()
-            self._parts.tracker.verify_next()
+        self.checkpoints.wait_for_all()
+        self.tracker.verify_next()
 
-    def _begin_statement(self, cell: CellTurn) -> OpenTurn | None:
+    def _begin_statement(self, cell: CellTurn) -> OpenTurn:
+        if why := self.guard.off.get("timeline"):
+            raise RuntimeError(why)
         request = cell.request
-        begun = self._guard(
-            "timeline",
-            lambda: self._loop.begin(
-                request.code,
-                now=cell.now,
-                author=request.author,
-                kind=request.kind,
-                cell_id=request.cell_id,
-                tags=request.tags,
-                rerun_of=request.rerun_of.statement_id if request.rerun_of is not None else None,
-            ),
-            None,
+        return self.loop.begin(
+            request.code,
+            now=cell.now,
+            author=request.author,
+            kind=request.kind,
+            cell_id=request.cell_id,
+            tags=request.tags,
+            rerun_of=request.rerun_of.statement_id if request.rerun_of is not None else None,
         )
-        return begun or self._loop.opened
 
     def _store_beginning(self, cell: CellTurn) -> None:
-        if cell.open is not None:
-            turn = cell.open
-            self._parts.notices.keep(self._parts.store.begin(turn.statement, turn.execution, turn.outside))
+        assert cell.open is not None
+        self.notices.keep(self.store.begin(cell.open.statement, cell.open.execution, cell.open.outside))
 
     def _take_outside(self, cell: CellTurn) -> CheckpointRow | None:
-        outside = cell.open.outside if cell.open is not None else None
-        return self._parts.checkpoints.take(outside[1]) if outside is not None else None
+        assert cell.open is not None
+        assert cell.open.outside is not None
+        return self.checkpoints.take(cell.open.outside[1])
 
-    def _take_first(self, cell: CellTurn) -> None:
-        if cell.open is not None and self._parts.checkpoints.returning is not None:
-            self._parts.checkpoints.returning.before_first()
-
-    def _release_values(self, cell: CellTurn) -> None:
-        self._parts.tracker.release()
-
-    def _tell_settings(self, cell: CellTurn) -> None:
-        self._parts.configuration.tell_once()
-
-    def _begin_files(self, cell: CellTurn) -> None:
-        self._parts.file_states.begin()
-
-    def _begin_reads(self, cell: CellTurn) -> None:
-        self._parts.reads.begin()
-
-    def _open_capture(self, cell: CellTurn) -> Collector | None:
-        if cell.open is None:
-            return None
-        request, execution_id = cell.request, cell.open.execution.execution_id
+    def _open_capture(self, cell: CellTurn) -> Collector:
+        assert cell.open is not None
+        request = cell.request
         unsent = request.rerun_of is not None and not request.rerun
-        return self._parts.capture.open(request.msg_id, execution_id, unsent=unsent)
+        return self.capture.open(request.msg_id, cell.open.execution.execution_id, unsent=unsent)
 
-    def _show_beginning(self, cell: CellTurn) -> None:
-        if cell.open is not None:
-            self._parts.panel.begin(cell.open)
+    def store_ends(self, cell: CellTurn | None = None) -> None:
+        """Write the ends of turns to the log, in order; one that fails is tried again with the next."""
+        while self.unstored:
+            result, row, outside = self.unstored[0]
+            told = self.store.end(result, checkpoint=row, outside_checkpoint=outside)
+            self.unstored.popleft()
+            self.notices.keep(told)
+
+    def keep_late_output(self, cell: CellTurn | None = None) -> None:
+        """Keep output that came after the end of its cell."""
+        late = self.capture.late
+        while late:
+            execution_id, stream, text = late.popleft()
+            try:
+                self.loop.late(execution_id, stream, text)
+            except KeyError:
+                continue
+            self.guard("session store", self.store.late, None, execution_id, stream, text)
 
     BEGIN = (
-        Step("session store", _store_late),
-        Step("timeline", _keep_late_output),
-        Step("summaries by a model", _collect_summaries),
-        Step("checkpoints in the background", _settle_checkpoints),
-        Step("comparison", _pair),
-        Step("threads and tasks", _hidden_activity, gives="ran", otherwise=_ANYTHING),
+        Step("session store", store_ends, when="unstored"),
+        Step("timeline", keep_late_output, when="capture.late"),
+        Step("summaries by a model", "collect_summaries"),
+        Step("checkpoints in the background", "checkpoints.stop_rest", when="checkpoints.resting"),
+        Step("checkpoints in the background", "checkpoints.settle", when="checkpoints.writing"),
+        Step("comparison", "checkpoints.pair", needs=("request",), when="cell.request.rerun"),
+        Step("threads and tasks", "activity.ran", gives="ran", otherwise=_ANYTHING),
         Step("namespace diff", _prepare_tracker, needs=("ran",)),
-        Step("checkpoints in the background", _wait_for_checkpoints),
+        Step("checkpoints in the background", _wait_for_checkpoints, when="cell.request.moves_head"),
         Step("timeline", _begin_statement, gives="open", essential=True),
         Step("session store", _store_beginning, needs=("open",)),
-        Step("checkpoints", _take_outside, gives="outside_row", needs=("open",)),
-        Step("checkpoints", _take_first, needs=("open",)),
-        Step("namespace diff", _release_values),
-        Step("settings", _tell_settings),
-        Step("kept files", _begin_files),
-        Step("files that cells read", _begin_reads),
+        Step("checkpoints", _take_outside, gives="outside_row", needs=("open",), when="cell.open.outside"),
+        Step("checkpoints", "checkpoints.before_first", when="checkpoints.is_first"),
+        Step("namespace diff", "tracker.release"),
+        Step("settings", "configuration.tell_once", when="configuration.untold"),
+        Step("kept files", "file_states.begin", when="file_states.on"),
+        Step("files that cells read", "reads.begin"),
         Step("output capture", _open_capture, gives="collector", needs=("open",)),
-        Step("panel", _show_beginning, needs=("open",)),
+        Step("panel", "panel.begin", needs=("open",)),
     )
-    """What happens before the user's code runs, in this order."""
+    """The steps before the user's code runs, in this order."""
 
     # -- end ------------------------------------------------------------------------------------
 
     def shut(self, reply: Reply, interrupted: bool = False, timed_out: float | None = None) -> Reply:
-        """End the turn of a cell, whatever fails of it. Returns the cell's reply: an error if its return failed."""
-        cell, self._cell = self._cell, None
-        if cell is None or os.getpid() != self._pid:  # a forked child that ran on: the timeline is its parent's
+        """End the turn of a cell, whichever step fails. Return the cell's reply: an error if its return failed."""
+        cell, running, self.running = self.cell, self.running, None
+        if cell is None or running is None or os.getpid() != self._pid:  # a forked child has no timeline of its own
             return reply
         cell.reply, cell.interrupted, cell.timed_out = reply, interrupted, timed_out
-        cell.elapsed = time.perf_counter() - cell.started
-        cell.expired = self._deadline()
+        now = time.perf_counter()
+        cell.elapsed = now - cell.started
+        end, interrupts = now + self.configuration.settings.end_phase_ms / 1000, self.interrupts
+        cell.expired = lambda: interrupts.pending or time.perf_counter() > end
         try:
-            run_steps(self.END, self._guard, self, cell)
+            run_steps(self.END, self.guard, self, cell)
         except BaseException as fault:  # interrupts are masked
-            self._guard.fail("timeline", fault)
+            self.guard.fail("timeline", fault)
             self._suspect("its end")
-            self._guard("timeline", self._close, None, reply, interrupted, timed_out)
-        if self._parts.checkpoints.forget_job():  # the end failed before it came to that
-            why = self._guard.why("timeline") or "the timeline failed"
-            return self._parts.notices.refuse(f"nothing was restored: {why}")
+            self.guard("timeline", self._close, None, cell)
+        self.cell = None
+        if self.checkpoints.forget_job():  # the end failed before the return was carried out
+            return self.notices.refuse(f"nothing was restored: {self.guard.why('timeline') or 'the timeline failed'}")
         return cell.reply
-
-    def _settle_streams(self, cell: CellTurn) -> None:
-        self._parts.streams.settle()
 
     def _commit_return(self, cell: CellTurn) -> tuple[HeadMove, Restored] | None:
         try:
-            return self._parts.checkpoints.commit()
+            return self.checkpoints.commit()
         except CtxError as fault:
-            cell.reply = self._parts.notices.refuse(str(fault))
+            cell.reply = self.notices.refuse(str(fault))
             return None
-
-    def _close_capture(self, cell: CellTurn) -> None:
-        self._parts.capture.close(cell.request.msg_id)
-
-    def _list_reads(self, cell: CellTurn) -> tuple[Artifact, ...]:
-        return self._parts.reads.end(cell.expired)
-
-    def _list_written(self, cell: CellTurn) -> tuple[Artifact, ...]:
-        return self._parts.files.written(cell.now, cell.expired)
 
     def _keep_files(self, cell: CellTurn) -> None:
         assert cell.open is not None
-        statement_id = cell.open.statement.statement_id
-        self._parts.file_states.record(statement_id, cell.written, self._parts.files.listing)
+        self.file_states.record(cell.open.statement.statement_id, cell.written, self.files.listing)
 
     def _read_outcome(self, cell: CellTurn) -> Outcome:
-        return outcome_of(cell, none_came=self._parts.interrupts.none_came)
-
-    def _suspect_activity(self, cell: CellTurn) -> None:
-        if cell.ran:
-            self._parts.tracker.suspect_all(cell.ran)
-
-    def _watch_results(self, cell: CellTurn) -> None:
-        if self._parts.checkpoints.returning is not None:
-            self._parts.checkpoints.returning.follow()
+        return outcome_of(cell, none_came=self.interrupts.none_came)
 
     def _end_statement(self, cell: CellTurn) -> TurnResult:
-        assert cell.outcome is not None
-        move, restored = cell.committed or (None, None)
-        observe = cell.request.observe or (lambda execution: ())
-        now = cell.now + cell.elapsed
-        return self._loop.end(cell.outcome, now, cell.expired, move=move, restored=restored, observe=observe)
-
-    def _close_statement(self, cell: CellTurn) -> TurnResult:
-        """Return the turn; where its end failed, how the cell ended is kept, and nothing else."""
+        """Return the turn. If its end fails, only how the cell ended is kept."""
         assert cell.open is not None
         assert cell.outcome is not None
-        return cell.result or self._loop.close(cell.open, cell.outcome, cell.now + cell.elapsed)
+        now = cell.now + cell.elapsed
+        try:
+            move, restored = cell.committed or (None, None)
+            observe = cell.request.observe or _observe_nothing
+            return self.loop.end(cell.outcome, now, cell.expired, move=move, restored=restored, observe=observe)
+        except BaseException as fault:
+            self.guard.fail("timeline", fault)
+            return self.loop.close(cell.open, cell.outcome, now)
 
     def _plan_rerun(self, cell: CellTurn) -> None:
-        """Have the statements run again that the return was made for."""
+        """Plan to run the statements again that the return was made for."""
         assert cell.result is not None
         if cell.result.moved is not None:
-            self.then = self._parts.checkpoints.rerun() or self.then
+            self.then = self.checkpoints.rerun() or self.then
 
     def _take_checkpoint(self, cell: CellTurn) -> CheckpointRow | None:
-        assert cell.result is not None
-        return None if cell.result.moved is not None else self._parts.checkpoints.take(cell.result.execution)
-
-    def _compare(self, cell: CellTurn) -> Comparison | None:
-        assert cell.result is not None
-        return self._parts.checkpoints.compare(cell.result, cell.request)
-
-    def _extend_trail(self, cell: CellTurn) -> None:
-        back, ended = self._parts.checkpoints.returning, cell.result
-        assert ended is not None
-        if back is None or cell.comparison is not None or ended.moved is not None:
-            return
-        if back.trail.here != ended.execution.execution_id:
-            back.trail.ran(ended.statement, ended.execution, again=cell.request.again)
+        """Take the state after the cell, and note it as a step to undo, unless HEAD moved."""
+        result = cell.result
+        assert result is not None
+        if result.moved is not None:
+            return None
+        self.checkpoints.extend_trail(result, again=cell.request.again)
+        return self.checkpoints.take(result.execution)
 
     def _complete_result(self, cell: CellTurn) -> TurnResult:
+        """Add the checkpoint and the comparison to the result, which then waits to be stored."""
         assert cell.result is not None
-        checkpoint = self._parts.checkpoints.info(cell.result.execution.execution_id)
-        self.last = dataclasses.replace(cell.result, checkpoint=checkpoint, comparison=cell.comparison)
+        info = self.checkpoints.info(cell.result.execution.execution_id)
+        self.last = dataclasses.replace(cell.result, checkpoint=info, comparison=cell.comparison)
+        if "session store" not in self.guard.off:
+            self.unstored.append((self.last, cell.row, cell.outside_row))
         return self.last
 
     def _tell_notices(self, cell: CellTurn) -> None:
-        """Tell the notices of the model's history: nobody else does."""
+        """Tell the notices of the model's history; those of the execution were told before."""
         assert cell.result is not None
         for text in cell.result.notices[len(cell.result.execution.notices) :]:
-            self._parts.notices.tell(f"ctxkernel: {text}")
-
-    def _store_end(self, cell: CellTurn) -> None:
-        result, row, outside = cell.result, cell.row, cell.outside_row
-        assert result is not None
-        self._unstored.append(lambda: self._parts.store.end(result, checkpoint=row, outside_checkpoint=outside))
-        self.store_ends()
-
-    def _update_displays(self, cell: CellTurn) -> None:
-        self._parts.displays.update()
-
-    def _show_end(self, cell: CellTurn) -> None:
-        assert cell.result is not None
-        self._parts.panel.turn(cell.result)
-
-    def _rest(self, cell: CellTurn) -> None:
-        self._parts.checkpoints.rest(self._rested)
+            self.notices.tell(f"ctxkernel: {text}")
 
     FINISH = (
         Step("checkpoints", _take_checkpoint, gives="row", needs=("result",), essential=True),
-        Step("comparison", _compare, gives="comparison", needs=("result", "row")),
-        Step("comparison", _extend_trail, needs=("result", "comparison")),
+        Step(
+            "comparison",
+            "checkpoints.compare",
+            gives="comparison",
+            needs=("result", "request"),
+            when="cell.request.against",
+        ),
         Step("timeline", _complete_result, gives="result", needs=("result", "row", "comparison"), essential=True),
         Step("notices", _tell_notices, needs=("result",)),
-        Step("session store", _store_end, needs=("result", "row"), essential=True),
-        Step("display of handles", _update_displays),
-        Step("panel", _show_end, needs=("result",)),
-        Step("checkpoints in the background", _rest),
+        Step("session store", store_ends, needs=("result",)),
+        Step("display of handles", "displays.update"),
+        Step("panel", "panel.turn", needs=("result",)),
+        Step("checkpoints in the background", "checkpoints.rest"),
     )
-    """What follows when a statement has ended: its state is kept, and everybody is told."""
+    """The steps after a statement has ended: keep its state, and tell everybody."""
     END = (
-        Step("output of C code and subprocesses", _settle_streams),
-        Step("return", _commit_return, gives="committed", essential=True),
-        Step("output capture", _close_capture),
-        Step("files that cells read", _list_reads, gives="read", otherwise=(), bounded=True),
-        Step("written files", _list_written, gives="written", otherwise=(), bounded=True),
-        Step("kept files", _keep_files, needs=("written",)),
+        Step("output of C code and subprocesses", "streams.settle"),
+        Step("return", _commit_return, gives="committed", essential=True, when="checkpoints.prepared"),
+        Step("output capture", "capture.close", needs=("collector",)),
+        Step("files that cells read", "reads.end", gives="read", needs=("expired",), otherwise=(), bounded=True),
+        Step("written files", "files.written", gives="written", needs=("now", "expired"), otherwise=(), bounded=True),
+        Step("kept files", _keep_files, needs=("written",), when="file_states.on"),
         Step("timeline", _read_outcome, gives="outcome", needs=("read", "written"), essential=True),
-        Step("threads and tasks", _hidden_activity, gives="ran", otherwise=_ANYTHING),
-        Step("namespace diff", _suspect_activity, needs=("ran",)),
-        Step("checkpoints", _watch_results),
-        Step("timeline", _end_statement, gives="result", needs=("outcome", "committed"), bounded=True),
-        Step("timeline", _close_statement, gives="result", needs=("result", "outcome"), essential=True),
-        Step("timeline", _plan_rerun, needs=("result",)),
+        Step("threads and tasks", "activity.ran", gives="ran", otherwise=_ANYTHING),
+        Step("namespace diff", "tracker.suspect_all", needs=("ran",), when="cell.ran"),
+        Step("checkpoints", "checkpoints.follow"),
+        Step("timeline", _end_statement, gives="result", needs=("outcome", "committed"), bounded=True, essential=True),
+        Step("timeline", _plan_rerun, needs=("result",), when="checkpoints.committed"),
         *FINISH,
     )
-    """What happens when the user's code has ended, in this order; `_end_statement` walks `Loop.END`."""
+    """The steps after the user's code, in this order; `_end_statement` walks `Loop.END`."""
 
-    def _close(self, reply: Reply, interrupted: bool, timed_out: float | None) -> None:
-        """End the open statement of a cell of which `END` failed: how it ended is kept, and nothing else."""
-        turn = self._loop.opened
+    def _close(self, cell: CellTurn) -> None:
+        """End the open statement of a cell of which `END` failed: only how it ended is kept."""
+        turn = self.loop.opened
         if turn is None:
             return
-        status, exception = status_of(reply, interrupted, timed_out is not None)
-        cell = CellTurn(CellRequest("", ""), time.time(), open=turn, reply=reply)
-        cell.result = self._loop.close(turn, Outcome(status, exception=exception), time.time())
-        run_steps(self.FINISH, self._guard, self, cell)
+        status, exception = status_of(cell.reply, cell.interrupted, cell.timed_out is not None)
+        closed = self.cell = CellTurn(CellRequest("", ""), time.time(), open=turn, reply=cell.reply)
+        closed.result = self.loop.close(turn, Outcome(status, exception=exception), time.time())
+        run_steps(self.FINISH, self.guard, self, closed)
 
-    def _suspect(self, what: str) -> None:
-        self._guard("namespace diff", self._loop.suspect, None, f"a cell ran of which {what} was not seen")
+    def _suspect(self, missed: str) -> None:
+        self.guard("namespace diff", self.loop.suspect, None, f"a cell ran of which {missed} was not seen")
 
-    def _deadline(self) -> Callable[[], bool]:
-        end = time.perf_counter() + self._parts.configuration.settings.end_phase_ms / 1000
-        interrupts = self._parts.interrupts
-        return lambda: interrupts.pending or time.perf_counter() > end
-
-    def store_ends(self) -> None:
-        """Write the ends of turns to the log, in order; one that failed is tried again with the next."""
-        while self._unstored:
-            told = self._guard("session store", lambda: (self._unstored[0](),), None)
-            if told is None:
-                if "session store" in self._guard.off:
-                    self._unstored.clear()
-                return
-            self._unstored.popleft()
-            self._parts.notices.keep(told[0])
-
-    def keep_late_output(self) -> None:
-        """Keep output that came after the end of its cell."""
-        late = self._parts.capture.late
-        while late:
-            execution_id, stream, text = late.popleft()
-            try:
-                self._loop.late(execution_id, stream, text)
-            except KeyError:
-                continue
-            self._guard("session store", self._parts.store.late, None, execution_id, stream, text)
-
-    # -- gestures, and what is done between two cells ---------------------------------------------
+    # -- gestures, and the work between two cells -------------------------------------------------
 
     def gesture(self, request: CellRequest, run: Callable[[], None]) -> str:
-        """Carry out what the text of a gesture says, as a statement. Returns why it could not be, or nothing.
+        """Run the text of a gesture as a statement. Return why it failed, or an empty text.
 
-        On the main thread, where no cell runs. `run` can be interrupted as a cell can.
+        Called on the main thread, where no cell runs. `run` can be interrupted as a cell can.
         """
-        interrupts = self._parts.interrupts
-        before = interrupts.mask()
-        self._parts.forget_copies()
+        before = self.interrupts.mask()
+        self.forget_copies()
         reply: Reply = {"status": "ok"}
         try:
             self.open(request)
             try:
-                with interrupts.user_code():
+                with self.interrupts.user_code():
                     run()
             except (Exception, KeyboardInterrupt) as fault:
                 told = str(fault) if isinstance(fault, CtxError) else f"{type(fault).__name__}: {fault}".rstrip(": ")
                 reply = {"status": "error", "ename": type(fault).__name__, "evalue": told, "traceback": [told]}
             self.shut(reply, reply.get("ename") == "KeyboardInterrupt")
         finally:
-            interrupts.pending = False
+            self.interrupts.pending = False
             signal.signal(signal.SIGINT, before)
             self.idle()
         return str(reply.get("evalue", ""))
 
-    def _rested(self) -> None:
-        if self._cell is not None:
+    def rested(self) -> None:
+        """Finish what is left to do after some time without a cell."""
+        if self.running is not None:
             return
-        self._parts.interrupts.hold()
+        self.interrupts.hold()
         try:
-            self._parts.checkpoints.settle()
-            self._parts.checkpoints.keep_quota()
-            self._parts.checkpoints.rest(self._rested)
+            self.checkpoints.settle()
+            self.checkpoints.keep_quota()
+            self.checkpoints.rest()
         finally:
             self.idle()
 
     def idle(self) -> None:
-        """Nothing of ours runs any more: the user's signal handlers are in force again."""
-        if not self._parts.interrupts.busy:
+        """Put the user's signal handlers back in force: no code of ours runs any more."""
+        if not self.interrupts.busy:
             self.tell_late_signals()
-            self._parts.interrupts.release()
+            self.interrupts.release()
 
     def tell_late_signals(self) -> None:
-        """Call the user's handlers of signals that came while our code ran; what one raises is told."""
-        for name, fault in self._parts.interrupts.deliver():
-            self._parts.notices.tell(
+        """Call the user's handlers of signals that came while our code ran, and tell what they raise."""
+        for name, fault in self.interrupts.deliver():
+            self.notices.tell(
                 f"ctxkernel: {name} came when the cell had ended, while ctxkernel worked; "
                 f"its handler raised {line_of(fault)}"
             )
             if isinstance(fault, SystemExit):  # as it would end a kernel that waits
-                self._parts.kernel.io_loop.asyncio_loop.call_soon(sys.exit, fault.code)
+                self.kernel.io_loop.asyncio_loop.call_soon(sys.exit, fault.code)

@@ -105,8 +105,17 @@ class FunctionCaches(Part):
         for module in self._own_modules():
             known, members = {id(cache) for _, cache in found}, vars(module)
             own = [one for name in list(members) for one in _caches_of(name, members)]
+            own = [(path, cache) for path, cache in own if not _is_of_other_module(cache, module.__name__)]
             found += [(f"{module.__name__}.{path}", cache) for path, cache in own if id(cache) not in known]
         return found
+
+
+def _is_of_other_module(cache: Any, importer: str) -> bool:
+    """Return whether a cache is a function of another module that `importer` only imported."""
+    module = getattr(cache, "__module__", None)
+    if module == importer or not isinstance(module, str):
+        return False
+    return getattr(sys.modules.get(module), getattr(cache, "__name__", ""), None) is cache
 
 
 def _caches_of(name: str, names: Mapping[str, Any]) -> list[tuple[str, Any]]:

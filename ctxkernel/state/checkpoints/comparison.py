@@ -62,9 +62,9 @@ class StateComparison:
         target = checkpoints.state(execution_id)
         current = checkpoints.known_now()
         stale = self._doubtful(execution_id, target, current)
-        keep = self._equal_now(target, current)
-        keep |= self._proven(target, current, keep)
         held = checkpoints.held.get(execution_id, {})
+        keep = self._equal_now(target, current, held)
+        keep |= self._proven(target, current, keep)
         keep -= {each for name in stale for each in target[name].names if held.keys() >= set(target[name].names)}
         found = Difference(execution_id, target, stale)
         load: dict[int, Unit] = {}
@@ -75,9 +75,10 @@ class StateComparison:
             there = {each: held.get(each, self._value(each)) for each in unit.names}
             whole = held.keys() >= there.keys() and (gap or not stale.keys().isdisjoint(there))
             some = bool(unit.live) and not held.keys().isdisjoint(there)
-            with_it = self._shared_as_then(unit, target, keep) if whole or some else None
+            with_it = self._shared_as_then(unit, found, held, keep) if whole or some else None
             if with_it is not None and self._is_as_then(unit, execution_id, there):
                 found.held.update(there)
+                found.held.update({label: held[label] for label in with_it if label in held})
                 keep |= with_it
                 stale |= self._used(unit, execution_id)
                 continue
@@ -114,14 +115,20 @@ class StateComparison:
             now, unit = current.get(name), states[later].get(name)
             if now is None or not now.equals(unit) or not target.keys() >= {*now.names, *now.labels}:
                 continue
+            if not doubts.keys() >= set(now.names):  # a cell changed the others
+                continue
             if all(label in doubts or current[label].equals(target[label]) for label in now.labels):
                 target |= {one: current[one] for one in (*now.names, *now.labels)}
                 found[name] = _CHANGED
         return found
 
-    def _equal_now(self, target: State, current: State) -> set[str]:
+    def _equal_now(self, target: State, current: State, held: Mapping[str, Any]) -> set[str]:
         """Return the names of a state that are equal to what is there now, with all that they share with others."""
         unstored = self._checkpoints.unstored | self._tracker.changed_since()
+        # A shared object that is another one now may be equal, but what was held refers to the one that was held.
+        unstored |= {
+            label for label, obj in held.items() if is_shared(label) and self._packer.part_of(label) is not obj
+        }
         keep = {name for name, unit in target.items() if name not in unstored and unit.equals(current.get(name))}
         while True:
             gone = {
@@ -212,7 +219,7 @@ class StateComparison:
 
     def _is_as_then(self, unit: Unit, execution_id: str | None, held: Mapping[str, Any]) -> bool:
         """Say whether values that were held when a state was left are still what they were."""
-        if any(one is NOTHING for one in held.values()):
+        if any(held.get(name, NOTHING) is NOTHING for name in unit.names):
             return False
         if self._checkpoints.left == (execution_id, self._tracker.turn - 1):
             return True
@@ -220,12 +227,18 @@ class StateComparison:
         whole, body = self._print(unit, held)
         return body == known or whole == (unit.digest, [one.chunks for one in unit.buffers])
 
-    def _shared_as_then(self, unit: Unit, target: State, keep: Collection[str]) -> set[str] | None:
+    def _shared_as_then(
+        self, unit: Unit, difference: Difference, held: Mapping[str, Any], keep: Collection[str]
+    ) -> set[str] | None:
         """Return the objects of a state that a unit shares with others, where all of them live and are as then."""
+        target = difference.target
         found, todo = set[str](), [label for label in unit.labels if label not in keep]
         while todo:
             label = todo.pop()
-            if label not in target or not self._is_packed(target[label], self._any):
+            if label not in target:
+                return None
+            is_as_then = label in held and self._is_as_then(target[label], difference.execution_id, held)
+            if not is_as_then and (label in held or not self._is_packed(target[label], self._any)):
                 return None
             found.add(label)
             todo += [one for one in target[label].labels if one not in found and one not in keep]
@@ -287,3 +300,8 @@ def _shares_lazily(values: Mapping[str, Any]) -> bool:
     frames = [one for one in values.values() if is_any(class_of(one), ("pandas", "DataFrame"), ("pandas", "Series"))]
     blocks = (block for one in frames for block in getattr(getattr(one, "_mgr", None), "blocks", ()))
     return any(block.refs.has_reference() for block in blocks)
+
+
+def is_shared(name: str) -> bool:
+    """Return whether a name of a state is the label of an object that several names share."""
+    return name.startswith("shared:")

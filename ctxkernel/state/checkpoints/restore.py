@@ -23,7 +23,7 @@ from ctxkernel.core.text import format_size
 from ctxkernel.state.base.namespace import NOTHING
 from ctxkernel.state.checkpoints import units
 from ctxkernel.state.checkpoints.checkpoints import PLAIN, Checkpointer
-from ctxkernel.state.checkpoints.comparison import Difference, StateComparison
+from ctxkernel.state.checkpoints.comparison import Difference, StateComparison, is_shared
 from ctxkernel.state.checkpoints.states import CheckpointError
 from ctxkernel.state.checkpoints.units import Buffer, State, Unit
 from ctxkernel.state.tracking.groups import CHUNK
@@ -271,8 +271,10 @@ class Restorer(StateComparison):
         self._unlike = difference.execution_id, {name for unit in difference.load if unit.live for name in unit.names}
         # What came back without a part of it is not what is stored.
         lacking = fetched.values.keys() & {found[0] for place in lost if (found := _NAME.match(place))}
-        held = (*difference.held, *self._unlike[1], *lacking)
-        self._tracker.settle(difference.target, [unit.names for unit in difference.load], held)
+        shared = [label for label in difference.held if is_shared(label)]
+        held = difference.held.keys() | self._unlike[1] | lacking
+        loaded = [*(unit.names for unit in difference.load), *((label,) for label in shared)]
+        self._tracker.settle(difference.target, loaded, held.difference(shared))
         return lost
 
     def _hold(self, difference: Difference, gone: set[str]) -> None:
@@ -291,12 +293,16 @@ class Restorer(StateComparison):
             if name.startswith(("class:", "shared:")):
                 continue
             # Something in it may have no stored form: it is held besides where it is small enough.
-            stored = unit is not None and (not unit.live or unit.nbytes > HELD_BYTES) and not self._gap(unit, current)
+            shared = _labels_of(unit, current) if unit is not None else {}
+            nbytes = unit.nbytes + sum(one.nbytes for one in shared.values()) if unit is not None else 0
+            stored = unit is not None and (not unit.live or nbytes > HELD_BYTES) and not self._gap(unit, current)
             if stored and name not in doubtful:
                 continue
             value = self._value(name)
             if value is not NOTHING:
                 held[name] = value
+                parts = {label: self._packer.part_of(label) for label in shared}
+                held |= {label: obj for label, obj in parts.items() if obj is not None}
         at, unlike = self._unlike
         known = held.keys() - unlike if at == self._checkpoints.base else held.keys()
         whole = {unit.names: unit for unit in current.values() if known >= set(unit.names)}
@@ -304,6 +310,18 @@ class Restorer(StateComparison):
         # A cell without a checkpoint may have changed what is held: it is not the state of the last checkpoint.
         self._checkpoints.hold(self._head(), held, prints)
         self._checkpoints.hold_connections(current[name] for name in leaving if name in current)
+
+
+def _labels_of(unit: Unit, state: State) -> State:
+    """Return the units of the objects that a unit shares with others, directly or not."""
+    found: State = {}
+    todo = list(unit.labels)
+    while todo:
+        label = todo.pop()
+        if is_shared(label) and label in state and label not in found:
+            found[label] = state[label]
+            todo += state[label].labels
+    return found
 
 
 def _order(unit: Unit) -> int:

@@ -482,7 +482,11 @@ class NamespaceTracker(PackedVariables):
                 if name in self._variables and name not in found.added:
                     self._change(name, found)
             for name in found.changed:
-                if (turn := turns.get(name, self.turn)) < self.turn:
+                together = self._groups[name].names if name in self._groups else (name,)
+                turn = max(
+                    turns.get(one, self.turn) for one in together
+                )  # a cell that touched one may have changed all
+                if turn < self.turn:
                     self.doubts[name] = min(turn, self.doubts.get(name, turn))
         for name in (*found.added, *found.changed):
             if name in self._variables:

@@ -1,0 +1,73 @@
+"""The objects that commands use, and helpers that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.nodes import NodeBase
+from ctxkernel.kernel.asking import Models
+from ctxkernel.kernel.display.widgets import named_handle, require_handle
+from ctxkernel.kernel.execution.interrupts import Timeout
+from ctxkernel.kernel.returning.checkpoint_health import Health
+from ctxkernel.kernel.returning.checkpoint_service import CheckpointService
+from ctxkernel.kernel.session import Session
+from ctxkernel.projection.value import Projection
+
+if TYPE_CHECKING:
+    from ctxkernel.kernel.returning.returns import Returning
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext(Session):
+    """The session, and the parts of the kernel that only commands use."""
+
+    models: Models
+    checkpoints: CheckpointService
+    health: Health
+    timeout: Timeout
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The user's variables."""
+        return self.shell.user_ns
+
+    @property
+    def returning(self) -> Returning | None:
+        """The checkpoints; None if they are off."""
+        return self.checkpoints.returning
+
+    def handle_names(self) -> list[str]:
+        """Return the names of the handles."""
+        return [state.name for state in self.loop.ls()]
+
+    def handle(self, name: str) -> NodeBase | None:
+        """Return the handle in a variable, or with an id."""
+        return named_handle(self.loop, self.namespace, name)
+
+    def required_handle(self, name: str, usage: str) -> NodeBase:
+        """Return the handle in a variable, or with an id. Raises BadCommand, which begins with `usage`."""
+        return require_handle(self.loop, self.namespace, name, usage)
+
+    def projection(self) -> Projection:
+        """Return the newest projection. Raises BadCommand if there is none."""
+        if self.loop.projection is None:
+            raise BadCommand("there is no projection yet: run a cell first")
+        return self.loop.projection
+
+
+def split_flags(args: Sequence[str], known: Sequence[str], sub: str) -> tuple[list[str], list[str]]:
+    """Return the options and the other words of a command. Raises BadCommand for an unknown option."""
+    flags = [arg for arg in args if arg.startswith("--")]
+    for flag in flags:
+        if flag not in known:
+            raise BadCommand(f"%ctx {sub} has no option {flag}; it has {', '.join(known) or 'none'}")
+    return flags, [arg for arg in args if not arg.startswith("--")]
+
+
+def matches(word: str, event_id: str) -> bool:
+    """Return whether a word names an event: by its id, or by its statement's, with or without the s."""
+    statement = event_id.partition(".")[0]
+    return word in (event_id, statement, statement.removeprefix("s"))

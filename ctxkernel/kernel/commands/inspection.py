@@ -1,0 +1,250 @@
+"""Commands that look at the projection and change nothing: `projection`, `why`, `why not`, `diff projection`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.nodes import NodeBase
+from ctxkernel.core.text import format_table, one_line, suggest
+from ctxkernel.core.turn import HandleState
+from ctxkernel.history.events import RESULTS, Action, Condensation, Events, HistoryEvent, Repair, Withdrawal
+from ctxkernel.history.invariants import Condensations
+from ctxkernel.kernel.commands.context import CommandContext, split_flags
+from ctxkernel.projection.compare import Comparison, compare
+from ctxkernel.projection.displayed_tokens import estimate_tokens, vocabulary
+from ctxkernel.projection.history import Past
+from ctxkernel.projection.value import Block, Projection
+from ctxkernel.store.log.stored_projections import stored_projection
+
+TEXT_LINES = 40
+"""Most rows of a comparison."""
+_STATELESS = ("handles", "variables", "deltas", "view", "group", "note", "shown", "status", "system")
+"""Kinds of blocks that belong to no statement."""
+
+
+def projection(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Show the request to the model, block by block."""
+    flags, rest = split_flags(args, ("--json",), "projection")
+    if rest:
+        raise BadCommand(
+            f"%ctx projection takes no name: %ctx why {rest[0]} says what is in, %ctx diff projection N compares"
+        )
+    found = ctx.projection()
+    if "--json" in flags:
+        return json.dumps(found.to_json(), indent=1)
+    rows = [["block", "kind", "role", "from", "tokens", "", "why"]]
+    for block in found.blocks:
+        cached = "cached" if block.cached else "fresh"
+        rows.append(
+            [block.id, block.kind, block.role, block.origin, f"~{block.tokens}", cached, one_line(block.why, 60)]
+        )
+    settings, sent = ctx.settings, "" if ctx.account.spent else " (nothing was)"
+    size = f"~{found.tokens:,} of {settings.projection_tokens:,} tokens{_corrected(ctx, found)}, {found.cost.told()}"
+    return "\n".join(
+        [
+            f"what {settings.model} would be sent{sent}: {size}, receipt {found.receipt[:19]}",
+            format_table(rows),
+            *(f"left out {item.id}: {item.why}" for item in found.left_out),
+            *(f"red: {one.told()}" for one in found.violations),
+            "checks: " + ("all passed" if found.report.ok else f"{len(found.report.violations)} failed"),
+            *(f"\n--- {block.id}\n{block.text}" for block in found.blocks),
+        ]
+    )
+
+
+def _corrected(ctx: CommandContext, found: Projection) -> str:
+    """Return the size by the model's vocabulary and the last answer's usage; empty if neither is known."""
+    anchor, by_vocabulary = ctx.account.anchor, vocabulary() is not None
+    if not by_vocabulary and anchor is None:
+        return ""
+    counted = sum(estimate_tokens(text, found.model) for text in found.sent)
+    by = "the model's vocabulary" if by_vocabulary else "the last answer's usage"
+    return f" (~{anchor.correct(counted) if anchor is not None else counted:,} by {by})"
+
+
+# -- why a block is in, or is not --------------------------------------------------------------------
+
+
+def why(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Explain why a block is in the projection; with `not`, why something is left out of it."""
+    if args[:1] == ["not"]:
+        return _why_not(ctx, args[1:])
+    _, rest = split_flags(args, (), "why")
+    if len(rest) != 1:
+        raise BadCommand(
+            "%ctx why BLOCK: which block? %ctx projection lists them; %ctx why not NAME for what is not in"
+        )
+    name, found = rest[0], ctx.projection()
+    names = _names_of(ctx, name)
+    if blocks := _blocks(found, names):
+        prefixes = tuple(f"{one}:" for one in names)
+        lines = [f"{one.id}: in, ~{one.tokens} tokens, from {one.origin}: {one.why}" for one in blocks]
+        lines += [f"left out {one.id}: {one.why}" for one in found.left_out if one.id.startswith(prefixes)]
+        return "\n".join(lines)
+    left = {item.id: item.why for item in found.left_out}
+    if lines := [f"{one}: left out: {left[one]}" for one in names if one in left]:
+        return "\n".join(lines)
+    known = [*left, *(block.id for block in found.blocks)]
+    raise BadCommand(f"no block {name!r} in the projection{suggest(name, known)}; %ctx why not {name} looks further")
+
+
+def _names_of(ctx: CommandContext, name: str) -> tuple[str, ...]:
+    """Return the blocks that `name` may mean: a block, a statement by its number, or a handle's block."""
+    numbered = [f"s{name}"] if name.isdecimal() else []
+    return (name, *numbered, *(f"{one.obj_type}:{one.name}" for one in _states(ctx, name)))
+
+
+def _states(ctx: CommandContext, name: str) -> list[HandleState]:
+    """Return the states of a handle in the last projection."""
+    value = ctx.namespace.get(name)
+    obj_id = value.obj_id if isinstance(value, NodeBase) else ""
+    return [
+        one for one in ctx.loop.state.handles if (one.obj_id == obj_id if obj_id else name in (one.name, one.obj_id))
+    ]
+
+
+def _blocks(found: Projection, names: Sequence[str]) -> list[Block]:
+    """Return the blocks with one of these ids, else those of a statement with one of them."""
+    named = [block for block in found.blocks if block.id in names or block.id.partition("#")[0] in names]
+    return named or [block for block in found.blocks if block.origin in names and block.kind not in _STATELESS]
+
+
+def _why_not(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Explain why a name, a statement, an event or a block is not in the projection."""
+    _, rest = split_flags(args, (), "why not")
+    if len(rest) != 1:
+        raise BadCommand("%ctx why not NAME: which variable, handle, statement or block? One at a time")
+    name, found = rest[0], ctx.projection()
+    names = _names_of(ctx, name)
+    lines, excluded = _excluded(ctx.past, names)
+    lines += [
+        f"left out {one.id}: {one.why}"
+        for one in found.left_out
+        # A property that excludes an event is listed already.
+        if one.id not in excluded and {one.id, one.id.partition(":")[0], one.id.partition(".")[0]}.intersection(names)
+    ]
+    lines += condensed_away(ctx.past, name)
+    if isinstance(value := ctx.namespace.get(name), NodeBase):
+        lines += _why_no_handle(ctx, name, value, found)
+    elif name in ctx.namespace:
+        lines.append(_why_no_row(ctx, name))
+    if lines:
+        return "\n".join(dict.fromkeys(lines))
+    if inside := _blocks(found, names):
+        return f"{name} is in: " + "; ".join(f"{block.id} ({block.why})" for block in inside[:5])
+    statement_id = name.partition(".")[0].partition(":")[0]
+    if ctx.loop.log.get(statement_id) is None:
+        known = [*(block.id for block in found.blocks), *(one.id for one in found.left_out), *ctx.namespace]
+        more = "give a variable, handle, statement or block"
+        raise BadCommand(f"nothing is called {name!r}{suggest(name, known)}; {more}")
+    if statement_id not in {statement.statement_id for statement, _ in ctx.loop.history}:
+        return (
+            f"{statement_id} is on another branch: the projection shows the way to HEAD only; "
+            f"%ctx goto {statement_id} goes there"
+        )
+    return f"{statement_id} has no block of its own: what it records stands in the history (%ctx projection)"
+
+
+def _why_no_handle(ctx: CommandContext, name: str, node: NodeBase, found: Projection) -> list[str]:
+    states = _states(ctx, name)
+    names = {f"{state.obj_type}:{state.name}" for state in states} | {node.obj_id}
+    lines = [f"left out {one.id}: {one.why}" for one in found.left_out if one.id.partition("#")[0] in names]
+    lines += [f"block {block.id} is in: {block.why}" for block in found.blocks if block.id in names]
+    return lines if states else [*lines, f"{name} was made after the last projection; it is in the next one"]
+
+
+def _why_no_row(ctx: CommandContext, name: str) -> str:
+    state = ctx.loop.state
+    if name in [row.name for row in state.variables]:
+        return f"{name} is in: the table of variables has a row for it (%ctx why variables)"
+    if name.startswith("_") or name in ctx.shell.user_ns_hidden:
+        return f"{name} is IPython's or hidden: names that begin with _ and what IPython put there have no row"
+    return (
+        f"{name} has no row: the table holds the {len(state.variables)} of {state.variables_total} variables that "
+        "changed last. Change it, look at it with view(…), or print what matters"
+    )
+
+
+def condensed_away(past: Past, name: str) -> list[str]:
+    """Return which condensation or repair removed an event or a statement, a line each."""
+    withdrawn = {one.target_id for one in past.events if isinstance(one, Withdrawal)}
+    lines: list[str] = []
+    for event in past.events:
+        if isinstance(event, Condensation) and event.event_id not in withdrawn:
+            gone = next((one for one in event.forgotten_event_ids if name in (one, one.partition(".")[0])), None)
+            if gone is not None:
+                undo = f"a summary stands for it; %ctx condense --undo {event.event_id} brings it back"
+                lines.append(f"{gone} was condensed in {event.event_id} ({event.reason or 'asked for'}): {undo}")
+        elif isinstance(event, Repair) and name in (event.target_id, event.tool_call_id):
+            lines.append(f"{event.target_id} was {event.fix} by a repair: {event.reason}")
+    return lines
+
+
+def _excluded(past: Past, names: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Return which property of the history excludes the named events, a line each; and the ids of these events."""
+    shown = {event.event_id for event in past.view.events}
+    shown.update(one for made in past.view.condensations for one in made.forgotten_event_ids)
+    source: Events = [event for event in past.events if event.place != "meta"]
+    wanted = {
+        one.event_id: one for one in source if one.event_id not in shown and _event_names(one).intersection(names)
+    }
+    excluded: dict[str, str] = {}
+    events = source
+    for rule in past.properties if wanted else ():
+        if not isinstance(rule, Condensations):
+            events = rule.enforce(events, source)
+        left = wanted.keys() - excluded.keys() - {event.event_id for event in events}
+        excluded |= dict.fromkeys(left, getattr(rule, "name", "") or type(rule).__name__)
+    answered = {event.tool_call_id for event in source if isinstance(event, RESULTS)}
+    called = {event.tool_call_id for event in source if isinstance(event, Action)}
+    lines: list[str] = []
+    for event_id, event in list(wanted.items())[:8]:
+        if isinstance(event, Action) and event.tool_call_id not in answered:
+            lines.append(f"{event_id} waits for its result: a call is shown with its results only")
+        elif isinstance(event, RESULTS) and event.tool_call_id not in called:
+            lines.append(f"{event_id} is the result of {event.tool_call_id}, and no such call is in the history")
+        elif event_id in excluded:
+            lines.append(f"{event_id}: left out by a property: {excluded[event_id]} (%ctx properties)")
+    return lines, set(excluded)
+
+
+def _event_names(event: HistoryEvent) -> set[str]:
+    return {event.event_id, event.event_id.partition(".")[0], getattr(event, "tool_call_id", "")}
+
+
+# -- comparing ---------------------------------------------------------------------------------------
+
+
+def diff_projections(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Compare two projections: `diff projection s10 s14`, or one with the newest."""
+    flags, rest = split_flags(args, ("--json",), "diff projection")
+    if not 1 <= len(rest) <= 2:
+        raise BadCommand("%ctx diff projection N [M]: after which statements? %ctx timeline lists them")
+    old = stored_projection(ctx.store.path, rest[0])
+    new = stored_projection(ctx.store.path, rest[1]) if len(rest) == 2 else ctx.projection()
+    found = compare(old, new)
+    if "--json" in flags:
+        return json.dumps(found.to_json(), indent=1)
+    return comparison_text(found, rest[0], rest[1] if len(rest) == 2 else "now", old.tokens, new.tokens)
+
+
+def comparison_text(found: Comparison, old: str, new: str, before: int, after: int) -> str:
+    """Return a comparison of two projections as text."""
+    a, b = found.costs
+    lines = [
+        f"{old} → {new}: ~{before:,} → ~{after:,} tokens ({found.tokens:+,}); alone {a.told()} → {b.told()}",
+        f"sent right after {old}: {found.cost_after.told()}; ~{found.prefix_tokens:,} tokens come from the cache"
+        + (f", which breaks at {found.breaks_at}" if found.breaks_at else ": nothing differs"),
+    ]
+    rows = [["", "block", "kind", "from", "tokens"]]
+    for one in found.changes[:TEXT_LINES]:
+        sign = "+" if one.before is None else "-" if one.after is None else "~"
+        sizes = " → ".join(f"~{size:,}" for size in (one.before, one.after) if size is not None)
+        rows.append([sign, one.id, one.kind, one.origin, sizes])
+    if found.changes:
+        lines.append(format_table(rows))
+    if len(found.changes) > TEXT_LINES:
+        lines.append(f"… {len(found.changes) - TEXT_LINES} more; --json has all")
+    return "\n".join(lines)

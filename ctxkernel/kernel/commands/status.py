@@ -1,0 +1,131 @@
+"""Commands on the session as a whole: `status`, `timeline`, `show`, `timeout`."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from ctxkernel._version import __version__
+from ctxkernel.agent.asks import Spent
+from ctxkernel.core.errors import BadCommand
+from ctxkernel.core.text import align, format_duration, format_size, format_table
+from ctxkernel.core.timeline import statement_to_json
+from ctxkernel.core.timeline_table import RIGHT, timeline_table
+from ctxkernel.kernel.commands.context import CommandContext, split_flags
+
+_ROWS = 30
+"""Rows of a timeline, without a number."""
+
+
+def status(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Show the state of the kernel: session, projection, model, checkpoints, faults."""
+    loop, store, found = ctx.loop, ctx.store, ctx.loop.projection
+    place = str(store.path) if store.path else "in memory only: nothing is kept when the kernel ends"
+    rows = [
+        ("ctxkernel", f"{__version__}, Python {platform.python_version()}"),
+        ("session", f"{store.session_id} · {place}"),
+        ("timeline", f"{len(loop.log)} statements in this run, head {loop.log.head or 'none yet'}"),
+        ("handles", f"{len(loop.handles())} of {len(loop.graph.nodes())} living"),
+    ]
+    if found is not None:
+        checks = "all checks passed" if found.report.ok else f"{len(found.report.violations)} checks failed"
+        rows.append(("projection", f"~{found.tokens:,} of {ctx.settings.projection_tokens:,} tokens, {checks}"))
+    rows.append(("model", f"{ctx.settings.model}, mode {ctx.settings.mode}; {_sent(ctx)}"))
+    if ctx.models.parked:
+        rows.append(("waiting", "a cell of the model's, for your yes: %ctx approve, %ctx edit or %ctx reject"))
+    rows += _checkpoint_rows(ctx)
+    if store.signer.fault:
+        rows.append(("unsigned", f"checkpoints cannot be signed ({store.signer.fault}): a later kernel will ask first"))
+    seconds = ctx.timeout.seconds
+    rows.append(("time-out", f"{seconds:g} s a cell" if seconds else "none; %ctx timeout SECONDS sets one"))
+    rows += ctx.health.rows()
+    rows += [("step", line) for line in ctx.guard.lines()]
+    rows += [("notice", notice) for notice in ctx.notices.kept[-5:]]
+    return format_table([(f"{key}:", value) for key, value in rows])
+
+
+def _sent(ctx: CommandContext) -> str:
+    ctx.models.collect()
+    spent = ctx.account.spent.values()
+    return sum(spent, Spent()).text() if spent else "nothing has been sent to any model by this kernel"
+
+
+def _checkpoint_rows(ctx: CommandContext) -> list[tuple[str, str]]:
+    back, held = ctx.checkpoints.returning, ctx.health.storage()
+    if back is None or held is None:
+        return []
+    offer = back.resumption.offer
+    pending = f", {format_size(held['pending_bytes'])} on their way to the disk" if held["pending_bytes"] else ""
+    size = f"{format_size(held['bytes'])} of {format_size(held['quota'])}{pending}"
+    rows = [("checkpoints", f"{size} · {held['folder']}")]
+    if offer is not None and offer["statements"]:
+        rows.append(("earlier", f"a kernel before this one left {offer['statements']} statements; %ctx resume"))
+    return rows
+
+
+def timeline(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Show the statements of this run."""
+    flags, rest = split_flags(args, ("--json",), "timeline")
+    log = ctx.loop.log
+    statements = list(log)
+    if "--json" in flags:
+        rows = [statement_to_json(one, log.executions(one.statement_id)) for one in statements]
+        return json.dumps({"session": ctx.store.session_id, "head": log.head, "statements": rows}, indent=1)
+    if rest and (not rest[0].isdecimal() or int(rest[0]) < 1):
+        raise BadCommand(f"%ctx timeline {rest[0]}: how many rows? Use a whole number from 1")
+    if not statements:
+        return "no statement yet: run a cell"
+    limit = int(rest[0]) if rest else _ROWS
+    shown: list[dict[str, Any]] = [
+        statement_to_json(one, log.executions(one.statement_id)) for one in statements[-limit:]
+    ]
+    for run in (run for one in shown for run in one["executions"]):
+        info = ctx.health.info(run["execution_id"])
+        run["checkpoint"] = info and {"state": info.state, "missing": info.missing}
+    here = {execution.execution_id for _, execution in log.path()}
+    back, older = ctx.checkpoints.returning, len(statements) - limit
+    table = timeline_table(shown, log.head, here, back.named if back is not None else {})
+    head = f"… {older} older; %ctx timeline {len(statements)} shows all\n" if older > 0 else ""
+    return head + "\n".join(align(table.rows, right=RIGHT)) + f"\n{table.legend()}"
+
+
+def show(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Show one statement with all its executions."""
+    if not args:
+        raise BadCommand("%ctx show N: which statement? %ctx timeline lists them")
+    key = args[0] if args[0].startswith("s") else f"s{args[0]}"
+    statement = ctx.loop.log.get(key)
+    if statement is None:
+        raise BadCommand(f"no statement {args[0]!r} in this run; %ctx timeline lists them")
+    lines = [f"{key} · {statement.author} · {statement.kind} · cell {statement.cell_id or 'unknown'}", statement.source]
+    for run in ctx.loop.log.executions(key):
+        diff = run.state_diff
+        lines.append(f"-- {run.execution_id}: {run.status}, {format_duration(run.cost.time_ms / 1000)}")
+        lines += [f"{name}:\n{text}" for name, text in (("stdout", run.stdout), ("stderr", run.stderr)) if text]
+        lines += [f"late {name}:\n{text}" for name, text in run.late.items()]
+        if run.exception is not None:
+            lines.append(f"{run.exception.type}: {run.exception.message}")
+        lines += [f"+ {name}: {info.type} {info.repr}" for name, info in diff.added.items()]
+        lines += [f"~ {name} ({info.how}): {info.type} {info.repr}" for name, info in diff.changed.items()]
+        lines += [f"− {name}" for name in diff.deleted]
+        lines += [f"{a.kind} {a.name}: {a.mime}, {a.size:,} bytes" for a in run.artifacts]
+        lines += [f"notice: {notice}" for notice in run.notices]
+    return "\n".join(lines)
+
+
+def timeout(ctx: CommandContext, args: Sequence[str]) -> str:
+    """Show or set the time-out of cells."""
+    if args and args[0].lower() in ("off", "none", "0"):
+        ctx.timeout.seconds = None
+    elif args:
+        try:
+            seconds = float(args[0].removesuffix("s"))
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds < 10**9:
+            raise BadCommand(f"%ctx timeout {args[0]}: use seconds above 0, or off")
+        ctx.timeout.seconds = seconds
+    now = ctx.timeout.seconds
+    return f"cells are stopped after {now:g} s (from the next one on)" if now else "cells may run without end"

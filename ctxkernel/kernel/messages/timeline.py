@@ -1,0 +1,220 @@
+"""Rows of the timeline, handles and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict
+
+from ctxkernel.core.replay import CheckpointState, DivergenceKind
+from ctxkernel.core.timeline import Author, Kind, Status
+from ctxkernel.core.turn import DeltaKind
+
+
+class Tags(TypedDict, total=False):
+    """Tags that only a model's statement has."""
+
+    ask: str
+    response: Any
+    round: Any
+    model: str
+    receipt: str
+    request_id: str
+    usage: Mapping[str, Any]
+    stop_reason: str
+    held: bool
+    replayed: bool
+
+
+class BegunStatement(TypedDict):
+    """A statement that runs now."""
+
+    statement_id: str
+    execution_id: str
+    parent_execution_id: str | None
+    index: int
+    source: str
+    author: Author
+    kind: Kind
+    cell_id: str | None
+    started_at: float
+    tags: Tags
+
+
+class Size(TypedDict, total=False):
+    """The size of a value, as far as it is known."""
+
+    shape: Sequence[int]
+    len: int
+    bytes: int
+
+
+class NameChange(TypedDict):
+    """The change of one name by a statement; only a changed name has `how` and `before`."""
+
+    type: str
+    repr: str
+    size: Size
+    how: NotRequired[str]
+    before: NotRequired[str]
+
+
+class NamespaceDiff(TypedDict):
+    """The changes of the user's names by a statement."""
+
+    added: Mapping[str, NameChange]
+    changed: Mapping[str, NameChange]
+    deleted: Sequence[str]
+    incomplete: str
+
+
+class Failure(TypedDict):
+    """The exception of a statement."""
+
+    type: str
+    message: str
+    trace_summary: str
+
+
+class Artifact(TypedDict):
+    """A rich output or a written file."""
+
+    kind: str
+    name: str
+    mime: str
+    size: int
+
+
+class NodeNote(TypedDict):
+    """A handle that changed in a turn."""
+
+    name: str
+    summary: str
+
+
+class Checkpoint(TypedDict):
+    """The checkpoint after an execution."""
+
+    state: CheckpointState
+    bytes_new: int
+    time_ms: float
+    missing: Mapping[str, str]
+    reason: str
+
+
+class Divergence(TypedDict):
+    """One difference between an execution and its re-run."""
+
+    kind: DivergenceKind
+    subject: str
+    summary: str
+    cause: str
+    before: str
+    after: str
+
+
+class Comparison(TypedDict):
+    """The result of a re-run, compared with the execution `against`."""
+
+    execution_id: str
+    against: str
+    divergences: Sequence[Divergence]
+    expected: bool
+    time_ms: Sequence[float]
+    same: bool
+
+
+class Move(TypedDict):
+    """A move of HEAD; `to` is null before all executions, and where an earlier kernel moved it."""
+
+    to: str | None
+    reason: str
+
+
+class Marks(TypedDict):
+    """The marks that a person set."""
+
+    differs: bool
+    asks: bool
+
+
+class Said(TypedDict):
+    """Names and marks that a person set; they can change after the row was sent."""
+
+    names: Sequence[str]
+    marks: Marks
+
+
+class AmendedRow(Said):
+    """New names and marks of a row that was sent before."""
+
+    execution_id: str
+
+
+class ExecutionRow(BegunStatement):
+    """The fields of a row that depend on the execution alone."""
+
+    status: Status
+    timestamp: float
+    ended_at: float | None
+    time_ms: float
+    tokens: int | None
+    usd: float | None
+    stdout: str
+    stderr: str
+    cut: Mapping[str, int]
+    late: Mapping[str, str]
+    exception: Failure | None
+    diff: NamespaceDiff
+    artifacts: Sequence[Artifact]
+    notices: Sequence[str]
+    nodes: Sequence[NodeNote]
+
+
+class Row(ExecutionRow, Said):
+    """One execution."""
+
+    moved: Move | None
+    checkpoint: Checkpoint | None
+    comparison: Comparison | None
+
+
+class Branch(TypedDict):
+    """A branch of the timeline, by its executions; `fork` is null for a branch from the start."""
+
+    leaf: str
+    fork: str | None
+    statements: Sequence[str]
+    head: bool
+
+
+class Handle(TypedDict):
+    """A handle, with the first characters of its rendering."""
+
+    name: str
+    obj_id: str
+    obj_type: str
+    target: Any
+    kind: Any
+    mode: Any
+    freq: Any
+    lod: Any
+    tokens: Any
+    pos: Any
+    pinned: bool
+    pin_reason: str
+    changed: bool
+    revision: Any
+    members: Sequence[str]
+    rendered_tokens: int
+    text: str
+    notes: Sequence[str]
+
+
+class DeltaItem(TypedDict):
+    """One line of the feed of changes."""
+
+    statement_id: str
+    kind: DeltaKind
+    subject: str
+    summary: str
+    text: str

@@ -1,0 +1,246 @@
+"""Re-runs compared with what ran before: the facts about executions, and about the names that a cell uses.
+
+Runs none of the user's code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, cast
+
+from ctxkernel.core.events import MethodCalled
+from ctxkernel.core.reflection import class_dict, class_module, class_name, class_qualname, is_kind, is_own_class
+from ctxkernel.core.replay import Comparison
+from ctxkernel.core.timeline import Execution, Path, Statement, StatementLog
+from ctxkernel.kernel.execution.cell import CellRequest, on_handles, only_commands
+from ctxkernel.kernel.returning.live_state import AMBIENT, LiveState, without
+from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.replay.cause_finder import Details
+from ctxkernel.replay.causes import names_used
+from ctxkernel.replay.divergence import compare
+from ctxkernel.replay.outputs import DivergenceSettings
+from ctxkernel.replay.values import same_values
+from ctxkernel.state.ambient import passive
+from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.checkpoints.restore import Restorer
+from ctxkernel.state.checkpoints.states import States
+
+_MOST_FUNCTIONS = 50
+_MAKERS = frozenset(("view", "group", "note"))
+
+
+@dataclass(slots=True)
+class RunFacts:
+    """What is known about executions and statements beyond the log."""
+
+    marks: dict[str, str] = field(default_factory=dict[str, str])
+    """Statement or cell → `differs` or `asks`."""
+    fingerprints: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """Execution → content hashes of the names that it added or changed."""
+    touched: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Execution → names that it may have touched."""
+    _alike: dict[frozenset[str], frozenset[str]] = field(default_factory=dict[frozenset[str], frozenset[str]])
+    """One object for equal sets in `touched`: many cells touch the same names."""
+
+    def touch(self, execution_id: str, names: frozenset[str]) -> None:
+        """Note the names that an execution may have touched."""
+        self.touched[execution_id] = self._alike.setdefault(names, names)
+
+    def fingerprints_at(self, path: Path) -> dict[str, str]:
+        """Return the known fingerprints of names at the end of a path."""
+        found: dict[str, str] = {}
+        for _, execution in path:
+            for name in execution.state_diff.deleted:
+                found.pop(name, None)
+            found |= self.fingerprints.get(execution.execution_id, {})
+        return found
+
+    def differs(self, statement: Statement) -> bool:
+        """Return whether a re-run of a statement is expected to differ."""
+        return self._mark(statement) == "differs" or statement.tags.get("differs") is True
+
+    def asks(self, statement: Statement) -> bool:
+        """Return whether a statement runs again only on request."""
+        return self._mark(statement) == "asks" or statement.tags.get("asks") is True
+
+    def _mark(self, statement: Statement) -> str:
+        return self.marks.get(statement.statement_id) or self.marks.get(statement.cell_id or "", "")
+
+    @staticmethod
+    def why_skipped(statement: Statement) -> str:
+        """Return why a statement is not run again, or an empty text."""
+        if statement.tags.get("outside"):
+            return "names that changed outside of a cell cannot be run again"
+        if only_commands(statement.source) and not on_handles(statement.source):
+            return "a command, not a cell"
+        if statement.tags.get("masked"):
+            return "a credential in it was masked in the log; run its cell in the notebook"
+        return ""
+
+
+def pair(log: StatementLog, cell: CellRequest) -> None:
+    """Find the execution that a notebook's cell re-runs: the last run of that cell, else of that text."""
+    newest = list(reversed(list(log)))
+    same_cell = (one for one in newest if cell.cell_id is not None and one.cell_id == cell.cell_id)
+    best = next(same_cell, None) or next((one for one in newest if one.source == cell.code), None)
+    if best is not None:
+        cell.rerun_of = best
+        cell.against = log.executions(best.statement_id)[-1].execution_id
+
+
+class Comparisons:
+    """Compares executions with those that they re-ran."""
+
+    def __init__(
+        self, session: ReturnSession, live: LiveState, facts: RunFacts, states: States, restorer: Restorer
+    ) -> None:
+        self._session = session
+        self._live = live
+        self._facts = facts
+        self._states = states
+        self._restorer = restorer
+        self._diverged: dict[str, str] = {}
+        """Names to which a re-run since the last return gave another value, and the cause."""
+        self._renamed: dict[str, str] = {}
+        """Ids of handles that a re-run since the last return made → those of the first run."""
+
+    def forget(self) -> None:
+        """Forget what re-runs came out with: a return has replaced it."""
+        self._diverged, self._renamed = {}, {}
+
+    @property
+    def settings(self) -> DivergenceSettings:
+        """How near two results must be to count as the same."""
+        near = self._session.configuration.settings.tolerance
+        return DivergenceSettings(rel=near, abs=near)
+
+    def compare(self, new: Execution, against: str) -> Comparison:
+        """Return how an execution compares with the one that it re-ran. Raises CtxError."""
+        log = self._session.loop.log
+        old = log.execution(against)
+        statement, before = log.statement(new.statement_id), log.statement(old.statement_id)
+        names = {*old.state_diff.added, *old.state_diff.changed, *new.state_diff.added, *new.state_diff.changed}
+        known = replace(
+            details(self._session.namespace, statement.source, before.source, self._diverged),
+            generators=self._other_generators(old, new),
+            equal=partial(self._equal, against),
+        )
+        found = compare(
+            old,
+            self._with_old_ids(old, new),
+            old_state={name: self._fingerprint(name, against) for name in names},
+            new_state={name: self.now(name) for name in names if self._live.value(name) is not NOTHING},
+            details=known,
+            settings=replace(self.settings, expected=self._facts.differs(statement)),
+        )
+        self._diverged |= {one.subject: one.cause for one in found.divergences if one.kind == "state"}
+        return found
+
+    def now(self, name: str) -> str:
+        """Return the fingerprint of a variable; empty if there is none."""
+        try:
+            return self._session.tracker.fingerprint(name)
+        except KeyError:
+            return ""
+
+    def _fingerprint(self, name: str, execution_id: str) -> str:
+        """Return the fingerprint that a name had after an execution, as far as it is known."""
+        for _, execution in reversed(self._session.loop.log.path(execution_id)):
+            found = self._facts.fingerprints.get(execution.execution_id, {})
+            if name in found:
+                return found[name]
+        return ""
+
+    def _equal(self, against: str, name: str) -> bool | None:
+        """Return whether a variable is as after an execution, floats within the tolerance; None: not known."""
+        now = self._live.value(name)
+        if type(now).__module__.startswith("matplotlib."):
+            return True  # figures are compared by the pixels that a cell shows: their objects count what is drawn
+        then = self._restorer.then(against, name)
+        return None if then is NOTHING or now is NOTHING else same_values(then, now, self.settings.tolerance)
+
+    def _other_generators(self, old: Execution, new: Execution) -> list[str] | None:
+        """Return the ambient parts that differed before a re-run; None if that is not known."""
+        parents = [execution.parent_execution_id for execution in (old, new)]
+        if any(parent is None or self._states.info(parent) is None for parent in parents):
+            return None
+        before, now = (self._states.state(parent, lambda: None) for parent in parents)
+        names = [name for name in without(AMBIENT, now) if not passive(name)]
+        return [name for name in names if not now[AMBIENT + name].equals(before.get(AMBIENT + name))]
+
+    def _with_old_ids(self, old: Execution, new: Execution) -> Execution:
+        """Return a re-run with the ids of handles of the first run: no id is used twice, so its own are others."""
+        made = [
+            [e.obj_id for e in run.events if isinstance(e, MethodCalled) and e.method in _MAKERS] for run in (old, new)
+        ]
+        self._renamed |= dict(zip(made[1], made[0], strict=False))
+        if not self._renamed:
+            return new
+        ids = re.compile(rf"\b({'|'.join(sorted(self._renamed, key=len, reverse=True))})\b")
+
+        def put(text: Any) -> Any:
+            return ids.sub(lambda found: self._renamed[found[0]], text) if isinstance(text, str) else text
+
+        artifacts = tuple(replace(one, data=put(one.data)) for one in new.artifacts)
+        return replace(new, stdout=put(new.stdout), stderr=put(new.stderr), artifacts=artifacts)
+
+
+# -- the names that a cell uses ------------------------------------------------------------------------
+
+
+def details(namespace: Mapping[str, Any], source: str, old_source: str, upstream: Mapping[str, str]) -> Details:
+    """Return what the namespace says about a statement: the functions it may call, the meaning of its names."""
+    functions: dict[str, str] = {}
+    meaning: dict[str, str] = {}
+    kinds: dict[str, str] = {}
+    module = str(namespace.get("__name__", "__main__"))
+    todo, seen = list(names_used(source)), set[str]()
+    while todo and len(functions) < _MOST_FUNCTIONS:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        value = namespace.get(name)
+        is_class = is_kind(type(value), type)
+        is_own = type(value) is types.FunctionType and value.__globals__ is namespace
+        if is_own or (is_class and is_own_class(cast("type", value), module)):
+            if text := _source(value):
+                functions[name] = text
+                todo += names_used(text)
+        elif type(value) is types.ModuleType:
+            meaning[name] = str(value.__dict__.get("__name__", name))
+        elif type(value) in (types.FunctionType, types.BuiltinFunctionType):
+            meaning[name] = _dotted(value)
+        elif is_class:
+            meaning[name] = f"{class_module(cast('type', value))}.{class_qualname(cast('type', value))}"
+        elif type(value) in (set, frozenset):
+            kinds[name] = type(value).__name__
+    old = old_source if old_source != source else None
+    return Details(source=source, old_source=old, functions=functions, meaning=meaning, upstream=upstream, types=kinds)
+
+
+def _dotted(value: Any) -> str:
+    """Return the module and name of a function; a bound one of C, `f = random.random`, has its class's module."""
+    owner = None if type(value) is types.FunctionType else value.__self__
+    if owner is None or type(owner) is types.ModuleType:
+        return f"{value.__module__ or 'builtins'}.{value.__name__}"
+    return f"{class_module(type(owner))}.{value.__name__}"
+
+
+def _source(value: Any) -> str:
+    """Return the source of a function or class of a cell; empty if it is not known."""
+    if type(value) is types.FunctionType:
+        try:
+            return inspect.getsource(value)
+        except (OSError, TypeError, ValueError, IndexError):
+            return ""
+    # The lines of a class of a cell are not known, those of its methods are.
+    methods = [_source(one) for one in class_dict(value).values() if type(one) is types.FunctionType]
+    body = "".join(textwrap.indent(textwrap.dedent(method), "    ") for method in methods)
+    return f"class {class_name(value)}:\n{body}" if body else ""

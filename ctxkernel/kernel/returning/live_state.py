@@ -1,0 +1,289 @@
+"""The state of the interpreter beside the user's variables: results, targets of handles, modules, ambient parts.
+
+A checkpoint names these by pseudo-names: `Out[3]`, `target:v1`, `handle:v1`, `module:mine`, `ambient:random`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ctxkernel.kernel.returning.session import ReturnSession
+from ctxkernel.state.ambient import PARTS, Ambient, passive
+from ctxkernel.state.base.namespace import NOTHING
+from ctxkernel.state.base.own_modules import IN_PLACE, LOGGING, PREFIX, PYPLOT, OwnModule, OwnModules
+from ctxkernel.state.checkpoints.units import State
+
+LAST = "ambient:last results"
+"""The pseudo-name of the results that `_`, `__`, `___` and the user's own names of that form stand for."""
+AMBIENT, HANDLE, TARGET = "ambient:", "handle:", "target:"
+_LAST = ("_", "__", "___")
+_RESULT = re.compile(r"Out\[(\d+)\]")
+_NUMBERED = re.compile(r"_(\d+)")
+_OWN = -1
+"""In the value of `LAST`: the user bound or deleted this name."""
+
+
+def is_variable(name: str) -> bool:
+    """Return whether a name is a variable's, and neither a pseudo-name nor a name that IPython gives to results."""
+    return ":" not in name and not name.startswith("Out[") and not _is_of_result(name)
+
+
+def _is_of_result(name: str) -> bool:
+    return name in _LAST or _NUMBERED.fullmatch(name) is not None
+
+
+def without(prefix: str, names: Collection[str]) -> list[str]:
+    """Return the names that begin with a prefix, without it."""
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+
+
+class LiveState:
+    """The present state of the interpreter, and what of it changed since the last checkpoint."""
+
+    def __init__(self, session: ReturnSession) -> None:
+        self._session = session
+        self._tracker, self._graph = session.tracker, session.loop.graph
+        self.own_modules = session.packer.own_modules
+        self.ambient = Ambient()
+        self.ambient_first = self.ambient.capture()
+        """The ambient parts as the process began; the first checkpoint holds them."""
+        self.ambient_start = dict(self.ambient_first)
+        """The ambient parts that `goto 0` goes back to."""
+        self._ambient_known = set(self.ambient_first)
+        self.ambient_changed: dict[str, tuple[str, ...]] = {}
+        """Execution → ambient parts that it changed."""
+        self._outs: set[int] = set()
+        """Numbers of the watched entries of `Out`."""
+        self._loaded_modules = OwnModules()
+        self._logging: Any = next(part for part in PARTS if part.name == "logging")
+        self._figures: Any = next(part for part in PARTS if part.name == "pyplot")
+        IN_PLACE[LOGGING] = self._logging.own_objects
+        self._modules_seen: tuple[Any, ...] = ()
+        self._gone: list[str] = []
+        """Pseudo-names that went away since the last checkpoint."""
+        self._last_seen: tuple[Any, ...] = ()
+        self._own: frozenset[str] = frozenset()
+        """Which of `_`, `__`, `___`, `_1` … the user bound or deleted."""
+        self._bound: frozenset[str] = frozenset()
+        """Those that the user bound: they are watched."""
+        self.mementos: Mapping[str, Any] = {}
+        """The handles as of the last checkpoint."""
+        self._targets: dict[str, int] = {}
+        """Pseudo-names of the objects that handles look at → ids of the objects."""
+
+    @property
+    def _outputs(self) -> dict[int, Any]:
+        return self._session.namespace.get("_oh", {})
+
+    def value(self, name: str) -> Any:
+        """Return a variable, or the value of a pseudo-name; NOTHING if there is none."""
+        if result := _RESULT.fullmatch(name):
+            return self._outputs.get(int(result[1]), NOTHING)
+        if name.startswith(TARGET):
+            return self._graph.targets().get(name.removeprefix(TARGET), NOTHING)
+        if name.startswith(PREFIX):
+            module = self.own_modules.get(name.removeprefix(PREFIX))
+            return NOTHING if module is None else module.variables()
+        if name not in self._own and _is_of_result(name):
+            return NOTHING
+        return self._session.namespace.get(name, NOTHING)
+
+    # -- changes ------------------------------------------------------------------------------
+
+    def changes(self) -> tuple[dict[str, Any], list[str]]:
+        """Return the plain parts of the state that changed, and the names of those that went away."""
+        changed: dict[str, Any] = {}
+        gone, self._gone = self._gone, []
+        gone += self._follow_outs()
+        outs = self._outputs
+        if self._last_seen != (seen := (len(outs), next(reversed(outs), 0), self._own)):
+            self._last_seen = seen
+            changed[LAST] = self._last_results()
+        mementos, old = self._graph.memento(), self.mementos
+        if mementos or old:
+            changed |= {HANDLE + key: one for key, one in mementos.items() if old.get(key) is not one}
+            gone += [HANDLE + key for key in old if key not in mementos]
+            self.mementos = mementos
+            gone += self.follow_targets()
+        return changed, gone
+
+    def ambient_changes(self, execution_id: str) -> dict[str, Any]:
+        """Return the ambient parts that an execution changed, by pseudo-name; with the first ones, once."""
+        # A cell that names nothing runs nothing that could draw a number or set an option.
+        idle = self.ambient_first == {} and self._tracker.named_nothing
+        parts = {} if idle else self.ambient.capture(bound=self._tracker.take_bound())
+        if others := tuple(name for name in parts if name in self._ambient_known and not passive(name)):
+            self.ambient_changed[execution_id] = others
+        self._ambient_known.update(parts)
+        parts, self.ambient_first = {**self.ambient_first, **parts}, {}
+        return {AMBIENT + name: value for name, value in parts.items()}
+
+    def note_start(self) -> None:
+        """Note the ambient parts before the first cell: changes of the kernel until then are not the cell's."""
+        first = self.ambient.capture()
+        self.ambient_first |= first
+        self.ambient_start = dict(self.ambient_first)
+        self._ambient_known.update(first)
+
+    def follow(self) -> None:
+        """Watch what the cell that just ended put into `Out`, what handles look at now, and the user's modules."""
+        self._gone += [*self._follow_outs(), *self.follow_targets()]
+        self._follow_modules()
+
+    def _follow_modules(self) -> None:
+        """Watch the variables of the user's own modules, pyplot's figures and the user's log handlers."""
+        loaded, known = self._loaded_modules(), self.own_modules
+        more = [name for name in (PYPLOT, LOGGING) if name in sys.modules and name not in known]
+        more = [name for name in more if name != LOGGING or self._logging.own_objects()]
+        if loaded is not self._modules_seen or more:
+            self._modules_seen = loaded
+            for name in dict.fromkeys((*(module.__name__ for module in loaded), *more)):
+                if name not in known:
+                    known[name] = OwnModule(name)
+                    self._tracker.watch(PREFIX + name)
+
+    def _follow_outs(self) -> list[str]:
+        """Watch the present entries of `Out`; return the names of those that went away."""
+        outs = self._outputs
+        before, self._own = self._bound, self._own_results(outs)
+        self._bound = self._own & self._session.namespace.keys()
+        gone, more = [*(before - self._bound)], [*(self._bound - before)]
+        if len(outs) != len(self._outs) or (outs and next(reversed(outs)) not in self._outs):
+            gone += [f"Out[{number}]" for number in self._outs if number not in outs]
+            more += [f"Out[{number}]" for number in outs if number not in self._outs]
+            self._outs = set(outs)
+        for name in gone:
+            self._tracker.unwatch(name)
+        for name in more:
+            self._tracker.watch(name)
+        return gone
+
+    def _own_results(self, outs: Mapping[int, Any]) -> frozenset[str]:
+        """Return the names of results that stand for something else, or for nothing."""
+        namespace, hook = self._session.namespace, self._session.shell.displayhook
+        own = {name for name in _LAST if namespace.get(name, NOTHING) is not getattr(hook, name, NOTHING)}
+        if not self._tracker.may_bind(_NUMBERED):
+            return frozenset(own | {name for name in self._own if name not in _LAST})
+        own |= {name for number, one in outs.items() if namespace.get(name := f"_{number}", NOTHING) is not one}
+        numbers = (found for name in namespace if type(name) is str and (found := _NUMBERED.fullmatch(name)))
+        return frozenset(own | {found[0] for found in numbers if int(found[1]) not in outs})
+
+    def follow_targets(self) -> list[str]:
+        """Watch the objects that handles look at now; return the names of those that went away.
+
+        A handle holds its object until it has the next one, so another object has another id.
+        """
+        targets = {
+            TARGET + obj_id: id(target)
+            for obj_id, target in self._graph.targets().items()
+            if not isinstance(target, str)
+        }
+        for name, known in self._targets.items():
+            if targets.get(name) != known:
+                self._tracker.unwatch(name)
+        for name, now in targets.items():
+            if self._targets.get(name) != now:
+                self._tracker.watch(name)
+        gone = [name for name in self._targets if name not in targets]
+        self._targets = targets
+        return gone
+
+    def _last_results(self) -> dict[str, int]:
+        """Return which entries of `Out` the names `_`, `__` and `___` stand for, and which names are the user's own."""
+        namespace, outs = self._session.namespace, self._outputs
+        found = dict.fromkeys(sorted(self._own), _OWN)
+        for name in [one for one in _LAST if one not in found]:
+            value = namespace.get(name, NOTHING)
+            number = next((number for number in reversed(outs) if outs[number] is value), None)
+            if number is not None:
+                found[name] = number
+        return found
+
+    # -- returning ----------------------------------------------------------------------------
+
+    def bind(self, values: Mapping[str, Any], gone: Sequence[str]) -> None:
+        """Set and remove names and pseudo-names."""
+        namespace, outs = self._session.namespace, self._outputs
+        # Even if the names stand for the same entries, those may be other objects.
+        last = values[LAST] if LAST in values else {} if LAST in gone else self._last_results()
+        for name in gone:
+            if result := _RESULT.fullmatch(name):
+                outs.pop(int(result[1]), None)
+                namespace.pop(f"_{result[1]}", None)
+            elif ":" not in name:
+                namespace.pop(name, None)
+        there = {name for name in self._own if name in namespace}
+        for name, value in values.items():
+            if result := _RESULT.fullmatch(name):
+                outs[int(result[1])] = namespace[f"_{result[1]}"] = value
+            elif name.startswith(PREFIX):
+                module = name.removeprefix(PREFIX)
+                (self.own_modules.get(module) or OwnModule(module)).put_back(value)
+            elif ":" not in name:
+                namespace[name] = value
+        if any(map(_RESULT.fullmatch, values)):
+            for number in sorted(outs):
+                outs[number] = outs.pop(number)
+        self._bind_results(outs, last, there | values.keys())
+        # Loading a value can import a module of the user's: the tracker packs it with what shares its objects.
+        self._follow_outs()
+        self._follow_modules()
+
+    def _bind_results(self, outs: Mapping[int, Any], last: Mapping[str, int], own: Collection[str]) -> None:
+        """Bind the names of results; IPython keeps a second record of them. `own`: names that the user bound."""
+        shell = self._session.shell
+        for name in {*_LAST, *self._own, *last}:
+            if last.get(name) == _OWN:
+                if name not in own:
+                    self._session.namespace.pop(name, None)
+            elif name in _LAST:
+                result = outs.get(last.get(name, -1), "")
+                shell.push({name: result}, interactive=False)
+                setattr(shell.displayhook, name, result)
+            elif (number := int(name[1:])) in outs:
+                shell.push({name: outs[number]}, interactive=False)
+            else:
+                self._session.namespace.pop(name, None)
+
+    def continue_numbers(self) -> None:
+        """Give the next prompt a number after all results, also those of an earlier kernel, to keep them all."""
+        shell = self._session.shell
+        skipped = max(0, 1 + max(self._outputs, default=0) - shell.execution_count)
+        shell.execution_count += skipped
+        for listed in (shell.history_manager.input_hist_parsed, shell.history_manager.input_hist_raw):
+            listed += [""] * skipped
+
+    def ambient_values(self, names: Collection[str], loaded: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of ambient parts: the loaded one, else that of now."""
+        known = {AMBIENT + name: value for name, value in self.ambient.captured().items()} | dict(loaded)
+        return {name: known[AMBIENT + name] for name in names if AMBIENT + name in known and AMBIENT + name != LAST}
+
+    @staticmethod
+    def adopt_copies(before: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Tell the ambient parts which objects were loaded to replace those that they hold."""
+        both = [(old, values[name]) for name, old in before.items() if name in values]
+        replaced = {id(old): new for old, new in both if type(new) is type(old)}
+        lives: list[Any] = [live for part in PARTS if (live := getattr(part, "live", None)) is not None]
+        for live in lives:
+            for token, obj in live:
+                owner = getattr(obj, "__self__", None)  # of a method, held as an observer is
+                if id(obj) in replaced:
+                    live.adopt(token, replaced[id(obj)])
+                elif owner is not None and id(owner) in replaced:
+                    live.adopt(token, getattr(replaced[id(owner)], obj.__name__))
+
+    def adopt_objects(self, parts: Mapping[str, Any], values: Mapping[str, Any], target: State) -> list[str]:
+        """Tell the parts that put figures and handlers in place which ones were loaded.
+
+        Returns the loggers that stay as they are.
+        """
+        figures = values.get(PREFIX + PYPLOT, {})
+        for number, _, token, _ in parts.get("pyplot", ()):
+            if str(number) in figures:
+                self._figures.live.adopt(token, figures[str(number)])
+        if (name := PREFIX + LOGGING) in values or name not in target:
+            return self._logging.put_back(values.get(name, {}))
+        return []

@@ -1,0 +1,52 @@
+"""The parts of one kernel that asks and commands use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ctxkernel.agent.asks import Account
+from ctxkernel.core.loop import Loop
+from ctxkernel.core.settings import Settings
+from ctxkernel.kernel.configuration import Configuration
+from ctxkernel.kernel.display.notices import Notices
+from ctxkernel.kernel.display.panel import Panel
+from ctxkernel.kernel.execution.guard import Guard
+from ctxkernel.kernel.execution.interrupts import Interrupts
+from ctxkernel.kernel.turn.turns import Turns
+from ctxkernel.projection.history import Past
+from ctxkernel.store.log.session import SessionStore
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The parts of one kernel that asks and commands use."""
+
+    kernel: Any
+    loop: Loop
+    store: SessionStore
+    configuration: Configuration
+    turns: Turns
+    interrupts: Interrupts
+    guard: Guard
+    notices: Notices
+    panel: Panel
+    account: Account
+    keep_mark: Callable[[str, str, str | None], None]
+    """(subject, mark, value): store what the user said about an object of the session."""
+
+    @property
+    def shell(self) -> Any:
+        """The kernel's IPython shell."""
+        return self.kernel.shell
+
+    @property
+    def settings(self) -> Settings:
+        """The current settings."""
+        return self.configuration.settings
+
+    @property
+    def past(self) -> Past:
+        """The rendered history of the model."""
+        return self.configuration.engine.past

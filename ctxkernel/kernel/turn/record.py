@@ -1,0 +1,100 @@
+"""The record of one cell's turn, and how the cell ended, read from its execute reply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxkernel.core.ports import Expired
+from ctxkernel.core.replay import Comparison, HeadMove, Restored
+from ctxkernel.core.text import strip_ansi, truncate_middle
+from ctxkernel.core.timeline import Artifact, Cost, ExceptionInfo, Status
+from ctxkernel.core.turn import OpenTurn, Outcome, TurnResult
+from ctxkernel.kernel.execution.capture import Collector
+from ctxkernel.kernel.execution.cell import CellRequest, Reply
+from ctxkernel.store.chunks.manifest import CheckpointRow
+
+TRACE_CHARS = 4000
+"""Characters of a traceback that are kept."""
+
+
+@dataclass(slots=True)
+class CellTurn:
+    """The record of one cell's turn: what is given, then what the steps of `Turns.BEGIN` and `Turns.END` give."""
+
+    request: CellRequest
+    now: float
+    """Unix time at which the turn began."""
+    ran: str = ""
+    """Which code of the user's ran since the last cell, outside of any; empty: none."""
+    open: OpenTurn | None = None
+    """The open statement; None where the timeline failed."""
+    outside_row: CheckpointRow | None = None
+    """The checkpoint after the statement for changes that happened outside of any cell."""
+    collector: Collector | None = None
+    started: float = 0.0
+    """Value of the performance counter when the user's code began, in seconds."""
+
+    reply: Reply = field(default_factory=dict[str, Any])
+    interrupted: bool = False
+    timed_out: float | None = None
+    """Seconds after which the cell was stopped; None: it was not."""
+    elapsed: float = 0.0
+    """Seconds."""
+    expired: Expired = lambda: False
+    """Returns whether the time for the end of the cell is over."""
+    committed: tuple[HeadMove, Restored] | None = None
+    """The return that the cell asked for, carried out."""
+    read: Sequence[Artifact] = ()
+    written: Sequence[Artifact] = ()
+    outcome: Outcome | None = None
+    result: TurnResult | None = None
+    row: CheckpointRow | None = None
+    """The checkpoint after the cell; None: none was taken."""
+    comparison: Comparison | None = None
+
+
+def outcome_of(cell: CellTurn, *, none_came: bool) -> Outcome:
+    """Return how a cell ended. `none_came`: surely no interrupt came while it ran."""
+    collector = cell.collector
+    assert collector is not None
+    status, exception = status_of(cell.reply, cell.interrupted, cell.timed_out is not None, none_came=none_came)
+    notices: list[str] = []
+    if cell.timed_out is not None:
+        told = "stopped" if status == "timeout" else "interrupted, and went on,"
+        notices.append(f"{told} after {cell.timed_out:g} s; %ctx timeout off lets cells run on")
+    if collector.dropped:
+        notices.append(f"{collector.dropped} rich outputs not kept: more than the first were shown by one cell")
+    streams = collector.streams
+    return Outcome(
+        status=status,
+        stdout=streams["stdout"].text(),
+        stderr=streams["stderr"].text(),
+        exception=exception,
+        artifacts=(*collector.artifacts(), *cell.written, *cell.read),
+        cost=cell.request.cost or Cost(time_ms=round(cell.elapsed * 1000, 3)),
+        cut={name: stream.cut for name, stream in streams.items() if stream.cut},
+        notices=tuple(notices),
+    )
+
+
+def status_of(
+    reply: Reply, interrupted: bool, timed_out: bool, *, none_came: bool = False
+) -> tuple[Status, ExceptionInfo | None]:
+    """Return the status and the exception for an execute reply.
+
+    With `none_came` no interrupt came: a KeyboardInterrupt is the code's own, an error like any other.
+    """
+    if reply.get("status") == "ok":
+        return "ok", None
+    name, message = str(reply.get("ename", "")), str(reply.get("evalue", ""))
+    trace = strip_ansi("\n".join(map(str, reply.get("traceback", ()))))
+    if name == "NoneType":  # raised while the result was displayed: ipykernel knows the trace only
+        name, _, message = trace.rstrip().rpartition("\n")[2].partition(": ")
+    info = ExceptionInfo(name, message[:2000], truncate_middle(trace, TRACE_CHARS))
+    if timed_out:
+        return "timeout", info
+    if not none_came and (name == "KeyboardInterrupt" or (name == "CancelledError" and interrupted)):
+        return "cancelled", info
+    return ("cancelled" if reply.get("status") in ("abort", "aborted") else "error"), info

@@ -1,0 +1,135 @@
+"""Statements of the log that run again after a return, each as a turn of its own, compared with what ran before.
+
+Rule 1: the source is that of the log, in the same cell; a command, and what only moved HEAD, is not run again.
+Rule 2: the output goes to the log, not into the notebook; the table at the end says what differs.
+Rule 3: the re-run stops at an error that was not there before, and where it is interrupted: the state is that after
+        the last statement that ran, HEAD is there, and the table says so.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+
+from ctxkernel.agent.rerun import is_speech, observed_again, said_again
+from ctxkernel.core.replay import Comparison
+from ctxkernel.core.text import format_table, one_line
+from ctxkernel.core.timeline import Execution, Statement
+from ctxkernel.kernel.display.notices import Notices
+from ctxkernel.kernel.execution.cell import CellRequest, Reply
+from ctxkernel.kernel.returning.targets import Job
+from ctxkernel.kernel.turn.turns import Turns
+from ctxkernel.replay.divergence import table, to_json
+
+Execute = Callable[[CellRequest], Awaitable[Reply]]
+
+
+class Replay:
+    """Statements that run again after a return."""
+
+    def __init__(self, turns: Turns, job: Job) -> None:
+        self._turns = turns
+        self._job = job
+        back = turns.checkpoints.returning
+        assert back is not None
+        self._facts = back.facts
+        self._comparisons: list[Comparison] = []
+        self._skipped: list[tuple[Statement, str]] = []
+        self._stopped = ""
+
+    async def carry_out(self, execute: Execute, outer: CellRequest, reply: Reply) -> Reply:
+        """Run the statements in order, show the table, and return the reply of the cell that asked for it."""
+        runs = self._job.statements
+        progress = _Progress(self._turns.notices, silent=self._job.as_json or len(runs) < 3)
+        for number, (statement, before) in enumerate(runs, 1):
+            if self._facts.asks(statement) and not self._job.confirmed:
+                # Later statements may need this one, so the re-run ends here.
+                first, last = (run.execution_id for _, run in (runs[0], runs[-1]))
+                told = f"%ctx rerun {first}..{last} --yes runs all of them"
+                self._stopped = f"stopped before {statement.statement_id}, which is marked as one that asks ({told})"
+                break
+            if why := self._facts.why_skipped(statement):
+                self._skipped.append((statement, why))
+                continue
+            source = one_line(statement.source, 60)
+            progress.show(f"running {statement.statement_id} again ({number} of {len(runs)}): {source}")
+            inner = await self._run(execute, outer, statement, before)
+            if inner.get("status") != "ok" and (before.status == "ok" or inner.get("ename") == "KeyboardInterrupt"):
+                said = ": ".join(str(part) for part in (inner.get("ename"), inner.get("evalue")) if part)
+                self._stopped = f"stopped at {statement.statement_id}: {said}"
+                reply = inner
+                break
+        progress.close()
+        self._tell()
+        return reply
+
+    async def _run(self, execute: Execute, outer: CellRequest, statement: Statement, before: Execution) -> Reply:
+        """Run a statement again; repeat what an ask or a response said, without asking a model."""
+        cell = CellRequest(
+            statement.source,
+            outer.msg_id,
+            outer.silent,
+            recorded=True,
+            cell_id=statement.cell_id,
+            kind=statement.kind,
+            author=statement.author,
+            tags=dict(statement.tags),
+            rerun_of=statement,
+            against=before.execution_id,
+        )
+        turns = self._turns
+        records = tuple(turns.loop.log.records.get(before.execution_id, ()))
+        if is_speech(records) or (statement.kind == "meta" and statement.author == "model"):
+            cell.observe = lambda execution: said_again(records, execution.execution_id)
+            turns.open(cell)
+            turns.shut({"status": "ok"})
+            return {"status": "ok"}
+        if records and statement.author == "model":
+            cell.observe = lambda execution: observed_again(records, execution)
+        reply = await execute(cell)
+        if turns.last is not None and turns.last.comparison is not None:
+            self._comparisons.append(turns.last.comparison)
+        return reply
+
+    def _tell(self) -> None:
+        head, comparisons = self._turns.loop.log.head, self._comparisons
+        if self._job.as_json:
+            told = {
+                "head": head,
+                "comparisons": to_json(comparisons),
+                "skipped": [{"statement_id": one.statement_id, "reason": why} for one, why in self._skipped],
+                "stopped": self._stopped or None,
+            }
+            self._turns.notices.write(json.dumps(told, indent=1) + "\n")
+            return
+        lines = [format_table(table(comparisons))] if comparisons else []
+        lines += [f"{one.statement_id} was not run again: {why}" for one, why in self._skipped]
+        if self._stopped:
+            left = len(self._job.statements) - len(comparisons) - len(self._skipped)
+            lines.append(f"{self._stopped}; {left} not run. The state is that after {head}.")
+        differ = sum(not one.same and not one.expected for one in comparisons)
+        ran = len(comparisons)
+        lines.append(f"{ran} run again: {ran - differ} as before, {differ} different · HEAD is {head}")
+        self._turns.notices.write("\n".join(lines) + "\n")
+
+
+class _Progress:
+    """One line that tells how far a long re-run is."""
+
+    def __init__(self, notices: Notices, *, silent: bool) -> None:
+        self._notices = notices
+        self._id = "" if silent else uuid.uuid4().hex
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        """Show the line."""
+        if self._id:
+            kind = "update_display_data" if self._shown else "display_data"
+            self._notices.display(kind, {"text/plain": text}, {}, self._id)
+            self._shown = True
+
+    def close(self) -> None:
+        """Clear the line: the table replaces it."""
+        if self._shown:
+            self.show("")

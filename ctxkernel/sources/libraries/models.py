@@ -1,0 +1,342 @@
+"""A scikit-learn estimator as a source: 0 what was set and learnt, 1 every parameter and fitted attribute, 2 in short.
+
+Rule 1: nothing of the estimator is called: parameters are those of its class's `__init__`, values those of its dict.
+Rule 2: of an array the first values are shown, and a hash of all, so that a diff sees any change.
+
+Torch as a source: a tensor that the processor sees is the array that it is, any other its facts; and a network.
+
+Rule 1: nothing is copied but a few elements, which of a tensor on a device are asked for when it is rendered only:
+        a tensor's stamp is made of identity, address and torch's own count of changes.
+Rule 2: a subclass's `__torch_function__` is not run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ctxkernel.core.descriptions import brief
+from ctxkernel.core.reflection import attributes, is_a, type_name
+from ctxkernel.core.text import format_size, one_line, plural
+from ctxkernel.sources.base.rendering import BaseSource, titled
+from ctxkernel.sources.objects.facts import FactsSource, array_line, is_array
+from ctxkernel.sources.tables.arrays import ArraySource
+from ctxkernel.sources.tables.columns import cell, modules
+
+_DEEPEST = 4
+_PARTS = 50
+
+
+class EstimatorSource(FactsSource):
+    """A view of an estimator, a pipeline or a search."""
+
+    kind = "estimator"
+
+    def headline(self) -> str:
+        """Return label, class, and whether it was fitted."""
+        return f"{titled(self.label, self.target)} · {'fitted' if _fitted(self.target) else 'not fitted'}"
+
+    def value(self) -> list[str]:
+        """Return the parameters that were set, and what was learnt, of each part."""
+        return list(_lines(self.target, "", every=False))
+
+    def structure(self) -> list[str]:
+        """Return every parameter with its default, and every fitted attribute by shape."""
+        return list(_lines(self.target, "", every=True))
+
+    def summary(self) -> list[str]:
+        """Return what it was fitted on, what was set, and its parts."""
+        own = attributes(self.target)
+        learnt = [name for name in own if name in _fitted(self.target)]
+        doc = (inspect.getdoc(type(self.target)) or "").split("\n", 1)[0]
+        names = own.get("feature_names_in_")
+        lines = [f"- {one_line(doc, 120)}"] if doc else []
+        if (count := own.get("n_features_in_")) is not None:
+            features = f": {one_line(', '.join(map(str, names[:20])), 160)}" if is_array(names) else ""
+            lines.append(f"- fitted on {plural(int(count), 'features')}{features}")
+        rows = [(name, value) for name, value, default in _parameters(self.target) if not _is_default(value, default)]
+        given = [f"{name}={_shown(value, short=True)}" for name, value in rows if not _holds_parts(value)]
+        said = f"{plural(len(given), 'parameters')} set: {one_line(', '.join(given), 200)}"
+        if given or not _parts(self.target):
+            lines.append(f"- {said}" if given else "- every parameter is the default")
+        lines += [f"- part {name}: {type_name(type(part))}" for name, part in _parts(self.target)]
+        if learnt:
+            lines.append(f"- {plural(len(learnt), 'fitted attributes')}: {one_line(', '.join(learnt), 200)}")
+        return lines
+
+
+def _is_estimator(value: Any) -> bool:
+    base = getattr(sys.modules.get("sklearn.base"), "BaseEstimator", None)
+    return base is not None and is_a(value, base)
+
+
+def _parameters(target: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (name, value, default); the default is `Parameter.empty` where there is none."""
+    try:
+        signature = inspect.signature(type(target).__init__)
+    except (TypeError, ValueError):
+        return
+    own = attributes(target)
+    for name, parameter in list(signature.parameters.items())[1:]:
+        if name in own:
+            yield name, own[name], parameter.default
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and brief(value, 200) == brief(default, 200))
+
+
+def _fitted(target: Any) -> list[str]:
+    found = [name for name in attributes(target) if name.endswith("_") and not name.startswith("_")]
+    return found or [name for _, part in _parts(target) for name in _fitted(part)][:1]
+
+
+def _parts(target: Any) -> list[tuple[str, Any]]:
+    """Return the estimators that a parameter is or holds: steps of a pipeline, what a search tries."""
+    found: list[tuple[str, Any]] = []
+    for name, value, _ in _parameters(target):
+        if _is_estimator(value):
+            found.append((name, value))
+        elif is_a(value, list, tuple):
+            found += [(brief(item[0])[1:-1], item[1]) for item in value[:_PARTS] if _is_part(item)]
+    return found
+
+
+def _lines(target: Any, indent: str, *, every: bool, depth: int = 0) -> Iterator[str]:
+    for name, value, default in _parameters(target):
+        if _is_estimator(value) or _holds_parts(value):
+            continue
+        same = _is_default(value, default)
+        if every or not same:
+            told = (
+                " (default)" if same else "" if default is inspect.Parameter.empty else f" (default {brief(default)})"
+            )
+            yield f"{indent}{name} = {_shown(value, short=every)}{told}"
+    for name in attributes(target):
+        if name.endswith("_") and not name.startswith("_"):
+            yield f"{indent}{name}: {_shown(attributes(target)[name], short=every)}"
+    for name, part in _parts(target):
+        yield f"{indent}{name}: {type_name(type(part)).rpartition('.')[2]}"
+        if depth < _DEEPEST:
+            yield from _lines(part, indent + "  ", every=every, depth=depth + 1)
+
+
+def _holds_parts(value: Any) -> bool:
+    return is_a(value, list, tuple) and any(_is_part(item) for item in value[:_PARTS])
+
+
+def _is_part(item: Any) -> bool:
+    return is_a(item, tuple) and len(item) > 1 and _is_estimator(item[1])
+
+
+def _shown(value: Any, *, short: bool) -> str:
+    if is_array(value) and not value.dtype.hasobject:
+        if short:
+            return f"{' × '.join(map(str, value.shape)) or 'scalar'} {value.dtype}"
+        return array_line(value)
+    numpy, _ = modules()
+    if numpy is not None and is_a(value, numpy.generic):
+        return cell(value)
+    if _is_estimator(value):
+        changed = [f"{name}={brief(item, 40)}" for name, item, old in _parameters(value) if not _is_default(item, old)]
+        return one_line(f"{type_name(type(value)).rpartition('.')[2]}({', '.join(changed)})", 160)
+    if is_a(value, list, tuple) and value and all(_is_estimator(item) for item in value[:_PARTS]):
+        kinds = Counter(type_name(type(item)).rpartition(".")[2] for item in value)
+        return ", ".join(f"{count:,} × {kind}" for kind, count in sorted(kinds.items()))
+    return brief(value, 160)
+
+
+_FIRST = 6
+_MODULES = 500
+
+
+def open_tensor(target: Any, label: str) -> BaseSource:
+    """Return the source for a tensor."""
+    torch = sys.modules["torch"]
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            target.detach().numpy()
+        except Exception:  # on a device, sparse, quantized, of a type that NumPy has not, conjugated
+            return FarTensorSource(target, label)
+    return TensorSource(target, label)
+
+
+class TensorSource(ArraySource):
+    """A tensor that lies in the processor's memory."""
+
+    kind = "tensor"
+
+    def array(self) -> Any:
+        """Return the tensor's memory as an array."""
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            return self.target.detach().numpy()  # the same memory
+
+    def stamp(self) -> str:
+        """Return the array's stamp, and what torch knows beside."""
+        return f"{super().stamp()} {_grad(self.target)}"
+
+    def headline(self) -> str:
+        """Return the array's headline, and device and gradient."""
+        grad = _grad(self.target)
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            device = str(self.target.device)
+        return f"{super().headline()} · {device}{f' · {grad}' if grad else ''}"
+
+
+class FarTensorSource(FactsSource):
+    """A tensor on a device, or of a layout that is no array."""
+
+    kind = "tensor"
+
+    def headline(self) -> str:
+        """Return label, type, shape, dtype, device and size."""
+        tensor = self.target
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            shape = " × ".join(f"{side:,}" for side in tensor.shape) or "scalar"
+            size = format_size(tensor.element_size() * tensor.nelement())
+            return f"{titled(self.label, tensor)} · {shape} · {_word(tensor.dtype)} · {tensor.device} · {size}"
+
+    def stamp(self) -> str:
+        """Return identity, address and count of changes: no element is looked at. Never raises."""
+        tensor = self.target
+        parts = [f"{id(tensor):x}"]
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            for ask in (lambda: tensor._version, tensor.data_ptr, lambda: (*tensor.shape, tensor.dtype, tensor.device)):
+                try:
+                    parts.append(str(ask()))
+                except Exception:  # sparse and meta tensors have no address, inference tensors count nothing
+                    parts.append("-")
+        return " ".join([*parts, _grad(tensor)])
+
+    def structure(self) -> list[str]:
+        """Return layout, strides and gradient."""
+        tensor = self.target
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            lines = [f"layout: {_word(tensor.layout)}"]
+            if _word(tensor.layout) == "strided" and tensor.ndim:
+                lines.append(f"strides: {', '.join(map(str, tensor.stride()))}")
+            elif _word(tensor.layout) == "sparse_coo":
+                lines.append(f"stored: {tensor._nnz():,} of {tensor.nelement():,} elements")
+            made_by = tensor.grad_fn
+        grad = _grad(tensor)
+        lines += [f"gradient: {grad}"] if grad else []
+        return [*lines, *([f"made by {type_name(type(made_by))}"] if made_by is not None else [])]
+
+    def value(self) -> list[str]:
+        """Return the first elements, the only ones that are fetched, and how often it was changed in place."""
+        tensor = self.target
+        try:
+            with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+                changes = f"changed in place {tensor._version:,} times"
+        except RuntimeError:
+            changes = "changes are not counted"
+        try:
+            with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+                part = tensor.detach()
+                while part.ndim > 1:
+                    part = part[0]
+                first = part[:_FIRST].tolist() if part.ndim else [part.item()]
+            return [f"first elements: {brief(first, 160)}{', …' if tensor.nelement() > len(first) else ''}", changes]
+        except Exception as fault:  # meta: no data; sparse: no first ones
+            return [f"elements are not shown ({type(fault).__name__})", changes]
+
+    def summary(self) -> list[str]:
+        """Return why there are no statistics."""
+        return [f"- {line}" for line in [*self.structure(), *self.value()]] + [
+            "- no statistics: they are computed of what NumPy can look into only"
+        ]
+
+
+class NetworkSource(FactsSource):
+    """A `torch.nn.Module`. 0: its parameters with values; 1: the modules in it; 2: how many of each. It is not run."""
+
+    kind = "network"
+
+    def headline(self) -> str:
+        """Return label, type, number of parameters, and size."""
+        tensors = [tensor for _, module in _modules(self.target) for _, tensor in _tensors(module, "_parameters")]
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            count = sum(tensor.nelement() for tensor in tensors)
+            size = format_size(sum(tensor.element_size() * tensor.nelement() for tensor in tensors))
+        return f"{titled(self.label, self.target)} · {plural(count, 'parameters')} · {size}"
+
+    def value(self) -> list[str]:
+        """Return a line a parameter or buffer."""
+        found: list[str] = []
+        for path, module in _modules(self.target):
+            for what in ("_parameters", "_buffers"):
+                for name, tensor in _tensors(module, what):
+                    found.append(f"{'.'.join((*path, name))}: {_values(tensor)}")
+        return found or ["no parameters"]
+
+    def structure(self) -> list[str]:
+        """Return the tree of modules, with the shapes of their parameters."""
+        found: list[str] = []
+        for path, module in _modules(self.target):
+            own = [f"{name} {_shape(tensor)}" for name, tensor in _tensors(module, "_parameters")]
+            name = f"{path[-1]}: " if path else ""
+            kind = type_name(type(module)).rpartition(".")[2]
+            found.append(" · ".join([f"{'  ' * len(path)}{name}{kind}", *([", ".join(own)] if own else [])]))
+        return found
+
+    def summary(self) -> list[str]:
+        """Return how many modules of each kind there are, and what is trained."""
+        modules = list(_modules(self.target))
+        kinds = Counter(type_name(type(module)).rpartition(".")[2] for path, module in modules if path)
+        with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+            tensors = [tensor for _, module in modules for _, tensor in _tensors(module, "_parameters")]
+            trained = sum(tensor.nelement() for tensor in tensors if tensor.requires_grad)
+            places = sorted({str(tensor.device) for tensor in tensors})
+        mode = "training" if attributes(self.target).get("training") else "evaluation"
+        return [
+            *([f"- {', '.join(f'{count} {kind}' for kind, count in kinds.most_common(20))}"] if kinds else []),
+            f"- {plural(trained, 'parameters')} with a gradient; in {mode} mode",
+            *([f"- on {', '.join(places)}"] if places else []),
+        ]
+
+
+def _modules(root: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each module with its path, outer ones first; one that stands in two places once."""
+    seen: set[int] = set()
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
+    while waiting and len(seen) < _MODULES:
+        path, module = waiting.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield path, module
+        inner: dict[str, Any] = attributes(module).get("_modules") or {}
+        waiting += [((*path, one_line(name, 40)), one) for name, one in reversed(inner.items()) if one is not None]
+
+
+def _tensors(module: Any, what: str) -> list[tuple[str, Any]]:
+    found: dict[str, Any] = attributes(module).get(what) or {}
+    return [(one_line(name, 40), tensor) for name, tensor in found.items() if tensor is not None]
+
+
+def _shape(tensor: Any) -> str:
+    with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+        return " × ".join(str(side) for side in tensor.shape) or "scalar"
+
+
+def _values(tensor: Any) -> str:
+    with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+        try:
+            if tensor.device.type == "cpu":
+                return array_line(tensor.detach().numpy())
+        except (RuntimeError, TypeError):  # of a kind that NumPy has not
+            pass
+        return f"{_shape(tensor)} {_word(tensor.dtype)} on {tensor.device}"
+
+
+def _word(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def _grad(tensor: Any) -> str:
+    with sys.modules["torch"]._C.DisableTorchFunctionSubclass():
+        held = tensor.is_leaf and tensor.grad is not None
+        return f"requires_grad{', grad is set' if held else ''}" if tensor.requires_grad else ""
