@@ -1,7 +1,4 @@
-"""What a return leaves as it is and can see: threads and child processes that were started, signal handlers.
-
-It is captured so that a return names it where it concerns the cells between, and only there.
-"""
+"""Threads, child processes and signal handlers: a return does not change them, and names those of the cells between."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ class Outside(Part):
         self._live = LiveObjects()
 
     def capture(self) -> Any:
-        """Return tokens of what is there."""
+        """Return the tokens of the present ones."""
         token = self._live.token
         handlers = {number: one for number in SIGNALS if (one := signal_handler(number)) not in (signal.SIG_DFL, None)}
         return {
@@ -47,7 +44,7 @@ class Outside(Part):
         return True
 
     def restore(self, value: Any) -> Sequence[str]:
-        """Change nothing; name what was started or set since."""
+        """Change nothing; name the ones that were started or set since."""
         if not all(map(self._live.here, value["threads"])):  # of an earlier kernel: nothing was started since
             return ()
         lines: list[str] = []

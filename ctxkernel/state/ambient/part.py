@@ -23,13 +23,13 @@ class Part:
 
     name: str
     needs: str = ""
-    """The module that must be loaded for it to mean anything; empty for none."""
+    """The module that must be loaded; empty for none."""
     imports: ClassVar[bool] = True
-    """Whether a restore imports that module; else it returns what `absent` says."""
+    """Whether a restore imports that module; else it returns the text of `absent`."""
     always: ClassVar[bool] = False
     """Whether a return restores it also where its value is the same in both states."""
     passive: ClassVar[bool] = False
-    """Whether a cell that changes it does nothing that another run of it, or of another cell, depends on."""
+    """Whether no other cell, and no other run of the cell, depends on a change of it."""
 
     active: Any = True
     """Whether there is anything to capture where `needs` is loaded; a property of some parts."""
@@ -50,7 +50,7 @@ class Part:
         return self.capture() == value
 
     def absent(self, value: Any) -> str:
-        """Return what a process that has not loaded the library lacks of `value`, for people; empty for nothing."""
+        """Return the parts of `value` that a process without the library lacks, for people; empty for none."""
         return ""
 
     looks_at_names: ClassVar[bool] = False
@@ -81,5 +81,5 @@ class Setting(Part):
         self.capture, self._write = read, write
 
     def restore(self, value: Any) -> None:
-        """Set it; what the function returns is no line for the user."""
+        """Set the value; return no lines."""
         self._write(value)

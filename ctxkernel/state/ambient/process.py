@@ -18,7 +18,7 @@ _SECRET = re.compile(r"(?i)key|token|secret|passw|passphrase|pwd|credential|auth
 
 
 class Environment(Part):
-    """What was changed in the environment since the kernel started, but for credentials."""
+    """The changes of the environment since the kernel started, but for credentials."""
 
     name = "environment"
 
@@ -26,7 +26,7 @@ class Environment(Part):
         self._start = dict(os.environ)
 
     def capture(self) -> Any:
-        """Return what was set and what was removed since the start."""
+        """Return the variables that were set and removed since the start."""
         now = dict(os.environ)
         changed = {name: text for name, text in now.items() if self._start.get(name) != text}
         return {
@@ -35,7 +35,7 @@ class Environment(Part):
         }
 
     def restore(self, value: Any) -> None:
-        """Set and remove. Variables that look like credentials stay as they are."""
+        """Set and remove variables, but for those that may be credentials."""
         removed = set(value["removed"])
         aim = {name: text for name, text in self._start.items() if name not in removed} | value["set"]
         for name in [name for name in os.environ if name not in aim and not self.secret(name, os.environ[name])]:
@@ -45,7 +45,7 @@ class Environment(Part):
                 os.environ[name] = text
 
     def secret(self, name: str, text: str) -> bool:
-        """Whether a variable's name or text says that it is a credential."""
+        """Return whether a variable may be a credential, by its name or text."""
         return _SECRET.search(name) is not None or mask(text) != text
 
 

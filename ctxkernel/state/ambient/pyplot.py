@@ -1,4 +1,4 @@
-"""Which figures pyplot has open, in which order, and their current axes. What a figure shows is not part of this."""
+"""The open figures of pyplot, their order and their current axes, without the content of the figures."""
 
 from __future__ import annotations
 

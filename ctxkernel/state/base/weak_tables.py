@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 _ALONE = 2
-"""What `sys.getrefcount` returns for an object to which one attribute refers: that, and the argument."""
+"""The result of `sys.getrefcount` for an object to which only one attribute refers."""
 
 
 class ById:
@@ -25,7 +25,7 @@ class ById:
         return len(self._known)
 
     def __setitem__(self, obj: Any, value: Any) -> None:
-        """Know a value. Raises TypeError for an object that has no weak references."""
+        """Set the value of an object. Raises TypeError for an object that has no weak references."""
         key = id(obj)
         self._known[key] = weakref.ref(obj, lambda ref: self._forget(key, ref)), value
 
@@ -34,7 +34,7 @@ class ById:
             del self._known[key]
 
     def get(self, obj: Any) -> Any:
-        """Return what is known; None where nothing is."""
+        """Return the value of an object; None where it has none."""
         known = self._known.get(id(obj))
         return known[1] if known is not None and known[0]() is obj else None
 

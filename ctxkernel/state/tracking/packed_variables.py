@@ -38,7 +38,7 @@ class Group:
 
     names: tuple[str, ...]
     key: bytes
-    """Empty until it is known what the names share."""
+    """Empty while the shared objects of the names are unknown."""
     labels: tuple[str, ...]
     deps: set[str] | frozenset[str]
     seconds: float
@@ -51,7 +51,7 @@ class Group:
 
 @dataclass(slots=True)
 class Pending:
-    """What the next checkpoint has to store."""
+    """The names and pieces that the next checkpoint stores."""
 
     pieces: dict[str, Piece] = field(default_factory=dict[str, Piece])
     """By name."""
@@ -89,7 +89,7 @@ class FoundChanges:
 
 @dataclass(eq=False, repr=False)
 class PackedVariables:
-    """The variables of one namespace, a plain dict, and what is known of their content.
+    """The variables of one namespace, a plain dict, and their content as it was packed last.
 
     `hidden`: names that are not the user's, as a set or a function. `transform`: IPython's rewriting of a cell into
     plain Python. `packer`: made here where none is given. `extras(name)`: the value of a name that is watched.
@@ -149,12 +149,12 @@ class PackedVariables:
         return {other for other in group.names if other != name and self._groups.get(other) is group}
 
     def _is_slow(self, names: Sequence[str]) -> bool:
-        """Say whether a group is deferred at once, as packing it took long the last time: a fork costs less."""
+        """Return whether a group is deferred at once, as packing it took long the last time: a fork costs less."""
         group = self._groups.get(names[0])
         return group is not None and group.seconds > self._pack_seconds / 2
 
     def _await(self, names: Collection[str], moment: Moment) -> None:
-        """Treat names as one group until it is known what they share."""
+        """Treat names as one group while their shared objects are unknown."""
         if not names:
             return
         known = [group for name in names if (group := self._groups.get(name))]
@@ -186,7 +186,7 @@ class PackedVariables:
                 self.pending.pieces |= dict.fromkeys(piece.names, piece)
 
     def _keep(self, piece: Piece) -> Group:
-        """Take a piece as what is known of its names."""
+        """Take a piece as the known content of its names."""
         packed = piece.packed
         group = Group(piece.names, piece.key, packed.labels, packed.deps, piece.seconds, piece.hashing)
         for name in piece.names:
@@ -216,7 +216,7 @@ class PackedVariables:
         new |= {tuple(names) for names in groups if names[0].startswith(("class:", "shared:"))}
         moment.pack(new, join=False)
         for piece in distinct(moment.pieces):
-            # What these refer to is packed by itself here; it may be stored together with others.
+            # Objects that these refer to are packed by themselves here; they may be stored together with others.
             if piece.names in new or any(name not in self._groups for name in piece.names):
                 self._keep(piece)
 
@@ -249,7 +249,7 @@ class PackedVariables:
         moment.pack(groups, refer=any(group.labels for group in old.values()))
         deferred = {name for each in moment.deferred for name in each}
         if deferred and len(groups) + len(moment.deferred) > 1:
-            # What these share is only known when all are packed at one moment.
+            # Shared objects are only found when all names are packed at one moment.
             deferred |= {name for each in groups for name in each}
         found.deferred |= deferred
         self._await(deferred, moment)
@@ -261,8 +261,8 @@ class PackedVariables:
         self.pending.faults |= moment.faults
 
     def _take_pieces(self, moment: Moment, old: Mapping[str, Group], found: FoundChanges) -> None:
-        """Take in what was packed, but for what is deferred."""
-        # What a return to a state before it was shared left out of what is known: its users are stored with it.
+        """Take in the pieces of a moment, but for deferred names."""
+        # Unknown after a return to a state before it was shared: its users are stored with it.
         fresh = {name for name in moment.pieces if name.startswith("shared:") and name not in self._groups}
         for piece in distinct(moment.pieces):
             if not found.deferred.isdisjoint(piece.names):
@@ -318,13 +318,13 @@ class PackedVariables:
                 self._change(name, found)
 
     def _store_users(self, labels: Collection[str], moment: Moment) -> None:
-        """Have the next checkpoint store what refers by name to members of classes that differ now."""
+        """Have the next checkpoint store the groups that refer to members of classes that differ now."""
         groups = {group.names for group in self._groups.values() if not group.deps.isdisjoint(labels)}
         for name in {name for names in groups if moment.pieces.keys().isdisjoint(names) for name in names}:
             self.store_again(name)
 
     def _holds_changed(self, name: str, labels: Collection[str]) -> bool:
-        """Say whether a dict holds a class of the user's that differs now: the scope of an `exec`."""
+        """Return whether a dict holds a class of the user's that differs now: the scope of an `exec`."""
         value: Any = self._value(name)
         if class_of(value) is not dict:
             return False
@@ -417,7 +417,7 @@ class PackedVariables:
 
 
 def _visible(value: Any) -> bytes:
-    """Return a hash of what an array shows of memory that others share; empty for what is large, or no array."""
+    """Return a hash of the content of an array whose memory is shared; empty for a large one, or another object."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or class_of(value) is not numpy.ndarray or value.nbytes > VISIBLE_BYTES or value.dtype.hasobject:
         return b""
@@ -425,6 +425,6 @@ def _visible(value: Any) -> bytes:
 
 
 def distinct(pieces: Mapping[str, Piece]) -> list[Piece]:
-    """Return each piece once, those that others refer to first: their fingerprints need them."""
+    """Return each piece once, referenced ones first: the fingerprints of the others need them."""
     once = list({id(one): one for one in pieces.values()}.values())
     return sorted(once, key=lambda piece: not piece.names[0].startswith(("shared:", "class:")))
